@@ -1,0 +1,1 @@
+"""The database: tables, migrations, the queue and its statements, and object storage."""

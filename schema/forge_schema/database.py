@@ -1,0 +1,223 @@
+"""A pool of connections to the queue's database, and how a statement is run on it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Self
+
+import psycopg
+import stamina
+from psycopg.rows import dict_row
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from forge_schema.errors import ForgeError
+from forge_schema.prepared import Prepared
+from forge_schema.statements import statement
+
+Row = dict[str, Any]
+
+# A dropped connection is noticed within about seven seconds; without these it takes minutes.
+KEEPALIVE: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 3,
+    "keepalives_interval": 2,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 7000,
+}
+# A worker that died holding a row lock must not hold it for long. Every statement of the
+# protocol is planned for an index, since the thin tables' statistics are stale by nature.
+SESSION = """
+    SET statement_timeout = '30s';
+    SET lock_timeout = '5s';
+    SET idle_in_transaction_session_timeout = '5s';
+    SET jit = off;
+    SET plan_cache_mode = force_generic_plan;
+    SET enable_seqscan = off;
+    SET enable_bitmapscan = off;
+    SET enable_hashjoin = off;
+    SET enable_mergejoin = off;
+"""
+CHECK_AFTER_S = 5.0
+# Deadlocks and lock time-outs are OperationalErrors too.
+TRANSIENT = (psycopg.OperationalError,)
+
+
+class Connection(psycopg.Connection[Row]):
+    """A connection that runs the statements of `queries/`, and knows when it was last used."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - psycopg's own
+        super().__init__(*args, **kwargs)
+        self.used_at = monotonic()
+        self._statements: dict[str, Prepared] = {}
+
+    def run(self, name: str, params: Mapping[str, object]) -> list[Row]:
+        """Run a statement and return its rows."""
+        if self.prepare_threshold is None or not self.autocommit:
+            cursor = self.execute(statement(name), params)
+            # Not `description`, which looks up every column's type.
+            return cursor.fetchall() if cursor.rownumber is not None else []
+        prepared = self._statements.get(name)
+        if prepared is None:
+            prepared = self._statements[name] = Prepared(self, name, statement(name))
+        return prepared.run(params)
+
+
+class DatabaseUnreachable(ForgeError):
+    """The database does not answer."""
+
+    code = "database_unreachable"
+
+
+class NotMigrated(ForgeError):
+    """The database lacks Forge's tables, or some of them."""
+
+    code = "database_not_migrated"
+
+
+class Database:
+    """Runs the statements of `queries/`, each in a transaction of its own.
+
+    Args:
+        url: a `postgresql://` URL.
+        size: how many connections may be open at once.
+        prepare: whether to prepare statements; off behind a transaction-mode pooler.
+    """
+
+    def __init__(self, url: str, *, size: int = 4, prepare: bool = True) -> None:
+        self.url = url
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            url,
+            min_size=0,
+            max_size=size,
+            timeout=15,
+            open=False,
+            configure=self._configure,
+            check=self._check,
+            kwargs={
+                **KEEPALIVE,
+                "autocommit": True,
+                "row_factory": dict_row,
+                "prepare_threshold": 0 if prepare else None,
+            },
+            connection_class=Connection,
+            reconnect_timeout=5,
+        )
+
+    def open(self) -> Self:
+        """Open the pool.
+
+        Raises:
+            DatabaseUnreachable: the database does not answer.
+            NotMigrated: it has no tables of Forge's.
+        """
+        try:
+            with psycopg.connect(self.url, **KEEPALIVE) as probe:
+                probe.execute(statement("health"))
+        except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+            raise explained(error, self.url) from error
+        self._pool.open()
+        return self
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def rows(self, name: str, /, *, again: bool = False, **params: object) -> list[Row]:
+        """Run a statement and return its rows.
+
+        Args:
+            name: the statement's file, without `.sql`.
+            again: whether it may be run again when its answer was lost.
+            **params: the statement's parameters.
+
+        Raises:
+            DatabaseUnreachable: the database does not answer.
+        """
+        try:
+            try:
+                return self._run(name, params)
+            except TRANSIENT:
+                if not again:
+                    raise
+            return self._retried(name, params)
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            raise explained(error, self.url) from error
+
+    def _retried(self, name: str, params: Mapping[str, object]) -> list[Row]:
+        for attempt in stamina.retry_context(
+            on=TRANSIENT, attempts=3, timeout=20, wait_initial=0.1, wait_max=2
+        ):
+            with attempt:
+                rows = self._run(name, params)
+        return rows
+
+    def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
+        # Less than `connection()`: in autocommit mode there is nothing to commit or to roll back.
+        connection = self._pool.getconn()
+        try:
+            return connection.run(name, params)
+        finally:
+            self._return(connection)
+
+    def one(self, name: str, /, *, again: bool = False, **params: object) -> Row | None:
+        """Run a statement and return its first row, or None."""
+        rows = self.rows(name, again=again, **params)
+        return rows[0] if rows else None
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection in autocommit mode."""
+        with self._pool.connection() as connection:
+            yield connection
+            connection.used_at = monotonic()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Lend a connection inside a transaction.
+
+        Raises:
+            DatabaseUnreachable: the database does not answer.
+        """
+        try:
+            with self.connection() as connection, connection.transaction():
+                yield connection
+        except psycopg.OperationalError as error:
+            raise explained(error, self.url) from error
+
+    def _configure(self, connection: Connection) -> None:
+        connection.execute(SESSION, prepare=False)
+
+    def _return(self, connection: Connection) -> None:
+        connection.used_at = monotonic()
+        self._pool.putconn(connection)
+
+    def _check(self, connection: Connection) -> None:
+        # A round trip to check costs as much as a claim, so only a connection that rested pays it.
+        if monotonic() - connection.used_at > CHECK_AFTER_S:
+            ConnectionPool.check_connection(connection)
+
+
+def run(connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:
+    """Run a statement on a connection and return its rows."""
+    return connection.run(name, params)
+
+
+def explained(error: Exception, url: str) -> ForgeError:
+    """Say what is wrong with the database in words that help."""
+    where = psycopg.conninfo.conninfo_to_dict(url)
+    place = f"{where.get('host', 'localhost')}:{where.get('port', 5432)}/{where.get('dbname', '')}"
+    first_line = str(error).strip().partition("\n")[0]
+    if isinstance(error, psycopg.errors.UndefinedTable):
+        return NotMigrated(
+            f"the database {place} has no Forge tables", hint="run `forge db upgrade` on it"
+        )
+    return DatabaseUnreachable(
+        f"the database {place} does not answer: {first_line}",
+        hint="check the URL, that the server runs, and that this machine may reach it",
+    )

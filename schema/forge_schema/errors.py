@@ -1,0 +1,12 @@
+"""The errors that people read: a stable code, what happened, and what to do."""
+
+
+class ForgeError(Exception):
+    """An error with a stable `code`, a `message` and a `hint` that says what to do."""
+
+    code = "forge_error"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint

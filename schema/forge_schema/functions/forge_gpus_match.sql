@@ -1,0 +1,7 @@
+-- How many of a worker's GPUs are of a model (a glob, the vendor's name may be left out) and big enough.
+CREATE OR REPLACE FUNCTION forge_gpus_match(gpus jsonb, model text, vram_mb integer) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT count(*) FROM jsonb_array_elements(gpus) AS g (gpu)
+    WHERE (forge_glob(model, gpu ->> 'name') OR forge_glob('* ' || model, gpu ->> 'name'))
+    AND (gpu ->> 'vram_mb')::integer >= vram_mb
+$$;

@@ -1,0 +1,79 @@
+"""A statement prepared on one connection, run by libpq's own call.
+
+A psycopg cursor looks at the query, its parameters' types and the names of its columns anew each
+time. For a claim that costs as much as all else that the worker does for it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGresult
+
+PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+class Prepared:
+    """One statement with named parameters on one connection.
+
+    It blocks until the answer is there, and other threads run on meanwhile: the connection's
+    time-outs bound it.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], name: str, query: str) -> None:
+        self._pgconn = connection.pgconn
+        self._name = f"forge_{name}"
+        self._order = list(dict.fromkeys(PARAMETER.findall(query)))
+        numbers = {parameter: f"${n}" for n, parameter in enumerate(self._order, 1)}
+        self._query = PARAMETER.sub(lambda found: numbers[found[1]], query).encode()
+        self._formats = [PyFormat.AUTO] * len(self._order)
+        # An integer's type follows from its size, so there may be several of one statement.
+        self._names: dict[tuple[int, ...], bytes] = {}
+        self._columns: list[str] = []
+        self._transformer = Transformer(connection)
+
+    def run(self, params: Mapping[str, object]) -> list[dict[str, Any]]:
+        """Run it and return its rows.
+
+        Raises:
+            psycopg.Error: as a cursor would.
+        """
+        adapt = self._transformer
+        values = adapt.dump_sequence([params[name] for name in self._order], self._formats)
+        types = adapt.types or ()
+        name = self._names.get(types) or self._prepare(types)
+        result = self._pgconn.exec_prepared(
+            name,
+            values,  # type: ignore[arg-type] # a None among them is a NULL, which its type forgets
+            adapt.formats,
+        )
+        if result.status != ExecStatus.TUPLES_OK:
+            self._check(result)
+            return []
+        adapt.set_pgresult(result)
+        if not self._columns:
+            self._columns = [(result.fname(n) or b"").decode() for n in range(result.nfields)]
+        return adapt.load_rows(0, result.ntuples, self._row)
+
+    def _row(self, values: Any) -> dict[str, Any]:  # noqa: ANN401 - of every type
+        return dict(zip(self._columns, values, strict=True))
+
+    def _prepare(self, types: tuple[int, ...]) -> bytes:
+        name = f"{self._name}_{len(self._names)}".encode()
+        self._check(self._pgconn.prepare(name, self._query, types))
+        self._names[types] = name
+        return name
+
+    def _check(self, result: PGresult) -> None:
+        if result.status == ExecStatus.COMMAND_OK:
+            return
+        if self._pgconn.status == ConnStatus.BAD or not result.error_field(
+            DiagnosticField.SQLSTATE
+        ):
+            # An error without a code is libpq's own: the server is gone, noticed or not.
+            self._pgconn.finish()
+            raise psycopg.OperationalError(result.get_error_message())
+        raise psycopg.errors.error_from_result(result)

@@ -1,0 +1,13 @@
+-- Indexes a checkpoint whose upload is complete; a repeat changes nothing.
+WITH held AS (
+    SELECT job_id, token, attempt FROM lease
+    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
+    FOR KEY SHARE
+),
+added AS (
+    INSERT INTO checkpoint (job_id, token, number, attempt, key, files, bytes, created_at)
+    SELECT job_id, token, %(number)s, attempt, %(key)s, %(files)s, %(bytes)s, forge_now()
+    FROM held
+    ON CONFLICT DO NOTHING
+)
+SELECT job_id FROM held

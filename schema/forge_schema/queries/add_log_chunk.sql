@@ -1,0 +1,17 @@
+-- Indexes a log chunk whose upload is complete; a repeat changes nothing.
+WITH held AS (
+    SELECT job_id, token, rank, attempt FROM lease
+    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
+    FOR KEY SHARE
+),
+added AS (
+    INSERT INTO log_chunk (
+        job_id, token, rank, number, attempt, key, start, bytes, sha256, created_at
+    )
+    SELECT
+        job_id, token, rank, %(number)s, attempt, %(key)s, %(start)s, %(bytes)s, %(sha256)s,
+        forge_now()
+    FROM held
+    ON CONFLICT DO NOTHING
+)
+SELECT job_id FROM held

@@ -1,0 +1,11 @@
+-- Records that a worker left in good order.
+WITH left_now AS (
+    UPDATE worker SET status = 'offline', last_seen_at = forge_now()
+    WHERE id = %(worker_id)s AND boot_id = %(boot_id)s
+    RETURNING id
+),
+told AS (
+    INSERT INTO event (at, actor, action, worker_id)
+    SELECT forge_now(), 'worker:' || id, 'disconnected', id FROM left_now
+)
+SELECT id FROM left_now

@@ -1,0 +1,6 @@
+-- How leases that are gone ended: the stored outcome of a finish that is repeated.
+SELECT attempt.job_id, attempt.token, attempt.nonce, attempt.reason, job_status.state
+FROM unnest(%(job_ids)s::bigint[], %(tokens)s::bigint[], %(nonces)s::uuid[])
+    AS f (job_id, token, nonce)
+JOIN attempt USING (job_id, token, nonce)
+JOIN job_status USING (job_id)

@@ -1,0 +1,27 @@
+-- Finds or makes the lane of a shape, queue and owner, and what it stands on.
+-- Locks, in this order: queue, owner_quota, shape, lane; so a pause set meanwhile is not missed.
+WITH q AS (
+    INSERT INTO queue (name) VALUES (%(queue)s)
+    ON CONFLICT (name) DO UPDATE SET name = excluded.name
+    RETURNING name, paused
+),
+o AS (
+    INSERT INTO owner_quota (owner) VALUES (%(owner)s)
+    ON CONFLICT (owner) DO UPDATE SET owner = excluded.owner
+    RETURNING owner, paused
+),
+s AS (
+    INSERT INTO shape (
+        accelerator, gpus, gpu_model, vram_mb, cpus, memory_mb, disk_mb, labels, nodes, target
+    )
+    VALUES (
+        %(accelerator)s, %(gpus)s, %(gpu_model)s, %(vram_mb)s, %(cpus)s, %(memory_mb)s,
+        %(disk_mb)s, %(labels)s, %(nodes)s, %(target)s
+    )
+    ON CONFLICT ON CONSTRAINT shape_distinct DO UPDATE SET target = excluded.target
+    RETURNING id
+)
+INSERT INTO lane (shape_id, queue, owner, paused)
+SELECT s.id, q.name, o.owner, q.paused OR o.paused FROM q, o, s
+ON CONFLICT ON CONSTRAINT lane_distinct DO UPDATE SET queue = excluded.queue
+RETURNING id

@@ -1,0 +1,19 @@
+-- The lanes whose shape a worker can serve when idle, with their needs and their owner's share;
+-- none for a worker that is to drain or to stop.
+WITH running AS (
+    SELECT lane.owner, count(*) AS leases
+    FROM lease JOIN lane ON lane.id = lease.lane_id
+    GROUP BY lane.owner
+)
+SELECT
+    lane.id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus,
+    num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
+    lane.owner, o.weight, coalesce(running.leases, 0) / o.weight AS share
+FROM worker
+JOIN shape ON forge_fits(shape, worker)
+JOIN lane ON lane.shape_id = shape.id
+JOIN queue AS q ON q.name = lane.queue
+JOIN owner_quota AS o ON o.owner = lane.owner
+LEFT JOIN running ON running.owner = lane.owner
+WHERE worker.id = %(worker_id)s AND worker.command IS NULL
+ORDER BY lane.id

@@ -1,0 +1,11 @@
+-- Marks workers offline that have not been seen for a while.
+WITH silent AS (
+    UPDATE worker SET status = 'offline'
+    WHERE status <> 'offline' AND last_seen_at < forge_now() - %(silence)s
+    RETURNING id
+),
+told AS (
+    INSERT INTO event (at, actor, action, worker_id)
+    SELECT forge_now(), %(actor)s, 'offline', id FROM silent
+)
+SELECT id FROM silent

@@ -1,0 +1,15 @@
+-- Asks the worker of a running job to give it back, as a spot notice would; a repeat changes nothing.
+WITH held AS MATERIALIZED (
+    SELECT job_id, rank, worker_id, asked FROM lease WHERE job_id = %(job_id)s FOR UPDATE
+),
+asked AS (
+    UPDATE lease SET asked = 'preempted'
+    FROM held
+    WHERE held.asked IS NULL AND lease.job_id = held.job_id AND lease.rank = held.rank
+    RETURNING lease.job_id
+),
+told AS (
+    INSERT INTO event (at, actor, action, job_id)
+    SELECT DISTINCT forge_now(), %(actor)s, 'asked to preempt', job_id FROM asked
+)
+SELECT job_id, pg_notify('forge', 'asked:' || worker_id) FROM held

@@ -1,0 +1,23 @@
+-- Makes ready what was scheduled and is due.
+WITH due AS (
+    DELETE FROM scheduled
+    WHERE job_id = ANY(ARRAY(
+        SELECT job_id FROM scheduled
+        WHERE run_at <= forge_now()
+        ORDER BY run_at
+        LIMIT %(count)s
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING *
+),
+now_ready AS (
+    INSERT INTO ready (
+        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at
+    )
+    SELECT lane_id, nice, job_id, attempt, failures, losses, preemptions, forge_now() FROM due
+),
+told AS (
+    INSERT INTO event (at, actor, action, job_id)
+    SELECT forge_now(), %(actor)s, 'promoted', job_id FROM due
+)
+SELECT job_id, pg_notify('forge', 'ready') FROM due

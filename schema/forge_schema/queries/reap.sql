@@ -1,0 +1,16 @@
+-- Removes ephemeral workers long offline and workers that never connected; never a lease's holder.
+WITH gone AS (
+    DELETE FROM worker
+    WHERE (
+            (kind = 'ephemeral' AND status = 'offline'
+                AND last_seen_at < forge_now() - %(ephemeral_after)s)
+            OR (connected_at IS NULL AND registered_at < forge_now() - %(unconnected_after)s)
+        )
+        AND NOT EXISTS (SELECT FROM lease WHERE lease.worker_id = worker.id)
+    RETURNING id, name
+),
+told AS (
+    INSERT INTO event (at, actor, action, worker_id, detail)
+    SELECT forge_now(), %(actor)s, 'reaped', id, jsonb_build_object('name', name) FROM gone
+)
+SELECT id FROM gone

@@ -1,0 +1,31 @@
+-- Registers a worker by its name; a restart is a new boot of the same worker.
+WITH registered AS (
+    INSERT INTO worker (
+        name, boot_id, kind, accelerator, gpus, cpus, memory_mb, disk_mb, labels, local,
+        price_per_hour, version, registered_at, last_seen_at
+    )
+    VALUES (
+        %(name)s, %(boot_id)s, %(kind)s, %(accelerator)s, %(gpus)s, %(cpus)s, %(memory_mb)s,
+        %(disk_mb)s, %(labels)s, %(local)s, %(price_per_hour)s, %(version)s, forge_now(),
+        forge_now()
+    )
+    ON CONFLICT ON CONSTRAINT worker_name DO UPDATE SET
+        boot_id = excluded.boot_id, kind = excluded.kind, status = 'connecting',
+        accelerator = excluded.accelerator, gpus = excluded.gpus, cpus = excluded.cpus,
+        memory_mb = excluded.memory_mb, disk_mb = excluded.disk_mb, labels = excluded.labels,
+        local = excluded.local, price_per_hour = excluded.price_per_hour,
+        version = excluded.version, last_seen_at = excluded.last_seen_at,
+        command = CASE
+            WHEN worker.boot_id = excluded.boot_id THEN worker.command
+            ELSE nullif(worker.command, 'stop')
+        END
+    RETURNING id
+),
+told AS (
+    INSERT INTO event (at, actor, action, worker_id, detail)
+    SELECT
+        forge_now(), 'worker:' || id, 'registered', id,
+        jsonb_build_object('name', %(name)s::text, 'boot_id', %(boot_id)s::uuid)
+    FROM registered
+)
+SELECT id FROM registered

@@ -1,0 +1,34 @@
+-- Renews every lease that a worker lists, hears what the worker as a whole is asked to do,
+-- and records that the worker was seen. A lease not listed is left to expire.
+-- Locks: worker, then lease in the order given.
+WITH seen AS (
+    UPDATE worker
+    SET last_seen_at = forge_now(),
+        connected_at = coalesce(connected_at, forge_now()),
+        status = CASE WHEN command IS NULL THEN %(status)s::worker_status ELSE 'draining' END
+    WHERE id = %(worker_id)s AND boot_id = %(boot_id)s
+    RETURNING command
+),
+held AS (
+    SELECT * FROM unnest(
+        %(job_ids)s::bigint[], %(tokens)s::bigint[], %(nonces)s::uuid[]
+    ) AS h (job_id, token, nonce)
+),
+renewed AS (
+    UPDATE lease
+    SET expires_at = greatest(forge_now() + %(ttl)s, expires_at)
+    FROM seen, held
+    WHERE lease.job_id = held.job_id AND lease.token = held.token AND lease.nonce = held.nonce
+        AND lease.worker_id = %(worker_id)s
+    RETURNING lease.job_id, lease.token, lease.nonce, lease.asked, true AS found
+)
+SELECT
+    seen.command, job_id, token, nonce,
+    CASE
+        WHEN renewed.found IS NULL THEN 'lost'
+        WHEN renewed.asked IS NULL THEN 'ok'
+        ELSE renewed.asked::text
+    END AS standing
+FROM seen
+LEFT JOIN held ON true
+LEFT JOIN renewed USING (job_id, token, nonce)

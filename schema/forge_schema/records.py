@@ -1,0 +1,81 @@
+"""The index rows of stored objects, written by the holder of a lease and by nobody else."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from psycopg.types.json import Jsonb
+
+from forge_schema.database import Database, Row
+from forge_schema.lease import Fence, fence_params, share
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A stored piece of output; `start` and `bytes` count uncompressed bytes."""
+
+    number: int
+    key: str
+    start: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A stored checkpoint; `key` is its manifest."""
+
+    number: int
+    key: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A stored output file; `path` is relative to the output folder, with forward slashes."""
+
+    path: str
+    key: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLine:
+    """One line of a job's metrics file, numbered from 0 within its attempt."""
+
+    number: int
+    step: float | None
+    values: dict[str, object]
+
+
+class Records:
+    """Every method answers False when the lease is lost; a repeat changes nothing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool:
+        return self._add("add_log_chunk", fence, **asdict(chunk))
+
+    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool:
+        return self._add("add_checkpoint", fence, **asdict(checkpoint))
+
+    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
+        return self._add("add_artifacts", fence, files=Jsonb([asdict(a) for a in artifacts]))
+
+    def add_metrics(
+        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
+    ) -> bool:
+        """Keep metric lines, in order of their numbers; `progress` is the share done, 0 to 1."""
+        rows = Jsonb([asdict(line) for line in lines])
+        kept = max((line.number + 1 for line in lines), default=0)
+        return self._add("add_metrics", fence, lines=rows, kept=kept, progress=share(progress))
+
+    def latest_checkpoint(self, job_id: int) -> Row | None:
+        """Return the newest complete checkpoint of a job, of whichever attempt, or None."""
+        return self._database.one("latest_checkpoint", again=True, job_id=job_id)
+
+    def _add(self, name: str, fence: Fence, **params: object) -> bool:
+        held = self._database.one(name, again=True, **fence_params(fence), **params)
+        return held is not None

@@ -1,0 +1,79 @@
+"""The registry of workers: who is there, what they have, what they are asked to do."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from forge_schema.database import Database, Row
+from forge_schema.errors import ForgeError
+from forge_schema.spec import RUNS
+from forge_schema.states import Command, WorkerKind
+
+
+class NoSuchWorker(ForgeError):
+    """There is no worker of this id or name."""
+
+    code = "worker_not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a worker reports of itself; memory and disk in MiB, price in money per hour."""
+
+    name: str
+    boot_id: UUID
+    cpus: float
+    memory_mb: int
+    disk_mb: int
+    kind: WorkerKind = WorkerKind.PERSISTENT
+    accelerator: str = "cpu"
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
+    local: bool = False
+    price_per_hour: float | None = None
+    version: str = ""
+
+
+class Registry:
+    """Registers workers and tells them to drain or stop."""
+
+    def __init__(self, database: Database, *, actor: str) -> None:
+        self._database = database
+        self._actor = actor
+
+    def register(self, machine: Machine) -> int:
+        """Register a worker, or a new boot of it, and return its id."""
+        params = {
+            **asdict(machine),
+            "kind": machine.kind.value,
+            "gpus": Jsonb(machine.gpus),
+            # Who does not say what it runs takes both kinds of job.
+            "labels": Jsonb({RUNS: "images,projects", **machine.labels}),
+        }
+        row = self._database.one("register", again=True, **params)
+        assert row is not None  # noqa: S101 - an upsert returns its row
+        worker_id: int = row["id"]
+        return worker_id
+
+    def disconnect(self, worker_id: int, boot_id: UUID) -> None:
+        """Record that a worker left in good order; a newer boot of it is left alone."""
+        self._database.one("disconnect", again=True, worker_id=worker_id, boot_id=boot_id)
+
+    def command(self, worker_id: int, command: Command | None) -> None:
+        """Ask a worker to drain or to stop with its next renewal; None takes it back.
+
+        Raises:
+            NoSuchWorker: there is no such worker.
+        """
+        value = None if command is None else command.value
+        row = self._database.one(
+            "command", again=True, worker_id=worker_id, command=value, actor=self._actor
+        )
+        if row is None:
+            raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+
+    def workers(self) -> list[Row]:
+        """Return every worker, how long it has been silent and how many leases it holds."""
+        return self._database.rows("workers", again=True)

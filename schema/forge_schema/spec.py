@@ -1,0 +1,122 @@
+"""What a job asks for, checked before it becomes a row."""
+
+import hashlib
+import json
+import re
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from forge_schema.states import Target
+
+# What a row can hold: an integer column's, and a jsonb key of the index over the shapes.
+MAX_INTEGER = 2_000_000_000
+MAX_LABELS_BYTES = 1500
+YEAR_S = 31_536_000
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Budget = Annotated[int, Field(ge=0, le=10_000)]
+# The label by which a worker says what it runs: jobs with an image, projects without one.
+RUNS = "forge.runs"
+RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
+
+
+class Resources(BaseModel):
+    """What one rank of a job needs; memory and disk in MiB, `cpus` may be a fraction."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    accelerator: Annotated[str, Field(pattern="^(any|cpu|cuda|rocm|mps)$")] = "any"
+    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    gpu_model: Name = "*"
+    vram_mb: Annotated[int, Field(ge=0, le=MAX_INTEGER)] = 0
+    cpus: Annotated[float, Field(gt=0, le=4096)] = 1.0
+    memory_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER)] = 1024
+    disk_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER)] = 10240
+
+
+class JobSpec(BaseModel):
+    """A job as submitted; times in seconds, a higher priority goes first."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    command: Annotated[list[str], Field(min_length=1)]
+    owner: Name
+    queue: Name = "default"
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    env: dict[str, str] = {}
+    image: str | None = None
+    bundle_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    resources: Resources = Resources()
+    labels: dict[Name, Name] = {}
+    target: Target = Target.AUTO
+    max_failures: Budget = 3
+    max_losses: Budget = 5
+    max_preemptions: Budget = 50
+    backoff_s: Annotated[int, Field(ge=0, le=86_400)] = 10
+    timeout_s: Annotated[int, Field(gt=0, le=YEAR_S)] | None = None
+    delay_s: Annotated[float, Field(ge=0, le=YEAR_S)] = 0.0
+    checkpoint_interval_s: Annotated[float, Field(gt=0, le=YEAR_S)] = 30.0
+    grace_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    @field_validator("command")
+    @classmethod
+    def _command_names_a_program(cls, command: list[str]) -> list[str]:
+        # Any later word may well be empty: `python -c ""`.
+        if not command[0]:
+            raise ValueError("its first word, the program, is empty")
+        return command
+
+    @field_validator("env")
+    @classmethod
+    def _env_is_the_jobs_own(cls, env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise ValueError(f"{name!r} is no environment variable")
+            if RESERVED_ENV.match(name):
+                raise ValueError(f"{name} is reserved: FORGE_*, LD_* and NVIDIA_* are the worker's")
+        return env
+
+    @model_validator(mode="after")
+    def _no_nul(self) -> Self:
+        texts = [self.name, self.owner, self.queue, self.image or "", self.resources.gpu_model]
+        texts += [self.idempotency_key or "", *self.command, *self.labels, *self.labels.values()]
+        if any("\0" in text for text in texts):
+            raise ValueError("a NUL character cannot be stored")
+        return self
+
+    @model_validator(mode="after")
+    def _labels_fit(self) -> Self:
+        if len(json.dumps(self.labels, ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
+            raise ValueError(f"labels may take {MAX_LABELS_BYTES} bytes together")
+        return self
+
+    def shape(self) -> dict[str, Any]:
+        """Return the columns of the job's shape."""
+        return {
+            **self.resources.model_dump(),
+            "labels": dict(
+                sorted({**self.labels, RUNS: "*images*" if self.image else "*projects*"}.items())
+            ),
+            "nodes": 1,
+            "target": self.target.value,
+        }
+
+    def payload(self) -> dict[str, Any]:
+        """Return what the worker needs to run the job: the `spec` column."""
+        return {
+            "command": self.command,
+            "env": self.env,
+            "image": self.image,
+            "resources": self.resources.model_dump(),
+            "checkpoint_interval_s": self.checkpoint_interval_s,
+            "grace_s": self.grace_s,
+        }
+
+    def content_digest(self) -> str:
+        """Return the SHA-256 of everything but the key: what a repeated submit must match."""
+        # Defaults are left out: a field added later must not make yesterday's job another one.
+        content = self.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

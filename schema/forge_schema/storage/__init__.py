@@ -1,0 +1,23 @@
+"""Object storage: `s3://` and `file://` behind one interface."""
+
+from forge_schema.storage.errors import (
+    KeyInvalid,
+    ObjectMissing,
+    StoreError,
+    StoreUnreachable,
+    StoreUrlInvalid,
+)
+from forge_schema.storage.opening import open_store
+from forge_schema.storage.store import Progress, Store, StoredObject
+
+__all__ = [
+    "KeyInvalid",
+    "ObjectMissing",
+    "Progress",
+    "Store",
+    "StoreError",
+    "StoreUnreachable",
+    "StoreUrlInvalid",
+    "StoredObject",
+    "open_store",
+]

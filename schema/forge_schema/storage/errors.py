@@ -1,0 +1,33 @@
+"""What can go wrong between Forge and an object store."""
+
+from forge_schema.errors import ForgeError
+
+
+class StoreError(ForgeError):
+    """The store refused or failed; trying again may or may not help."""
+
+    code = "store_error"
+
+
+class ObjectMissing(StoreError):
+    """No object has this key."""
+
+    code = "object_missing"
+
+
+class KeyInvalid(StoreError):
+    """The key is not one that every store can hold safely."""
+
+    code = "key_invalid"
+
+
+class StoreUnreachable(StoreError):
+    """The store does not answer, or does not let us in."""
+
+    code = "store_unreachable"
+
+
+class StoreUrlInvalid(StoreError):
+    """The store's URL names no store: a typing error, or a bucket that does not exist."""
+
+    code = "store_url_invalid"

@@ -1,0 +1,212 @@
+"""Objects as files below one folder: the embedded default."""
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from forge_schema.storage.errors import (
+    KeyInvalid,
+    ObjectMissing,
+    StoreError,
+    StoreUnreachable,
+)
+from forge_schema.storage.keys import RESERVED, checked, checked_prefix, is_valid
+from forge_schema.storage.landing import flush, flush_folder, landing, unplaced
+from forge_schema.storage.store import Progress, StoredObject
+
+CHUNK = 1 << 20
+PLACING_TRIES = 20
+ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+
+
+class FileStore:
+    """A folder as an object store; several processes and machines may share it."""
+
+    def __init__(self, root: Path, *, url: str | None = None) -> None:
+        self.root = root
+        self.url = url or root.absolute().as_uri()
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        target = self._path(key)
+        with self._writing(key) as (file, temporary):
+            if if_absent and target.exists():
+                return False
+            file.write(data)
+            return self._place(file, temporary, target, if_absent=if_absent)
+
+    def put_file(
+        self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
+    ) -> bool:
+        target = self._path(key)
+        with path.open("rb") as source, self._writing(key) as (file, temporary):
+            if if_absent and target.exists():
+                return False
+            _copy(source, file, progress)
+            return self._place(file, temporary, target, if_absent=if_absent)
+
+    def get(self, key: str) -> bytes:
+        with self._reading(key) as file:
+            return file.read()
+
+    def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
+        with self._reading(key) as source, landing(path) as file:
+            _copy(source, file, progress)
+
+    def size(self, key: str) -> int | None:
+        try:
+            with self._reading(key) as file:
+                return os.fstat(file.fileno()).st_size
+        except ObjectMissing:
+            return None
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        folder, _, _ = checked_prefix(prefix).rpartition("/")
+        if folder:
+            yield from _walk(self._path(folder), f"{folder}/", prefix)
+        else:
+            yield from _walk(self.root, "", prefix)
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        try:
+            path.unlink()
+        except OSError as error:
+            if error.errno not in ABSENT:
+                raise _failed(f"{key} could not be deleted", error) from error
+            return
+        self._prune(path.parent)
+
+    def check(self) -> None:
+        try:
+            with unplaced(self._workshop()) as (file, _):
+                flush(file)
+        except OSError as error:
+            raise StoreUnreachable(
+                f"the store's folder {self.root} cannot be written: {error.strerror}",
+                hint="Make the folder, or mount it, or give this user the right to write there.",
+            ) from error
+
+    def tidy(self, older_than_s: float) -> int:
+        removed = 0
+        for path in (self.root / RESERVED).glob("*"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > older_than_s:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    def _path(self, key: str) -> Path:
+        path = self.root / checked(key)
+        # The key cannot climb, but a link that somebody laid into the store could.
+        if not path.resolve().is_relative_to(self.root.resolve()):
+            raise KeyInvalid(f"{key!r} leads out of the store's folder")
+        return path
+
+    def _workshop(self) -> Path:
+        """Return the folder for unfinished objects: on the same disk, so that a move is atomic.
+
+        The root's own parent must exist: a mount point that is not there must not be invented.
+        """
+        folder = self.root / RESERVED
+        if not folder.is_dir():
+            for needed in (self.root, folder):
+                needed.mkdir(exist_ok=True)
+                flush_folder(needed.parent)
+        return folder
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[BinaryIO]:
+        path = self._path(key)
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            if error.errno in ABSENT:
+                raise ObjectMissing(f"there is no object {key} in {self.url}") from error
+            raise _failed(f"{key} could not be read", error) from error
+        with file:
+            yield file
+
+    @contextmanager
+    def _writing(self, key: str) -> Iterator[tuple[BinaryIO, Path]]:
+        try:
+            with unplaced(self._workshop()) as written:
+                yield written
+        except OSError as error:
+            raise _failed(f"{key} could not be written", error) from error
+
+    def _place(self, file: BinaryIO, temporary: Path, target: Path, *, if_absent: bool) -> bool:
+        flush(file)
+        for _ in range(PLACING_TRIES):
+            self._make_folders(target.parent)
+            try:
+                if if_absent:
+                    os.link(temporary, target)
+                else:
+                    temporary.replace(target)
+            except FileExistsError:
+                return False
+            except FileNotFoundError:
+                continue  # a delete elsewhere has just pruned the folder
+            flush_folder(target.parent)
+            return True
+        raise StoreError(f"the folder {target.parent} keeps disappearing")
+
+    def _make_folders(self, folder: Path) -> None:
+        missing = []
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for made in reversed(missing):
+            # A sibling may make it, or a delete may prune its parent, at the same moment.
+            with suppress(FileExistsError, FileNotFoundError):
+                made.mkdir()
+                flush_folder(made.parent)
+
+    def _prune(self, folder: Path) -> None:
+        with suppress(OSError):
+            while folder != self.root:
+                folder.rmdir()
+                folder = folder.parent
+
+
+def _copy(source: BinaryIO, into: BinaryIO, progress: Progress | None) -> None:
+    while chunk := source.read(CHUNK):
+        into.write(chunk)
+        if progress:
+            progress(len(chunk))
+
+
+def _walk(folder: Path, above: str, prefix: str) -> Iterator[StoredObject]:
+    """Walk depth first; a folder sorts as its name and a slash, which is the order of keys."""
+    for name, path, size in _entries(folder):
+        key = above + name
+        if size is not None and key.startswith(prefix) and is_valid(key):
+            yield StoredObject(key, size)
+        elif size is None and key.startswith(prefix):
+            yield from _walk(path, key, prefix)
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, Path, int | None]]:
+    found: list[tuple[str, Path, int | None]] = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as scan:
+        for entry in scan:
+            with suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False) and entry.name != RESERVED:
+                    found.append((f"{entry.name}/", Path(entry.path), None))
+                elif entry.is_file(follow_symlinks=False):
+                    size = entry.stat(follow_symlinks=False).st_size
+                    found.append((entry.name, Path(entry.path), size))
+    yield from sorted(found, key=lambda entry: entry[0])
+
+
+def _failed(what: str, error: OSError) -> StoreError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StoreError(f"{what}: the store's disk is full", hint="Make room on that disk.")
+    return StoreUnreachable(
+        f"{what}: {error.strerror or error}",
+        hint="Check that the store's folder is mounted and that this user may use it.",
+    )

@@ -1,0 +1,73 @@
+"""From a URL to a store, without asking the store anything."""
+
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from forge_schema.storage.errors import StoreUrlInvalid
+from forge_schema.storage.file_store import FileStore
+from forge_schema.storage.store import Store
+
+EXAMPLES = "Write file:///path/to/folder or s3://bucket/prefix?endpoint_url=https://…&region=…"
+S3_OPTIONS = {"endpoint_url", "region"}
+
+
+def open_store(url: str) -> Store:
+    """Open the store behind `file:///folder` or `s3://bucket/prefix?endpoint_url=…&region=…`.
+
+    Nothing is contacted yet; `Store.check` does that.
+
+    Raises:
+        StoreUrlInvalid: the URL does not name a store.
+    """
+    parts = _split(url)
+    if parts.fragment or parts.username or parts.password:
+        raise StoreUrlInvalid(
+            f"a store's URL holds neither '#' nor credentials: {_without_secrets(parts)}",
+            hint="Give credentials as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        )
+    match parts.scheme:
+        case "file":
+            return _open_file(url, parts)
+        case "s3":
+            return _open_s3(url, parts)
+        case scheme:
+            raise StoreUrlInvalid(f"{url!r} has no known scheme: {scheme!r}", hint=EXAMPLES)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise StoreUrlInvalid(f"{url!r} is not a URL: {error}", hint=EXAMPLES) from error
+
+
+def _without_secrets(parts: SplitResult) -> str:
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _open_file(url: str, parts: SplitResult) -> Store:
+    folder = Path(unquote(parts.path))
+    if parts.netloc not in {"", "localhost"} or parts.query:
+        raise StoreUrlInvalid(
+            f"{url!r} has something besides a path on this machine",
+            hint="A file store has three slashes: file:///path/to/folder",
+        )
+    if not folder.is_absolute() or folder == Path("/") or "\0" in str(folder):
+        raise StoreUrlInvalid(f"{url!r} names no folder", hint=EXAMPLES)
+    return FileStore(folder, url=url)
+
+
+def _open_s3(url: str, parts: SplitResult) -> Store:
+    # boto3 takes half a second and tens of megabytes: only who uses S3 pays.
+    from forge_schema.storage.s3_store import S3Store  # noqa: PLC0415
+
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(options.keys() - S3_OPTIONS):
+        raise StoreUrlInvalid(f"{url!r} has an unknown option: {unknown[0]}", hint=EXAMPLES)
+    return S3Store(
+        parts.netloc,
+        unquote(parts.path).strip("/"),
+        endpoint_url=options.get("endpoint_url"),
+        region=options.get("region"),
+        url=url,
+    )

@@ -1,0 +1,99 @@
+"""`forge-sweeper`: the sweeper as a process, with a health endpoint."""
+
+import signal
+import sys
+from datetime import timedelta
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
+from threading import Thread
+
+import structlog
+from pydantic import Field, PositiveFloat, ValidationError
+from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
+
+from forge_schema.database import Database
+from forge_schema.errors import ForgeError
+from forge_schema.queue import Queue
+from forge_schema.sweep import Sweep, Windows
+from forge_schema.sweeper import Sweeper
+
+
+class SweeperSettings(BaseSettings):
+    """Requeue expired leases, promote what is due, mark silent workers and reap dead ones."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FORGE_", extra="ignore", cli_prog_name="forge-sweeper", cli_kebab_case=True
+    )
+
+    database_url: str = Field(description="the queue's database, postgresql://…")
+    sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
+    lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
+    offline_s: PositiveFloat = Field(120.0, description="silence after which a worker is offline")
+    reap_s: PositiveFloat = Field(3600.0, description="until an ephemeral worker is removed")
+    unconnected_s: PositiveFloat = Field(300.0, description="until one never connected is removed")
+    health_host: str = Field("127.0.0.1", description="where /health is served")
+    health_port: int = Field(8901, ge=0, le=65535, description="its port; 0 is any")
+
+    def windows(self) -> Windows:
+        return Windows(
+            offline=timedelta(seconds=self.offline_s),
+            reap_ephemeral=timedelta(seconds=self.reap_s),
+            reap_unconnected=timedelta(seconds=self.unconnected_s),
+        )
+
+
+def main() -> None:
+    """Sweep until told to leave."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        serve(CliApp.run(SweeperSettings))
+    except ValidationError as error:
+        for fault in error.errors():
+            flag = "--" + "-".join(str(part) for part in fault["loc"]).replace("_", "-")
+            sys.stderr.write(f"forge-sweeper: {flag}: {fault['msg']}\n")
+        sys.exit(2)
+    except ForgeError as error:
+        hint = f"\n  {error.hint}" if error.hint else ""
+        sys.exit(f"forge-sweeper: {error.message}{hint}")
+    except OSError as error:
+        sys.exit(f"forge-sweeper: {error}")
+
+
+def serve(settings: SweeperSettings) -> None:
+    """Run the sweeper and its health endpoint until SIGTERM or SIGINT."""
+    # Putting into this kind of queue is safe wherever the signal meets the main thread.
+    leave: SimpleQueue[int] = SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: leave.put(number))
+    with Database(settings.database_url, size=2) as database:
+        queue = Queue(database, actor="sweeper", ttl=timedelta(seconds=settings.lease_ttl_s))
+        sweeper = Sweeper(Sweep(queue, windows=settings.windows()), period_s=settings.sweep_s)
+        server = health_server(sweeper, settings.health_host, settings.health_port)
+        Thread(target=server.serve_forever, name="health", daemon=True).start()
+        sweeper.start()
+        structlog.get_logger(__name__).info("sweeping", health=server.server_address[1])
+        leave.get()
+        sweeper.end()
+        server.shutdown()
+        server.server_close()
+
+
+def health_server(sweeper: Sweeper, host: str, port: int) -> ThreadingHTTPServer:
+    """Return a server that answers 200 while the sweeper is healthy, else 503."""
+
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            good = sweeper.healthy
+            self.send_response(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE)
+            self.end_headers()
+            self.wfile.write(b"ok\n" if good else b"no sweep succeeded for three periods\n")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as above
+            """Leave health checks out of the log."""
+
+    return ThreadingHTTPServer((host, port), Health)
+
+
+if __name__ == "__main__":
+    main()

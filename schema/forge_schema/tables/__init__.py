@@ -1,0 +1,41 @@
+"""The tables as SQLModel models; `metadata` is what the migrations must produce."""
+
+from sqlmodel import SQLModel
+
+from forge_schema.tables.api_key import ApiKey
+from forge_schema.tables.attempt import Attempt
+from forge_schema.tables.event import Event
+from forge_schema.tables.job import Job, Outcome
+from forge_schema.tables.lane import Lane
+from forge_schema.tables.limits import OwnerQuota, Queue
+from forge_schema.tables.places import Lease, Ready, Scheduled
+from forge_schema.tables.plans import Dependency, Schedule, Template
+from forge_schema.tables.shape import Shape
+from forge_schema.tables.stored import Artifact, Checkpoint, LogChunk, Metric
+from forge_schema.tables.worker import Worker
+
+metadata = SQLModel.metadata
+
+__all__ = [
+    "ApiKey",
+    "Artifact",
+    "Attempt",
+    "Checkpoint",
+    "Dependency",
+    "Event",
+    "Job",
+    "Lane",
+    "Lease",
+    "LogChunk",
+    "Metric",
+    "Outcome",
+    "OwnerQuota",
+    "Queue",
+    "Ready",
+    "Schedule",
+    "Scheduled",
+    "Shape",
+    "Template",
+    "Worker",
+    "metadata",
+]

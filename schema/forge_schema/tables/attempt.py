@@ -1,0 +1,42 @@
+"""An attempt: the history row of one finished lease."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint
+from sqlmodel import SQLModel
+
+from forge_schema.states import Reason
+from forge_schema.tables import columns as c
+
+
+class Attempt(SQLModel, table=True):
+    """Append-only (a trigger refuses the rest), partitioned by month.
+
+    Who ran it, when, why it ended and what it cost: the audit trail of every dispatch and end.
+    """
+
+    __table_args__ = (
+        CheckConstraint("finished_at >= claimed_at", name="finished_after_claimed"),
+        CheckConstraint("attempt >= 1", name="counted"),
+        {"postgresql_partition_by": "RANGE (finished_at)"},
+    )
+
+    job_id: int = c.key_big()
+    attempt: int = c.key_small()
+    rank: int = c.key_small()
+    finished_at: datetime = c.key_moment()
+    token: int = c.big()
+    nonce: UUID = c.uuid()
+    worker_id: int = c.big()
+    lane_id: int = c.integer()
+    ready_at: datetime = c.moment()
+    claimed_at: datetime = c.moment()
+    started_at: datetime | None = c.moment(null=True)
+    reason: Reason = c.word(Reason)
+    exit_code: int | None = c.integer(null=True)
+    detail: str | None = c.string(null=True)
+    devices: list[str] = c.strings(default="'{}'")
+    gpu_seconds: float = c.number(default="0")
+    energy_j: float | None = c.number(null=True)
+    cost: float | None = c.number(null=True)

@@ -1,0 +1,43 @@
+"""A worker: what it is, what it has, and when it was last heard."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, UniqueConstraint
+from sqlmodel import SQLModel
+
+from forge_schema.states import Command, WorkerKind, WorkerStatus
+from forge_schema.tables import columns as c
+
+
+class Worker(SQLModel, table=True):
+    """One row per agent, kept over its restarts. No column that a heartbeat writes is indexed."""
+
+    __table_args__ = (
+        UniqueConstraint("name", name="worker_name"),
+        CheckConstraint("cpus > 0 AND memory_mb > 0", name="capacity_positive"),
+        CheckConstraint("jsonb_typeof(gpus) = 'array'", name="gpus_array"),
+        CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
+        {"postgresql_with": {"fillfactor": 50}},
+    )
+
+    id: int = c.identity()
+    name: str = c.string()
+    boot_id: UUID = c.uuid()
+    kind: WorkerKind = c.word(WorkerKind, default="'persistent'")
+    status: WorkerStatus = c.word(WorkerStatus, default="'connecting'")
+    accelerator: str = c.string(default="'cpu'")
+    gpus: list[dict[str, Any]] = c.document(default="'[]'")
+    cpus: float = c.number()
+    memory_mb: int = c.integer()
+    disk_mb: int = c.integer()
+    labels: dict[str, str] = c.document(default="'{}'")
+    local: bool = c.flag()
+    price_per_hour: float | None = c.number(null=True)
+    version: str = c.string(default="''")
+    token_hash: bytes | None = c.octets(null=True)
+    command: Command | None = c.word(Command, null=True)
+    registered_at: datetime = c.moment()
+    connected_at: datetime | None = c.moment(null=True)
+    last_seen_at: datetime = c.moment()

@@ -1,0 +1,37 @@
+-- Every job with its one state: where it is, or how it ended.
+CREATE VIEW job_status AS
+SELECT
+    job.id AS job_id,
+    job.name,
+    job.owner,
+    lane.queue,
+    -job.nice AS priority,
+    CASE
+        WHEN outcome.job_id IS NOT NULL THEN outcome.state
+        WHEN lease.job_id IS NOT NULL THEN 'running'
+        WHEN ready.job_id IS NOT NULL THEN 'ready'
+        ELSE 'scheduled'
+    END AS state,
+    coalesce(lease.attempt, ready.attempt, scheduled.attempt, outcome.attempt, 0::smallint) AS attempt,
+    outcome.reason,
+    lease.asked,
+    outcome.exit_code,
+    outcome.detail,
+    lease.phase,
+    lease.progress,
+    lease.worker_id,
+    worker.name AS worker,
+    scheduled.run_at,
+    job.submitted_at,
+    lease.started_at,
+    outcome.finished_at,
+    outcome.token,
+    job.bundle_digest
+FROM job
+JOIN lane ON lane.id = job.lane_id
+LEFT JOIN outcome ON outcome.job_id = job.id
+LEFT JOIN lease ON lease.job_id = job.id AND lease.rank = 0
+LEFT JOIN ready
+    ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
+LEFT JOIN scheduled ON scheduled.job_id = job.id
+LEFT JOIN worker ON worker.id = lease.worker_id;
