@@ -1,0 +1,1 @@
+"""The worker: leases jobs and runs them."""

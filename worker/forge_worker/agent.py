@@ -1,0 +1,220 @@
+"""The agent: one per machine; it registers, claims, runs, renews, and leaves in good order."""
+
+from contextlib import suppress
+from functools import partial
+from threading import Event, Lock, Thread
+from uuid import uuid4
+
+import structlog
+from forge_schema.errors import ForgeError
+from forge_schema.lease import End, Ended, Grant
+from forge_schema.states import Budget, Command, Reason
+from forge_schema.storage import Store
+
+from forge_worker import leftovers
+from forge_worker.attempt import Attempt, Stop
+from forge_worker.bundle import BundleCache
+from forge_worker.claimer import Claimer
+from forge_worker.devices import gpus
+from forge_worker.folders import Folders
+from forge_worker.gateway import Gateway
+from forge_worker.job_run import Around, JobRun
+from forge_worker.keeper import Keeper
+from forge_worker.machine import accelerator, capacity, machine
+from forge_worker.patience import Patience
+from forge_worker.runner_choice import Runners
+from forge_worker.settings import WorkerSettings
+from forge_worker.slots import Slot, Slots
+from forge_worker.surroundings import Host
+from forge_worker.tidy import Tidier
+
+LEAVE_S = 5.0
+STOPPED = Stop(Reason.PREEMPTED, "the worker was stopped")
+
+log = structlog.get_logger(__name__)
+
+
+class Agent:
+    """Start with `run`, which returns when the worker has drained; `drain` and `stop` end it."""
+
+    def __init__(
+        self, settings: WorkerSettings, gateway: Gateway, store: Store, runners: Runners
+    ) -> None:
+        self._settings = settings
+        self._gateway = gateway
+        self._runners = runners
+        self._gpus = gpus()
+        self._boot_id = uuid4()
+        self.worker_id = 0
+        self._jobs = settings.worker_dir / "jobs"
+        self._slots = Slots(capacity(settings, self._gpus), self._gpus, max_jobs=settings.max_jobs)
+        self._running: dict[int, tuple[Attempt, Thread]] = {}
+        self._lock = Lock()
+        self._drained = Event()
+        self._stopping = False
+        self._drain_asked = False
+        self._around = Around(
+            host=Host(settings.name(), accelerator(self._gpus), settings.default_image),
+            store=store,
+            gateway=gateway,
+            bundles=BundleCache(store, settings.worker_dir / "bundles", settings.cache_mb << 20),
+            log_flush_s=settings.log_flush_s,
+            store_patience_s=settings.store_patience_s,
+            money_per_second=(settings.price_per_hour or 0.0) / 3600,
+        )
+        self.claimer = Claimer(
+            gateway,
+            self._slots,
+            self._start_job,
+            period_s=settings.poll_s,
+            ephemeral=settings.ephemeral,
+        )
+        self.keeper = Keeper(
+            gateway,
+            self._attempts,
+            register=self._register,
+            command=self._commanded,
+            period_s=settings.heartbeat_s,
+        )
+        self._tidier = Tidier(store)
+
+    def run(self) -> None:
+        """Work until drained."""
+        self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._register()
+        leftovers.clear(self._settings.name(), self._jobs, self._runners.all, self._gateway)
+        loops = (self.keeper, self.claimer, self._tidier)
+        for loop in loops:
+            loop.start()
+        log.info("ready", worker=self._settings.name(), runs=self._runners.words)
+        self._drained.wait()
+        self.claimer.end()
+        self._see_off()
+        for loop in loops:
+            loop.end(LEAVE_S)
+        self._disconnect()
+        log.info("left", worker=self._settings.name())
+
+    def drain(self) -> None:
+        """Claim no more, and leave when the running jobs have ended."""
+        log.info("draining", jobs=self._slots.jobs)
+        self.claimer.closed = True
+        # The claim may be on its way, and whoever asked does not wait for it.
+        Thread(target=self._close, name="drain", daemon=True).start()
+
+    def stop(self) -> None:
+        """Claim no more, and give the running jobs back after their last checkpoint."""
+        self._stopping = True
+        self.drain()
+        for attempt in self._attempts():
+            attempt.request_stop(STOPPED)
+
+    def _close(self) -> None:
+        self.claimer.close()
+        self._leave_if_idle()
+
+    def _leave_if_idle(self) -> None:
+        if self.claimer.closed and not self._attempts():
+            self._drained.set()
+
+    def _see_off(self) -> None:
+        """Wait for every job, also one that a claim on its way brought at the last moment."""
+        while threads := self._threads():
+            threads[0].join()
+
+    def _threads(self) -> list[Thread]:
+        with self._lock:
+            return [thread for _, thread in self._running.values()]
+
+    def _disconnect(self) -> None:
+        # To a queue that does not answer, nothing is said: it will find the worker silent.
+        if self.keeper.answered:
+            with suppress(ForgeError):
+                self._gateway.disconnect()
+
+    def _attempts(self) -> list[Attempt]:
+        with self._lock:
+            return [attempt for attempt, _ in self._running.values()]
+
+    def _register(self) -> None:
+        self.worker_id = self._gateway.register(
+            machine(self._settings, self._boot_id, self._gpus, self._runners)
+        )
+
+    def _commanded(self, command: str | None) -> None:
+        if command == Command.STOP:
+            if not self._stopping:
+                self.stop()
+        elif command == Command.DRAIN:
+            if not self.claimer.closed:
+                self._drain_asked = True
+                self.drain()
+        elif self._drain_asked and not self._stopping:
+            log.info("taking jobs again")
+            self._drain_asked = False
+            self.claimer.open()
+
+    def _start_job(self, grant: Grant, slot: Slot) -> None:
+        name = f"{grant.fence.job_id}-{grant.attempt}-{grant.fence.token}"
+        attempt = Attempt(grant, Folders(self._jobs / name))
+        thread = Thread(target=self._run_job, args=(attempt, slot), name=f"job {name}")
+        with self._lock:
+            earlier = [a for a, _ in self._running.values() if a.fence.job_id == grant.fence.job_id]
+            self._running[grant.fence.token] = (attempt, thread)
+        for other in earlier:
+            # Who is granted a job again has lost it before, and may not have heard of that.
+            other.lose()
+        if self._stopping:
+            attempt.request_stop(STOPPED)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # The machine has no more threads; a lease that nobody works on must not be renewed.
+            self._forget(grant.fence.token)
+            self._gateway.finish([End(grant.fence, Reason.START_FAILED, detail=str(error))])
+
+    def _run_job(self, attempt: Attempt, slot: Slot) -> None:
+        token = attempt.fence.token
+        log.info("started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
+        try:
+            end = self._end_of(attempt, slot)
+            if end is not None:
+                self._deliver(attempt, end)
+        finally:
+            attempt.folders.remove()
+            self._forget(token)
+            self._leave_if_idle()
+            self.claimer.wake()
+
+    def _forget(self, token: int) -> None:
+        self._slots.take_back(token)
+        with self._lock:
+            del self._running[token]
+
+    def _end_of(self, attempt: Attempt, slot: Slot) -> End | None:
+        try:
+            runner = self._runners.choose(attempt.grant.spec.get("image"))
+        except ForgeError as error:
+            return End(attempt.fence, Reason.START_FAILED, detail=error.message)
+        return JobRun(attempt, slot, runner, self._around).run()
+
+    def _deliver(self, attempt: Attempt, end: End) -> None:
+        """Report the end until the queue has answered; repeated, it answers the same."""
+        patiently = Patience(attempt, self._settings.store_patience_s)
+        try:
+            ended = patiently(partial(self._send, end))
+        except ForgeError as error:
+            log.warning("not delivered", job=end.fence.job_id, error=error.message)
+            return
+        log.info(
+            "ended",
+            job=end.fence.job_id,
+            reason=end.reason.value,
+            accepted=ended.accepted,
+            state=ended.state.value if ended.state else None,
+        )
+
+    def _send(self, end: End) -> Ended:
+        if end.reason.budget is Budget.SUCCESS:
+            return self.claimer.deliver(end)
+        return self._gateway.finish([end])[0]

@@ -1,0 +1,74 @@
+"""Artifacts: what a job left in its output folder goes to the store when it has ended."""
+
+import hashlib
+import os
+import shutil
+from contextlib import ExitStack
+from typing import BinaryIO
+
+from forge_schema.records import Artifact
+from forge_schema.storage import KeyInvalid, Store
+
+from forge_worker.attempt import Attempt
+from forge_worker.below import listing, opened
+from forge_worker.gateway import Gateway
+from forge_worker.manifest import sha256
+
+
+class ArtifactKeeper:
+    """Stores what an attempt put out; done again after a failure, it goes on where it was."""
+
+    def __init__(self, attempt: Attempt, store: Store, gateway: Gateway) -> None:
+        self._attempt = attempt
+        self._store = store
+        self._gateway = gateway
+        self._done: dict[str, Artifact | None] = {}
+
+    def store(self) -> int:
+        """Store every regular file of the output folder, then index them all; returns how many.
+
+        A file that cannot be opened is named in the job's log, and the others are stored.
+
+        Raises:
+            StoreError: the store does not answer.
+            OSError: this machine's disk is full or faulty.
+            Stopped: the lease is lost.
+        """
+        for relative in sorted(listing(self._attempt.folders.output)):
+            if relative not in self._done:
+                self._done[relative] = self._stored(relative)
+        stored = [artifact for artifact in self._done.values() if artifact is not None]
+        if stored and not self._gateway.add_artifacts(self._attempt.fence, stored):
+            self._attempt.lose()
+        return len(stored)
+
+    def _stored(self, relative: str) -> Artifact | None:
+        self._attempt.while_held()
+        with ExitStack() as held:
+            try:
+                source = held.enter_context(opened(self._attempt.folders.output, relative))
+            except OSError as error:
+                self._attempt.note(f"the artifact {relative!r} could not be read: {error}")
+                return None
+            return self._put(relative, source)
+
+    def _put(self, relative: str, source: BinaryIO) -> Artifact:
+        # Copied, so that no link of the job is followed when the store reads it.
+        copy = self._attempt.folders.staging / "artifact"
+        with copy.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        key = self._key(relative)
+        self._store.put_file(key, copy, progress=self._attempt.while_held)
+        return Artifact(readable(relative), key, copy.stat().st_size, sha256(copy))
+
+    def _key(self, relative: str) -> str:
+        try:
+            return self._attempt.keys.artifact(relative)
+        except KeyInvalid:
+            digest = hashlib.sha256(os.fsencode(relative)).hexdigest()
+            return self._attempt.keys.artifact(f"unnameable/{digest}")
+
+
+def readable(path: str) -> str:
+    """Return a path with its odd bytes spelt out: Postgres holds only what is Unicode."""
+    return os.fsencode(path).decode(errors="backslashreplace")

@@ -1,0 +1,100 @@
+"""One attempt as its loops share it: the lease, the folders, and the first reason to stop."""
+
+from dataclasses import dataclass, field
+from threading import Event, Lock
+
+from forge_schema.lease import Fence, Grant
+from forge_schema.states import Reason, Standing
+from forge_schema.storage import keys
+
+from forge_worker.folders import Folders
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why an attempt must stop; `lost` means that its result no longer counts."""
+
+    reason: Reason
+    detail: str = ""
+    lost: bool = False
+
+
+class Stopped(Exception):
+    """Raised out of work that nobody wants any more, since its attempt must stop."""
+
+
+@dataclass
+class Attempt:
+    """What the loops around one job know of it.
+
+    The first reason to stop wins, but `lost` wins over all.
+    """
+
+    grant: Grant
+    folders: Folders
+    stopping: Event = field(default_factory=Event)
+    _stop: Stop | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def fence(self) -> Fence:
+        return self.grant.fence
+
+    @property
+    def keys(self) -> keys.AttemptKeys:
+        """The names of the objects that this attempt writes."""
+        return keys.AttemptKeys(self.fence.job_id, self.grant.attempt, self.mark)
+
+    @property
+    def mark(self) -> str:
+        """The whole token as a word: the number repeats after a failover, and in other queues."""
+        return f"{self.fence.token}-{self.fence.nonce.hex[:12]}"
+
+    @property
+    def stop(self) -> Stop | None:
+        return self._stop
+
+    @property
+    def lost(self) -> bool:
+        return self._stop is not None and self._stop.lost
+
+    def note(self, words: str) -> None:
+        """Say something in the job's own log."""
+        with self.folders.log.open("a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(f"forge: {words}\n")
+
+    def request_stop(self, stop: Stop) -> None:
+        """Have the job stopped; from any thread, any number of times."""
+        with self._lock:
+            if self._stop is None or (stop.lost and not self._stop.lost):
+                self._stop = stop
+        self.stopping.set()
+
+    def heed(self, standing: Standing) -> None:
+        """Do what the queue's answer about the lease asks for."""
+        if standing is Standing.LOST:
+            self.lose()
+        elif standing is not Standing.OK:
+            self.request_stop(Stop(Reason(standing.value), "as asked"))
+
+    def lose(self) -> None:
+        """Have the job killed because its lease is another's now."""
+        self.request_stop(Stop(Reason.WORKER_LOST, "the lease was lost", lost=True))
+
+    def while_wanted(self, _moved: int = 0) -> None:
+        """Tell a preparation, as its progress, whether to go on.
+
+        Raises:
+            Stopped: the attempt must stop.
+        """
+        if self.stopping.is_set():
+            raise Stopped
+
+    def while_held(self, _moved: int = 0) -> None:
+        """Tell an upload, as its progress, whether to go on.
+
+        Raises:
+            Stopped: the lease is lost.
+        """
+        if self.lost:
+            raise Stopped

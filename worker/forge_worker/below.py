@@ -1,0 +1,95 @@
+"""Reading and making files in folders that a job may write to, without following its links.
+
+The agent may be root and the job is not: a link, even one put in place between two system
+calls, must not make the agent read or write anywhere else.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+Listing = dict[str, tuple[int, int, int]]
+"""Relative path to (size, mtime in ns, inode): what tells that a file has changed."""
+
+# What lies deeper is not seen; no path so deep fits into an object's name.
+DEPTH = 500
+BLOCK = 512  # the unit of st_blocks, whatever the disk's own is
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+@contextmanager
+def opened(root: Path, relative: str) -> Iterator[BinaryIO]:
+    """Open a regular file below a folder for reading.
+
+    Raises:
+        OSError: there is none, or a link is in the way.
+    """
+    *folders, name = PurePosixPath(relative).parts
+    with _folder(root, tuple(folders)) as place:
+        file = os.open(name, _READ, dir_fd=place)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(f"{relative} is no regular file")
+        with os.fdopen(file, "rb", closefd=False) as stream:
+            yield stream
+    finally:
+        os.close(file)
+
+
+def touch(root: Path, name: str) -> None:
+    """Make an empty file in a folder, if that is there; a file or link there is left as it is."""
+    with suppress(OSError), _folder(root, ()) as place:
+        os.close(os.open(name, _MAKE, mode=0o644, dir_fd=place))
+
+
+def listing(root: Path) -> Listing:
+    """Return the regular files below a folder; links and other things are left out."""
+    return {
+        "/".join(parts): (status.st_size, status.st_mtime_ns, status.st_ino)
+        for parts, status in _walk(root)
+        if stat.S_ISREG(status.st_mode)
+    }
+
+
+def weight(root: Path) -> int:
+    """Return the bytes on disk of everything below a folder."""
+    return sum(status.st_blocks * BLOCK for _, status in _walk(root))
+
+
+def _walk(root: Path) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
+    """Walk everything below a folder; what vanishes meanwhile is left out."""
+    pending: list[tuple[str, ...]] = [()]
+    while pending:
+        parts = pending.pop()
+        for name, status in _entries(root, parts):
+            yield (*parts, name), status
+            if stat.S_ISDIR(status.st_mode) and len(parts) < DEPTH:
+                pending.append((*parts, name))
+
+
+def _entries(root: Path, parts: tuple[str, ...]) -> list[tuple[str, os.stat_result]]:
+    found = []
+    with suppress(OSError), _folder(root, parts) as place:
+        for name in os.listdir(place):  # noqa: PTH208  a descriptor has no pathlib
+            with suppress(OSError):
+                found.append((name, os.stat(name, dir_fd=place, follow_symlinks=False)))
+    return found
+
+
+@contextmanager
+def _folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
+    """Open a folder below the root, one name at a time."""
+    place = os.open(root, _FOLDER)
+    try:
+        for name in parts:
+            inner = os.open(name, _FOLDER, dir_fd=place)
+            os.close(place)
+            place = inner
+        yield place
+    finally:
+        os.close(place)

@@ -1,0 +1,76 @@
+"""The claim loop: free room on the machine becomes running jobs."""
+
+from collections.abc import Callable
+from threading import Lock
+
+from forge_schema.lanes import Capacity
+from forge_schema.lease import End, Ended, Grant
+
+from forge_worker.gateway import Gateway
+from forge_worker.loop import Loop
+from forge_worker.slots import Slot, Slots
+
+BATCH = 8
+
+
+class Claimer(Loop):
+    """Claims what fits, and starts it; also in the same round trip as a result is delivered."""
+
+    name = "claim"
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        slots: Slots,
+        start_job: Callable[[Grant, Slot], None],
+        *,
+        period_s: float,
+        ephemeral: bool,
+    ) -> None:
+        super().__init__(period_s)
+        self._gateway = gateway
+        self._slots = slots
+        self._start_job = start_job
+        self._ephemeral = ephemeral
+        # Room is counted, claimed into and lent as one act.
+        self._lock = Lock()
+        self.closed = False
+
+    def close(self) -> None:
+        """Claim no more; a claim that is on its way is waited for."""
+        self.closed = True
+        with self._lock:
+            pass
+
+    def open(self) -> None:
+        """Claim again."""
+        self.closed = False
+        self.wake()
+
+    def step(self) -> None:
+        while not self.closed and self._exchange([], None)[1]:
+            pass
+
+    def deliver(self, end: End) -> Ended:
+        """Report a success, and claim in its place in the same round trip."""
+        return self._exchange([end], end.fence.token)[0][0]
+
+    def _exchange(self, ends: list[End], without: int | None) -> tuple[list[Ended], list[Grant]]:
+        with self._lock:
+            free, room = self._slots.room(without=without)
+            count = 0 if self.closed else min(room, 1 if self._ephemeral else BATCH)
+            if not ends and count <= 0:
+                return [], []
+            ended, grants = self._gateway.finish_and_claim(ends, free, max(count, 0))
+            if without is not None:
+                self._slots.take_back(without)
+            self.closed = self.closed or (self._ephemeral and bool(grants))
+            for grant in grants:
+                self._start_job(grant, self._slots.lend(grant.fence.token, needs(grant)))
+        return ended, grants
+
+
+def needs(grant: Grant) -> Capacity:
+    """Return what a granted job needs."""
+    wanted = grant.spec["resources"]
+    return Capacity(wanted["cpus"], wanted["memory_mb"], wanted["disk_mb"], wanted["gpus"])

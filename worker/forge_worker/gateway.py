@@ -1,0 +1,94 @@
+"""How the worker reaches the queue: the protocol, and its transport over SQL."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+from forge_schema.database import Database, Row
+from forge_schema.lanes import Capacity, Lanes
+from forge_schema.lease import End, Ended, Fence, Grant, Renewal
+from forge_schema.queue import Queue
+from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine, Records
+from forge_schema.registry import Machine, Registry
+from forge_schema.states import Phase, Standing, WorkerStatus
+
+
+class Gateway(Protocol):
+    """The verbs of the lease protocol, as one worker speaks them."""
+
+    def register(self, machine: Machine) -> int:
+        """Register this boot of the worker and return the worker's id."""
+
+    def finish_and_claim(
+        self, ends: Sequence[End], free: Capacity, count: int
+    ) -> tuple[list[Ended], list[Grant]]:
+        """Report success for some leases, and claim what fits."""
+
+    def finish(self, ends: Sequence[End]) -> list[Ended]:
+        """End leases for any reason."""
+
+    def renew(self, leases: Sequence[Fence], status: WorkerStatus) -> Renewal:
+        """Renew leases and hear what is asked."""
+
+    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
+        """Record what the worker is doing with a job."""
+
+    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool: ...
+    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool: ...
+    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool: ...
+    def add_metrics(
+        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None
+    ) -> bool: ...
+    def latest_checkpoint(self, job_id: int) -> Row | None: ...
+    def new_work(self) -> None:
+        """Hear that there may be new work, of a kind not seen before."""
+
+    def disconnect(self) -> None:
+        """Say that this boot of the worker leaves in good order."""
+
+
+class SqlGateway:
+    """The direct transport, for a trusted network."""
+
+    def __init__(self, database: Database, *, name: str, ttl: timedelta) -> None:
+        actor = f"worker:{name}"
+        self.queue = Queue(database, actor=actor, ttl=ttl)
+        self._database = database
+        self._registry = Registry(database, actor=actor)
+        records = Records(database)
+        self.add_log_chunk = records.add_log_chunk
+        self.add_checkpoint = records.add_checkpoint
+        self.add_artifacts = records.add_artifacts
+        self.add_metrics = records.add_metrics
+        self.latest_checkpoint = records.latest_checkpoint
+        self._worker_id = 0
+        self._boot_id = UUID(int=0)
+        self._lanes = Lanes(database, 0)
+
+    def register(self, machine: Machine) -> int:
+        self._worker_id = self._registry.register(machine)
+        self._boot_id = machine.boot_id
+        self._lanes = Lanes(self._database, self._worker_id)
+        return self._worker_id
+
+    def finish_and_claim(
+        self, ends: Sequence[End], free: Capacity, count: int
+    ) -> tuple[list[Ended], list[Grant]]:
+        return self.queue.finish_and_claim(ends, self._lanes, free, count=count)
+
+    def finish(self, ends: Sequence[End]) -> list[Ended]:
+        return self.queue.finish(ends)
+
+    def renew(self, leases: Sequence[Fence], status: WorkerStatus) -> Renewal:
+        return self.queue.renew(self._worker_id, self._boot_id, leases, status)
+
+    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
+        return self.queue.report(fence, phase, devices=devices)
+
+    def new_work(self) -> None:
+        # Lanes known already are looked at first: a hint is mostly about one of them.
+        self._lanes.doubt()
+
+    def disconnect(self) -> None:
+        self._registry.disconnect(self._worker_id, self._boot_id)

@@ -1,0 +1,214 @@
+"""One attempt from its grant to its end: prepare, run, watch, settle."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Thread
+from time import monotonic
+
+import structlog
+from forge_schema.database import DatabaseUnreachable
+from forge_schema.errors import ForgeError
+from forge_schema.lease import End, Usage
+from forge_schema.states import Phase, Reason
+from forge_schema.storage import Store
+from forge_schema.storage.errors import StoreError
+
+from forge_worker.artifacts import ArtifactKeeper
+from forge_worker.attempt import Attempt, Stop, Stopped
+from forge_worker.below import touch
+from forge_worker.bundle import BundleCache, BundleCorrupt, BundleRefused
+from forge_worker.checkpoints import CheckpointSync
+from forge_worker.disk import DiskWatch
+from forge_worker.gateway import Gateway
+from forge_worker.logs import LogShipper
+from forge_worker.loop import Loop
+from forge_worker.manifest import CheckpointUnsound
+from forge_worker.metrics import MetricsTail
+from forge_worker.patience import Patience
+from forge_worker.phases import PhaseReporter
+from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, StartFailed
+from forge_worker.slots import Slot
+from forge_worker.surroundings import Host, run_spec
+
+WATCH_S = 0.5
+# What an attempt can meet, and the reason that it ends with.
+REASONS: dict[type[Exception], Reason] = {
+    BundleCorrupt: Reason.BUNDLE_CORRUPT,
+    BundleRefused: Reason.BUNDLE_CORRUPT,
+    ImageMissing: Reason.IMAGE_MISSING,
+    StartFailed: Reason.START_FAILED,
+    CheckpointUnsound: Reason.STORAGE_FAILED,
+    StoreError: Reason.STORAGE_FAILED,
+    OSError: Reason.STORAGE_FAILED,
+    DatabaseUnreachable: Reason.WORKER_LOST,
+}
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What every attempt of a worker shares."""
+
+    host: Host
+    store: Store
+    gateway: Gateway
+    bundles: BundleCache
+    log_flush_s: float
+    store_patience_s: float
+    money_per_second: float
+
+
+class JobRun:
+    """Runs one attempt; `run` returns how it ended, or None when its lease was lost."""
+
+    def __init__(self, attempt: Attempt, slot: Slot, runner: Runner, around: Around) -> None:
+        self.attempt = attempt
+        self._slot = slot
+        self._runner = runner
+        self._around = around
+        store, gateway = around.store, around.gateway
+        self._phases = PhaseReporter(attempt, gateway, slot.gpu_uuids)
+        self._logs = LogShipper(attempt, store, gateway, period_s=around.log_flush_s)
+        self._metrics = MetricsTail(attempt, gateway)
+        self._checkpoints = CheckpointSync(attempt, store, gateway)
+        self._artifacts = ArtifactKeeper(attempt, store, gateway)
+        self._disk = DiskWatch(attempt, slot.disk_mb)
+        self._patiently = Patience(attempt, around.store_patience_s)
+        # Why the job was stopped; None while it has not been, whatever is asked afterwards.
+        self._stopped_for: Stop | None = None
+        self._claimed = monotonic()
+
+    def run(self) -> End | None:
+        """Run the attempt to its end; whatever happens is an end with a reason."""
+        self._phases.start()
+        try:
+            return self._attempt()
+        except Stopped:
+            return self._end_of(self.attempt.stop)
+        except (ForgeError, OSError) as error:
+            said = error.message if isinstance(error, ForgeError) else str(error)
+            log.warning("attempt failed", job=self.attempt.fence.job_id, error=said)
+            reason = next((r for kind, r in REASONS.items() if isinstance(error, kind)), None)
+            return self._failed(reason or Reason.START_FAILED, said)
+        except Exception as error:
+            log.exception("attempt failed", job=self.attempt.fence.job_id)
+            return self._failed(Reason.START_FAILED, f"the worker failed: {error!r}")
+        finally:
+            self._phases.end()
+
+    def _failed(self, reason: Reason, detail: str) -> End | None:
+        """End an attempt that came to nothing, and say why in its log if that can be stored."""
+        if self.attempt.lost:
+            return None
+        with suppress(Exception):
+            self.attempt.note(detail)
+            self._logs.step()
+        return self._end(reason, detail=detail)
+
+    def _attempt(self) -> End | None:
+        self._prepare()
+        self.attempt.while_wanted()
+        handle = self._runner.start(
+            run_spec(self.attempt, self._slot, self._runner, self._around.host)
+        )
+        try:
+            exited = self._watch(handle)
+        finally:
+            self._remove(handle)
+        return self._settle(exited)
+
+    def _remove(self, handle: Handle) -> None:
+        try:
+            handle.remove()
+        except ForgeError as error:
+            # The job has ended; what the engine would not remove now is reaped at the next start.
+            log.warning("left behind", job=self.attempt.fence.job_id, error=error.message)
+
+    def _prepare(self) -> None:
+        self._phases.enter(Phase.PREPARING)
+        self.attempt.folders.make(self.attempt.fence)
+        self._patiently(self._unpack)
+        self._patiently(self._checkpoints.restore)
+
+    def _unpack(self) -> None:
+        if digest := self.attempt.grant.bundle_digest:
+            self.attempt.while_wanted()
+            self._around.bundles.unpack(
+                digest, self.attempt.folders.work, progress=self.attempt.while_wanted
+            )
+
+    def _watch(self, handle: Handle) -> Exit:
+        self._phases.enter(Phase.RUNNING)
+        loops: list[Loop] = [self._logs, self._metrics, self._checkpoints, self._disk]
+        for loop in loops:
+            loop.start()
+        try:
+            return self._wait(handle)
+        finally:
+            for loop in loops:
+                loop.end()
+
+    def _wait(self, handle: Handle) -> Exit:
+        limit_s = self.attempt.grant.timeout_s
+        started = monotonic()
+        while (exited := handle.wait(WATCH_S)) is None:
+            if limit_s is not None and monotonic() - started > limit_s:
+                self.attempt.request_stop(Stop(Reason.TIMEOUT, f"over {limit_s} s"))
+            if self.attempt.stopping.is_set():
+                return self._stopped(handle)
+        return exited
+
+    def _stopped(self, handle: Handle) -> Exit:
+        """Stop the job: with grace, or at once when its lease is another's."""
+        self._stopped_for = self.attempt.stop
+        if not self.attempt.lost:
+            touch(self.attempt.folders.control, self.attempt.folders.preempt.name)
+            Thread(target=handle.stop, name="stop", daemon=True).start()
+        while (exited := handle.wait(WATCH_S)) is None:
+            if self.attempt.lost:
+                handle.remove()
+        return exited
+
+    def _settle(self, exited: Exit) -> End | None:
+        """Store what is left, while the lease still holds, and say how it ended."""
+        self._phases.enter(Phase.FINISHING)
+        self._patiently(self._store_last)
+        if self.attempt.lost:
+            return None
+        if self._stopped_for is not None:
+            return self._end_of(self._stopped_for, exited.code)
+        return self._end_by_itself(exited)
+
+    def _store_last(self) -> None:
+        """Store what came since the loops ended; each part that is stored already is skipped."""
+        self.attempt.while_held()
+        self._phases.step()
+        self._checkpoints.step()
+        if self._stopped_for is None or self._stopped_for.reason is Reason.TIMEOUT:
+            self._artifacts.store()
+        self._metrics.step()
+        self._logs.step()
+
+    def _end_by_itself(self, exited: Exit) -> End:
+        if exited.oom_killed:
+            detail = f"over {self._slot.memory_mb} MiB of memory"
+            return self._end(Reason.OOM, exited.code, detail)
+        if exited.code is None:
+            return self._end(Reason.WORKER_LOST, detail=exited.detail or "the exit code is gone")
+        if exited.code == 0:
+            return self._end(Reason.SUCCEEDED, 0)
+        return self._end(Reason.EXIT_CODE, exited.code, exited.detail or None)
+
+    def _end_of(self, stop: Stop | None, code: int | None = None) -> End | None:
+        if stop is None or stop.lost:
+            return None
+        return self._end(stop.reason, code, stop.detail or None)
+
+    def _end(self, reason: Reason, code: int | None = None, detail: str | None = None) -> End:
+        held_s = monotonic() - self._claimed
+        money = self._around.money_per_second
+        usage = Usage(
+            gpu_seconds=held_s * len(self._slot.gpu_uuids), cost=held_s * money if money else None
+        )
+        return End(self.attempt.fence, reason, code, detail, usage)

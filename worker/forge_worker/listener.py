@@ -1,0 +1,50 @@
+"""The listener: hints from the database that there is work, or that a job is asked for.
+
+A hint may be lost at any time; whoever waits for one also looks by itself now and then.
+"""
+
+from collections.abc import Callable
+
+import psycopg
+from forge_schema.database import KEEPALIVE, explained
+
+from forge_worker.loop import AFTER_FAILURE_S, Loop
+
+QUIET_S = 5.0
+
+
+class Listener(Loop):
+    """Holds one connection open; calls back for every hint, and once when it has connected."""
+
+    name = "listen"
+
+    def __init__(self, url: str, *, work: Callable[[], None], asked: Callable[[str], None]) -> None:
+        super().__init__(AFTER_FAILURE_S)
+        self._url = url
+        self._work = work
+        self._asked = asked
+
+    def step(self) -> None:
+        try:
+            self._listen()
+        except psycopg.OperationalError as error:
+            raise explained(error, self._url) from error
+
+    def _listen(self) -> None:
+        with psycopg.connect(self._url, autocommit=True, **KEEPALIVE) as connection:
+            connection.execute("LISTEN forge")
+            self._work()
+            while not self.ending:
+                for hint in connection.notifies(timeout=QUIET_S, stop_after=1):
+                    self._heed(hint.payload)
+
+    def _heed(self, payload: str) -> None:
+        kind, _, worker_id = payload.partition(":")
+        if kind == "asked":
+            self._asked(worker_id)
+        else:
+            self._work()
+
+    def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for
+        """Have it end; its connection is given up without waiting for the next hint."""
+        self._ending.set()

@@ -1,0 +1,51 @@
+"""The log shipper: a job's output goes to the store in numbered, checksummed chunks."""
+
+import hashlib
+
+import zstandard
+from forge_schema.records import LogChunk
+from forge_schema.storage import Store
+
+from forge_worker.attempt import Attempt
+from forge_worker.gateway import Gateway
+from forge_worker.loop import Loop
+
+CHUNK_BYTES = 4 << 20
+
+
+class LogShipper(Loop):
+    """Reads the attempt's log file from where it left off; the object first, then its row."""
+
+    name = "logs"
+
+    def __init__(
+        self, attempt: Attempt, store: Store, gateway: Gateway, *, period_s: float
+    ) -> None:
+        super().__init__(period_s)
+        self._attempt = attempt
+        self._store = store
+        self._gateway = gateway
+        self._number = 0
+        self._start = 0
+        # Of a chunk whose row may have been written although its answer was lost.
+        self._promised: int | None = None
+
+    def step(self) -> None:
+        """Ship everything that has been written by now, chunk by chunk."""
+        with self._attempt.folders.log.open("rb") as log:
+            log.seek(self._start)
+            while not self._attempt.lost and (piece := log.read(self._promised or CHUNK_BYTES)):
+                self._ship(piece)
+
+    def _ship(self, piece: bytes) -> None:
+        self._promised = len(piece)
+        key = self._attempt.keys.log_chunk(self._number)
+        self._store.put(key, zstandard.compress(piece))
+        digest = hashlib.sha256(piece).hexdigest()
+        chunk = LogChunk(self._number, key, self._start, len(piece), digest)
+        if not self._gateway.add_log_chunk(self._attempt.fence, chunk):
+            self._attempt.lose()
+            return
+        self._number += 1
+        self._start += len(piece)
+        self._promised = None

@@ -1,0 +1,62 @@
+"""A loop in a thread of its own: one step again and again, until it is told to end."""
+
+from abc import ABC, abstractmethod
+from random import uniform
+from threading import Event, Thread
+
+import structlog
+from forge_schema.errors import ForgeError
+
+AFTER_FAILURE_S = 3.0
+
+log = structlog.get_logger(__name__)
+
+
+class Loop(ABC):
+    """Calls `step` every `period_s` seconds, or at once when woken.
+
+    A step that fails is logged and tried again: a loop ends only when it is told to.
+    """
+
+    name = "loop"
+
+    def __init__(self, period_s: float) -> None:
+        self.period_s = period_s
+        self._woken = Event()
+        self._ending = Event()
+        self._thread: Thread | None = None
+
+    @abstractmethod
+    def step(self) -> None:
+        """Do one turn of the work."""
+
+    def start(self) -> None:
+        self._thread = Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the next step begin now."""
+        self._woken.set()
+
+    def end(self, patience_s: float | None = None) -> None:
+        """Have the loop end after the step that it is in, and wait for that, so long at most."""
+        self._ending.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join(patience_s)
+
+    @property
+    def ending(self) -> bool:
+        return self._ending.is_set()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._woken.clear()
+            pause_s = self.period_s
+            try:
+                self.step()
+            except Exception as error:
+                expected = isinstance(error, ForgeError)
+                log.warning("step failed", loop=self.name, error=str(error), exc_info=not expected)
+                pause_s = min(pause_s, AFTER_FAILURE_S)
+            self._woken.wait(pause_s * uniform(0.9, 1.1))  # noqa: S311 - no secret hangs on it

@@ -1,0 +1,41 @@
+"""What this worker tells the queue about its machine."""
+
+from importlib.metadata import version
+from uuid import UUID
+
+from forge_schema.lanes import Capacity
+from forge_schema.registry import Machine
+from forge_schema.spec import RUNS
+from forge_schema.states import WorkerKind
+
+from forge_worker.devices import Gpu
+from forge_worker.runner_choice import Runners
+from forge_worker.settings import WorkerSettings
+
+
+def accelerator(gpus: list[Gpu]) -> str:
+    """Return the word for what jobs can compute on here."""
+    return "cuda" if gpus else "cpu"
+
+
+def machine(settings: WorkerSettings, boot_id: UUID, gpus: list[Gpu], runners: Runners) -> Machine:
+    """Return the registration of this boot of the worker."""
+    return Machine(
+        name=settings.name(),
+        boot_id=boot_id,
+        cpus=settings.cpus,
+        memory_mb=settings.memory_mb,
+        disk_mb=settings.disk_mb,
+        kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
+        accelerator=accelerator(gpus),
+        gpus=[gpu.reported() for gpu in gpus],
+        labels={**settings.labels, RUNS: runners.words},
+        local=settings.local,
+        price_per_hour=settings.price_per_hour,
+        version=version("forge-queue"),
+    )
+
+
+def capacity(settings: WorkerSettings, gpus: list[Gpu]) -> Capacity:
+    """Return all that this worker lends."""
+    return Capacity(settings.cpus, settings.memory_mb, settings.disk_mb, len(gpus))

@@ -1,0 +1,112 @@
+"""The metrics tail: JSON lines that a job writes become metrics and its progress."""
+
+import json
+from contextlib import suppress
+from math import isfinite
+from typing import Any
+
+import structlog
+from forge_schema.errors import ForgeError
+from forge_schema.records import MetricLine
+
+from forge_worker.attempt import Attempt
+from forge_worker.below import opened
+from forge_worker.gateway import Gateway
+from forge_worker.loop import Loop
+
+PERIOD_S = 1.0
+READ_BYTES = 1 << 20
+LINE_BYTES = 64 << 10
+
+log = structlog.get_logger(__name__)
+
+
+class MetricsTail(Loop):
+    """Reads whole lines; one that is no JSON object, or too long, is counted and skipped."""
+
+    name = "metrics"
+
+    def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
+        super().__init__(PERIOD_S)
+        self._attempt = attempt
+        self._gateway = gateway
+        self._place = 0
+        self._number = 0
+        self.skipped = 0
+
+    def step(self) -> None:
+        """Send the lines that were written since the last step."""
+        while not self._attempt.lost and (lines := self._read()):
+            self._send(lines)
+
+    def _read(self) -> list[bytes]:
+        file = self._attempt.folders.metrics
+        with suppress(OSError), opened(file.parent, file.name) as tail:
+            tail.seek(self._place)
+            data = tail.read(READ_BYTES)
+            whole = data[: data.rfind(b"\n") + 1]
+            if not whole and len(data) == READ_BYTES:
+                whole = data
+            return whole.splitlines(keepends=True)
+        return []
+
+    def _send(self, raw: list[bytes]) -> None:
+        parsed = [parse(line) for line in raw]
+        good = [values for values in parsed if values is not None]
+        lines = [
+            MetricLine(self._number + n, _number(values.get("step")), values)
+            for n, values in enumerate(good)
+        ]
+        progress = next((p for v in reversed(good) if (p := progress_of(v)) is not None), None)
+        self.skipped += len(parsed) - self._keep(lines, progress)
+        self._place += sum(map(len, raw))
+        self._number += len(lines)
+
+    def _keep(self, lines: list[MetricLine], progress: float | None) -> int:
+        """Send lines and return how many were kept: none that the database would never take."""
+        if not lines:
+            return 0
+        try:
+            if not self._gateway.add_metrics(self._attempt.fence, lines, progress=progress):
+                self._attempt.lose()
+        except ForgeError:
+            raise
+        except Exception:
+            log.exception("metrics refused", job=self._attempt.fence.job_id, lines=len(lines))
+            return 0
+        return len(lines)
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a line, or None."""
+    if len(line) > LINE_BYTES or b"\\u0000" in line:
+        return None
+    try:
+        values = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
+        # Half a surrogate pair passes JSON, and no database takes it.
+        json.dumps(values, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def progress_of(values: dict[str, Any]) -> float | None:
+    """Return the share done, 0 to 1, from `progress`, or from `step` and `total`."""
+    step, total = _number(values.get("step")), _number(values.get("total"))
+    share = _number(values.get("progress"))
+    if share is None and step is not None and total:
+        share = step / total
+    return None if share is None else min(max(share, 0.0), 1.0)
+
+
+def _finite(digits: str) -> float | None:
+    # Postgres's JSON knows no infinity, and 1e999 is one.
+    return value if isfinite(value := float(digits)) else None
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    with suppress(OverflowError):
+        return float(value)
+    return None

@@ -1,0 +1,1 @@
+"""Where jobs run: containers or processes behind one interface."""

@@ -1,0 +1,157 @@
+"""One job's container, watched through an engine that may hang, restart or forget."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from docker.errors import APIError, NotFound
+
+from forge_worker.runners.engine import UNREACHABLE, Engine, is_silence, timed_out
+from forge_worker.runners.runner import EngineUnreachable, Exit
+
+if TYPE_CHECKING:
+    from forge_worker.runners.pipe import Pipe
+
+log = structlog.get_logger(__name__)
+
+SLICE_S = 10.0
+PAUSE_S = 0.2
+ENGINE_PATIENCE_S = 120.0
+REMOVE_PATIENCE_S = 60.0
+FAILED = (*UNREACHABLE, APIError, EngineUnreachable)
+LAST_LINES = 20
+
+
+class ContainerHandle:
+    """A job in a container, known by its name, which holds the job's token."""
+
+    def __init__(self, engine: Engine, name: str, pipe: Pipe, grace_s: float) -> None:
+        self._engine = engine
+        self._name = name
+        self._pipe = pipe
+        self._grace_s = grace_s
+        self._exit: Exit | None = None
+        self._lock = threading.Lock()
+        self._answered = time.monotonic()
+        self._doubtful = False
+
+    def wait(self, timeout: float) -> Exit | None:
+        """Return the exit within `timeout` seconds, or None: still running."""
+        deadline = time.monotonic() + timeout
+        self._look()
+        while self._exit is None and (left := deadline - time.monotonic()) > 0:
+            self._await_change(min(left, SLICE_S))
+            self._look()
+        return self._exit
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the job's main process; one that is gone is fine."""
+        try:
+            self._engine.client.api.kill(self._name, int(signum))
+        except FAILED as error:
+            if not isinstance(error, APIError) or is_silence(error):
+                log.warning("signal not delivered", container=self._name, error=str(error))
+
+    def stop(self) -> None:
+        """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
+        if self.wait(0) is None:
+            self.signal(signal.SIGTERM)
+            if self.wait(self._grace_s) is None:
+                self.signal(signal.SIGKILL)
+        while self.wait(SLICE_S) is None:
+            self.signal(signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Kill what still runs and remove the container and its pipe. May be repeated.
+
+        Raises:
+            EngineUnreachable: the container may still be there.
+        """
+        try:
+            remove_container(self._engine, self._name)
+        finally:
+            self._pipe.finish()
+
+    def _look(self) -> None:
+        """Ask for the container's state, the only thing that is believed."""
+        if self._exit is not None:
+            return
+        try:
+            found = self._engine.client.api.inspect_container(self._name)
+        except NotFound:
+            self._end(Exit(code=None, detail="the container is gone"))
+        except FAILED as error:
+            self._silent(error)
+        else:
+            self._answered = time.monotonic()
+            self._judge(found["State"])
+
+    def _judge(self, state: dict[str, Any]) -> None:
+        if state["Running"] or state["Status"] == "created":
+            self._doubtful = False
+        elif self._doubtful:
+            # An engine that stops ends its containers, with whatever code they then choose:
+            # a job that handles SIGTERM well would look like one that succeeded.
+            said = f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
+            self._end(Exit(code=None, oom_killed=state["OOMKilled"], detail=said))
+        else:
+            self._end(Exit(state["ExitCode"], state["OOMKilled"], state["Error"]))
+
+    def _silent(self, error: Exception) -> None:
+        self._doubtful = True
+        if time.monotonic() - self._answered > ENGINE_PATIENCE_S:
+            said = f"the engine did not answer for {ENGINE_PATIENCE_S:.0f} s: {error}"
+            self._end(Exit(code=None, detail=said))
+
+    def _await_change(self, seconds: float) -> None:
+        """Return when the container ends, the connection does, or after `seconds`."""
+        try:
+            self._engine.client.api.wait(self._name, timeout=seconds)  # type: ignore[arg-type]  # a float is fine
+        except NotFound:
+            return
+        except FAILED as error:
+            if timed_out(error):
+                return
+            self._doubtful = True
+            threading.Event().wait(min(seconds, PAUSE_S))
+
+    def _end(self, seen: Exit) -> None:
+        with self._lock:
+            if self._exit is not None:
+                return
+            lost = self._pipe.finish(self._unredirected() if seen.code else b"")
+            detail = "; ".join(filter(None, (seen.detail, lost)))
+            self._exit = Exit(seen.code, seen.oom_killed, detail)
+
+    def _unredirected(self) -> bytes:
+        """Return what was printed before the output was redirected: why that failed."""
+        with contextlib.suppress(*FAILED):
+            said: bytes = self._engine.client.api.logs(self._name, tail=LAST_LINES)
+            return said
+        return b""
+
+
+def remove_container(engine: Engine, name: str) -> None:
+    """Remove a container by force, and return when it is gone.
+
+    Raises:
+        EngineUnreachable: it would not go.
+    """
+    deadline = time.monotonic() + REMOVE_PATIENCE_S
+    while True:
+        try:
+            engine.client.api.remove_container(name, v=True, force=True)
+        except NotFound:
+            return
+        except FAILED as error:  # it is being removed already, or the engine is away
+            if time.monotonic() > deadline:
+                raise EngineUnreachable(
+                    f"the container {name} could not be removed: {error}",
+                    hint=f"When the engine answers again: docker rm -f {name}",
+                ) from error
+        threading.Event().wait(PAUSE_S / 10)

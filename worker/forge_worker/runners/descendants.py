@@ -1,0 +1,90 @@
+"""Find, measure and end the processes below one process, from /proc. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+PROC = Path("/proc")
+KILL_PATIENCE_S = 20.0
+RETRY_S = 0.005
+
+
+def descendants(root: int) -> list[int]:
+    """Return the process ids below `root`, parents before their children."""
+    found: list[int] = []
+    todo = [root]
+    while todo:
+        below = _children(todo.pop())
+        found += below
+        todo += below
+    return found
+
+
+def memory_bytes(pids: list[int], limit: int) -> int:
+    """Return the memory that `pids` hold and that the kernel cannot take back, in bytes.
+
+    That is anonymous and shared memory and swap, not the page cache of files. Pages that forked
+    processes share count once; finding that out is slow, so it is done only above `limit`.
+    """
+    resident = sum(_total(pid, "status", {"RssAnon", "RssShmem", "VmSwap"}) for pid in pids)
+    if resident <= limit:
+        return resident
+    shares = {"Pss_Anon", "Pss_Shmem", "SwapPss"}
+    return sum(_total(pid, "smaps_rollup", shares) for pid in pids)
+
+
+def kill_children() -> int:
+    """Kill and reap all that is below this process; return how many would not die.
+
+    To be called by a subreaper, to which orphans come however they were detached.
+    """
+    deadline = time.monotonic() + KILL_PATIENCE_S
+    while True:
+        left = descendants(os.getpid())
+        for pid in left:
+            _kill(pid)
+        if not _reap_all() or time.monotonic() > deadline:
+            return len(descendants(os.getpid()))
+        time.sleep(RETRY_S)
+
+
+def _reap_all() -> bool:
+    """Collect the dead; return whether children are left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        threads = list((PROC / str(pid) / "task").iterdir())
+    except OSError:  # it ended meanwhile
+        return found
+    for thread in threads:
+        try:
+            found += map(int, (thread / "children").read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def _total(pid: int, table: str, fields: set[str]) -> int:
+    try:
+        lines = (PROC / str(pid) / table).read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.partition(":")[0] in fields) * 1024

@@ -1,0 +1,185 @@
+"""Run jobs in containers of a Docker engine on this machine, hardened by default.
+
+The folders are bind mounts and the output goes through a named pipe, so the engine must share
+this machine's kernel; an image needs /bin/sh.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import structlog
+from docker.errors import APIError
+
+from forge_worker.runners import hardening
+from forge_worker.runners.container import FAILED, ContainerHandle, remove_container
+from forge_worker.runners.engine import Engine, engine_answers
+from forge_worker.runners.hardening import DockerPolicy
+from forge_worker.runners.image import ensure_image
+from forge_worker.runners.network import ensure_network
+from forge_worker.runners.pipe import Pipe
+from forge_worker.runners.runner import (
+    WORKER_LABEL,
+    EngineUnreachable,
+    JobPaths,
+    Leftover,
+    RunSpec,
+    StartFailed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["DockerPolicy", "DockerRunner", "engine_answers"]
+
+log = structlog.get_logger(__name__)
+
+AGENT_LABEL = "forge.agent"
+PIPE_LABEL = "forge.pipe"
+
+
+class DockerRunner:
+    """Runs jobs in containers.
+
+    `exposed` says why containers can reach metadata addresses, as far as the last start found
+    out; it is empty when they cannot.
+    """
+
+    kind: ClassVar[str] = "docker"
+
+    def __init__(self, policy: DockerPolicy | None = None) -> None:
+        self._policy = policy or DockerPolicy()
+        self._engine = Engine()
+        self._agent = uuid.uuid4().hex
+        self._cpus: float | None = None
+        self._uncleared: set[str] = set()
+        self.exposed = ""
+
+    def paths(self, spec: RunSpec) -> JobPaths:  # noqa: ARG002  the same for every job
+        """Return the folders as the job sees them: where they are mounted."""
+        places = (hardening.WORK, hardening.OUTPUT, hardening.CHECKPOINT, hardening.CONTROL)
+        return JobPaths(*map(PurePosixPath, places))
+
+    def start(self, spec: RunSpec) -> ContainerHandle:
+        """Create the container, then start it.
+
+        Raises:
+            ImageMissing: its image is neither here nor to be had.
+            StartFailed: the engine would not start it.
+        """
+        try:
+            image = ensure_image(self._engine.client, spec.image, self._policy)
+            self._ensure_network()
+            uid, gid = self._owner()
+            give(spec.folders, uid, gid)
+            pipe = Pipe(_pipe_path(spec), spec.log_path, uid=uid, gid=gid)
+        except (*FAILED, OSError) as error:
+            raise _refused(spec, error) from error
+        try:
+            self._create_and_start(spec, image, pipe, f"{uid}:{gid}")
+        except FAILED as error:
+            self._clear(spec.name)
+            pipe.finish()
+            raise _refused(spec, error) from error
+        return ContainerHandle(self._engine, spec.name, pipe, spec.grace_s)
+
+    def leftovers(self, worker: str) -> list[Leftover]:
+        """Return the containers, running or not, of another agent process of this worker.
+
+        So are those of this one that a failed start left behind.
+
+        Raises:
+            EngineUnreachable: the engine cannot say.
+        """
+        label = f"{WORKER_LABEL}={worker}"
+        try:
+            found = self._engine.client.api.containers(all=True, filters={"label": label})
+        except FAILED as error:
+            raise EngineUnreachable(f"the engine cannot list its containers: {error}") from error
+        named = [
+            Leftover(entry["Id"], entry["Names"][0].lstrip("/"), entry["Labels"]) for entry in found
+        ]
+        return [
+            left
+            for left in named
+            if left.labels.get(AGENT_LABEL) != self._agent or left.name in self._uncleared
+        ]
+
+    def reap(self, leftover: Leftover) -> None:
+        """Remove a leftover by force, with the pipe that its agent left."""
+        remove_container(self._engine, leftover.id)
+        if pipe := leftover.labels.get(PIPE_LABEL):
+            Path(pipe).unlink(missing_ok=True)
+
+    def _clear(self, name: str) -> None:
+        """Remove what a failed start may have made: a call can fail here and succeed there."""
+        try:
+            remove_container(self._engine, name)
+        except EngineUnreachable:
+            self._uncleared.add(name)
+
+    def _owner(self) -> tuple[int, int]:
+        if os.geteuid() == 0:
+            return self._policy.uid, self._policy.gid
+        return os.geteuid(), os.getegid()
+
+    def _ensure_network(self) -> None:
+        if self._policy.network == "none":
+            return
+        exposed = ensure_network(self._engine.client)
+        if exposed and exposed != self.exposed:
+            log.warning("containers can reach metadata addresses", reason=exposed)
+        self.exposed = exposed
+
+    def _host_cpus(self) -> float:
+        if self._cpus is None:
+            self._cpus = float(self._engine.client.info()["NCPU"])
+        return self._cpus
+
+    def _create_and_start(
+        self, spec: RunSpec, image: dict[str, Any], pipe: Pipe, user: str
+    ) -> None:
+        client = self._engine.client
+        arguments = hardening.settings(
+            spec,
+            self._policy,
+            user=user,
+            pipe=pipe.path,
+            image=image.get("Config") or {},
+            host_cpus=self._host_cpus(),
+        )
+        arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
+        # A container of this name can only be this attempt's own, from a call whose answer was
+        # lost: the name holds the token.
+        remove_container(self._engine, spec.name)
+        client.containers.create(image["Id"], **arguments).start()
+
+
+def give(folders: Iterable[Path], uid: int, gid: int) -> None:
+    """Make `uid` the owner of folders and of all that is in them; an agent that is not root cannot.
+
+    Raises:
+        OSError: a folder is not there.
+    """
+    if os.geteuid() != 0:
+        return
+    for folder in folders:
+        os.chown(folder, uid, gid)
+        for parent, subfolders, files in os.walk(folder):
+            for name in (*subfolders, *files):
+                os.chown(Path(parent) / name, uid, gid, follow_symlinks=False)
+
+
+def _pipe_path(spec: RunSpec) -> Path:
+    return spec.log_path.absolute().with_name(f"{spec.log_path.name}.pipe")
+
+
+def _refused(spec: RunSpec, error: Exception) -> StartFailed:
+    said = (error.explanation if isinstance(error, APIError) else None) or error
+    return StartFailed(
+        f"the container {spec.name} did not start: {said}",
+        hint="`forge doctor` on the worker checks its engine, GPUs and folders.",
+    )

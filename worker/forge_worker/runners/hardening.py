@@ -1,0 +1,128 @@
+"""The settings of a job's container: what it may do, see and use up.
+
+The job gets no capability, no way to more privileges, no user of the host's but its own, no
+writable file but its four folders and /tmp, and no engine socket. The default seccomp profile
+stays because nothing here turns it off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
+
+from forge_worker.runners.network import NETWORK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from forge_worker.runners.runner import RunSpec
+
+WORK = "/forge/work"
+OUTPUT = "/forge/output"
+CHECKPOINT = "/forge/checkpoint"
+CONTROL = "/forge/control"
+PIPE = "/forge/out"
+
+# The shell opens the pipe for reading too: with the agent away the job then waits for it to come
+# back, instead of dying of SIGPIPE. It replaces itself by the job, so that signals reach that.
+REDIRECT = f'exec "$@" 1<>{PIPE} 2>&1'
+MIB = 1 << 20
+NANO = 1_000_000_000
+HOSTNAME_LENGTH = 63
+
+
+@dataclass(frozen=True)
+class DockerPolicy:
+    """What the operator of a machine allows its containers; no job can change it.
+
+    `uid` and `gid` own the job's folders and run it; they count only when the agent is root,
+    since any other agent can give its folders to nobody but itself.
+    """
+
+    network: Literal["bridge", "none"] = "bridge"
+    pull: Literal["missing", "always", "never"] = "missing"
+    default_image: str | None = None
+    uid: int = 65532
+    gid: int = 65532
+    pids_limit: int = 4096
+
+
+def settings(
+    spec: RunSpec,
+    policy: DockerPolicy,
+    *,
+    user: str,
+    pipe: Path,
+    image: Mapping[str, Any],
+    host_cpus: float,
+) -> dict[str, Any]:
+    """Return the arguments for docker-py's `containers.create`, but for the image itself.
+
+    `image` is the image's own configuration, as the engine reports it.
+    """
+    return {
+        "name": spec.name,
+        "hostname": spec.name[:HOSTNAME_LENGTH],
+        "labels": dict(spec.labels),
+        "entrypoint": ["/bin/sh", "-c", REDIRECT, "sh"],
+        "command": [*(image.get("Entrypoint") or []), *spec.command],
+        "environment": _environment(spec, image),
+        "working_dir": WORK,
+        "mounts": _mounts(spec, pipe),
+        "user": user,
+        "network": NETWORK if policy.network == "bridge" else "none",
+        "healthcheck": {"test": ["NONE"]},
+        # The output goes through the pipe; this is left for what fails before the redirection.
+        "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
+        **_confinement(policy),
+        **_resources(spec, host_cpus),
+    }
+
+
+def _confinement(policy: DockerPolicy) -> dict[str, Any]:
+    return {
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "privileged": False,
+        "read_only": True,
+        "init": True,
+        "ipc_mode": "private",
+        "pids_limit": policy.pids_limit,
+        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+    }
+
+
+def _resources(spec: RunSpec, host_cpus: float) -> dict[str, Any]:
+    memory = spec.memory_mb * MIB
+    return {
+        "nano_cpus": int(min(spec.cpus, host_cpus) * NANO),
+        "mem_limit": memory,
+        "memswap_limit": memory,
+        # Both count towards the memory limit. Compilers of kernels run what they put in /tmp.
+        "shm_size": memory // 2,
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // 2}"},  # noqa: S108  the container's
+        "device_requests": _gpus(spec.gpu_uuids),
+    }
+
+
+def _gpus(uuids: tuple[str, ...]) -> list[DeviceRequest]:
+    return [DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])] if uuids else []
+
+
+def _environment(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
+    named = {entry.partition("=")[0] for entry in image.get("Env") or []}
+    base = {"HOME": WORK} | ({} if "LANG" in named else {"LANG": "C.UTF-8"})
+    # Many images ask for all GPUs by this variable, and some engines would grant it.
+    gpus = {} if spec.gpu_uuids else {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": ""}
+    return {**base, **spec.env, **gpus}
+
+
+def _mounts(spec: RunSpec, pipe: Path) -> list[Mount]:
+    places = dict(zip((WORK, OUTPUT, CHECKPOINT, CONTROL), spec.folders, strict=True))
+    return [
+        Mount(target=target, source=str(source.absolute()), type="bind")
+        for target, source in {**places, PIPE: pipe}.items()
+    ]

@@ -1,0 +1,136 @@
+"""What every runner does, and the words for it: a job in, an exit out, nothing left behind.
+
+The exit code means the same in all of them: the main process's own code, 128 + n when signal n
+ended it, 127 when its command was not found and 126 when it could not be executed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from forge_schema.errors import ForgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path, PurePath
+
+WORKER_LABEL = "forge.worker"
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One attempt at one job.
+
+    The four folders are the host's, and exist; the job may write to all of them. `log_path`
+    receives stdout and stderr as bytes, in the order in which they were written. `memory_mb` is
+    in MiB; `grace_s` is the time from SIGTERM to SIGKILL, in seconds.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    work_dir: Path
+    output_dir: Path
+    checkpoint_dir: Path
+    control_dir: Path
+    log_path: Path
+    image: str | None
+    cpus: float
+    memory_mb: int
+    gpu_uuids: tuple[str, ...]
+    grace_s: float
+    labels: Mapping[str, str]
+
+    @property
+    def folders(self) -> tuple[Path, Path, Path, Path]:
+        """The host folders that the job may write to."""
+        return (self.work_dir, self.output_dir, self.checkpoint_dir, self.control_dir)
+
+
+@dataclass(frozen=True)
+class Exit:
+    """What ended a job, as its runner saw it; `code` is None when nobody can know."""
+
+    code: int | None
+    oom_killed: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class JobPaths:
+    """The folders of a RunSpec under the names by which the job itself reaches them."""
+
+    work_dir: PurePath
+    output_dir: PurePath
+    checkpoint_dir: PurePath
+    control_dir: PurePath
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A job that outlived the agent which started it; `id` is the runner's own."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Handle(Protocol):
+    """One started job. Every method may be called from any thread."""
+
+    def wait(self, timeout: float) -> Exit | None:
+        """Return the exit within `timeout` seconds, or None: still running.
+
+        Once there is an exit, the log is whole and no process of the job is left.
+        """
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the job's main process; one that is gone is fine."""
+
+    def stop(self) -> None:
+        """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
+
+    def remove(self) -> None:
+        """Leave nothing behind, neither a process nor a container. May be repeated."""
+
+
+class Runner(Protocol):
+    """A way to run jobs."""
+
+    kind: ClassVar[str]
+
+    def paths(self, spec: RunSpec) -> JobPaths:
+        """Return the folders as the job sees them."""
+
+    def start(self, spec: RunSpec) -> Handle:
+        """Start the job.
+
+        Raises:
+            ImageMissing: its image is neither here nor to be had.
+            StartFailed: this machine could not start it.
+        """
+
+    def leftovers(self, worker: str) -> list[Leftover]:
+        """Return what another agent process of this worker started and left."""
+
+    def reap(self, leftover: Leftover) -> None:
+        """End a leftover at once, without grace, and remove it."""
+
+
+class ImageMissing(ForgeError):
+    """The image is not on this machine and could not be fetched."""
+
+    code = "image_missing"
+
+
+class StartFailed(ForgeError):
+    """The machine could not start the job; nothing of the user's ran."""
+
+    code = "start_failed"
+
+
+class EngineUnreachable(ForgeError):
+    """The container engine does not answer."""
+
+    code = "engine_unreachable"

@@ -1,0 +1,27 @@
+"""The signals that end a worker, heeded in a thread of their own.
+
+A handler runs between any two steps of the main thread, perhaps while that holds the very lock
+which the handler would need. So it only passes the number on.
+"""
+
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+
+
+def listen(*, drain: Callable[[], None], stop: Callable[[], None]) -> None:
+    """SIGINT drains, and once more stops; SIGTERM, which may be a spot notice, stops at once."""
+    came: SimpleQueue[int] = SimpleQueue()
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        with suppress(AttributeError):  # not every system has all of them
+            signal.signal(getattr(signal, name), lambda number, _: came.put(number))
+
+    def heed() -> None:
+        if came.get() == signal.SIGINT:
+            drain()
+            came.get()
+        stop()
+
+    Thread(target=heed, name="signals", daemon=True).start()

@@ -1,0 +1,65 @@
+"""What a job finds around it: its folders, its variables, its limits."""
+
+from dataclasses import dataclass, replace
+
+from forge_worker.attempt import Attempt
+from forge_worker.runners.runner import WORKER_LABEL, Runner, RunSpec
+from forge_worker.slots import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a job is told of the worker that runs it."""
+
+    worker: str
+    accelerator: str
+    default_image: str
+
+
+def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpec:
+    """Return what the runner needs to start an attempt."""
+    grant, folders = attempt.grant, attempt.folders
+    spec = RunSpec(
+        # One engine may serve workers of several queues, whose numbers are the same.
+        name=f"forge-{grant.fence.job_id}-{grant.attempt}-{attempt.mark}",
+        command=tuple(grant.spec["command"]),
+        env={},
+        work_dir=folders.work,
+        output_dir=folders.output,
+        checkpoint_dir=folders.checkpoint,
+        control_dir=folders.control,
+        log_path=folders.log,
+        image=grant.spec.get("image") or host.default_image or None,
+        cpus=slot.cpus,
+        memory_mb=slot.memory_mb,
+        gpu_uuids=slot.gpu_uuids,
+        grace_s=float(grant.spec["grace_s"]),
+        labels=labels(attempt, host.worker),
+    )
+    device = host.accelerator if slot.gpu_uuids else "cpu"
+    return replace(spec, env={**grant.spec["env"], **variables(attempt, spec, runner, device)})
+
+
+def labels(attempt: Attempt, worker: str) -> dict[str, str]:
+    """Return the labels by which an attempt's container or process is found again."""
+    return {
+        WORKER_LABEL: worker,
+        "forge.job": str(attempt.fence.job_id),
+        "forge.attempt": str(attempt.grant.attempt),
+        "forge.token": str(attempt.fence.token),
+    }
+
+
+def variables(attempt: Attempt, spec: RunSpec, runner: Runner, device: str) -> dict[str, str]:
+    """Return the FORGE_* variables, with the folders as the job itself sees them."""
+    paths = runner.paths(spec)
+    return {
+        "FORGE_JOB_ID": str(attempt.fence.job_id),
+        "FORGE_ATTEMPT": str(attempt.grant.attempt),
+        "FORGE_CHECKPOINT_DIR": str(paths.checkpoint_dir),
+        "FORGE_OUTPUT_DIR": str(paths.output_dir),
+        "FORGE_PREEMPT_FILE": str(paths.control_dir / attempt.folders.preempt.name),
+        "FORGE_METRICS_FILE": str(paths.control_dir / attempt.folders.metrics.name),
+        "FORGE_DEVICE": device,
+        "PYTHONUNBUFFERED": "1",
+    }
