@@ -1,0 +1,21 @@
+"""The `forge` command and the Python SDK."""
+
+from forge_client.client import Client
+from forge_client.errors import ClientError
+from forge_client.futures import Waited, as_completed, wait
+from forge_client.job import Job, JobCancelled, JobFailed
+from forge_client.records import Artifact, JobStatus, WorkerInfo
+
+__all__ = [
+    "Artifact",
+    "Client",
+    "ClientError",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobStatus",
+    "Waited",
+    "WorkerInfo",
+    "as_completed",
+    "wait",
+]

@@ -1,0 +1,104 @@
+"""What the commands and the SDK ask of a Forge installation, whichever way they reach it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from forge_client.bundle import Bundle
+from forge_client.records import (
+    Artifact,
+    Attempt,
+    Check,
+    Event,
+    JobDetail,
+    JobStatus,
+    LogChunk,
+    WorkerInfo,
+)
+
+Progress = Callable[[int], None]
+"""Told the bytes moved since its last call."""
+
+Place = tuple[int, int, int]
+"""Where a log chunk stands in the reading order: token, rank, number."""
+
+BEGINNING: Place = (0, 0, -1)
+
+
+class Backend(Protocol):
+    """Every method may raise `ClientError`; one backend may be used from several threads."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+    def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse what `submit` would refuse, before anything is uploaded for it."""
+
+    def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Submit jobs, all of them or none, and return their ids in order."""
+
+    def has_bundle(self, digest: str) -> bool:
+        """Tell whether the bundle with this SHA-256 is stored already."""
+
+    def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
+        """Store a packed folder."""
+
+    def job(self, job_id: int) -> JobDetail:
+        """Return one job."""
+
+    def jobs(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        count: int = 50,
+    ) -> list[JobStatus]:
+        """Return the newest jobs first."""
+
+    def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
+        """Return many jobs by id; an unknown one is left out."""
+
+    def cancel(self, job_id: int) -> str:
+        """Cancel a job and return its state: `running` until its worker has stopped it."""
+
+    def retry(self, job_id: int) -> None:
+        """Give a failed or dead job fresh budgets and make it ready."""
+
+    def preempt(self, job_id: int) -> bool:
+        """Ask for a running job back; False when it does not run."""
+
+    def attempts(self, job_id: int) -> list[Attempt]:
+        """Return the finished attempts of a job, in order."""
+
+    def events(self, job_id: int) -> list[Event]:
+        """Return what happened to a job, oldest first."""
+
+    def log_chunks(
+        self, job_id: int, *, after: Place = BEGINNING, attempt: int | None = None
+    ) -> list[LogChunk]:
+        """Return some log chunks after a place, in reading order; none when there are no more."""
+
+    def log_bytes(self, chunk: LogChunk) -> bytes:
+        """Return a chunk's output, unpacked and verified."""
+
+    def artifacts(self, job_id: int) -> list[Artifact]:
+        """Return the files that a job left, ordered by path."""
+
+    def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
+        """Write an artifact to `path`, which appears whole and verified or not at all."""
+
+    def workers(self) -> list[WorkerInfo]:
+        """Return every worker."""
+
+    def drain(self, worker_id: int, *, undo: bool = False) -> None:
+        """Ask a worker to finish its jobs and take no more, or take the request back."""
+
+    def reports(self) -> list[str]:
+        """Return the names of the reports."""
+
+    def report(self, name: str, *, count: int) -> list[dict[str, Any]]:
+        """Return the rows of a report."""
+
+    def health(self) -> list[Check]:
+        """Check everything that this backend stands on, without raising."""

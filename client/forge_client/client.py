@@ -1,0 +1,143 @@
+"""The Python SDK: submit jobs and hold them as futures."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from forge_client import settings
+from forge_client.bundle import scan
+from forge_client.connection import connect
+from forge_client.job import Job
+from forge_client.project import Project
+from forge_client.records import JobStatus, WorkerInfo
+from forge_client.request import Request
+from forge_client.submission import LIMIT, specs, upload
+
+
+class Client:
+    """A connection to Forge; without arguments, to what the environment or `forge up` names.
+
+    Args:
+        database_url: a `postgresql://` URL; else FORGE_DATABASE_URL.
+        store_url: `s3://…` or `file://…`; else FORGE_STORE_URL.
+        up_dir: the folder of a running `forge up`; else FORGE_DIR, else the latest one.
+        owner: whose jobs are submitted; else FORGE_OWNER, else the login name.
+
+    Raises:
+        ClientError: nothing is named and no `forge up` runs, or a part is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        database_url: str | None = None,
+        store_url: str | None = None,
+        up_dir: Path | str | None = None,
+        owner: str | None = None,
+    ) -> None:
+        flags = {"database_url": database_url, "store_url": store_url, "dir": up_dir}
+        self._settings = settings.load({**flags, "owner": owner}, {})
+        self.backend = connect(self._settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.backend.__exit__(None, None, None)
+
+    def submit(
+        self, folder: Path | str = ".", command: Sequence[str] | str | None = None, **spec: object
+    ) -> Job:
+        """Submit a folder and a command as one job.
+
+        Args:
+            folder: the project; its forge.toml says what is not said here.
+            command: what to run in it; text is split as a shell would.
+            **spec: fields by their names in forge.toml, `[resources]` included, such as
+                `name`, `gpus`, `memory="2GB"`, `timeout="2h"`, `labels`, `env`.
+
+        Raises:
+            ClientError: something is wrong with the folder or a field, or nothing answers.
+        """
+        return self.submit_many([{"command": command, **spec}], folder=folder)[0]
+
+    def submit_many(
+        self, jobs: Iterable[Mapping[str, Any]], *, folder: Path | str = ".", limit: int = LIMIT
+    ) -> list[Job]:
+        """Submit many jobs on one folder, all of them or none, in one statement.
+
+        Args:
+            jobs: the fields of each, as `submit` takes them.
+            folder: the project, packed and uploaded once.
+            limit: the most that the folder's files may take, in bytes.
+
+        Raises:
+            ClientError: as for `submit`.
+        """
+        root = Path(folder)
+        listing = scan(root)
+        base = Project.read(root).request()
+        requests = [base.changed(job) for job in jobs]
+        if not requests:
+            return []
+        self.backend.check(self._specs(requests, root))
+        stored = upload(self.backend, listing, limit=limit)
+        ids = self.backend.submit(self._specs(requests, root, stored.bundle.digest))
+        return [Job(self.backend, job_id) for job_id in ids]
+
+    def map(
+        self,
+        command: Sequence[str],
+        values: Iterable[Mapping[str, object]],
+        *,
+        folder: Path | str = ".",
+        **spec: object,
+    ) -> list[Job]:
+        """Submit one job for each set of values, with every `{name}` in the command replaced.
+
+        Args:
+            command: such as `["python", "train.py", "--lr", "{lr}"]`.
+            values: such as `[{"lr": 0.1}, {"lr": 0.01}]`.
+            folder: the project.
+            **spec: fields of every job, as `submit` takes them.
+
+        Raises:
+            ClientError: as for `submit`.
+        """
+        jobs = [{**spec, "command": _filled(command, chosen)} for chosen in values]
+        return self.submit_many(jobs, folder=folder)
+
+    def job(self, job_id: int) -> Job:
+        """Return a job submitted before.
+
+        Raises:
+            ClientError: there is no such job.
+        """
+        self.backend.job(job_id)
+        return Job(self.backend, job_id)
+
+    def jobs(
+        self, *, owner: str | None = None, states: Sequence[str] | None = None, count: int = 50
+    ) -> list[JobStatus]:
+        """Return the newest jobs first, of all owners unless one is named."""
+        return self.backend.jobs(owner=owner, states=states, count=count)
+
+    def workers(self) -> list[WorkerInfo]:
+        """Return every worker."""
+        return self.backend.workers()
+
+    def _specs(
+        self, requests: Sequence[Request], folder: Path, digest: str | None = None
+    ) -> list[dict[str, Any]]:
+        return specs(requests, owner=self._settings.owner, folder=folder, digest=digest)
+
+
+def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:
+    # One pass, so that a value which looks like a placeholder stays as it is.
+    names = re.compile("|".join(re.escape(f"{{{name}}}") for name in values) or r"(?!)")
+    return [names.sub(lambda match: str(values[match[0][1:-1]]), word) for word in command]

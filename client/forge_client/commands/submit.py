@@ -1,0 +1,180 @@
+"""`forge submit`: a folder and a command become a job."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from forge_client import narration, output
+from forge_client.bundle import Listing, scan
+from forge_client.commands.session import settings_of
+from forge_client.commands.waiting import wait_for
+from forge_client.connection import connect
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.output import Format, FormatOption
+from forge_client.project import Project
+from forge_client.quantity import readable_size, size
+from forge_client.submission import LIMIT, Uploaded, specs, upload
+
+COMMAND = "forge.command"
+
+
+class SubmitCommand(TyperCommand):
+    """Takes what follows `--` as the job's command, whatever it looks like."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - which click it is, typer hides
+        """Keep the command aside, and parse the rest as usual."""
+        if "--" in args:
+            at = args.index("--")
+            args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - as above
+        """Show the command in the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def submit(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="The project; its forge.toml is read.")] = Path(),
+    name: Annotated[str | None, typer.Option(help="The folder's name by default.")] = None,
+    gpu: Annotated[int | None, typer.Option("--gpu", "--gpus", help="How many.", min=0)] = None,
+    gpu_model: Annotated[str | None, typer.Option(help="Such as 'a100*'.")] = None,
+    vram: Annotated[str | None, typer.Option(help="Of each GPU, such as 40GB.")] = None,
+    accelerator: Annotated[str | None, typer.Option(help="any, cpu, cuda, rocm or mps.")] = None,
+    cpus: Annotated[float | None, typer.Option(help="CPUs, may be a fraction.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Such as 2GB.")] = None,
+    disk: Annotated[str | None, typer.Option(help="Such as 10GB.")] = None,
+    image: Annotated[
+        str | None, typer.Option(envvar="FORGE_IMAGE", help="The container image.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE that the worker must have; globs work.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
+    queue: Annotated[str | None, typer.Option(envvar="FORGE_QUEUE", help="The queue.")] = None,
+    max_failures: Annotated[int | None, typer.Option(help="Retries after own failures.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Such as 90s or 2h.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, or NAME to take it from here.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Submitting again with it finds the same job.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="auto, worker or local.")] = None,
+    checkpoint_interval: Annotated[str | None, typer.Option(help="Such as 5m.")] = None,
+    grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL.")] = None,
+    delay: Annotated[str | None, typer.Option(help="Not to be run before, such as 1h.")] = None,
+    limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GB.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow the log; exit with the job's exit code.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the job and the files; submit nothing.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Submit a folder and a command as a job.
+
+    What is not said here is taken from the folder's forge.toml, then from the queue's defaults.
+    The job's id is printed on stdout.
+    """
+    listing = scan(folder)
+    project = Project.read(folder)
+    request = project.request().changed({
+        "name": name, "gpus": gpu, "gpu_model": gpu_model, "vram": vram,
+        "accelerator": accelerator, "cpus": cpus, "memory": memory, "disk": disk, "image": image,
+        "labels": _labels(label or []), "priority": priority, "queue": queue,
+        "max_failures": max_failures, "timeout": timeout, "env": _env(env or []),
+        "idempotency_key": idempotency_key, "target": target,
+        "checkpoint_interval": checkpoint_interval, "grace": grace, "delay": delay,
+        "command": _command(context),
+    })  # fmt: skip
+    settings = settings_of(context, project)
+    spec = specs([request], owner=settings.owner, folder=folder)[0]
+    if dry_run:
+        _show_plan(spec, listing, form)
+        return
+    most = _limit(limit) or project.limit or LIMIT
+    with connect(settings) as backend:
+        backend.check([spec])
+        stored = upload(backend, listing, limit=most, bar=narration.transfer)
+        _tell(stored)
+        job_id = backend.submit([{**spec, "bundle_digest": stored.bundle.digest}])[0]
+        if wait:
+            raise typer.Exit(wait_for(backend, job_id))
+        status = backend.job(job_id)
+        narration.say(f"job {job_id} {status.name!r} is {status.state}")
+        output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+
+
+def _command(context: typer.Context) -> Sequence[str] | None:
+    if COMMAND not in context.meta:
+        return None
+    words: list[str] = context.meta[COMMAND]
+    if not words or not words[0].strip():
+        raise _wrong("the command after -- is empty", "write it there: -- python train.py")
+    return words
+
+
+def _labels(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for (name, sign, value), text in zip(pairs, texts, strict=True):
+        if not (name.strip() and sign and value.strip()):
+            raise _wrong(
+                f"--label {text!r} is no label", "write NAME=VALUE, as in --label zone=eu*"
+            )
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _env(texts: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not name or not (sign or name in os.environ):
+            raise _wrong(
+                f"--env {text!r}: there is no such variable here",
+                "write NAME=VALUE, or export NAME first",
+            )
+        found[name] = value if sign else os.environ[name]
+    return found
+
+
+def _limit(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return size(text)
+    except ValueError as error:
+        raise _wrong(f"--limit: {error}", "write 500MB or 2GB") from error
+
+
+def _wrong(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="option_invalid", exit_code=ExitCode.USAGE)
+
+
+def _tell(stored: Uploaded) -> None:
+    bundle = stored.bundle
+    files = f"{bundle.files} file" + "s" * (bundle.files != 1)
+    sizes = f"{readable_size(bundle.unpacked_size)} → {readable_size(bundle.size)}"
+    done = "uploaded" if stored.anew else "already there"
+    narration.say(f"packed {files}, {sizes}, {done}")
+
+
+def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:
+    files = [{"path": entry.name, "bytes": entry.size} for entry in listing.files]
+    plan = {"job": spec, "files": files, "bytes": listing.total_bytes}
+    output.show_one(plan, form, lambda: _print_plan(spec, listing))
+
+
+def _print_plan(spec: dict[str, Any], listing: Listing) -> None:
+    output.fields([(name.removesuffix("_s"), output.inline(value)) for name, value in spec.items()])
+    print()  # noqa: T201 - the data
+    columns = [("FILE", lambda e: e.name), ("SIZE", lambda e: readable_size(e.size))]
+    output.show(listing.files, columns, Format.TABLE)
+    total = readable_size(listing.total_bytes)
+    narration.say(f"{len(listing.files)} files, {total}; nothing was uploaded")

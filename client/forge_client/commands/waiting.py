@@ -1,0 +1,111 @@
+"""Shows a job's output on stdout as it comes, and says on stderr how the job stands."""
+
+import sys
+
+from forge_client import narration
+from forge_client.backend import Backend
+from forge_client.exit_codes import ExitCode
+from forge_client.following import follow
+from forge_client.job import ending
+from forge_client.log_reader import Piece
+from forge_client.records import JobStatus
+
+SIGNAL_BASE = 128
+
+
+def wait_for(backend: Backend, job_id: int, *, attempt: int | None = None) -> int:
+    """Follow a job to its end, and return the exit code that tells how it ended.
+
+    After Ctrl-C it says how to come back; the job goes on.
+    """
+    teller = Teller(backend)
+    try:
+        for item in follow(backend, job_id, attempt=attempt):
+            if isinstance(item, Piece):
+                teller.piece(item)
+            else:
+                teller.status(item)
+    except KeyboardInterrupt:
+        teller.end_line()
+        narration.say(
+            f"detached; job {job_id} goes on. `forge logs -f {job_id}` comes back to it,"
+            f" `forge cancel {job_id}` ends it"
+        )
+        return ExitCode.INTERRUPTED
+    return exit_code(teller.known) if teller.known else ExitCode.FAILED
+
+
+def exit_code(status: JobStatus) -> int:
+    """Return a job's own exit code, or the one that stands for how it ended."""
+    if status.state == "succeeded":
+        return ExitCode.OK
+    if status.reason == "timeout":
+        return ExitCode.TIMED_OUT
+    if not status.exit_code or status.state == "cancelled":
+        return ExitCode.NO_RESULT
+    # A job that a signal ended has a negative one in some runners, and what a shell says in others.
+    return SIGNAL_BASE - status.exit_code if status.exit_code < 0 else status.exit_code
+
+
+class Teller:
+    """Writes pieces as they are, and a line on stderr wherever the job moves."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.known: JobStatus | None = None
+        self._backend = backend
+        self._attempt = 0
+        self._whole_line = True
+
+    def piece(self, piece: Piece) -> None:
+        """Write output."""
+        self._begin(piece.attempt)
+        if piece.missing:
+            self._say(f"— {piece.missing} bytes of the log are missing here —")
+        sys.stdout.buffer.write(piece.data)
+        sys.stdout.buffer.flush()
+        self._whole_line = piece.data.endswith(b"\n")
+
+    def status(self, status: JobStatus) -> None:
+        """Say how the job stands, if that is news."""
+        before, self.known = self.known, status
+        if status.terminal:
+            self._say(ending(status))
+        elif status.state == "running":
+            self._begin(status.attempt)
+        elif before is None or (before.state, before.attempt) != (status.state, status.attempt):
+            self._waits(status)
+
+    def end_line(self) -> None:
+        """End the line that the job left open, on a terminal."""
+        if not self._whole_line and sys.stdout.isatty():
+            sys.stdout.write("\n")
+        self._whole_line = True
+
+    def _begin(self, attempt: int) -> None:
+        if attempt != self._attempt:
+            self._attempt = attempt
+            worker = self._worker(attempt)
+            self._say(f"— attempt {attempt}" + (f" on worker {worker}" * bool(worker)) + " —")
+
+    def _worker(self, attempt: int) -> str:
+        if self.known and self.known.worker and self.known.attempt == attempt:
+            return self.known.worker
+        ended = self._backend.attempts(self.known.job_id) if self.known else []
+        return next((row.worker or "" for row in ended if row.attempt == attempt), "")
+
+    def _waits(self, status: JobStatus) -> None:
+        if status.attempt:
+            ended = self._backend.attempts(status.job_id)
+            why = ended[-1].reason if ended else "ended"
+            self._say(f"— attempt {status.attempt} ended: {why}; the job is {status.state} again —")
+        elif status.state == "ready" and not self._served():
+            self._say(f"job {status.job_id} {status.name!r} is ready, but no worker is connected")
+        else:
+            self._say(f"job {status.job_id} {status.name!r} is {status.state}")
+
+    def _served(self) -> bool:
+        return any(worker.status != "offline" for worker in self._backend.workers())
+
+    def _say(self, text: str) -> None:
+        self.end_line()
+        narration.say(text, "dim")

@@ -1,0 +1,57 @@
+"""`forge workers` and `forge drain`."""
+
+from typing import Annotated
+
+import typer
+
+from forge_client import narration, output
+from forge_client.backend import Backend
+from forge_client.commands.session import backend_of
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.output import Column, Format, FormatOption
+from forge_client.quantity import readable_seconds, readable_size
+from forge_client.records import WorkerInfo
+
+COLUMNS: list[Column] = [
+    ("ID", lambda w: w.id),
+    ("NAME", lambda w: w.name),
+    ("STATUS", lambda w: w.status),
+    ("JOBS", lambda w: w.leases),
+    ("CPUS", lambda w: f"{w.cpus:g}"),
+    ("MEMORY", lambda w: readable_size(w.memory_mb << 20)),
+    ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
+    ("LABELS", lambda w: ",".join(f"{name}={value}" for name, value in w.labels.items())),
+    ("HEARD", lambda w: f"{readable_seconds(w.silent_s)} ago"),
+]
+
+
+def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List the workers."""
+    with backend_of(context) as backend:
+        output.show(backend.workers(), COLUMNS, form)
+
+
+def drain(
+    context: typer.Context,
+    worker: Annotated[str, typer.Argument(help="The worker's name or id.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Let it take jobs again.")] = False,
+) -> None:
+    """Have a worker finish its jobs and take no more."""
+    with backend_of(context) as backend:
+        found = _find(backend, worker)
+        backend.drain(found.id, undo=undo)
+    then = "takes jobs again" if undo else "takes no more jobs"
+    narration.say(f"worker {found.name} {then}, from its next heartbeat on")
+
+
+def _find(backend: Backend, worker: str) -> WorkerInfo:
+    for row in backend.workers():
+        if worker in {row.name, str(row.id)}:
+            return row
+    raise ClientError(
+        f"there is no worker {worker!r}",
+        hint="`forge workers` lists them",
+        code="worker_not_found",
+        exit_code=ExitCode.NOT_FOUND,
+    )

@@ -1,0 +1,36 @@
+"""From settings to a backend."""
+
+from importlib.util import find_spec
+
+from forge_client.backend import Backend
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.settings import Settings
+
+
+def connect(settings: Settings) -> Backend:
+    """Return a backend for what the settings name; nothing is contacted yet.
+
+    Raises:
+        ClientError: nothing is named and no `forge up` runs, or a part is not installed.
+    """
+    connection = settings.connection()
+    require_extra("psycopg", "schema", "reach a database directly")
+    from forge_client.local.direct import DirectBackend  # noqa: PLC0415 - only with the extra
+
+    return DirectBackend(connection, actor=f"user:{settings.owner}")
+
+
+def require_extra(module: str, extra: str, purpose: str) -> None:
+    """Say which extra is missing, unless its module is there.
+
+    Raises:
+        ClientError: the module is not installed.
+    """
+    if find_spec(module) is None:
+        raise ClientError(
+            f"this installation of Forge cannot {purpose}: {module} is not installed",
+            hint=f"pip install 'forge-queue[{extra}]'",
+            code="extra_missing",
+            exit_code=ExitCode.SETUP,
+        )

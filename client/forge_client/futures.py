@@ -1,0 +1,68 @@
+"""Waiting for many jobs, as `concurrent.futures` does for futures."""
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from forge_client.backend import Backend
+from forge_client.job import Job
+
+POLL_S = 0.5
+QUICK_POLL_S = 0.1
+
+
+class Waited(NamedTuple):
+    """What `wait` returns."""
+
+    done: set[Job]
+    not_done: set[Job]
+
+
+def as_completed(jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Job]:
+    """Yield jobs as they end, in whichever way; a handful of queries, however many jobs.
+
+    Args:
+        jobs: the jobs.
+        timeout: how long to wait for all of them, in seconds.
+
+    Raises:
+        TimeoutError: some are not over in time.
+    """
+    pending = dict.fromkeys(jobs)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    pause = QUICK_POLL_S
+    while pending:
+        ended = _ended(pending)
+        for job in ended:
+            del pending[job]
+            yield job
+        if not pending:
+            return
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError(f"{len(pending)} jobs are not over after {timeout:g} s")
+        pause = QUICK_POLL_S if ended else min(pause * 1.3, POLL_S)
+        time.sleep(pause)
+
+
+def wait(jobs: Iterable[Job], timeout: float | None = None) -> Waited:
+    """Wait until all jobs are over, or for `timeout` seconds; returns both sets."""
+    waited = Waited(set(), set(jobs))
+    try:
+        for job in as_completed(list(waited.not_done), timeout):
+            waited.not_done.discard(job)
+            waited.done.add(job)
+    except TimeoutError:
+        pass
+    return waited
+
+
+def _ended(jobs: Collection[Job]) -> list[Job]:
+    by_backend: dict[Backend, list[Job]] = {}
+    for job in jobs:
+        by_backend.setdefault(job.backend, []).append(job)
+    statuses = {
+        (backend, job_id): status
+        for backend, theirs in by_backend.items()
+        for job_id, status in backend.statuses([job.id for job in theirs]).items()
+    }
+    return [job for job in jobs if statuses[job.backend, job.id].terminal]

@@ -1,0 +1,144 @@
+"""A submitted job as a future."""
+
+import codecs
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from forge_client.backend import Backend
+from forge_client.downloads import download_all
+from forge_client.errors import ClientError
+from forge_client.following import QUICKEST_S, SLOWEST_S, follow
+from forge_client.log_reader import LogReader, Piece
+from forge_client.records import Artifact, JobStatus
+
+TAIL_LINES = 20
+
+
+class JobFailed(ClientError):
+    """The job ended without success.
+
+    `status` tells how: its `state`, `reason`, `exit_code` and `detail`; `tail` holds the last
+    lines of its log.
+    """
+
+    code = "job_failed"
+
+    def __init__(self, status: JobStatus, tail: str) -> None:
+        super().__init__(ending(status), hint=f"`forge logs {status.job_id}` shows all its output")
+        self.status = status
+        self.tail = tail
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.tail}" if self.tail else self.message
+
+
+class JobCancelled(JobFailed):
+    """The job was cancelled."""
+
+    code = "job_cancelled"
+
+
+def ending(status: JobStatus) -> str:
+    """Return how a job stands in one sentence."""
+    why = "" if status.reason in (None, status.state) else f": {status.reason}"
+    code = f" (exit code {status.exit_code})" if status.exit_code else ""
+    detail = f", {status.detail}" if status.detail else ""
+    return f"job {status.job_id} {status.name!r} {status.state}{why}{code}{detail}"
+
+
+class Job:
+    """A job by its id; every method asks the queue anew."""
+
+    def __init__(self, backend: Backend, job_id: int) -> None:
+        self.backend = backend
+        self.id = job_id
+
+    def __repr__(self) -> str:
+        return f"Job({self.id})"
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and (other.id, other.backend) == (self.id, self.backend)
+
+    def status(self) -> JobStatus:
+        """Return where the job is, or how it ended."""
+        return self.backend.job(self.id)
+
+    def done(self) -> bool:
+        """Tell whether the job has its outcome."""
+        return self.status().terminal
+
+    def result(self, timeout: float | None = None) -> JobStatus:
+        """Wait for the job's success and return its status.
+
+        Args:
+            timeout: how long to wait, in seconds; None waits for ever.
+
+        Raises:
+            JobFailed: it ended otherwise; `JobCancelled` if it was cancelled.
+            TimeoutError: it is not over in time. The job goes on.
+        """
+        status = self._wait(timeout)
+        if status.state == "succeeded":
+            return status
+        kind = JobCancelled if status.state == "cancelled" else JobFailed
+        raise kind(status, self.tail())
+
+    def _wait(self, timeout: float | None) -> JobStatus:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = QUICKEST_S
+        while not (status := self.status()).terminal:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"job {self.id} is {status.state} after {timeout:g} s")
+            time.sleep(pause)
+            pause = min(pause * 1.3, SLOWEST_S)
+        return status
+
+    def logs(self, *, follow: bool = False) -> Iterator[str]:
+        """Yield the output of all attempts, as text in pieces as they were stored.
+
+        Args:
+            follow: whether to go on until the job is over.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        for piece in self._pieces(follow=follow):
+            yield decoder.decode(piece.data)
+        if rest := decoder.decode(b"", final=True):
+            yield rest
+
+    def _pieces(self, *, follow: bool) -> Iterator[Piece]:
+        if follow:
+            yield from (item for item in _follow(self) if isinstance(item, Piece))
+        else:
+            yield from LogReader(self.backend, self.id).new(final=True)
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """Return the last lines of the output."""
+        last: deque[str] = deque(maxlen=lines)
+        rest = ""
+        for text in self.logs():
+            *whole, rest = (rest + text).split("\n")
+            last.extend(whole)
+        if rest:
+            last.append(rest)
+        return "\n".join(last)
+
+    def cancel(self) -> bool:
+        """Ask for the job's end; tells whether it will be, or was, cancelled."""
+        return self.backend.cancel(self.id) in {"running", "cancelled"}
+
+    def artifacts(self) -> list[Artifact]:
+        """Return the files that the job left."""
+        return self.backend.artifacts(self.id)
+
+    def download(self, to: Path | str) -> list[Path]:
+        """Fetch the job's artifacts into a folder, verified, and return their paths."""
+        return download_all(self.backend, self.artifacts(), Path(to))
+
+
+def _follow(job: Job) -> Iterator[Piece | JobStatus]:
+    return follow(job.backend, job.id)

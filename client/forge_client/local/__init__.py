@@ -1,0 +1,1 @@
+"""The parts that reach a database directly: `forge up`, `forge db`, the direct backend."""

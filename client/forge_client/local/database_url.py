@@ -1,0 +1,32 @@
+"""The database's URL, checked before anything connects with it."""
+
+import psycopg
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+SCHEMES = ("postgresql://", "postgres://")
+
+
+def checked_url(url: str) -> str:
+    """Return the URL if it is one of a Postgres database.
+
+    Raises:
+        ClientError: it is not; the message leaves out what it holds, which may be a password.
+    """
+    if not url.startswith(SCHEMES):
+        raise _wrong("it does not begin with postgresql://")
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise _wrong(str(error).strip()) from error
+    return url
+
+
+def _wrong(what: str) -> ClientError:
+    return ClientError(
+        f"this is no database URL: {what}",
+        hint="write postgresql://user:password@host:5432/database",
+        code="database_url_invalid",
+        exit_code=ExitCode.SETUP,
+    )

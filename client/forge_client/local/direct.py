@@ -1,0 +1,219 @@
+"""The backend that reaches database and store by itself, without a server between."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any, Self
+
+from forge_schema.database import Database, Row
+from forge_schema.jobs import Jobs
+from forge_schema.queue import JobUnknown, Queue
+from forge_schema.registry import Registry
+from forge_schema.spec import JobSpec
+from forge_schema.statements import views
+from forge_schema.states import Command, State
+from forge_schema.storage import Store, keys, open_store
+
+from forge_client.backend import BEGINNING, Place, Progress
+from forge_client.bundle import Bundle
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.local.checks import checks
+from forge_client.local.database_url import checked_url
+from forge_client.local.objects import fetch, unpacked
+from forge_client.local.translation import translated
+from forge_client.records import (
+    Artifact,
+    Attempt,
+    Check,
+    Event,
+    JobDetail,
+    JobStatus,
+    LogChunk,
+    WorkerInfo,
+)
+from forge_client.settings import Connection
+
+LARGEST_ID = 2**63 - 1
+
+
+class DirectBackend:
+    """Speaks SQL and the store's own protocol; connects when it is first asked.
+
+    Args:
+        connection: the database and the store.
+        actor: who acts, for the audit trail.
+    """
+
+    def __init__(self, connection: Connection, *, actor: str) -> None:
+        self._connection = connection
+        self._actor = actor
+        self._opening = Lock()
+        self._opened: Database | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
+        with translated():
+            _jobs(specs)
+        self._connection.store()
+        self._database  # noqa: B018 - opens it
+
+    def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
+        with translated():
+            jobs = _jobs(specs)
+            return self._queue.submit(jobs) if jobs else []
+
+    def has_bundle(self, digest: str) -> bool:
+        with translated():
+            return self._store.size(keys.bundle(digest)) is not None
+
+    def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
+        with translated():
+            key = keys.bundle(bundle.digest)
+            self._store.put_file(key, bundle.path, if_absent=True, progress=progress)
+
+    def job(self, job_id: int) -> JobDetail:
+        with translated():
+            return JobDetail.model_validate(self._jobs.job(_checked(job_id)))
+
+    def jobs(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        count: int = 50,
+    ) -> list[JobStatus]:
+        with translated():
+            chosen = None if states is None else _states(states)
+            rows = self._jobs.jobs(owner=owner, states=chosen, before=before, count=count)
+            return [JobStatus.model_validate(row) for row in rows]
+
+    def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
+        with translated():
+            rows = self._jobs.statuses([_checked(job_id) for job_id in job_ids])
+            return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
+
+    def cancel(self, job_id: int) -> str:
+        with translated():
+            return self._queue.cancel(_checked(job_id)).value
+
+    def retry(self, job_id: int) -> None:
+        with translated():
+            self._queue.retry(_checked(job_id))
+
+    def preempt(self, job_id: int) -> bool:
+        with translated():
+            return self._queue.preempt(_checked(job_id))
+
+    def attempts(self, job_id: int) -> list[Attempt]:
+        with translated():
+            return [Attempt.model_validate(row) for row in self._jobs.attempts(_checked(job_id))]
+
+    def events(self, job_id: int) -> list[Event]:
+        with translated():
+            return [Event.model_validate(row) for row in self._jobs.events(_checked(job_id))]
+
+    def log_chunks(
+        self, job_id: int, *, after: Place = BEGINNING, attempt: int | None = None
+    ) -> list[LogChunk]:
+        with translated():
+            rows = self._jobs.log_chunks(_checked(job_id), after=after, attempt=attempt)
+            return [LogChunk.model_validate(row) for row in rows]
+
+    def log_bytes(self, chunk: LogChunk) -> bytes:
+        with translated():
+            return unpacked(chunk, self._store.get(chunk.key))
+
+    def artifacts(self, job_id: int) -> list[Artifact]:
+        with translated():
+            return [Artifact.model_validate(row) for row in self._jobs.artifacts(_checked(job_id))]
+
+    def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
+        with translated():
+            fetch(self._store, artifact, path, progress)
+
+    def workers(self) -> list[WorkerInfo]:
+        with translated():
+            return [WorkerInfo.model_validate(row) for row in self._registry.workers()]
+
+    def drain(self, worker_id: int, *, undo: bool = False) -> None:
+        with translated():
+            self._registry.command(worker_id, None if undo else Command.DRAIN)
+
+    def reports(self) -> list[str]:
+        return views()
+
+    def report(self, name: str, *, count: int) -> list[Row]:
+        with translated():
+            return self._jobs.report(name, count=count)
+
+    def health(self) -> list[Check]:
+        return checks(self._connection, self._worker_rows)
+
+    def _worker_rows(self) -> list[Row]:
+        return self._registry.workers()
+
+    @property
+    def _database(self) -> Database:
+        with self._opening:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
+
+    def _open(self) -> Database:
+        try:
+            with translated():
+                return Database(checked_url(self._connection.database_url)).open()
+        except ClientError as error:
+            if error.code == "database_unreachable" and self._connection.up_dir:
+                error.hint = (
+                    f"was the `forge up` of {self._connection.up_dir} killed? Start it again"
+                )
+            raise
+
+    @cached_property
+    def _store(self) -> Store:
+        return open_store(self._connection.store())
+
+    @cached_property
+    def _queue(self) -> Queue:
+        return Queue(self._database, actor=self._actor)
+
+    @property
+    def _jobs(self) -> Jobs:
+        return Jobs(self._database)
+
+    @property
+    def _registry(self) -> Registry:
+        return Registry(self._database, actor=self._actor)
+
+
+def _jobs(specs: Sequence[Mapping[str, Any]]) -> list[JobSpec]:
+    return [JobSpec.model_validate(spec) for spec in specs]
+
+
+def _states(words: Sequence[str]) -> list[State]:
+    if unknown := set(words) - {state.value for state in State}:
+        raise ClientError(
+            f"no job is ever {min(unknown)!r}",
+            hint=f"its state is one of {', '.join(State)}",
+            code="state_unknown",
+            exit_code=ExitCode.USAGE,
+        )
+    return [State(word) for word in words]
+
+
+def _checked(job_id: int) -> int:
+    if not 0 < job_id <= LARGEST_ID:
+        raise JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
+    return job_id

@@ -1,0 +1,53 @@
+"""One `forge up` for a folder: the lock that its process holds for as long as it lives."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+FILE = "lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock.
+
+    Raises:
+        ClientError: another process holds it.
+    """
+    descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(descriptor, 20).decode(errors="replace").strip()
+            raise ClientError(
+                f"a `forge up` runs on {folder} already" + (f", process {holder}" * bool(holder)),
+                hint="use it as it is, end it with `forge down`, or name another --dir",
+                code="already_running",
+                exit_code=ExitCode.CONFLICT,
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def holder(folder: Path) -> int | None:
+    """Return the process that holds the folder's lock, None where nobody does."""
+    try:
+        descriptor = os.open(folder / FILE, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(os.read(descriptor, 20) or b"0") or None
+    finally:
+        os.close(descriptor)
+    return None

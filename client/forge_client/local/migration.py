@@ -1,0 +1,28 @@
+"""Migrates a database, and says in the client's words what went wrong."""
+
+import psycopg
+from alembic.script import ScriptDirectory
+from forge_schema.database import explained
+from forge_schema.migrate import config, upgrade
+
+from forge_client.local.database_url import checked_url
+from forge_client.local.translation import translated
+
+
+def migrate(url: str) -> str:
+    """Migrate the database and return the revision that it is at.
+
+    Raises:
+        ClientError: it cannot be reached, or refuses.
+    """
+    with translated():
+        try:
+            upgrade(checked_url(url))
+        except psycopg.OperationalError as error:
+            raise explained(error, url) from error
+    return newest()
+
+
+def newest() -> str:
+    """Return the revision that this version of Forge wants."""
+    return ScriptDirectory.from_config(config("")).get_current_head() or ""

@@ -1,0 +1,45 @@
+"""From the errors of the queue and the store to those that the client shows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from forge_schema.errors import ForgeError
+from pydantic import ValidationError
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.request import refused
+
+EXIT_CODES = {
+    "job_unknown": ExitCode.NOT_FOUND,
+    "worker_not_found": ExitCode.NOT_FOUND,
+    "report_unknown": ExitCode.NOT_FOUND,
+    "idempotency_conflict": ExitCode.CONFLICT,
+    "not_retryable": ExitCode.CONFLICT,
+    "database_unreachable": ExitCode.UNREACHABLE,
+    "store_unreachable": ExitCode.UNREACHABLE,
+    "database_not_migrated": ExitCode.SETUP,
+    "store_url_invalid": ExitCode.SETUP,
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn what goes wrong inside into a `ClientError`."""
+    try:
+        yield
+    except ForgeError as error:
+        exit_code = EXIT_CODES.get(error.code, ExitCode.FAILED)
+        raise ClientError(
+            error.message, hint=error.hint, code=error.code, exit_code=exit_code
+        ) from error
+    except ValidationError as error:
+        raise refused(error) from error
+    except psycopg.Error as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise ClientError(
+            f"the database refused: {first_line}",
+            hint="FORGE_DEBUG=1 shows where",
+            code="database_error",
+        ) from error

@@ -1,0 +1,102 @@
+"""The worker of a `forge up`: a child process, started again when it falls over."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+# One that ran for so long did not fall over its own start.
+SOUND_S = 60.0
+COMMAND = (sys.executable, "-m", "forge_worker.main")
+
+
+@dataclass
+class WorkerProcess:
+    """One worker: `env` are its FORGE_* settings, `folder` its own, `log` where its output goes."""
+
+    name: str
+    folder: Path
+    log: Path
+    env: Mapping[str, str]
+    restarts: int = 0
+    _child: subprocess.Popen[bytes] | None = None
+    _started: float = 0.0
+    _pause: float = FIRST_PAUSE_S
+    _again_at: float = field(default=0.0)
+
+    def start(self) -> None:
+        """Start it, after ending one that outlived a killed `forge up`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _end_leftover(self._pid_file)
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C is for `forge up`, which stops it in order.
+            self._child = subprocess.Popen(  # noqa: S603 - our own worker
+                COMMAND,
+                env={**os.environ, **self.env},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._started = time.monotonic()
+        self._pid_file.write_text(f"{self._child.pid}\n", encoding="utf-8")
+
+    def look_after(self) -> int | None:
+        """Start it again if it fell over and has rested; returns a status just seen, else None."""
+        if self._child is None:
+            if time.monotonic() >= self._again_at:
+                self.restarts += 1
+                self.start()
+            return None
+        status = self._child.poll()
+        if status is None:
+            return None
+        if time.monotonic() - self._started > SOUND_S:
+            self._pause = FIRST_PAUSE_S
+        self._child = None
+        self._again_at = time.monotonic() + self._pause
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+        return status
+
+    @property
+    def rest_s(self) -> float:
+        """How long until it is started again, in seconds."""
+        return max(0.0, self._again_at - time.monotonic())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._child is not None and self._child.poll() is None
+
+    def ask(self, signum: signal.Signals) -> None:
+        """Send it a signal; one that is gone is fine."""
+        if self._child is not None and self._child.poll() is None:
+            self._child.send_signal(signum)
+
+    def forget(self) -> None:
+        """Take note that it has left in good order."""
+        self._pid_file.unlink(missing_ok=True)
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "pid"
+
+
+def _end_leftover(pid_file: Path) -> None:
+    try:
+        process = psutil.Process(int(pid_file.read_text(encoding="utf-8")))
+        # The number may be another's by now.
+        if list(COMMAND[1:]) != process.cmdline()[1:3]:
+            return
+        process.kill()
+        process.wait(timeout=10)
+    except (OSError, ValueError, psutil.Error):
+        return

@@ -1,0 +1,117 @@
+"""The `forge` command."""
+
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forge_client import narration
+from forge_client.commands import act, artifacts, db, doctor, logs, ps, report, submit, up, workers
+from forge_client.commands.session import Flags
+from forge_client.errors import ClientError
+from forge_client.exit_codes import MEANINGS, ExitCode
+
+EPILOG = "Exit codes: " + "; ".join(f"{code:d} {text}" for code, text in MEANINGS.items())
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        print(f"forge {version('forge-queue')}")  # noqa: T201 - the data
+        raise typer.Exit
+
+
+@app.callback()
+def forge(
+    context: typer.Context,
+    database_url: Annotated[
+        str | None, typer.Option(envvar="FORGE_DATABASE_URL", help="postgresql://…")
+    ] = None,
+    store_url: Annotated[
+        str | None, typer.Option(envvar="FORGE_STORE_URL", help="s3://… or file://…")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", envvar="FORGE_DIR", help="The folder of a running `forge up`."),
+    ] = None,
+    _: Annotated[  # noqa: FBT002 - typer calls it by name
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """Submit training jobs to a Forge queue, watch them, fetch their results.
+
+    Where the queue is: these options, or FORGE_* variables, or the connection table of
+    forge.toml, or else a running `forge up`.
+    """
+    context.obj = Flags(database_url or None, store_url or None, folder)
+
+
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Jobs": (submit.submit, ps.ps, ps.show, logs.logs, artifacts.artifacts),
+    "Control": (act.cancel, act.retry, act.preempt, workers.workers, workers.drain),
+    "Installation": (up.up, up.down, doctor.doctor, report.report),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        kind = submit.SubmitCommand if command is submit.submit else None
+        app.command(rich_help_panel=panel, cls=kind)(command)
+app.add_typer(db.app, name="db", rich_help_panel="Installation")
+
+
+def main() -> None:
+    """Run the command; every expected error is one line, a hint and an exit code."""
+    try:
+        _run()
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Write out what is left; a reader that has gone, as in `forge ps | head`, is no error."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The rest would fail once more when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run() -> None:
+    try:
+        app(prog_name="forge")
+    except ClientError as error:
+        _debug(error)
+        narration.complain(error)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        _debug(error)
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        narration.complain(ClientError(what, hint="check the path, its disk and your rights there"))
+        sys.exit(ExitCode.FAILED)
+    except Exception as error:  # noqa: BLE001 - the last line of defence
+        _debug(error)
+        narration.complain(
+            ClientError(
+                f"this should not have happened: {type(error).__name__}: {error}",
+                hint="FORGE_DEBUG=1 shows where; please report it",
+            )
+        )
+        sys.exit(ExitCode.FAILED)
+
+
+def _debug(error: Exception) -> None:
+    if os.environ.get("FORGE_DEBUG"):
+        raise error
+
+
+if __name__ == "__main__":
+    main()

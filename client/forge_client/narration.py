@@ -1,0 +1,47 @@
+"""What the command says of its own doings: on stderr, so that stdout stays data."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from forge_client.errors import ClientError
+
+
+def console() -> Console:
+    """Return stderr; colour only on a terminal, and never where NO_COLOR is set."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str, style: str = "") -> None:
+    """Say one line."""
+    console().print(text, style=style, markup=False)
+
+
+def complain(error: ClientError) -> None:
+    """Say what went wrong, and what to do."""
+    to = console()
+    to.print("error:", style="bold red", end=" ")
+    to.print(error.message, markup=False)
+    if error.hint:
+        to.print(f"  hint: {error.hint}", style="dim", markup=False)
+
+
+@contextmanager
+def transfer(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar for `total` bytes on a terminal, nothing elsewhere; yields what to tell bytes."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    quiet = not sys.stderr.isatty()
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console(), transient=True, disable=quiet
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

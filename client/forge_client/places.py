@@ -1,0 +1,15 @@
+"""Where things lie on this machine unless told otherwise."""
+
+from pathlib import Path
+
+from platformdirs import user_data_path, user_state_path
+
+
+def default_dir() -> Path:
+    """Return the folder in which `forge up` keeps everything."""
+    return user_data_path("forge")
+
+
+def pointer() -> Path:
+    """Return the file that names the folder of this user's latest `forge up`."""
+    return user_state_path("forge") / "up"

@@ -1,0 +1,99 @@
+"""forge.toml: what one would otherwise type at every submit."""
+
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.quantity import Size
+from forge_client.request import Request, Resources, plain
+from forge_client.toml_places import fault, place
+
+FILE = "forge.toml"
+
+
+class ProjectConnection(BaseModel):
+    """The `[connection]` table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    database_url: str | None = None
+    store_url: str | None = None
+
+
+class Project(Request):
+    """A forge.toml: the fields of a job, `limit` for its bundle, and `[connection]`."""
+
+    limit: Size | None = None
+    connection: ProjectConnection = ProjectConnection()
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the folder's forge.toml; without one, everything is unset.
+
+        Raises:
+            ClientError: it is malformed or has an unknown key, named by line and column.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            return cls()
+        try:
+            text = path.read_text(encoding="utf-8")
+            return cls.model_validate(tomllib.loads(text))
+        except OSError as error:
+            raise _wrong(path, f"cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise _wrong(path, "is not UTF-8 text") from error
+        except tomllib.TOMLDecodeError as error:
+            raise _wrong(path, fault(text, error), "correct it there") from error
+        except ValidationError as error:
+            raise _field_wrong(path, text, error) from error
+
+    def request(self) -> Request:
+        """Return the job that it describes."""
+        return Request.model_construct(
+            self.model_fields_set, **{name: getattr(self, name) for name in Request.model_fields}
+        )
+
+
+def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:
+    first = error.errors()[0]
+    keys = tuple(str(part) for part in first["loc"])
+    line, column = place(text, keys)
+    key = ".".join(keys)
+    if first["type"] == "extra_forbidden":
+        what, hint = f"unknown key {key!r}", _suggestion(keys)
+    else:
+        what, hint = f"{key}: {plain(first)}", "correct the value"
+    return _wrong(path, f"line {line}, column {column}: {what}", hint)
+
+
+def _suggestion(keys: tuple[str, ...]) -> str:
+    known = _known(keys[:-1])
+    if keys[-1] in Resources.model_fields and len(keys) == 1:
+        return f"write {keys[-1]!r} below [resources]"
+    if near := get_close_matches(keys[-1], known, n=1):
+        return f"did you mean {near[0]!r}?"
+    return f"known here: {', '.join(sorted(known))}"
+
+
+def _known(table: tuple[str, ...]) -> list[str]:
+    models: dict[tuple[str, ...], type[BaseModel]] = {
+        (): Project,
+        ("resources",): Resources,
+        ("connection",): ProjectConnection,
+    }
+    return list(models[table].model_fields)
+
+
+def _wrong(path: Path, what: str, hint: str = "") -> ClientError:
+    return ClientError(
+        f"{path}: {what}",
+        hint=hint or "see docs/forge-toml.md for what it may hold",
+        code="project_invalid",
+        exit_code=ExitCode.USAGE,
+    )

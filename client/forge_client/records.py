@@ -1,0 +1,147 @@
+"""What the client reads about jobs, attempts, files and workers."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+TERMINAL = frozenset({"succeeded", "failed", "cancelled", "dead"})
+
+
+class Record(BaseModel):
+    """A row as the server tells it; a newer server may tell more."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class JobStatus(Record):
+    """Where a job is, or how it ended; `progress` is the share done, 0 to 1."""
+
+    job_id: int
+    name: str
+    owner: str
+    queue: str
+    priority: int
+    state: str
+    attempt: int
+    reason: str | None = None
+    asked: str | None = None
+    exit_code: int | None = None
+    detail: str | None = None
+    phase: str | None = None
+    progress: float | None = None
+    worker: str | None = None
+    run_at: datetime | None = None
+    submitted_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    bundle_digest: str | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the job has its outcome."""
+        return self.state in TERMINAL
+
+
+class JobDetail(JobStatus):
+    """A job with what was asked for."""
+
+    spec: dict[str, Any]
+    timeout_s: int | None
+    max_failures: int
+    max_losses: int
+    max_preemptions: int
+
+
+class Attempt(Record):
+    """A finished attempt: who ran it, for how long, and why it ended."""
+
+    attempt: int
+    rank: int
+    worker: str | None
+    reason: str
+    exit_code: int | None
+    detail: str | None
+    claimed_at: datetime
+    started_at: datetime | None
+    finished_at: datetime
+    waited_s: float
+    held_s: float
+    devices: list[str]
+    gpu_seconds: float
+    cost: float | None
+    accepted: bool
+
+
+class Event(Record):
+    """One entry of the audit trail."""
+
+    at: datetime
+    actor: str
+    action: str
+    detail: dict[str, Any] | None
+
+
+class LogChunk(Record):
+    """A stored piece of output; `start` and `bytes` count uncompressed bytes."""
+
+    token: int
+    rank: int
+    number: int
+    attempt: int
+    key: str
+    start: int
+    bytes: int
+    sha256: str
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it stands in the reading order."""
+        return self.token, self.rank, self.number
+
+
+class Artifact(Record):
+    """A file that a job left; `path` is relative, with forward slashes."""
+
+    path: str
+    key: str
+    bytes: int
+    sha256: str
+    attempt: int
+
+
+class WorkerInfo(Record):
+    """A worker: what it has, and when it was last heard; memory and disk in MiB."""
+
+    id: int
+    name: str
+    kind: str
+    status: str
+    command: str | None
+    accelerator: str
+    gpus: list[dict[str, Any]]
+    cpus: float
+    memory_mb: int
+    disk_mb: int
+    labels: dict[str, str]
+    version: str
+    silent_s: float
+    leases: int
+
+
+class Standing(StrEnum):
+    """What a check found."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Check(Record):
+    """One finding of `forge doctor`."""
+
+    name: str
+    standing: Standing
+    detail: str
+    hint: str = ""

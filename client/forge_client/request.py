@@ -1,0 +1,144 @@
+"""What a person asks for in a job, in the words of forge.toml, the options and the SDK."""
+
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.quantity import MIB, Duration, Size
+
+
+def _words(command: object) -> object:
+    return shlex.split(command) if isinstance(command, str) else command
+
+
+class Resources(BaseModel):
+    """What a job needs; sizes such as `512MB`, `cpus` may be a fraction."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cpus: float | None = None
+    memory: Size | None = None
+    disk: Size | None = None
+    gpus: int | None = None
+    gpu_model: str | None = None
+    vram: Size | None = None
+    accelerator: str | None = None
+
+    def spec(self) -> dict[str, Any]:
+        """Return them as the queue wants them, sizes in MiB rounded up."""
+        sizes = {"memory_mb": self.memory, "disk_mb": self.disk, "vram_mb": self.vram}
+        return {
+            **self.model_dump(
+                include={"cpus", "gpus", "gpu_model", "accelerator"}, exclude_none=True
+            ),
+            **{name: math.ceil(size / MIB) for name, size in sizes.items() if size is not None},
+        }
+
+
+class Request(BaseModel):
+    """A job as asked for; what is None is left to the queue's default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str | None = None
+    command: Annotated[list[str] | None, BeforeValidator(_words)] = None
+    image: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    target: str | None = None
+    labels: dict[str, str] = {}
+    env: dict[str, str] = {}
+    timeout: Duration | None = None
+    delay: Duration | None = None
+    backoff: Duration | None = None
+    checkpoint_interval: Duration | None = None
+    grace: Duration | None = None
+    max_failures: int | None = None
+    max_losses: int | None = None
+    max_preemptions: int | None = None
+    idempotency_key: str | None = None
+    resources: Resources = Resources()
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """Return the request with some fields changed; labels, env and resources are added to.
+
+        Args:
+            changes: fields by name, those of `resources` too; None and empty ones change nothing.
+
+        Raises:
+            ClientError: a field is unknown or does not hold what it should.
+        """
+        given = {name: value for name, value in changes.items() if value not in (None, {}, [])}
+        needs = {name: given.pop(name) for name in Resources.model_fields if name in given}
+        try:
+            other = Request.model_validate({**given, "resources": needs})
+        except ValidationError as error:
+            raise refused(error) from error
+        # What is set already is kept as it is: it was checked when it was set.
+        return self.model_copy(
+            update={
+                **{name: getattr(other, name) for name in given},
+                "labels": {**self.labels, **other.labels},
+                "env": {**self.env, **other.env},
+                "resources": self.resources.model_copy(
+                    update=other.resources.model_dump(exclude_unset=True)
+                ),
+            }
+        )
+
+    def spec(self, *, owner: str, name: str) -> dict[str, Any]:
+        """Return the job as the queue wants it: times in seconds, no field that was not given.
+
+        Args:
+            owner: whose job it is.
+            name: its name if the request has none.
+
+        Raises:
+            ClientError: there is no command.
+        """
+        if not self.command:
+            raise ClientError(
+                "there is no command to run",
+                hint="write it after --, as in `forge submit . -- python train.py`, or as"
+                " `command` in forge.toml",
+                code="command_empty",
+                exit_code=ExitCode.USAGE,
+            )
+        seconds = {"timeout_s": self.timeout, "backoff_s": self.backoff}
+        exact = {
+            "delay_s": self.delay,
+            "checkpoint_interval_s": self.checkpoint_interval,
+            "grace_s": self.grace,
+        }
+        same = {"name", "command", "image", "queue", "priority", "target", "idempotency_key"}
+        same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
+        return {
+            "owner": owner,
+            "name": name,
+            **self.model_dump(include=same, exclude_none=True),
+            **{field: math.ceil(value) for field, value in seconds.items() if value is not None},
+            **{field: value for field, value in exact.items() if value is not None},
+            "resources": self.resources.spec(),
+        }
+
+
+def refused(error: ValidationError) -> ClientError:
+    """Say which field of a job is wrong, and how."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"]) or "the job"
+    return ClientError(
+        f"{field}: {plain(first)}",
+        hint="`forge submit --help` lists what a job can ask for",
+        code="spec_invalid",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def plain(error: Mapping[str, Any]) -> str:
+    """Return pydantic's message without its prefix."""
+    return str(error["msg"]).removeprefix("Value error, ")

@@ -1,0 +1,72 @@
+"""From a folder and requests to jobs: pack, upload what is not there yet, submit."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forge_client.backend import Backend, Progress
+from forge_client.bundle import Bundle, Listing, pack_listing, scan
+from forge_client.request import Request
+
+LIMIT = 2 << 30
+
+Bar = Callable[[str, int], AbstractContextManager[Progress]]
+"""Makes a progress bar from what happens and how many bytes it takes."""
+
+
+def no_bar(_what: str, _total: int) -> AbstractContextManager[Progress]:
+    """Show nothing."""
+    return nullcontext(lambda _count: None)
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A bundle in the store; `anew` is False when it was there already."""
+
+    bundle: Bundle
+    anew: bool
+
+
+def upload(
+    backend: Backend, listing: Listing, *, limit: int = LIMIT, bar: Bar = no_bar
+) -> Uploaded:
+    """Pack what `scan` found and store it unless it is stored already.
+
+    Args:
+        backend: where to store it.
+        listing: what to pack.
+        limit: the most that the files may take unpacked, in bytes.
+        bar: makes the progress bars.
+
+    Raises:
+        ClientError: the folder cannot be packed, or the store does not take it.
+    """
+    with tempfile.TemporaryDirectory(prefix="forge-bundle-") as folder:
+        with bar("packing", listing.total_bytes) as progress:
+            bundle = pack_listing(
+                listing, Path(folder) / "bundle.tar.zst", limit_bytes=limit, progress=progress
+            )
+        if backend.has_bundle(bundle.digest):
+            return Uploaded(bundle, anew=False)
+        with bar("uploading", bundle.size) as progress:
+            backend.upload_bundle(bundle, progress)
+        return Uploaded(bundle, anew=True)
+
+
+def specs(
+    requests: Sequence[Request], *, owner: str, folder: Path, digest: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the jobs as the queue wants them; a job without a name is called as its folder.
+
+    Raises:
+        ClientError: a request lacks something.
+    """
+    name = folder.resolve().name or "job"
+    bundle = {"bundle_digest": digest} if digest else {}
+    return [{**request.spec(owner=owner, name=name), **bundle} for request in requests]
+
+
+__all__ = ["LIMIT", "Bar", "Uploaded", "no_bar", "scan", "specs", "upload"]
