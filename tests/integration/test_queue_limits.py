@@ -1,0 +1,174 @@
+"""Limits and pauses: never one job or GPU too many, and none from what is paused."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.lease import End
+from forge_schema.states import Reason, State
+from support.at_once import at_once
+from support.rig import Worker, spec
+
+if TYPE_CHECKING:
+    from support.rig import Rig
+
+GPUS = [{"name": "NVIDIA A100-SXM4-80GB", "uuid": f"GPU-{n}", "vram_mb": 81920} for n in range(64)]
+
+
+def limit(rig: Rig, what: str, *, max_jobs: int | None = None, max_gpus: int | None = None) -> None:
+    """Set the limits of the queue `default` or of the owner `ann`."""
+    if what == "queue":
+        rig.admin.limit_queue("default", max_jobs=max_jobs, max_gpus=max_gpus)
+    else:
+        rig.admin.limit_owner("ann", max_jobs=max_jobs, max_gpus=max_gpus)
+
+
+@pytest.mark.parametrize("what", ["queue", "owner"])
+@pytest.mark.parametrize(
+    ("limits", "granted"),
+    [
+        ({"max_jobs": 3}, 3),
+        ({"max_gpus": 5}, 2),
+        ({"max_jobs": 2, "max_gpus": 7}, 2),
+        ({"max_jobs": 9, "max_gpus": 6}, 3),
+        ({"max_jobs": 0}, 0),
+        ({"max_gpus": 1}, 0),
+        ({}, 8),
+    ],
+)
+def test_as_many_run_as_the_limit_says(
+    rig: Rig, what: str, limits: dict[str, int], granted: int
+) -> None:
+    limit(rig, what, **limits)
+    rig.submit_many(8, gpus=2)
+    worker = rig.worker(gpus=GPUS)
+    grants = [grant for _ in range(10) for grant in worker.claim(count=4)]
+    assert len(grants) == granted
+    if 0 < granted < 8:
+        rig.finish(grants[0])
+        assert len([grant for _ in range(3) for grant in worker.claim()]) == 1
+
+
+def test_a_limit_holds_over_all_lanes_of_its_queue_and_no_further(rig: Rig) -> None:
+    limit(rig, "queue", max_jobs=2)
+    for owner in ("ann", "bob"):
+        for cpus in (1, 2):
+            rig.submit_many(2, owner=owner, cpus=cpus, priority=5)
+    elsewhere = rig.submit_many(3, queue="other")
+    worker = rig.worker()
+    grants = [grant for _ in range(10) for grant in worker.claim(count=2)]
+    assert len(grants) == 5
+    assert {grant.fence.job_id for grant in grants} > set(elsewhere)
+
+
+def test_finishing_makes_room_for_the_claim_in_the_same_transaction_or_the_next(rig: Rig) -> None:
+    limit(rig, "queue", max_jobs=1)
+    rig.submit_many(5)
+    worker = rig.worker()
+    (held,) = worker.claim()
+    done = 0
+    for _ in range(20):
+        ends = [End(held.fence, Reason.SUCCEEDED)]
+        _, grants = rig.queue.finish_and_claim(ends, worker.lanes, worker.free)
+        assert rig.count("lease") <= 1
+        if grants:
+            done, (held,) = done + 1, grants
+    rig.finish(held)
+    assert (done, rig.count("outcome")) == (4, 5)
+
+
+@pytest.mark.parametrize("what", ["queue", "owner"])
+@pytest.mark.parametrize("limits", [{"max_jobs": 3}, {"max_gpus": 6}])
+def test_eight_claimers_at_once_never_exceed_a_limit(
+    rig: Rig, what: str, limits: dict[str, Any]
+) -> None:
+    limit(rig, what, **limits)
+    rig.submit_many(40, gpus=2)
+    rig.submit_many(40, gpus=2, cpus=2)
+    workers = [rig.worker(f"w{n}", gpus=GPUS) for n in range(8)]
+    seen: list[int] = []
+
+    def work(worker: Worker) -> None:
+        while rig.count("ready"):
+            for grant in worker.claim():
+                seen.append(rig.count("lease"))
+                rig.finish(grant)
+
+    at_once(*[partial(work, worker) for worker in workers])
+    assert (len(seen), max(seen) <= 3) == (80, True)
+    assert rig.count("outcome") == 80
+
+
+def test_a_claim_under_a_limit_waits_for_another_that_is_under_way(rig: Rig) -> None:
+    limit(rig, "queue", max_jobs=1)
+    rig.submit_many(2)
+    one, other = rig.worker("one"), rig.worker("other")
+    with ThreadPoolExecutor(1) as pool:
+        with rig.uncommitted() as queue:
+            assert len(queue.claim(one.lanes, one.free)) == 1
+            second = pool.submit(other.claim)
+            rig.wait_until_blocked()
+        assert second.result(timeout=20) == []
+    assert rig.count("lease") == 1
+
+
+def test_a_paused_queue_grants_nothing_until_it_is_resumed(rig: Rig) -> None:
+    job_id = rig.submit()
+    other = rig.submit(queue="other")
+    worker = rig.worker()
+    rig.admin.pause("default")
+    assert [grant.fence.job_id for grant in worker.claim(count=9)] == [other]
+    assert (worker.claim(), rig.state(job_id)) == ([], State.READY)
+    rig.admin.pause("default", paused=False)
+    assert worker.claim_one().fence.job_id == job_id
+
+
+def test_a_pause_holds_for_lanes_made_afterwards_and_for_running_jobs_changes_nothing(
+    rig: Rig,
+) -> None:
+    rig.submit()
+    worker = rig.worker()
+    grant = worker.claim_one()
+    rig.admin.pause("default")
+    rig.submit(cpus=2, owner="bob")
+    assert worker.claim() == []
+    assert worker.renew(grant).standings == {grant.fence: "ok"}
+    assert rig.finish(grant).state == State.SUCCEEDED
+
+
+def test_a_pause_is_felt_by_a_worker_that_remembers_its_lanes(rig: Rig) -> None:
+    rig.submit_many(2)
+    worker = rig.worker()
+    worker.lanes._refresh_s = 3600
+    worker.claim_one()
+    rig.admin.pause("default")
+    assert worker.claim() == []
+
+
+def test_a_lane_that_is_being_made_does_not_escape_a_pause(rig: Rig) -> None:
+    rig.submit()
+    with ThreadPoolExecutor(1) as pool:
+        with rig.uncommitted() as queue:
+            queue.submit([spec(cpus=2)])
+            paused = pool.submit(rig.admin.pause, "default")
+            rig.wait_until_blocked()
+        paused.result(timeout=20)
+    assert rig.worker().claim(count=9) == []
+
+
+def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:
+    rig.admin.limit_queue("default", max_jobs=1, max_gpus=2)
+    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=4, weight=3)
+    rig.admin.pause("default")
+    rig.admin.pause("default", paused=False)
+    told = rig.rows("SELECT actor, action, detail FROM event ORDER BY id")
+    assert {row["actor"] for row in told} == {"user:root"}
+    assert [(row["action"], row["detail"]) for row in told] == [
+        ("queue limits set", {"name": "default", "max_jobs": 1, "max_gpus": 2}),
+        ("owner quota set", {"owner": "ann", "max_jobs": None, "max_gpus": 4, "weight": 3}),
+        ("paused", {"queue": "default"}),
+        ("resumed", {"queue": "default"}),
+    ]

@@ -1,0 +1,103 @@
+"""Attempts without an agent: a lease from a real queue, and folders to work in."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from forge_schema.database import Database
+from forge_schema.lanes import Capacity
+from forge_schema.lease import Fence, Grant
+from forge_schema.registry import Machine
+from forge_schema.spec import JobSpec
+from forge_schema.storage.file_store import FileStore
+from forge_worker.attempt import Attempt
+from forge_worker.folders import Folders
+from forge_worker.gateway import SqlGateway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from forge_schema.storage import Progress
+
+PLENTY = Capacity(1000, 1 << 20, 1 << 30)
+
+
+class CountingStore(FileStore):
+    """A store in a folder that knows which objects it was given."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.given: list[str] = []
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        self.given.append(key)
+        return super().put(key, data, if_absent=if_absent)
+
+    def put_file(
+        self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
+    ) -> bool:
+        self.given.append(key)
+        return super().put_file(key, path, if_absent=if_absent, progress=progress)
+
+
+@dataclass
+class Desk:
+    """A queue with a worker that is none: it claims, and leaves the rest to the test."""
+
+    gateway: SqlGateway
+    database: Database
+    store: CountingStore
+    root: Path
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def attempt(self) -> Attempt:
+        """Claim a job, submitted now unless one is ready, and make its folders."""
+        grants = self.gateway.finish_and_claim([], PLENTY, 1)[1]
+        if not grants:
+            self.gateway.queue.submit([JobSpec(name="j", owner="ann", command=["true"])])
+            self.gateway.new_work()
+            grants = self.gateway.finish_and_claim([], PLENTY, 1)[1]
+        made = attempt_of(grants[0], self.root / str(grants[0].fence.token))
+        self.attempts.append(made)
+        return made
+
+
+@contextmanager
+def desk(database_url: str, root: Path) -> Iterator[Desk]:
+    """Make a desk on a database and a store in `root`."""
+    with Database(database_url) as database:
+        gateway = SqlGateway(database, name="desk", ttl=timedelta(seconds=60))
+        gateway.register(Machine("desk", uuid4(), 1000, 1 << 20, 1 << 30))
+        (root / "store").mkdir()
+        yield Desk(gateway, database, CountingStore(root / "store"), root)
+
+
+def attempt_of(grant: Grant, root: Path) -> Attempt:
+    """Return an attempt with its folders made."""
+    made = Attempt(grant, Folders(root))
+    made.folders.make(grant.fence)
+    return made
+
+
+def some_grant(job_id: int = 7, token: int = 3) -> Grant:
+    """Return a grant that no queue knows of."""
+    spec = JobSpec(name="j", owner="ann", command=["true"])
+    return Grant(
+        fence=Fence(job_id, token, uuid4()),
+        attempt=1,
+        name=spec.name,
+        owner=spec.owner,
+        spec=spec.payload(),
+        bundle_digest=None,
+        timeout_s=None,
+        lane_id=1,
+        priority=0,
+        failures=0,
+        losses=0,
+        preemptions=0,
+    )

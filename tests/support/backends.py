@@ -1,0 +1,86 @@
+"""A backend without a database: jobs and logs as a test wants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from forge_client.backend import BEGINNING, Backend, Place
+from forge_client.records import Attempt, JobDetail, LogChunk, WorkerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+PAGE = 2
+
+
+def job(job_id: int = 1, state: str = "running", **changes: Any) -> JobDetail:  # noqa: ANN401  fields of all types
+    """Make a job."""
+    fields: dict[str, Any] = {
+        "job_id": job_id, "name": "x", "owner": "ann", "queue": "default", "priority": 0,
+        "state": state, "attempt": 1, "submitted_at": NOON, "spec": {}, "timeout_s": None,
+        "max_failures": 3, "max_losses": 5, "max_preemptions": 50,
+    }  # fmt: skip
+    return JobDetail(**{**fields, **changes})
+
+
+def ended(attempt: int, reason: str, **changes: Any) -> Attempt:  # noqa: ANN401  as above
+    """Make a finished attempt."""
+    fields: dict[str, Any] = {
+        "attempt": attempt, "rank": 0, "worker": "w1", "reason": reason, "exit_code": None,
+        "detail": None, "claimed_at": NOON, "started_at": NOON, "finished_at": NOON,
+        "waited_s": 1.0, "held_s": 2.0, "devices": [], "gpu_seconds": 0.0, "cost": None,
+        "accepted": False,
+    }  # fmt: skip
+    return Attempt(**{**fields, **changes})
+
+
+@dataclass(eq=False)
+class FakeBackend:
+    """Answers with `states`, one after the other, and calls `look` at each question for a job."""
+
+    states: list[JobDetail] = field(default_factory=lambda: [job(state="succeeded")])
+    pieces: list[tuple[LogChunk, bytes]] = field(default_factory=list)
+    history: list[Attempt] = field(default_factory=list)
+    look: Callable[[], None] = lambda: None
+    asked: list[Sequence[int]] = field(default_factory=list)
+
+    def as_backend(self) -> Backend:
+        """Return it as what it stands for."""
+        return cast("Backend", self)
+
+    def write(self, data: bytes, *, token: int = 1, attempt: int = 1) -> None:
+        """Add output, as the next chunk of its token."""
+        before = [chunk for chunk, _ in self.pieces if chunk.token == token]
+        chunk = LogChunk(
+            token=token, rank=0, number=len(before), attempt=attempt, key="k",
+            start=sum(one.bytes for one in before), bytes=len(data), sha256="",
+        )  # fmt: skip
+        self.pieces.append((chunk, data))
+
+    def job(self, _job_id: int) -> JobDetail:
+        self.look()
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def statuses(self, job_ids: Sequence[int]) -> dict[int, JobDetail]:
+        self.asked.append(job_ids)
+        self.look()
+        return {one.job_id: one for one in self.states if one.job_id in job_ids}
+
+    def log_chunks(
+        self, _job_id: int, *, after: Place = BEGINNING, attempt: int | None = None
+    ) -> list[LogChunk]:
+        chunks = sorted((chunk for chunk, _ in self.pieces), key=lambda chunk: chunk.place)
+        fitting = [one for one in chunks if one.place > after]
+        return [one for one in fitting if attempt in (None, one.attempt)][:PAGE]
+
+    def log_bytes(self, wanted: LogChunk) -> bytes:
+        return next(data for chunk, data in self.pieces if chunk is wanted)
+
+    def attempts(self, _job_id: int) -> list[Attempt]:
+        return self.history
+
+    def workers(self) -> list[WorkerInfo]:
+        return []

@@ -1,0 +1,81 @@
+"""What a database holds, as its catalog tells it: to compare two databases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from forge_schema.tables import metadata
+
+OURS = f"ARRAY[{', '.join(repr(name) for name in metadata.tables)}]::text[]"
+
+# Not-null constraints are rows of pg_constraint since Postgres 18; columns tell them everywhere.
+QUERIES = {
+    "columns": f"""
+        SELECT table_name, column_name, data_type, udt_name, is_nullable, column_default,
+            is_identity
+        FROM information_schema.columns
+        WHERE table_schema = 'public' AND table_name = ANY({OURS})
+        ORDER BY table_name, ordinal_position
+    """,
+    "constraints": f"""
+        SELECT conrelid::regclass::text, conname, contype, pg_get_constraintdef(oid)
+        FROM pg_constraint
+        WHERE conrelid::regclass::text = ANY({OURS}) AND contype <> 'n'
+        ORDER BY 1, 2
+    """,
+    "indexes": f"""
+        SELECT tablename, indexname, indexdef FROM pg_indexes
+        WHERE schemaname = 'public' AND tablename = ANY({OURS})
+        ORDER BY 1, 2
+    """,
+    "storage": f"""
+        SELECT oid::regclass::text, relkind, pg_get_partkeydef(oid),
+            ARRAY(SELECT unnest(reloptions) ORDER BY 1)
+        FROM pg_class WHERE oid::regclass::text = ANY({OURS})
+        ORDER BY 1
+    """,
+    "sequences": """
+        SELECT sequencename, data_type::text, increment_by, cache_size FROM pg_sequences
+        WHERE schemaname = 'public' ORDER BY 1
+    """,
+}
+# What the models do not describe, and migrations make all the same.
+MADE = {
+    "triggers": """
+        SELECT tgrelid::regclass::text, tgname, pg_get_triggerdef(oid) FROM pg_trigger
+        WHERE NOT tgisinternal ORDER BY 1, 2
+    """,
+    "functions": """
+        SELECT proname, pg_get_functiondef(oid) FROM pg_proc
+        WHERE pronamespace = 'public'::regnamespace ORDER BY 1
+    """,
+    "views": """
+        SELECT table_name, column_name, data_type FROM information_schema.columns
+        WHERE table_schema = 'public' AND table_name IN (
+            SELECT viewname FROM pg_views WHERE schemaname = 'public'
+        )
+        ORDER BY table_name, ordinal_position
+    """,
+    "partitions": """
+        SELECT inhparent::regclass::text, inhrelid::regclass::text FROM pg_inherits
+        WHERE inhparent::regclass::text NOT LIKE '%key%' ORDER BY 1, 2
+    """,
+}
+
+
+def rows(url: str, what: str) -> list[tuple[Any, ...]]:
+    """Return what a catalog query finds."""
+    with psycopg.connect(url) as connection:
+        return connection.execute({**QUERIES, **MADE}[what]).fetchall()
+
+
+def everything(url: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Return what every catalog query finds."""
+    return {what: rows(url, what) for what in (*QUERIES, *MADE)}
+
+
+def is_no_partition(name: str | None, kind: str, parents: object) -> bool:
+    """Leave out partitions, which come and go with the months, and Alembic's own table."""
+    del parents
+    return kind != "table" or name in metadata.tables

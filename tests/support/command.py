@@ -1,0 +1,70 @@
+"""The `forge` command as a person runs it: a process of its own, in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMEOUT_S = 120
+FORGE = Path(sys.executable).with_name("forge")
+
+
+@dataclass(frozen=True)
+class Command:
+    """Runs `forge` in a folder, for a user whose home is empty at first."""
+
+    home: Path
+    cwd: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        return subprocess.run(
+            [FORGE, *arguments],
+            cwd=self.cwd,
+            env={**self._environment(), **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    @contextmanager
+    def started(self, *arguments: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
+        """Start it with pipes for its output; it is killed if it outlives the block."""
+        with subprocess.Popen(
+            [FORGE, *arguments],
+            cwd=self.cwd,
+            env={**self._environment(), **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FORGE_")}
+        xdg = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("STATE", "DATA")}
+        return {**kept, **xdg, "HOME": str(self.home), "LOGNAME": "ann", **self.env}
+
+
+def command(folder: Path, **env: str) -> Command:
+    """Return the command with its home and working folder below `folder`."""
+    home, cwd = folder / "home", folder / "cwd"
+    home.mkdir()
+    cwd.mkdir()
+    return Command(home, cwd, env)

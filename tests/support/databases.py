@@ -1,0 +1,78 @@
+"""Databases that behave as ours, but keep a transaction open or lose an answer."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import psycopg
+from forge_schema.database import SESSION, Connection, Database, Row, explained, run
+from psycopg.rows import dict_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class Recorded(Database):
+    """Notes what it runs, and loses the answers that a test tells it to lose.
+
+    A lost answer is that of a statement that committed: the caller sees the connection break.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, size=16)
+        self.ran: list[tuple[str, Mapping[str, object]]] = []
+        self.losing: list[str] = []
+
+    def lose(self, *names: str) -> None:
+        """Lose the next answer of each statement named; a transaction is called so."""
+        self.losing += names
+
+    def names(self) -> list[str]:
+        """Return the names of the statements run, and forget them."""
+        names = [name for name, _ in self.ran]
+        self.ran.clear()
+        return names
+
+    def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
+        rows = super()._run(name, params)
+        self.ran.append((name, params))
+        self._lose(name)
+        return rows
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        with super().transaction() as connection:
+            yield connection
+        try:
+            self._lose("transaction")
+        except psycopg.OperationalError as error:
+            raise explained(error, self.url) from error
+
+    def _lose(self, name: str) -> None:
+        if name in self.losing:
+            self.losing.remove(name)
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+class Pinned(Database):
+    """Runs everything on one connection, in the transaction that is open there."""
+
+    def __init__(self, url: str, connection: Connection) -> None:
+        super().__init__(url)
+        self._pinned = connection
+
+    def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
+        return run(self._pinned, name, params)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        yield self._pinned
+
+
+@contextmanager
+def holding(url: str) -> Iterator[Pinned]:
+    """Give a database whose statements are committed together when the block ends."""
+    with Connection.connect(url, row_factory=dict_row) as connection:
+        connection.execute(SESSION)
+        yield Pinned(url, connection)

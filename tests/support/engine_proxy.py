@@ -1,0 +1,87 @@
+"""A door to the Docker engine that a test can shut, as an engine that restarts would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ENGINE = "/var/run/docker.sock"
+
+
+class EngineProxy:
+    """Listens on a socket of its own and passes everything on to the engine while open."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = f"unix://{path}"
+        self._path = path
+        self._listener: socket.socket | None = None
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+
+    def open(self) -> None:
+        """Begin to answer."""
+        self._path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._path))
+        self._listener.listen(64)
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def shut(self) -> None:
+        """Refuse new connections and cut those that are there."""
+        if self._listener is not None:
+            self._path.unlink(missing_ok=True)
+            _hang_up(self._listener)
+            self._listener = None
+        while self._pairs:
+            for end in self._pairs.pop():
+                _hang_up(end)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with listener, contextlib.suppress(OSError):
+            while True:
+                ours = listener.accept()[0]
+                engine = socket.socket(socket.AF_UNIX)
+                engine.connect(ENGINE)
+                self._pairs.append((ours, engine))
+                threading.Thread(target=_pass_on, args=(ours, engine), daemon=True).start()
+
+
+def _hang_up(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+
+
+def _pass_on(ours: socket.socket, engine: socket.socket) -> None:
+    with ours, engine, selectors.DefaultSelector() as selector, contextlib.suppress(OSError):
+        selector.register(ours, selectors.EVENT_READ, (ours, engine))
+        selector.register(engine, selectors.EVENT_READ, (engine, ours))
+        while True:
+            for key, _ in selector.select():
+                source, sink = key.data
+                if not (data := source.recv(1 << 16)):
+                    return
+                sink.sendall(data)
+
+
+@contextlib.contextmanager
+def engine_proxy(path: Path) -> Iterator[EngineProxy]:
+    """Open a proxy to which DOCKER_HOST leads."""
+    proxy = EngineProxy(path)
+    proxy.open()
+    before = os.environ.get("DOCKER_HOST")
+    os.environ["DOCKER_HOST"] = proxy.url
+    try:
+        yield proxy
+    finally:
+        proxy.shut()
+        if before is None:
+            del os.environ["DOCKER_HOST"]
+        else:
+            os.environ["DOCKER_HOST"] = before

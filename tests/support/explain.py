@@ -1,0 +1,38 @@
+"""What a statement of the queue touches, told by EXPLAIN on the plan that workers get."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from forge_schema.database import SESSION
+from forge_schema.statements import statement
+from psycopg import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+
+PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+def buffers(
+    connection: psycopg.Connection[Any], name: str, params: Mapping[str, object]
+) -> tuple[int, int]:
+    """Run a statement and take it back; returns the buffers it touched and the rows it returned.
+
+    The plan is the generic one of a prepared statement, under the settings of `Database`.
+    """
+    connection.execute(SESSION)
+    names = list(dict.fromkeys(PARAMETER.findall(statement(name))))
+    text = PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", statement(name))
+    connection.execute("DEALLOCATE ALL")
+    connection.execute(f"PREPARE explained AS {text}".encode())
+    values = sql.SQL(", ").join(sql.Literal(params[name]) for name in names)
+    asked = sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE explained({})").format(values)
+    with connection.transaction(force_rollback=True):
+        row = connection.execute(asked).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], plan["Actual Rows"]

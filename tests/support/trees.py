@@ -1,0 +1,57 @@
+"""Random folders for tests, and what a folder holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hypothesis.strategies import SearchStrategy
+
+Tree = dict[str, bytes | None]
+"""Content by path; None is an empty folder."""
+
+_NAMES = st.text(
+    st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/\\"),
+    min_size=1,
+    max_size=12,
+) | st.sampled_from(["a", "b", "src", "train.py", "x" * 130, "ü" * 70, ".env", "-rf", " "])
+_PATHS = st.lists(_NAMES, min_size=1, max_size=4).map("/".join)
+
+
+def write(root: Path, tree: Tree) -> None:
+    """Lay a tree out below `root`; a path that collides with an earlier one is left out."""
+    for path, content in tree.items():
+        target = root / path
+        if content is None:
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+
+def read(root: Path) -> Tree:
+    """Return what lies below `root`, with a folder listed only where it is empty.
+
+    Raises:
+        AssertionError: something there is neither a file nor a folder.
+    """
+    found: Tree = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        assert not path.is_symlink(), name
+        if path.is_dir():
+            if not any(path.iterdir()):
+                found[name] = None
+        else:
+            assert path.is_file(), name
+            found[name] = path.read_bytes()
+    return found
+
+
+def trees() -> SearchStrategy[Tree]:
+    """Generate trees; their names may be strange, and may collide."""
+    return st.dictionaries(_PATHS, st.none() | st.binary(max_size=2000), max_size=12)

@@ -1,0 +1,41 @@
+"""Waiting for something to become true, with a deadline instead of a guess."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class Eventually(Protocol):
+    """The type of the fixture `eventually`."""
+
+    def __call__(self, probe: Callable[[], T], timeout: float = 20, every: float = 0.02) -> T: ...
+
+
+def eventually(probe: Callable[[], T], timeout: float = 20, every: float = 0.02) -> T:
+    """Return the first truthy answer of `probe`, asked every `every` seconds.
+
+    An AssertionError inside the probe counts as "not yet", so that a probe may assert.
+
+    Raises:
+        AssertionError: nothing truthy within `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    pause = threading.Event()
+    while True:
+        last: object
+        try:
+            last = answer = probe()
+            if answer:
+                return answer
+        except AssertionError as error:
+            last = error
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"still not so after {timeout:g} s; last seen: {last!r}")
+        pause.wait(every)

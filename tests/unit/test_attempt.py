@@ -1,0 +1,149 @@
+"""An attempt's reason to stop, the slots that jobs are lent, and the folders that they leave."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.lanes import Capacity
+from forge_schema.states import Reason, Standing
+from forge_worker.attempt import Attempt, Stop, Stopped
+from forge_worker.devices import Gpu
+from forge_worker.folders import Folders
+from forge_worker.slots import Slots
+from support.attempts import attempt_of, some_grant
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GPUS = [Gpu(f"GPU-{n}", "test", 1000) for n in range(4)]
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    return attempt_of(some_grant(), tmp_path / "attempt")
+
+
+def test_first_reason_to_stop_wins(attempt: Attempt) -> None:
+    assert attempt.stop is None
+    assert not attempt.stopping.is_set()
+    attempt.request_stop(Stop(Reason.CANCELLED))
+    attempt.request_stop(Stop(Reason.TIMEOUT))
+    assert attempt.stop == Stop(Reason.CANCELLED)
+    assert attempt.stopping.is_set()
+    assert not attempt.lost
+
+
+def test_a_lost_lease_wins_over_every_reason(attempt: Attempt) -> None:
+    attempt.request_stop(Stop(Reason.PREEMPTED))
+    attempt.lose()
+    attempt.request_stop(Stop(Reason.CANCELLED))
+    assert attempt.lost
+
+
+def test_one_of_many_reasons_at_once_is_kept(attempt: Attempt) -> None:
+    barrier = threading.Barrier(8)
+
+    def ask(number: int) -> None:
+        barrier.wait()
+        attempt.request_stop(Stop(Reason.CANCELLED, str(number)))
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept = attempt.stop
+    attempt.request_stop(Stop(Reason.TIMEOUT))
+    assert kept is not None
+    assert attempt.stop is kept
+
+
+@pytest.mark.parametrize(
+    ("standing", "reason"),
+    [
+        (Standing.OK, None),
+        (Standing.CANCELLED, Reason.CANCELLED),
+        (Standing.PREEMPTED, Reason.PREEMPTED),
+        (Standing.TIMEOUT, Reason.TIMEOUT),
+        (Standing.LOST, Reason.WORKER_LOST),
+    ],
+)
+def test_every_standing_is_heeded(
+    attempt: Attempt, standing: Standing, reason: Reason | None
+) -> None:
+    attempt.heed(standing)
+    assert (attempt.stop.reason if attempt.stop else None) == reason
+    assert attempt.lost == (standing is Standing.LOST)
+
+
+def test_preparations_end_for_any_reason_and_uploads_for_a_lost_lease_only(
+    attempt: Attempt,
+) -> None:
+    attempt.while_wanted()
+    attempt.request_stop(Stop(Reason.PREEMPTED))
+    with pytest.raises(Stopped):
+        attempt.while_wanted()
+    attempt.while_held()
+    attempt.lose()
+    with pytest.raises(Stopped):
+        attempt.while_held()
+
+
+def test_note_may_hold_any_name(attempt: Attempt) -> None:
+    attempt.note("the artifact '\udcff' could not be read")
+    assert attempt.folders.log.read_bytes().startswith(b"forge: the artifact '\\udcff'")
+
+
+def test_folders_remember_the_token(attempt: Attempt) -> None:
+    assert attempt.folders.fence() == attempt.fence
+
+
+@pytest.mark.parametrize(
+    "kept", [b"", b"{", b"[]", b"7", b'{"job_id": 1}', b'{"job_id":1,"token":2,"nonce":3}', b"\xff"]
+)
+def test_token_that_cannot_be_read_is_none(attempt: Attempt, kept: bytes) -> None:
+    (attempt.folders.root / "lease.json").write_bytes(kept)
+    assert attempt.folders.fence() is None
+    assert Folders(attempt.folders.root / "no").fence() is None
+
+
+def test_token_is_kept_as_plain_json(attempt: Attempt) -> None:
+    kept = json.loads((attempt.folders.root / "lease.json").read_text())
+    assert set(kept) == {"job_id", "token", "nonce"}
+
+
+def test_the_agents_own_copies_do_not_count_as_the_jobs(attempt: Attempt) -> None:
+    before = attempt.folders.bytes_used()
+    (attempt.folders.staging / "copy").write_bytes(b"x" * (1 << 20))
+    assert attempt.folders.bytes_used() == before
+    (attempt.folders.output / "result").write_bytes(b"x" * (1 << 20))
+    assert attempt.folders.bytes_used() >= before + (1 << 20)
+    with attempt.folders.log.open("ab") as log:
+        log.write(b"x" * (1 << 20))
+    assert attempt.folders.bytes_used() >= before + (2 << 20)
+
+
+def test_slots_lend_each_gpu_to_one_job_at_a_time() -> None:
+    slots = Slots(Capacity(8, 8000, 8000, 4), GPUS, max_jobs=10)
+    first = slots.lend(1, Capacity(1, 100, 100, 2))
+    second = slots.lend(2, Capacity(1, 100, 100, 2))
+    assert set(first.gpu_uuids) | set(second.gpu_uuids) == {gpu.uuid for gpu in GPUS}
+    assert slots.room()[0].gpus == 0
+    slots.take_back(1)
+    assert set(slots.lend(3, Capacity(1, 1, 1, 2)).gpu_uuids) == set(first.gpu_uuids)
+
+
+def test_slots_say_what_is_free_also_as_if_a_job_were_gone() -> None:
+    slots = Slots(Capacity(4, 1000, 1000), [], max_jobs=3)
+    assert slots.room() == (Capacity(4, 1000, 1000), 3)
+    slots.lend(1, Capacity(1.5, 300, 200))
+    slots.lend(2, Capacity(2.5, 700, 800))
+    assert slots.room() == (Capacity(0, 0, 0), 1)
+    assert slots.room(without=2) == (Capacity(2.5, 700, 800), 2)
+    assert slots.jobs == 2
+    for _ in range(2):
+        slots.take_back(1)
+    assert slots.room() == (Capacity(1.5, 300, 200), 2)

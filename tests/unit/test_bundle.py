@@ -1,0 +1,312 @@
+"""Packing a folder: what goes in, what stays out, and the same bytes every time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_client import names as packed_names
+from forge_client.bundle import BundleError, Listing, pack, pack_listing, scan
+from forge_client.errors import ClientError
+from forge_worker import entry_names
+from forge_worker.extract import Limits, extract
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+from support import trees
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forge_client.bundle import Bundle
+
+LIMIT = 1 << 30
+
+
+def names(listing: Listing) -> list[str]:
+    return [entry.name + "/" * entry.folder for entry in listing.entries]
+
+
+def packed(folder: Path, out: Path) -> Bundle:
+    return pack(folder, out, limit_bytes=LIMIT)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    trees.write(root, {"train.py": b"print(1)\n", "src/model.py": b"x = 1\n", "data": None})
+    return root
+
+
+class TestPack:
+    def test_the_digest_is_that_of_the_file(self, project: Path, tmp_path: Path) -> None:
+        bundle = packed(project, tmp_path / "out" / "b.tar.zst")
+        content = bundle.path.read_bytes()
+        assert bundle.digest == hashlib.sha256(content).hexdigest()
+        assert (bundle.size, bundle.files, bundle.unpacked_size) == (len(content), 2, 15)
+        assert list(bundle.path.parent.iterdir()) == [bundle.path]
+
+    def test_the_same_tree_gives_the_same_bytes(self, project: Path, tmp_path: Path) -> None:
+        twin = tmp_path / "elsewhere" / "twin"
+        before = os.umask(0o077)
+        try:
+            trees.write(twin, dict(reversed(trees.read(project).items())))
+        finally:
+            os.umask(before)
+        os.utime(twin / "train.py", (1, 1))
+        (twin / "src" / "model.py").chmod(0o664)
+        one, two = packed(project, tmp_path / "1"), packed(twin, tmp_path / "2")
+        assert one.digest == two.digest
+
+    def test_any_change_of_the_tree_changes_the_digest(self, project: Path, tmp_path: Path) -> None:
+        digests = [packed(project, tmp_path / "b").digest]
+        for change in (
+            lambda: (project / "train.py").write_bytes(b"print(2)\n"),
+            lambda: (project / "train.py").chmod(0o755),
+            lambda: (project / "train.py").rename(project / "main.py"),
+            (project / "empty").mkdir,
+        ):
+            change()
+            digests.append(packed(project, tmp_path / "b").digest)
+        assert len(set(digests)) == 5
+
+    def test_the_owners_execute_bit_is_kept(self, project: Path, tmp_path: Path) -> None:
+        (project / "run.sh").write_bytes(b"")
+        (project / "run.sh").chmod(0o700)
+        extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=Limits())
+        assert (tmp_path / "out" / "run.sh").stat().st_mode & 0o777 == 0o755
+        assert (tmp_path / "out" / "train.py").stat().st_mode & 0o777 == 0o644
+
+    def test_progress_adds_up_to_the_size_known_before(self, project: Path, tmp_path: Path) -> None:
+        (project / "big").write_bytes(os.urandom(3 << 20))
+        listing, read = scan(project), list[int]()
+        pack_listing(listing, tmp_path / "b", limit_bytes=LIMIT, progress=read.append)
+        assert sum(read) == listing.total_bytes == (3 << 20) + 15
+        assert len(read) > 10
+
+    @settings(max_examples=60, deadline=None)
+    @given(trees.trees())
+    def test_what_is_packed_comes_out_again(self, tree: trees.Tree) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name, "in")
+            root.mkdir()
+            try:
+                trees.write(root, tree)
+                bundle = packed(root, Path(name, "b"))
+            except (BundleError, OSError):
+                reject()  # a tree that a disk cannot hold, or that a worker would refuse
+            extract(bundle.path, Path(name, "out"), limits=Limits())
+            assert trees.read(Path(name, "out")) == trees.read(root)
+
+    @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
+    def test_packer_and_extractor_agree_on_names(self, path: str) -> None:
+        if not path.startswith("/") and "" not in path.split("/"):
+            assume(not {".", ".."} & set(path.split("/")))  # no listing of a folder has these
+            assert packed_names.fault(path) == entry_names.fault(path)
+        assert packed_names.folded(path) == entry_names.folded(path)
+
+
+class TestIgnored:
+    def test_both_ignore_files_count_and_forgeignore_has_the_last_word(self, project: Path) -> None:
+        (project / ".gitignore").write_text("*.pt\n/data/\n")
+        (project / ".forgeignore").write_text("!small.pt\nsecret.env\n")
+        trees.write(project, {"big.pt": b"", "small.pt": b"", "secret.env": b"", "data/x": b""})
+        assert names(scan(project)) == [
+            ".forgeignore", ".gitignore", "small.pt", "src/", "src/model.py", "train.py",
+        ]  # fmt: skip
+
+    def test_a_nested_file_overrides_those_above_and_holds_below_only(self, project: Path) -> None:
+        (project / ".gitignore").write_text("*.log\n")
+        trees.write(
+            project,
+            {"a.log": b"", "src/.gitignore": b"!keep.log\nmodel.py\n", "src/keep.log": b"",
+             "src/b.log": b"", "model.py": b""},
+        )  # fmt: skip
+        assert names(scan(project)) == [
+            ".gitignore", "data/", "model.py", "src/", "src/.gitignore", "src/keep.log", "train.py",
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("name", [".git", ".venv", "__pycache__", ".forge"])
+    def test_some_folders_never_go_in(self, project: Path, name: str) -> None:
+        before = names(scan(project))
+        (project / ".forgeignore").write_text(f"!{name}\n")
+        trees.write(project, {f"{name}/x": b"", f"src/{name}/y": b""})
+        assert names(scan(project)) == [".forgeignore", *before]
+
+    def test_an_ignored_folder_is_not_even_looked_into(self, project: Path) -> None:
+        (project / ".gitignore").write_text("runs/\n")
+        (project / "runs").mkdir()
+        (project / "runs" / "loop").symlink_to("/")
+        assert "runs/" not in names(scan(project))
+
+    def test_a_folder_of_ignored_files_only_stays_out(self, project: Path) -> None:
+        before = packed(project, project.parent / "b").digest
+        trees.write(project, {"src/__pycache__/x": b"", "logs/__pycache__/y": b""})
+        assert packed(project, project.parent / "b").digest == before
+
+    def test_windows_line_ends_and_a_byte_order_mark_are_read_over(self, project: Path) -> None:
+        (project / ".gitignore").write_bytes(b"\xef\xbb\xbftrain.py\r\nsrc\r\n")
+        assert names(scan(project)) == [".gitignore", "data/"]
+
+    def test_a_line_that_is_no_pattern_is_named(self, project: Path) -> None:
+        (project / "src" / ".forgeignore").write_text("ok\n!\n")
+        with pytest.raises(ClientError, match=r"line 2 of .*src/\.forgeignore"):
+            scan(project)
+
+
+class TestLinks:
+    def test_links_inside_become_what_they_lead_to(self, project: Path, tmp_path: Path) -> None:
+        (project / "main.py").symlink_to("train.py")
+        (project / "lib").symlink_to(project / "src")
+        extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=Limits())
+        assert trees.read(tmp_path / "out") == {
+            "train.py": b"print(1)\n", "main.py": b"print(1)\n", "src/model.py": b"x = 1\n",
+            "lib/model.py": b"x = 1\n", "data": None,
+        }  # fmt: skip
+
+    def test_the_folder_itself_may_be_a_link(self, project: Path, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(project)
+        assert names(scan(tmp_path / "link")) == names(scan(project))
+
+    @pytest.mark.parametrize(
+        ("target", "code"),
+        [
+            ("/etc/passwd", "link_leaves_folder"),
+            ("../outside", "link_leaves_folder"),
+            ("src/../../outside", "link_leaves_folder"),
+            ("/", "link_leaves_folder"),
+            ("no such file", "link_broken"),
+            ("link", "link_broken"),
+            (".", "link_circular"),
+            (".git/config", "link_leaves_folder"),
+        ],
+    )
+    def test_other_links_are_refused_by_name(self, project: Path, target: str, code: str) -> None:
+        trees.write(project.parent, {"outside": b"secret", "project/.git/config": b"secret"})
+        (project / "link").symlink_to(target)
+        with pytest.raises(BundleError, match="link is a link") as caught:
+            scan(project)
+        assert caught.value.code == code
+        assert ".forgeignore" in caught.value.hint
+
+
+class TestRefused:
+    def test_no_such_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(BundleError, match=r"no folder .*nowhere") as caught:
+            scan(tmp_path / "nowhere")
+        assert (caught.value.code, caught.value.exit_code) == ("folder_missing", 2)
+
+    def test_not_a_folder(self, project: Path) -> None:
+        with pytest.raises(BundleError, match="not a folder") as caught:
+            scan(project / "train.py")
+        assert caught.value.code == "not_a_folder"
+
+    def test_too_large_names_the_biggest_files(self, project: Path, tmp_path: Path) -> None:
+        trees.write(project, {"data/weights.bin": b"x" * 5_000_000, "notes": b"x" * 2048})
+        with pytest.raises(BundleError) as caught:
+            pack(project, tmp_path / "b", limit_bytes=1_000_000)
+        assert caught.value.code == "bundle_too_large"
+        assert "data/weights.bin (4.8 MiB), notes (2.0 KiB)" in caught.value.message
+        assert ".forgeignore" in caught.value.hint
+        assert not (tmp_path / "b").exists()
+
+    def test_the_limit_itself_is_allowed(self, project: Path, tmp_path: Path) -> None:
+        assert pack(project, tmp_path / "b", limit_bytes=15).unpacked_size == 15
+        with pytest.raises(BundleError):
+            pack(project, tmp_path / "b", limit_bytes=14)
+
+    def test_a_file_that_grows_while_packed(self, project: Path, tmp_path: Path) -> None:
+        self._expect_changed(project, tmp_path, lambda path: path.write_bytes(b"x" * 9_000_000))
+
+    def test_a_file_that_shrinks_while_packed(self, project: Path, tmp_path: Path) -> None:
+        self._expect_changed(project, tmp_path, lambda path: os.truncate(path, 5))
+
+    def test_a_file_rewritten_while_packed(self, project: Path, tmp_path: Path) -> None:
+        self._expect_changed(project, tmp_path, lambda path: path.write_bytes(b"y" * 5_000_000))
+
+    def _expect_changed(self, project: Path, tmp_path: Path, change: object) -> None:
+        path = project / "log"
+        path.write_bytes(b"x" * 5_000_000)
+        os.utime(path, (1, 1))
+        reads: list[int] = []
+
+        def meanwhile(read: int) -> None:
+            if not reads:
+                assert callable(change)
+                change(path)
+            reads.append(read)
+
+        with pytest.raises(BundleError, match="log changed") as caught:
+            pack(project, tmp_path / "b", limit_bytes=LIMIT, progress=meanwhile)
+        assert caught.value.code == "file_changed"
+        assert sorted(tmp_path.iterdir()) == [project]
+
+    def test_a_file_that_disappears_before_it_is_packed(
+        self, project: Path, tmp_path: Path
+    ) -> None:
+        listing = scan(project)
+        (project / "train.py").unlink()
+        with pytest.raises(BundleError, match=r"train\.py disappeared"):
+            pack_listing(listing, tmp_path / "b", limit_bytes=LIMIT)
+
+    def test_a_socket(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(project)  # a socket's path must be short
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("s.sock")
+            with pytest.raises(BundleError, match=r"s\.sock is neither"):
+                scan(project)
+
+    @pytest.mark.parametrize(
+        "name", [b"a\\b", b"a\nb", b"\xff", b"aux.txt", b"NUL", b"Com1.log", b"x/con /y"]
+    )
+    def test_a_name_that_a_worker_would_refuse(self, project: Path, name: bytes) -> None:
+        (project / os.fsdecode(name)).mkdir(parents=True)
+        with pytest.raises(BundleError) as caught:
+            scan(project)
+        assert caught.value.code == "name_refused"
+
+    def test_names_that_differ_by_case_only(self, project: Path) -> None:
+        trees.write(project, {"README": b"", "readme": b""})
+        with pytest.raises(BundleError, match="README and readme"):
+            scan(project)
+
+    def test_folders_too_deep(self, project: Path) -> None:
+        (project / ("d/" * 70)).mkdir(parents=True)
+        with pytest.raises(BundleError, match="64 folders deep"):
+            scan(project)
+
+
+@pytest.fixture
+def nobodys() -> Iterator[Path]:
+    """Return a folder of a user without rights, and act as that user: root may read anything."""
+    with tempfile.TemporaryDirectory() as name:
+        root = os.geteuid() == 0
+        if root:
+            os.chown(name, 65534, 65534)
+            os.seteuid(65534)
+        try:
+            yield Path(name)
+        finally:
+            if root:
+                os.seteuid(0)
+
+
+def test_an_unreadable_file_is_named(nobodys: Path) -> None:
+    trees.write(nobodys, {"in/open": b"x", "in/shut": b"x"})
+    (nobodys / "in" / "shut").chmod(0)
+    with pytest.raises(BundleError, match="shut cannot be read: Permission denied") as caught:
+        packed(nobodys / "in", nobodys / "b")
+    assert caught.value.code == "file_unreadable"
+    assert not (nobodys / "b").exists()
+
+
+def test_an_unreadable_folder_is_named(nobodys: Path) -> None:
+    trees.write(nobodys, {"in/open": b"x", "in/shut/x": b"x"})
+    (nobodys / "in" / "shut").chmod(0)
+    with pytest.raises(BundleError, match=r"shut.* cannot be read: Permission denied"):
+        scan(nobodys / "in")
+    (nobodys / "in" / "shut").chmod(0o700)

@@ -1,0 +1,59 @@
+"""Durations and sizes as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from forge_client.quantity import readable_seconds, readable_size, seconds, size
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90s", 90), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("1d 2h", 93600), ("250ms", 0.25),
+     ("10min", 600), ("45", 45), (7, 7), (0.5, 0.5)],
+)  # fmt: skip
+def test_durations(text: object, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "h", "1x", "-3s", "1h-2m", "1,5h", None, True, [1], "s1"])
+def test_what_is_no_duration_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("512MB", 512 << 20), ("512 MiB", 512 << 20), ("2g", 2 << 30), ("1.5K", 1536), ("10", 10),
+     ("10B", 10), ("1TB", 1 << 40)],
+)  # fmt: skip
+def test_sizes(text: object, expected: int) -> None:
+    assert size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "MB", "5X", "-1GB", 512, None, "1GBB", "1 G B"])
+def test_what_is_no_size_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        size(text)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KB"), (34 << 10, "34 KB"), (5 << 40, "5.0 TB")],
+)
+def test_sizes_are_shown_short(count: int, shown: str) -> None:
+    assert readable_size(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(-3, "0.0s"), (0.04, "0.0s"), (9.94, "9.9s"), (61, "1m1s"), (3600, "1h"), (90_061, "1d1h")],
+)
+def test_durations_are_shown_by_their_two_largest_units(count: float, shown: str) -> None:
+    assert readable_seconds(count) == shown
+
+
+@given(st.integers(min_value=10, max_value=10**9))
+def test_a_duration_shown_reads_back_within_its_second_unit(count: int) -> None:
+    assert 0 <= count - seconds(readable_seconds(count)) < 3600

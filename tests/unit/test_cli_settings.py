@@ -1,0 +1,104 @@
+"""Where the client takes its settings from, and in which order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from forge_client import places, settings
+from forge_client.errors import ClientError
+from forge_client.running import Running, find, latest_dir
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+def up(folder: Path) -> Running:
+    folder.mkdir()
+    running = Running(
+        dir=folder, pid=1, database_url=f"postgresql:///{folder.name}", store_url="file:///s",
+        version="0",
+    )  # fmt: skip
+    running.announce()
+    return running
+
+
+def test_flags_come_before_variables_before_forge_toml(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = {"database_url": "toml", "store_url": "toml"}
+    assert settings.load({}, project).database_url == "toml"
+    monkeypatch.setenv("FORGE_DATABASE_URL", "env")
+    chosen = settings.load({}, project)
+    assert (chosen.database_url, chosen.store_url) == ("env", "toml")
+    assert settings.load({"database_url": "flag"}, project).database_url == "flag"
+    assert settings.load({"database_url": None}, project).database_url == "env"
+
+
+def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORGE_DATABASE_URL", "")
+    assert settings.load({}, {"database_url": "toml"}).database_url == "toml"
+
+
+def test_the_owner_is_the_login_name_unless_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    assert settings.load({}, {}).owner == "ann"
+    monkeypatch.setenv("FORGE_OWNER", "bob")
+    assert settings.load({}, {}).owner == "bob"
+
+
+def test_a_running_forge_up_is_found_from_anywhere(tmp_path: Path) -> None:
+    running = up(tmp_path / "here")
+    connection = settings.load({}, {}).connection()
+    assert connection.database_url == running.database_url
+    assert connection.store() == running.store_url
+    assert connection.up_dir == running.dir
+
+
+def test_a_named_folder_comes_before_the_latest_forge_up(tmp_path: Path) -> None:
+    first = up(tmp_path / "first")
+    up(tmp_path / "second")
+    assert latest_dir() == tmp_path / "second"
+    chosen = settings.load({"dir": first.dir}, {}).connection()
+    assert chosen.database_url == first.database_url
+
+
+def test_a_named_database_never_gets_the_store_of_a_forge_up(tmp_path: Path) -> None:
+    up(tmp_path / "here")
+    connection = settings.load({"database_url": "postgresql:///mine"}, {}).connection()
+    with pytest.raises(ClientError) as caught:
+        connection.store()
+    assert caught.value.code == "store_not_named"
+
+
+def test_what_a_forge_up_writes_is_for_its_user_alone(tmp_path: Path) -> None:
+    up(tmp_path / "here")
+    for path in (tmp_path / "here" / "connection.json", places.pointer()):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_forge_up_the_error_says_what_to_do() -> None:
+    with pytest.raises(ClientError) as caught:
+        settings.load({}, {}).connection()
+    assert (caught.value.code, caught.value.exit_code) == ("not_running", 5)
+    assert "forge up" in caught.value.hint
+    assert "FORGE_DATABASE_URL" in caught.value.hint
+
+
+def test_a_stopped_forge_up_takes_back_what_it_wrote_and_nobody_elses(tmp_path: Path) -> None:
+    first, second = up(tmp_path / "first"), up(tmp_path / "second")
+    first.withdraw()
+    assert find() == second
+    second.withdraw()
+    assert not places.pointer().exists()
+    with pytest.raises(ClientError):
+        find()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", json.dumps({"dir": 3})])
+def test_a_spoilt_pointer_is_as_good_as_none(text: str) -> None:
+    places.pointer().parent.mkdir(parents=True)
+    places.pointer().write_text(text, encoding="utf-8")
+    assert latest_dir() == places.default_dir()

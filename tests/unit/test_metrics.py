@@ -1,0 +1,87 @@
+"""What a line of metrics may be, and how far a job says it is."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from forge_worker.metrics import LINE_BYTES, parse, progress_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (b'{"step": 1, "loss": 0.5}\n', {"step": 1, "loss": 0.5}),
+        (b" {} \r\n", {}),
+        (
+            b'{"loss": NaN, "top": Infinity, "low": -Infinity}',
+            {"loss": None, "top": None, "low": None},
+        ),
+        (b'{"loss": 1e999}', {"loss": None}),
+        ('{"name": "ü ✓"}'.encode(), {"name": "ü ✓"}),
+        (b'{"pair": "\\ud83d\\ude00"}', {"pair": "\U0001f600"}),
+        (b"[1]", None),
+        (b"1", None),
+        (b"null", None),
+        (b"", None),
+        (b"no json", None),
+        (b'{"step": 1', None),
+        (b'{"half": "\\ud800"}', None),
+        (b'{"\\udfff": 1}', None),
+        (b'{"nul": "\\u0000"}', None),
+        (b'{"bytes": "\xff"}', None),
+        (b'{"deep": ' + b"[" * 50_000, None),
+        (b'{"many": ' + b"9" * 5000 + b"}", None),
+        (b'{"long": "' + b"x" * LINE_BYTES + b'"}', None),
+    ],
+)
+def test_line_is_an_object_or_nothing(line: bytes, values: dict[str, object] | None) -> None:
+    assert parse(line) == values
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: json.dumps(text).encode()))
+def test_no_line_breaks_the_parser(line: bytes) -> None:
+    assert parse(line) is None or isinstance(parse(line), dict)
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["step", "total", "progress", "loss"]),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.just(10**400)
+        | st.text(max_size=3),
+    )
+)
+def test_progress_is_a_share_or_nothing(values: dict[str, object]) -> None:
+    share = progress_of(values)
+    assert share is None or (0.0 <= share <= 1.0 and not math.isnan(share))
+
+
+@pytest.mark.parametrize(
+    ("values", "share"),
+    [
+        ({"progress": 0.25}, 0.25),
+        ({"progress": 7}, 1.0),
+        ({"progress": -1}, 0.0),
+        ({"step": 3, "total": 4}, 0.75),
+        ({"step": 3, "total": 0}, None),
+        ({"step": 3}, None),
+        ({"step": True, "total": 1}, None),
+        ({"progress": "0.5"}, None),
+        ({"progress": 0.5, "step": 9, "total": 10}, 0.5),
+        ({"step": 10**400, "total": 1}, None),
+        ({}, None),
+    ],
+)
+def test_progress_comes_from_a_share_or_from_a_step(
+    values: dict[str, object], share: float | None
+) -> None:
+    assert progress_of(values) == share

@@ -1,0 +1,47 @@
+"""The pieces that other tests lean on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.services import require
+
+if TYPE_CHECKING:
+    from support.waiting import Eventually
+
+
+def test_a_missing_service_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="a Docker engine is needed here"):
+        require(condition=False, what="a Docker engine")
+
+
+def test_a_missing_service_skips_on_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="a Docker engine is missing"):
+        require(condition=False, what="a Docker engine")
+
+
+def test_a_service_that_is_there_lets_the_test_go_on() -> None:
+    require(condition=True, what="nothing")
+
+
+def test_eventually_returns_the_first_truthy_answer(eventually: Eventually) -> None:
+    answers = iter([None, 0, "", "ready", "too late"])
+    assert eventually(lambda: next(answers), timeout=5, every=0) == "ready"
+
+
+def test_eventually_takes_a_failed_assertion_for_not_yet(eventually: Eventually) -> None:
+    numbers = iter(range(10))
+
+    def probe() -> bool:
+        assert next(numbers) == 3
+        return True
+
+    assert eventually(probe, timeout=5, every=0)
+
+
+def test_eventually_gives_up_at_its_deadline_and_says_what_it_saw(eventually: Eventually) -> None:
+    with pytest.raises(AssertionError, match=r"0\.05 s; last seen: \[\]"):
+        eventually(list, timeout=0.05)

@@ -1,0 +1,151 @@
+"""The worker's settings, and which runner they give a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_worker import runner_choice
+from forge_worker.runner_choice import NoRunner, Runners, available
+from forge_worker.runners.docker import DockerRunner
+from forge_worker.runners.process import ProcessRunner
+from forge_worker.runners.runner import ImageMissing
+from forge_worker.settings import WorkerSettings
+from pydantic import ValidationError
+from pydantic_settings import CliApp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NEEDED = {"database_url": "postgresql://x/y", "store_url": "file:///store"}
+
+
+def settings(**given: Any) -> WorkerSettings:  # noqa: ANN401  settings of all types
+    return WorkerSettings(**{**NEEDED, **given})
+
+
+@pytest.mark.parametrize(
+    ("words", "labels"),
+    [
+        ("", {}),
+        ("zone=eu", {"zone": "eu"}),
+        (" zone = eu , rack=7,", {"zone": "eu", "rack": "7"}),
+        ("a=b=c", {"a": "b=c"}),
+        ("empty=", {"empty": ""}),
+    ],
+)
+def test_labels_are_pairs(
+    monkeypatch: pytest.MonkeyPatch, words: str, labels: dict[str, str]
+) -> None:
+    assert settings(labels=words).labels == labels
+    monkeypatch.setenv("FORGE_LABELS", words)
+    assert settings().labels == labels
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in NEEDED.items()]
+    assert CliApp.run(WorkerSettings, cli_args=[*flags, "--labels", words]).labels == labels
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"labels": "zone"},
+        {"runner": "vm"},
+        {"cpus": 0},
+        {"memory_mb": -1},
+        {"heartbeat_s": 0},
+        {"price_per_hour": -1},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        settings(**given)
+
+
+def test_flags_come_before_variables_and_variables_before_defaults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {**NEEDED, "poll_s": "7", "heartbeat_s": "8"}.items():
+        monkeypatch.setenv(f"FORGE_{name.upper()}", value)
+    read = CliApp.run(WorkerSettings, cli_args=["--heartbeat-s", "9", "--ephemeral"])
+    assert (read.poll_s, read.heartbeat_s, read.lease_ttl_s) == (7, 9, 120)
+    assert read.ephemeral
+
+
+def test_name_is_made_up_once(tmp_path: Path) -> None:
+    given = settings(worker_dir=tmp_path)
+    name = given.name()
+    assert name
+    assert settings(worker_dir=tmp_path).name() == name
+    assert settings(worker_dir=tmp_path, worker_name="mine").name() == "mine"
+
+
+def test_name_file_that_a_crash_left_empty_is_written_again(tmp_path: Path) -> None:
+    (tmp_path / "name").touch()
+    name = settings(worker_dir=tmp_path).name()
+    assert name
+    assert settings(worker_dir=tmp_path).name() == name
+
+
+def chosen(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    engine: bool,
+    runner: str = "auto",
+    allow: bool = False,
+    image: str = "",
+) -> Runners:
+    monkeypatch.setattr(runner_choice, "engine_answers", lambda: engine)
+    return available(settings(runner=runner, allow_processes=allow, default_image=image))
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "bare", "with_image"),
+    [
+        ({"engine": True}, "images", None, DockerRunner),
+        ({"engine": True, "image": "i"}, "images,projects", DockerRunner, DockerRunner),
+        ({"engine": True, "allow": True}, "images,projects", ProcessRunner, DockerRunner),
+        (
+            {"engine": True, "allow": True, "image": "i"},
+            "images,projects",
+            DockerRunner,
+            DockerRunner,
+        ),
+        ({"engine": False, "allow": True}, "projects", ProcessRunner, None),
+        (
+            {"engine": True, "runner": "process", "allow": True},
+            "projects",
+            ProcessRunner,
+            None,
+        ),
+        ({"engine": True, "runner": "docker", "allow": True}, "images", None, DockerRunner),
+    ],
+)
+def test_operator_decides_which_runner_a_job_gets(
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any],
+    words: str,
+    bare: type | None,
+    with_image: type | None,
+) -> None:
+    runners = chosen(monkeypatch, **given)
+    assert runners.words == words
+    for image, kind in ((None, bare), ("debian", with_image)):
+        if kind is None:
+            with pytest.raises(ImageMissing):
+                runners.choose(image)
+        else:
+            assert type(runners.choose(image)) is kind
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"engine": False},
+        {"engine": False, "runner": "docker", "allow": True},
+        {"engine": True, "runner": "process"},
+    ],
+)
+def test_machine_that_can_run_nothing_says_so(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    with pytest.raises(NoRunner):
+        chosen(monkeypatch, **given)
