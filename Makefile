@@ -1,0 +1,59 @@
+# The verbs that people type. Everything runs in a virtual environment of the clone's own, .venv,
+# filled from the hash-pinned lists in requirements/.
+
+PYTHON ?= python3
+PYTEST_ARGS ?= -n 2
+BIN := .venv/bin
+
+.PHONY: demo test lint types fmt lock bench clean
+
+demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
+	$(BIN)/python examples/demo.py
+
+test: lint types  ## Run every check and every test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+
+types: .venv/dev.stamp
+	$(BIN)/mypy
+
+fmt: .venv/dev.stamp
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/dev.stamp  ## Measure the queue against raw Postgres; takes minutes
+	$(BIN)/python benchmarks/queue
+
+# Only the public registry and no local wheels, so that the hashes are the ones that everybody gets.
+# Pins stay as they are where they still fit; `make lock LOCK_ARGS=--upgrade` takes newer ones.
+LOCK = env -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/null \
+	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --strip-extras \
+	--no-annotate --allow-unsafe --no-emit-options --build-deps-for editable $(LOCK_ARGS)
+# One resolution serves all lists: what is tested is what is deployed.
+LOCK_AS_DEV = $(LOCK) --constraint requirements/dev.txt
+
+lock: .venv/dev.stamp  ## Pin the dependencies of pyproject.toml anew
+	$(LOCK) --extra dev --output-file requirements/dev.txt pyproject.toml
+	$(LOCK_AS_DEV) --output-file requirements/base.txt pyproject.toml
+	$(LOCK_AS_DEV) --extra worker --output-file requirements/worker.txt pyproject.toml
+	$(LOCK_AS_DEV) --extra functions --output-file requirements/functions.txt pyproject.toml
+	$(LOCK_AS_DEV) --extra local --extra examples --output-file requirements/demo.txt pyproject.toml
+
+clean:  ## Remove what the targets above made
+	rm -rf .venv .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .demo
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is set last, so that an installation cut short is done again.
+.venv/%.stamp: requirements/%.txt pyproject.toml | $(BIN)/python
+	@echo "installing requirements/$*.txt into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Forge needs Python 3.11 or later: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
