@@ -20,6 +20,7 @@ from forge_worker.runners.docker import DockerPolicy, DockerRunner, engine_answe
 from forge_worker.runners.runner import ImageMissing, StartFailed
 from support.engine_proxy import ENGINE, engine_proxy
 from support.images import BASE_IMAGE
+from support.registry import empty_registry
 from support.runners import Bench, abandoned, make_spec, processes_with, require_docker
 from support.services import require
 
@@ -253,10 +254,23 @@ def test_missing_image_is_named_with_a_hint(tmp_path: Path) -> None:
     assert "pull" in refused.value.hint
 
 
-def test_image_that_cannot_be_pulled_is_missing(bench: Bench) -> None:
-    with pytest.raises(ImageMissing, match=r"could not be pulled") as refused:
-        bench.run("true", image="127.0.0.1:9/forge-no-such:1")
+def test_image_that_its_registry_does_not_have_is_missing(bench: Bench) -> None:
+    with (
+        empty_registry() as registry,
+        pytest.raises(ImageMissing, match=r"could not be pulled") as refused,
+    ):
+        bench.run("true", image=f"{registry}/forge-no-such:1")
     assert refused.value.hint
+
+
+def test_registry_that_does_not_answer_is_no_missing_image(bench: Bench) -> None:
+    with pytest.raises(StartFailed, match=r"could not be pulled"):
+        bench.run("true", image="127.0.0.1:9/forge-no-such:1")
+
+
+def test_registry_whose_name_is_not_known_is_no_missing_image(bench: Bench) -> None:
+    with pytest.raises(StartFailed, match=r"could not be pulled"):
+        bench.run("true", image="registry.invalid/forge-no-such:1")
 
 
 def test_job_without_image_takes_the_workers_default(tmp_path: Path) -> None:

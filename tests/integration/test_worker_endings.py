@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.spec import Resources
+from support.registry import empty_registry
 from support.worker import SMALL, Bed, bed
 
 if TYPE_CHECKING:
@@ -177,11 +178,20 @@ def test_half_a_line_can_be_read_while_the_job_runs(process: Bed) -> None:
 
 def test_image_that_is_missing_ends_a_job_at_once(docker: Bed) -> None:
     docker.worker()
-    job = docker.submit("true", image="localhost:1/no-such-image:1")
-    row = docker.ended(job)
+    with empty_registry() as registry:
+        job = docker.submit("true", image=f"{registry}/no-such-image:1")
+        row = docker.ended(job)
     assert (row["state"], row["reason"]) == ("failed", "image_missing")
     assert "no-such-image" in row["detail"]
     assert docker.reasons(job) == ["image_missing"]
+
+
+def test_registry_that_does_not_answer_costs_a_loss_only(docker: Bed) -> None:
+    docker.worker()
+    job = docker.submit("true", image="127.0.0.1:9/no-such-image:1", max_losses=1, backoff_s=0)
+    row = docker.ended(job)
+    assert row["state"] == "dead"
+    assert docker.reasons(job) == ["start_failed", "start_failed"]
 
 
 def test_job_with_an_image_waits_for_a_worker_with_an_engine(process: Bed) -> None:

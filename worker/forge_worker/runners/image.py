@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import stamina
-from docker.errors import APIError, ImageNotFound
+from docker.errors import APIError, ImageNotFound, NotFound
 
 from forge_worker.runners.engine import is_silence
-from forge_worker.runners.runner import ImageMissing
+from forge_worker.runners.runner import ImageMissing, StartFailed
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from forge_worker.runners.hardening import DockerPolicy
 
 PULL_ATTEMPTS = 3
+# What a registry answers for good; anything else may be another tomorrow, on another machine.
+REFUSED = re.compile(
+    r"not found|unknown|no such|does not exist|denied|unauthorized|forbidden|no matching manifest"
+    r"|invalid reference",
+    re.IGNORECASE,
+)
+# It has the words of a refusal, and says that nobody was asked.
+UNASKED = re.compile(r"no such host|lookup .* on ", re.IGNORECASE)
 
 
 def ensure_image(client: DockerClient, name: str | None, policy: DockerPolicy) -> dict[str, Any]:
@@ -23,6 +32,7 @@ def ensure_image(client: DockerClient, name: str | None, policy: DockerPolicy) -
 
     Raises:
         ImageMissing: none was named, or it is neither here nor to be had.
+        StartFailed: it is not here, and its registry could not be asked.
     """
     name = name or policy.default_image
     if not name:
@@ -47,17 +57,25 @@ def _inspect(client: DockerClient, name: str) -> dict[str, Any] | None:
 
 
 def _pulled(client: DockerClient, name: str) -> dict[str, Any]:
-    try:
-        refusal = _pull(client, name)
-    except APIError as error:
-        refusal = str(error.explanation or error)
+    refusal, final = _refusal(client, name)
     found = None if refusal else _inspect(client, name)
     if found is None:
-        raise ImageMissing(
+        raise (ImageMissing if final else StartFailed)(
             f"the image {name} could not be pulled: {refusal or 'it is not there afterwards'}",
             hint="Check its name and tag, the worker's login to its registry, and the network.",
         )
     return found
+
+
+def _refusal(client: DockerClient, name: str) -> tuple[str, bool]:
+    """Pull; return what was complained of, or "", and whether that is the last word."""
+    try:
+        refusal = _pull(client, name)
+    except NotFound as error:
+        return str(error.explanation or error), True
+    except APIError as error:
+        refusal = str(error.explanation or error)
+    return refusal, bool(REFUSED.search(refusal) and not UNASKED.search(refusal))
 
 
 def _may_pass(error: Exception) -> bool:
