@@ -321,7 +321,7 @@ def test_detached_it_is_found_from_anywhere_and_ended_by_down(
     assert not Path(folder, "connection.json").exists()
 
 
-def test_a_drained_worker_leaves_and_comes_back_when_undone(
+def test_a_drained_worker_stays_and_takes_jobs_again_when_undone(
     forge: Command, running: subprocess.Popen[str], project: Path, eventually: Eventually
 ) -> None:
     del running
@@ -332,7 +332,7 @@ def test_a_drained_worker_leaves_and_comes_back_when_undone(
         (row,) = answer(forge, "workers")
         return row["status"], row["command"]
 
-    eventually(lambda: standing()[0] == "offline", timeout=60)
+    eventually(lambda: standing() == ("draining", "drain"), timeout=60)
     job = submitted(forge, project, "python", "train.py")
     assert status(forge, job).state == "ready"
     assert forge("drain", worker["name"], "--undo").returncode == 0

@@ -66,7 +66,7 @@ def worker_row(made: Bed, worker: Worker) -> dict[str, object]:
     return next(row for row in made.registry.workers() if row["name"] == worker.name)
 
 
-def ask(made: Bed, worker: Worker, command: Command) -> None:
+def ask(made: Bed, worker: Worker, command: Command | None) -> None:
     row = worker_row(made, worker)
     assert isinstance(row["id"], int)
     made.registry.command(row["id"], command)
@@ -114,14 +114,39 @@ def test_preempted_job_is_given_back_and_goes_on_from_its_checkpoint(both: Bed) 
     assert both.log(job) == b"up\nnotice True\nfound saved False\n"
 
 
-def test_drained_worker_finishes_its_job_and_takes_no_more(
+def test_drained_worker_finishes_its_job_and_stays_draining(
     process: Bed, eventually: Eventually
 ) -> None:
-    worker = process.worker(**LONG)
+    worker = process.worker(heartbeat_s=0.5)
     running = process.script(WAITS)
     process.says(running, "up")
     ask(process, worker, Command.DRAIN)
-    eventually(lambda: "draining" in worker.output)
+    eventually(lambda: worker_row(process, worker)["status"] == "draining")
+    waiting = process.script("print('here after all')")
+    let_go(worker)
+    process.succeeds(running)
+    assert process.job(waiting)["state"] == "ready"
+    assert worker_row(process, worker)["status"] == "draining"
+    ask(process, worker, None)
+    process.succeeds(waiting)
+
+
+def test_drained_worker_that_is_told_to_leave_leaves(process: Bed, eventually: Eventually) -> None:
+    worker = process.worker(heartbeat_s=0.5)
+    ask(process, worker, Command.DRAIN)
+    eventually(lambda: worker_row(process, worker)["status"] == "draining")
+    assert worker.leave() == 0
+    assert worker_row(process, worker)["status"] == "offline"
+
+
+def test_drained_ephemeral_worker_finishes_its_job_and_leaves(
+    process: Bed, eventually: Eventually
+) -> None:
+    worker = process.worker(ephemeral=True, **LONG)
+    running = process.script(WAITS)
+    process.says(running, "up")
+    ask(process, worker, Command.DRAIN)
+    eventually(lambda: worker_row(process, worker)["status"] == "draining")
     waiting = process.script("print('not here')")
     let_go(worker)
     assert worker.process.wait(20) == 0

@@ -52,7 +52,7 @@ class Agent:
         self._lock = Lock()
         self._drained = Event()
         self._stopping = False
-        self._drain_asked = False
+        self._resting = False
         self._around = Around(
             host=Host(settings.name(), accelerator(self._gpus), settings.default_image),
             store=store,
@@ -97,10 +97,14 @@ class Agent:
 
     def drain(self) -> None:
         """Claim no more, and leave when the running jobs have ended."""
+        self._resting = False
+        self._close()
+
+    def _close(self) -> None:
         log.info("draining", jobs=self._slots.jobs)
         self.claimer.closed = True
         # The claim may be on its way, and whoever asked does not wait for it.
-        Thread(target=self._close, name="drain", daemon=True).start()
+        Thread(target=self._closed, name="drain", daemon=True).start()
 
     def stop(self) -> None:
         """Claim no more, and give the running jobs back after their last checkpoint."""
@@ -109,12 +113,12 @@ class Agent:
         for attempt in self._attempts():
             attempt.request_stop(STOPPED)
 
-    def _close(self) -> None:
+    def _closed(self) -> None:
         self.claimer.close()
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
-        if self.claimer.closed and not self._attempts():
+        if self.claimer.closed and not self._resting and not self._attempts():
             self._drained.set()
 
     def _see_off(self) -> None:
@@ -147,11 +151,12 @@ class Agent:
                 self.stop()
         elif command == Command.DRAIN:
             if not self.claimer.closed:
-                self._drain_asked = True
-                self.drain()
-        elif self._drain_asked and not self._stopping:
+                # One that is to stay rests until an admin lets it take jobs again.
+                self._resting = not self._settings.ephemeral
+                self._close()
+        elif self._resting:
             log.info("taking jobs again")
-            self._drain_asked = False
+            self._resting = False
             self.claimer.open()
 
     def _start_job(self, grant: Grant, slot: Slot) -> None:
