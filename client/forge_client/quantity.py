@@ -37,7 +37,10 @@ def size(text: object) -> int:
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError(f"{text!r} is not a size; write 512MB or 2GB")
-    return int(float(match[1]) * 1024 ** BYTES[match[2].upper()])
+    count = int(float(match[1]) * 1024 ** BYTES[match[2].upper()])
+    if 0 < count < MIB:
+        raise ValueError(f"{text!r} is {count} bytes; write {match[1]}MB or {match[1]}GB")
+    return count
 
 
 def _number(value: object) -> float | None:

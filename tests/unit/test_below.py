@@ -158,6 +158,12 @@ def test_weight_counts_what_lies_on_the_disk(root: Path) -> None:
     assert 3 << 20 <= weight(root) < 4 << 20
 
 
+def test_file_of_two_names_weighs_once(root: Path) -> None:
+    (root / "one").write_bytes(secrets.token_bytes(3 << 20))
+    (root / "other").hardlink_to(root / "one")
+    assert 3 << 20 <= weight(root) < 4 << 20
+
+
 def test_chain_of_folders_without_end_is_walked_and_removed(root: Path) -> None:
     dig(root, DEEP)
     (root / "file").write_text("x")

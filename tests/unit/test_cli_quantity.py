@@ -25,8 +25,8 @@ def test_what_is_no_duration_is_refused(text: object) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("512MB", 512 << 20), ("512 MiB", 512 << 20), ("2g", 2 << 30), ("1.5K", 1536), ("10", 10),
-     ("10B", 10), ("1TB", 1 << 40)],
+    [("512MB", 512 << 20), ("512 MiB", 512 << 20), ("2g", 2 << 30), ("1536K", 1536 << 10), ("0", 0),
+     ("1TB", 1 << 40)],
 )  # fmt: skip
 def test_sizes(text: object, expected: int) -> None:
     assert size(text) == expected
@@ -35,6 +35,12 @@ def test_sizes(text: object, expected: int) -> None:
 @pytest.mark.parametrize("text", ["", "MB", "5X", "-1GB", 512, None, "1GBB", "1 G B"])
 def test_what_is_no_size_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="is not a size"):
+        size(text)
+
+
+@pytest.mark.parametrize("text", ["2", "512", "1.5K", "10B"])
+def test_size_that_lacks_its_unit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is \d+ bytes; write \S+MB or \S+GB"):
         size(text)
 
 

@@ -52,13 +52,13 @@ def test_words_become_what_the_queue_wants(tmp_path: Path) -> None:
     grace = "500ms"
     [resources]
     memory = "1.5GB"
-    disk = "1K"
+    disk = "1025K"
     gpus = 2
     """
     spec = read(tmp_path, text).request().spec(owner="ann", name="x")
     assert spec["command"] == ["python", "train.py", "--name", "two words"]
     assert (spec["timeout_s"], spec["checkpoint_interval_s"], spec["grace_s"]) == (5400, 2.0, 0.5)
-    assert spec["resources"] == {"memory_mb": 1536, "disk_mb": 1, "gpus": 2}
+    assert spec["resources"] == {"memory_mb": 1536, "disk_mb": 2, "gpus": 2}
 
 
 def test_options_win_and_add_to_labels_env_and_resources(tmp_path: Path) -> None:

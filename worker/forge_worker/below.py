@@ -57,8 +57,9 @@ def listing(root: Path) -> Listing:
 
 
 def weight(root: Path) -> int:
-    """Return the bytes on disk of everything below a folder."""
-    return sum(status.st_blocks * BLOCK for _, status in _walk(root))
+    """Return the bytes on disk of everything below a folder; a file of two names counts once."""
+    found = {(s.st_dev, s.st_ino): s.st_blocks for _, s in _walk(root)}
+    return sum(found.values()) * BLOCK
 
 
 def _walk(root: Path) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
