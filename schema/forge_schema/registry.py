@@ -45,17 +45,25 @@ class Registry:
 
     def register(self, machine: Machine) -> int:
         """Register a worker, or a new boot of it, and return its id."""
-        params = {
-            **asdict(machine),
-            "kind": machine.kind.value,
-            "gpus": Jsonb(machine.gpus),
-            # Who does not say what it runs takes both kinds of job.
-            "labels": Jsonb({RUNS: "images,projects", **machine.labels}),
-        }
-        row = self._database.one("register", again=True, **params)
+        row = self._database.one("register", again=True, **_described(machine))
         assert row is not None  # noqa: S101 - an upsert returns its row
         worker_id: int = row["id"]
         return worker_id
+
+    def register_known(self, worker_id: int, machine: Machine) -> WorkerKind:
+        """Register a boot of a worker that an admin made, under the name that it was given.
+
+        Returns:
+            Whether it leaves after one job or stays: an admin's `ephemeral` holds.
+
+        Raises:
+            NoSuchWorker: it was deleted.
+        """
+        described = {**_described(machine), "worker_id": worker_id}
+        row = self._database.one("register_known", again=True, **described)
+        if row is None:
+            raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+        return WorkerKind(row["kind"])
 
     def disconnect(self, worker_id: int, boot_id: UUID) -> None:
         """Record that a worker left in good order; a newer boot of it is left alone."""
@@ -77,3 +85,13 @@ class Registry:
     def workers(self) -> list[Row]:
         """Return every worker, how long it has been silent and how many leases it holds."""
         return self._database.rows("workers", again=True)
+
+
+def _described(machine: Machine) -> dict[str, object]:
+    return {
+        **asdict(machine),
+        "kind": machine.kind.value,
+        "gpus": Jsonb(machine.gpus),
+        # Who does not say what it runs takes both kinds of job.
+        "labels": Jsonb({RUNS: "images,projects", **machine.labels}),
+    }

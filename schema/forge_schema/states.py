@@ -130,6 +130,14 @@ class Command(StrEnum):
     STOP = "stop"
 
 
+class Role(StrEnum):
+    """What a caller of the HTTP functions may do: everything, or with the jobs of one owner."""
+
+    ADMIN = "admin"
+    SUBMITTER = "submitter"
+    VIEWER = "viewer"
+
+
 class Target(StrEnum):
     """Where a job may run: on workers, on the submitter's machine, or on either."""
 

@@ -14,6 +14,8 @@ BATCH = 500
 BATCHES = 40
 # Fewer leases than this running out together say nothing about the database.
 BRAKE = 10
+# Well over the time in which a signed request is taken.
+NONCES = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Sweep:
             reaped=self.reap(),
         )
         self._database.rows("make_partitions", again=True)
+        self._database.rows("forget_nonces", again=True, older=NONCES)
         return swept
 
     def requeue(self) -> int:

@@ -174,6 +174,21 @@ IMPOSSIBLE = {
     " VALUES ('k', 'ann', 'admin', '\\x00', now())",
     ("role_known", "a role nobody has"): "INSERT INTO api_key (id, owner, role, hash, created_at)"
     " VALUES ('k', 'ann', 'king', decode(repeat('00', 32), 'hex'), now())",
+    (
+        "public_key_ed25519",
+        "a public key of another kind",
+    ): "INSERT INTO api_key (id, owner, role, hash, public_key, created_at)"
+    " VALUES ('k', 'ann', 'admin', decode(repeat('00', 32), 'hex'), '\\x00', now())",
+    (
+        "request_nonce_key",
+        "a nonce of no key",
+    ): "INSERT INTO request_nonce VALUES ('k', 'n', now())",
+    ("token_hash_sha256", "a worker's token that is no SHA-256"): WORKER.format(
+        "token_hash", "1, 1, 1, '\\x00'"
+    ),
+    ("pinned_labels_object", "pinned labels that are no object"): WORKER.format(
+        "pinned_labels", "1, 1, 1, '[]'"
+    ),
 }
 REFUSALS = (psycopg.IntegrityError, psycopg.errors.InvalidTextRepresentation)
 

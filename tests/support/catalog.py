@@ -16,7 +16,7 @@ QUERIES = {
             is_identity
         FROM information_schema.columns
         WHERE table_schema = 'public' AND table_name = ANY({OURS})
-        ORDER BY table_name, ordinal_position
+        ORDER BY table_name, column_name
     """,
     "constraints": f"""
         SELECT conrelid::regclass::text, conname, contype, pg_get_constraintdef(oid)
@@ -55,7 +55,7 @@ MADE = {
         WHERE table_schema = 'public' AND table_name IN (
             SELECT viewname FROM pg_views WHERE schemaname = 'public'
         )
-        ORDER BY table_name, ordinal_position
+        ORDER BY table_name, column_name
     """,
     "partitions": """
         SELECT inhparent::regclass::text, inhrelid::regclass::text FROM pg_inherits

@@ -12,7 +12,8 @@ WITH registered AS (
     ON CONFLICT ON CONSTRAINT worker_name DO UPDATE SET
         boot_id = excluded.boot_id, kind = excluded.kind, status = 'connecting',
         accelerator = excluded.accelerator, gpus = excluded.gpus, cpus = excluded.cpus,
-        memory_mb = excluded.memory_mb, disk_mb = excluded.disk_mb, labels = excluded.labels,
+        memory_mb = excluded.memory_mb, disk_mb = excluded.disk_mb,
+        labels = excluded.labels || worker.pinned_labels,
         local = excluded.local, price_per_hour = excluded.price_per_hour,
         version = excluded.version, last_seen_at = excluded.last_seen_at,
         command = CASE

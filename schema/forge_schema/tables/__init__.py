@@ -2,7 +2,7 @@
 
 from sqlmodel import SQLModel
 
-from forge_schema.tables.api_key import ApiKey
+from forge_schema.tables.api_key import ApiKey, RequestNonce
 from forge_schema.tables.attempt import Attempt
 from forge_schema.tables.event import Event
 from forge_schema.tables.job import Job, Outcome
@@ -32,6 +32,7 @@ __all__ = [
     "OwnerQuota",
     "Queue",
     "Ready",
+    "RequestNonce",
     "Schedule",
     "Scheduled",
     "Shape",

@@ -15,6 +15,7 @@ class Event(SQLModel, table=True):
     """Insert-only (a trigger refuses the rest), partitioned by month."""
 
     __table_args__ = (
+        Index("event_at", "at", postgresql_using="brin"),
         Index("event_job", "job_id", postgresql_where=text("job_id IS NOT NULL")),
         {"postgresql_partition_by": "RANGE (at)"},
     )

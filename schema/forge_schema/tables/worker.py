@@ -16,7 +16,12 @@ class Worker(SQLModel, table=True):
 
     __table_args__ = (
         UniqueConstraint("name", name="worker_name"),
-        CheckConstraint("cpus > 0 AND memory_mb > 0", name="capacity_positive"),
+        # One that an admin made has nothing until it comes.
+        CheckConstraint(
+            f"boot_id = '{UUID(int=0)}' OR (cpus > 0 AND memory_mb > 0)", name="capacity_positive"
+        ),
+        CheckConstraint("octet_length(token_hash) = 32", name="token_hash_sha256"),
+        CheckConstraint("jsonb_typeof(pinned_labels) = 'object'", name="pinned_labels_object"),
         CheckConstraint("jsonb_typeof(gpus) = 'array'", name="gpus_array"),
         CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
         {"postgresql_with": {"fillfactor": 50}},
@@ -33,10 +38,12 @@ class Worker(SQLModel, table=True):
     memory_mb: int = c.integer()
     disk_mb: int = c.integer()
     labels: dict[str, str] = c.document(default="'{}'")
+    pinned_labels: dict[str, str] = c.document(default="'{}'")
     local: bool = c.flag()
     price_per_hour: float | None = c.number(null=True)
     version: str = c.string(default="''")
     token_hash: bytes | None = c.octets(null=True)
+    token_expires_at: datetime | None = c.moment(null=True)
     command: Command | None = c.word(Command, null=True)
     registered_at: datetime = c.moment()
     connected_at: datetime | None = c.moment(null=True)

@@ -1,0 +1,18 @@
+-- Makes an API key; the id is fresh, so that a repeat finds its own row.
+WITH made AS (
+    INSERT INTO api_key (id, owner, role, name, hash, public_key, created_at, expires_at)
+    VALUES (
+        %(id)s, %(owner)s, %(role)s, %(name)s, %(hash)s, %(public_key)s, forge_now(),
+        forge_now() + %(lasts)s::interval
+    )
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+),
+told AS (
+    INSERT INTO event (at, actor, action, detail)
+    SELECT
+        forge_now(), %(actor)s, 'key_created',
+        jsonb_build_object('key', id, 'owner', %(owner)s::text, 'role', %(role)s::text)
+    FROM made
+)
+SELECT id FROM made

@@ -1,0 +1,23 @@
+-- Makes a worker that has not been heard yet; a repeat finds its own row by id and hash.
+WITH made AS (
+    INSERT INTO worker (
+        id, name, boot_id, kind, cpus, memory_mb, disk_mb, pinned_labels, token_hash,
+        token_expires_at, registered_at, last_seen_at
+    )
+    VALUES (
+        %(id)s, %(name)s, '00000000-0000-0000-0000-000000000000', %(kind)s, 0, 0, 0, %(labels)s,
+        %(hash)s, forge_now() + %(lasts)s::interval, forge_now(), forge_now()
+    )
+    ON CONFLICT DO NOTHING
+    RETURNING id
+),
+told AS (
+    INSERT INTO event (at, actor, action, worker_id, detail)
+    SELECT
+        forge_now(), %(actor)s, 'worker_created', id,
+        jsonb_build_object('name', %(name)s::text, 'kind', %(kind)s::text)
+    FROM made
+)
+SELECT id FROM made
+UNION
+SELECT id FROM worker WHERE id = %(id)s AND token_hash = %(hash)s

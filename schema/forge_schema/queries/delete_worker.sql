@@ -1,0 +1,18 @@
+-- Removes a worker that is offline or never came, and that holds no lease.
+WITH there AS MATERIALIZED (
+    SELECT id, name, status, connected_at FROM worker WHERE id = %(id)s FOR UPDATE
+),
+deleted AS (
+    DELETE FROM worker USING there
+    WHERE worker.id = there.id
+        AND (there.status = 'offline' OR there.connected_at IS NULL)
+        AND NOT EXISTS (SELECT FROM lease WHERE lease.worker_id = there.id)
+    RETURNING worker.id, worker.name
+),
+told AS (
+    INSERT INTO event (at, actor, action, worker_id, detail)
+    SELECT forge_now(), %(actor)s, 'worker_deleted', id, jsonb_build_object('name', name)
+    FROM deleted
+)
+SELECT there.status, deleted.id IS NOT NULL AS deleted
+FROM there LEFT JOIN deleted USING (id)

@@ -1,0 +1,4 @@
+-- An API key that is neither revoked nor expired.
+SELECT id, owner, role, public_key
+FROM api_key
+WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > forge_now())

@@ -1,0 +1,22 @@
+-- Registers a boot of a worker that an admin made; its name, its pinned labels and an admin's word
+-- that it is ephemeral stay.
+WITH registered AS (
+    UPDATE worker SET
+        boot_id = %(boot_id)s, status = 'connecting',
+        kind = CASE WHEN kind = 'ephemeral' THEN kind ELSE %(kind)s::worker_kind END,
+        accelerator = %(accelerator)s, gpus = %(gpus)s, cpus = %(cpus)s,
+        memory_mb = %(memory_mb)s, disk_mb = %(disk_mb)s,
+        labels = %(labels)s::jsonb || pinned_labels, local = %(local)s,
+        price_per_hour = %(price_per_hour)s, version = %(version)s, last_seen_at = forge_now(),
+        command = CASE WHEN boot_id = %(boot_id)s THEN command ELSE nullif(command, 'stop') END
+    WHERE id = %(worker_id)s
+    RETURNING id, name, kind
+),
+told AS (
+    INSERT INTO event (at, actor, action, worker_id, detail)
+    SELECT
+        forge_now(), 'worker:' || id, 'registered', id,
+        jsonb_build_object('name', name, 'boot_id', %(boot_id)s::uuid)
+    FROM registered
+)
+SELECT id, name, kind FROM registered

@@ -1,0 +1,12 @@
+-- Replaces a worker's token; the old one is invalid as soon as this has committed.
+WITH rotated AS (
+    UPDATE worker
+    SET token_hash = %(hash)s, token_expires_at = forge_now() + %(lasts)s::interval
+    WHERE id = %(id)s
+    RETURNING id
+),
+told AS (
+    INSERT INTO event (at, actor, action, worker_id)
+    SELECT forge_now(), %(actor)s, 'token_rotated', id FROM rotated
+)
+SELECT id FROM rotated

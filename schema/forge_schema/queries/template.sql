@@ -1,0 +1,2 @@
+-- One named job config.
+SELECT name, spec, updated_at FROM template WHERE owner = %(owner)s AND name = %(name)s

@@ -1,0 +1,10 @@
+-- A valid API key with its hash, which the caller compares. Its use is noted once a minute, so that
+-- a busy key is no hot row.
+WITH used AS (
+    UPDATE api_key SET last_used_at = forge_now()
+    WHERE id = %(id)s AND hash = %(hash)s AND revoked_at IS NULL
+        AND (last_used_at IS NULL OR last_used_at < forge_now() - interval '1 minute')
+)
+SELECT id, owner, role, public_key, hash
+FROM api_key
+WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > forge_now())

@@ -1,0 +1,21 @@
+-- Who did what and when: every act, and of every attempt its dispatch and its end.
+CREATE VIEW audit AS
+SELECT at, actor, action, job_id, worker_id, token, detail
+FROM event
+UNION ALL
+SELECT
+    claimed_at, 'worker:' || worker_id, 'dispatched', job_id, worker_id, token,
+    jsonb_build_object('attempt', attempt, 'rank', rank)
+FROM attempt
+UNION ALL
+SELECT
+    claimed_at, 'worker:' || worker_id, 'dispatched', job_id, worker_id, token,
+    jsonb_build_object('attempt', attempt, 'rank', rank)
+FROM lease
+UNION ALL
+SELECT
+    finished_at, 'worker:' || worker_id, 'ended', job_id, worker_id, token,
+    jsonb_build_object(
+        'attempt', attempt, 'rank', rank, 'reason', reason, 'exit_code', exit_code
+    )
+FROM attempt;
