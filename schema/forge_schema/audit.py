@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from psycopg.types.json import Jsonb
 
-from forge_schema.database import Database, Row
+from forge_schema.database import Database, Row, run
 
 PAGE = 1000
 LAST_DAY = timedelta(days=1)
@@ -45,14 +45,14 @@ class Audit:
             action: only acts of this kind.
             count: how many at most.
         """
-        return self._database.rows(
-            "audit",
-            again=True,
-            after=after,
-            since=since,
-            job_id=job_id,
-            worker_id=worker_id,
-            actor=actor,
-            action=action,
-            count=min(count, PAGE),
-        )
+        params = {
+            "after": after,
+            "since": since,
+            "job_id": job_id,
+            "worker_id": worker_id,
+            "actor": actor,
+            "action": action,
+            "count": min(count, PAGE),
+        }
+        with self._database.reporting() as connection:
+            return run(connection, "audit", params)

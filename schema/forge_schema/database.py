@@ -38,6 +38,14 @@ SESSION = """
     SET enable_hashjoin = off;
     SET enable_mergejoin = off;
 """
+# A report reads much of a table, and wants the planner's every means.
+REPORT = """
+    SET LOCAL plan_cache_mode = auto;
+    SET LOCAL enable_seqscan = on;
+    SET LOCAL enable_bitmapscan = on;
+    SET LOCAL enable_hashjoin = on;
+    SET LOCAL enable_mergejoin = on;
+"""
 CHECK_AFTER_S = 5.0
 # Deadlocks and lock time-outs are OperationalErrors too.
 TRANSIENT = (psycopg.OperationalError,)
@@ -189,6 +197,17 @@ class Database:
                 yield connection
         except psycopg.OperationalError as error:
             raise explained(error, self.url) from error
+
+    @contextmanager
+    def reporting(self) -> Iterator[Connection]:
+        """Lend a connection inside a transaction whose statements are planned as usual.
+
+        Raises:
+            DatabaseUnreachable: the database does not answer.
+        """
+        with self.transaction() as connection:
+            connection.execute(REPORT, prepare=False)
+            yield connection
 
     def _configure(self, connection: Connection) -> None:
         connection.execute(SESSION, prepare=False)

@@ -1,0 +1,28 @@
+"""The app: routers put together, the same under uvicorn and on Lambda."""
+
+from importlib.metadata import version
+
+from fastapi import APIRouter, FastAPI
+
+from forge_functions import errors
+from forge_functions.errors import Problem
+from forge_functions.requests import RequestLog
+from forge_functions.services import Services
+
+
+def create_app(services: Services, *routers: APIRouter) -> FastAPI:
+    """Return an app that serves these routers and `/openapi.json`."""
+    app = FastAPI(
+        title="Forge",
+        version=version("forge-queue"),
+        summary="A pull queue for GPU training jobs.",
+        docs_url=None,
+        redoc_url=None,
+        responses={"default": {"model": Problem, "description": "An error, in its one shape."}},
+    )
+    app.state.services = services
+    errors.install(app)
+    for router in routers:
+        app.include_router(router)
+    app.add_middleware(RequestLog, body_limit=services.settings.body_limit_bytes)
+    return app

@@ -1,0 +1,126 @@
+"""One shape for every error: `code`, `message`, `hint`, `request_id`."""
+
+from http import HTTPStatus
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from forge_schema.errors import ForgeError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+log = structlog.get_logger(__name__)
+
+# What a domain error is over HTTP; any other is the server's own fault.
+STATUS = {
+    "job_unknown": HTTPStatus.NOT_FOUND,
+    "worker_not_found": HTTPStatus.NOT_FOUND,
+    "key_not_found": HTTPStatus.NOT_FOUND,
+    "template_not_found": HTTPStatus.NOT_FOUND,
+    "report_unknown": HTTPStatus.NOT_FOUND,
+    "object_missing": HTTPStatus.NOT_FOUND,
+    "worker_unknown": HTTPStatus.CONFLICT,
+    "idempotency_conflict": HTTPStatus.CONFLICT,
+    "not_retryable": HTTPStatus.CONFLICT,
+    "name_taken": HTTPStatus.CONFLICT,
+    "worker_not_offline": HTTPStatus.CONFLICT,
+    "key_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "database_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "database_not_migrated": HTTPStatus.SERVICE_UNAVAILABLE,
+    "store_error": HTTPStatus.SERVICE_UNAVAILABLE,
+    "store_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "store_url_invalid": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+CODES = {
+    HTTPStatus.NOT_FOUND: "not_found",
+    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+}
+
+
+class Problem(BaseModel):
+    """What every answer but a good one looks like."""
+
+    code: str
+    message: str
+    hint: str = ""
+    request_id: str = ""
+
+
+class Refused(ForgeError):
+    """A refusal of the HTTP layer itself, with its status and code."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        message: str,
+        *,
+        hint: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.code = code
+        self.headers = headers or {}
+
+
+def install(app: FastAPI) -> None:
+    """Have the app answer every error in the one shape."""
+    app.add_exception_handler(ForgeError, _forge_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def answer(
+    request: Request, status: int, problem: Problem, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    """Return an error's answer."""
+    request_id = getattr(request.state, "request_id", "")
+    body = problem.model_copy(update={"request_id": request_id}).model_dump()
+    return JSONResponse(body, status, headers={**(headers or {}), "X-Request-Id": request_id})
+
+
+def _forge_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ForgeError)  # noqa: S101 - Starlette's type is wider
+    problem = Problem(code=error.code, message=error.message, hint=error.hint)
+    if isinstance(error, Refused):
+        return answer(request, error.status, problem, error.headers)
+    status = STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        # Where it lies is the operator's business, not the caller's.
+        log.warning("unavailable", code=error.code, message=error.message)
+        what = "store" if error.code.startswith("store") else "database"
+        problem = Problem(
+            code=error.code, message=f"the {what} cannot be used now", hint="try again in a while"
+        )
+        return answer(request, status, problem, {"Retry-After": "5"})
+    return answer(request, status, problem)
+
+
+def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - as above
+    faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]]
+    problem = Problem(
+        code="invalid", message="; ".join(faults), hint="/openapi.json describes each path"
+    )
+    return answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, problem)
+
+
+def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - as above
+    status = HTTPStatus(error.status_code)
+    code = CODES.get(status, "refused")
+    problem = Problem(code=code, message=str(error.detail), hint="/openapi.json lists the paths")
+    return answer(request, status, problem, dict(error.headers or {}))
+
+
+def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    log.error("unexpected", error=type(error).__name__, exc_info=error)
+    problem = Problem(
+        code="internal",
+        message="this should not have happened",
+        hint="the server's log has more under the request's id",
+    )
+    return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, problem)

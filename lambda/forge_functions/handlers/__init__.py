@@ -1,0 +1,1 @@
+"""The Lambda functions: each imports only what it serves."""
