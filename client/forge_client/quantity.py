@@ -37,9 +37,18 @@ def size(text: object) -> int:
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError(f"{text!r} is not a size; write 512MB or 2GB")
-    count = int(float(match[1]) * 1024 ** BYTES[match[2].upper()])
+    return int(float(match[1]) * 1024 ** BYTES[match[2].upper()])
+
+
+def room(text: object) -> int:
+    """Return a size of memory or disk in bytes: one below a MiB has lost its unit.
+
+    Raises:
+        ValueError: it is not a size, or too small to be meant.
+    """
+    count = size(text)
     if 0 < count < MIB:
-        raise ValueError(f"{text!r} is {count} bytes; write {match[1]}MB or {match[1]}GB")
+        raise ValueError(f"{text!r} is {count} bytes; write 512MB or 2GB")
     return count
 
 
@@ -71,6 +80,9 @@ def readable_seconds(count: float) -> str:
 
 Duration = Annotated[float, BeforeValidator(seconds)]
 """Seconds, from a number or from text such as `1h30m`."""
+
+Room = Annotated[int, BeforeValidator(room)]
+"""Bytes of memory or disk, from text such as `512MB`."""
 
 Size = Annotated[int, BeforeValidator(size)]
 """Bytes, from text such as `512MB`."""

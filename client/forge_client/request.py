@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.quantity import MIB, Duration, Size
+from forge_client.quantity import MIB, Duration, Room
 
 
 def _words(command: object) -> object:
@@ -22,11 +22,11 @@ class Resources(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cpus: float | None = None
-    memory: Size | None = None
-    disk: Size | None = None
+    memory: Room | None = None
+    disk: Room | None = None
     gpus: int | None = None
     gpu_model: str | None = None
-    vram: Size | None = None
+    vram: Room | None = None
     accelerator: str | None = None
 
     def spec(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forge_client.quantity import readable_seconds, readable_size, seconds, size
+from forge_client.quantity import readable_seconds, readable_size, room, seconds, size
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,8 +25,8 @@ def test_what_is_no_duration_is_refused(text: object) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("512MB", 512 << 20), ("512 MiB", 512 << 20), ("2g", 2 << 30), ("1536K", 1536 << 10), ("0", 0),
-     ("1TB", 1 << 40)],
+    [("512MB", 512 << 20), ("512 MiB", 512 << 20), ("2g", 2 << 30), ("1.5K", 1536), ("10", 10),
+     ("10B", 10), ("1TB", 1 << 40)],
 )  # fmt: skip
 def test_sizes(text: object, expected: int) -> None:
     assert size(text) == expected
@@ -38,10 +38,14 @@ def test_what_is_no_size_is_refused(text: object) -> None:
         size(text)
 
 
+def test_room_is_a_size() -> None:
+    assert [room(text) for text in ("1.5GB", "1025K", "0")] == [1536 << 20, 1025 << 10, 0]
+
+
 @pytest.mark.parametrize("text", ["2", "512", "1.5K", "10B"])
-def test_size_that_lacks_its_unit_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is \d+ bytes; write \S+MB or \S+GB"):
-        size(text)
+def test_room_that_lacks_its_unit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is \d+ bytes; write 512MB or 2GB"):
+        room(text)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import typer
 from forge_client import narration, places
 from forge_client.commands.session import settings_of
 from forge_client.connection import require_extra
-from forge_client.quantity import MIB, size
+from forge_client.quantity import MIB, room
 from forge_client.running import Running, latest_dir
 
 Dir = Annotated[
@@ -38,7 +38,7 @@ def up(
     from forge_client.local.up import Plan  # noqa: PLC0415
     from forge_client.local.up import up as run  # noqa: PLC0415
 
-    memory_mb = None if memory is None else size(memory) // MIB
+    memory_mb = None if memory is None else room(memory) // MIB
     chosen = (folder or settings_of(context).dir or places.default_dir()).absolute()
     plan = Plan(chosen, workers, cpus, memory_mb)
     narration.say(f"starting in {plan.dir}")
