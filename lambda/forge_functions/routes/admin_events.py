@@ -1,0 +1,5 @@
+"""The paths of admin events."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,5 @@
+"""The paths of admin keys."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

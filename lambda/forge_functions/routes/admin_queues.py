@@ -1,0 +1,5 @@
+"""The paths of admin queues."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

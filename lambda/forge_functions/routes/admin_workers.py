@@ -1,0 +1,5 @@
+"""The paths of admin workers."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,5 @@
+"""The paths of bundles."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

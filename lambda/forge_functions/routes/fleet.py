@@ -1,0 +1,5 @@
+"""The paths of fleet."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

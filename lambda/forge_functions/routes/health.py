@@ -1,0 +1,5 @@
+"""The paths of health."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,5 @@
+"""The paths of jobs."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,5 @@
+"""The paths of objects."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

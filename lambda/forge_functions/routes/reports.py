@@ -1,0 +1,5 @@
+"""The paths of reports."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

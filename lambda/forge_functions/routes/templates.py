@@ -1,0 +1,5 @@
+"""The paths of templates."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

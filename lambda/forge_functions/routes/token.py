@@ -1,0 +1,5 @@
+"""The paths of token."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,5 @@
+"""The paths of worker records."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

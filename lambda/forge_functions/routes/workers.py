@@ -1,0 +1,5 @@
+"""The paths of workers."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,50 @@
+"""The server for tests: the real app under uvicorn, in a thread, on a port of its own."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from contextlib import contextmanager
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from forge_functions.server import whole_app
+from forge_functions.settings import ServerSettings
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fastapi import FastAPI
+
+
+def server_settings(database_url: str, store_url: str, **changes: Any) -> ServerSettings:  # noqa: ANN401  fields of all types
+    """Make settings of a server with a secret of its own."""
+    given = {"server_secret": secrets.token_hex(32), "long_poll_s": 2.0, **changes}
+    return ServerSettings(database_url=database_url, store_url=store_url, **given)
+
+
+@contextmanager
+def served(settings: ServerSettings) -> Iterator[str]:
+    """Serve every path on loopback, and lend the server's URL."""
+    with serving(whole_app(settings)) as url:
+        yield url
+
+
+@contextmanager
+def serving(app: FastAPI, **options: Any) -> Iterator[str]:  # noqa: ANN401  uvicorn's own
+    """Serve an app on loopback until the block ends, and lend its URL."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", **options))
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            eventually(lambda: server.started)
+            scheme = "https" if options.get("ssl_certfile") else "http"
+            yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+            app.state.services.close()
