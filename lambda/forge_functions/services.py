@@ -7,6 +7,7 @@ from fastapi import Request
 from forge_schema.database import Database
 from forge_schema.queue import Queue
 from forge_schema.storage import Store, open_store
+from forge_schema.storage.signed import Signer, open_signer
 
 from forge_functions.settings import ServerSettings
 
@@ -45,6 +46,20 @@ class Services:
             StoreUrlInvalid: its URL names no store.
         """
         return open_store(self.settings.store_url)
+
+    def signer(self, request_base: str) -> Signer:
+        """Return what signs URLs of objects for a caller who reached us by `request_base`.
+
+        Raises:
+            StoreUrlInvalid: the store's URL names no store.
+        """
+        settings = self.settings
+        return open_signer(
+            settings.store_url,
+            secret=settings.server_secret.get_secret_value().encode(),
+            base_url=settings.public_url or request_base,
+            lasts_s=settings.url_lasts_s,
+        )
 
     def queue(self, actor: str) -> Queue:
         """Return the queue as one actor speaks to it."""

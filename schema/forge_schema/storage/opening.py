@@ -1,6 +1,7 @@
 """From a URL to a store, without asking the store anything."""
 
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from forge_schema.storage.errors import StoreUrlInvalid
@@ -11,6 +12,15 @@ EXAMPLES = "Write file:///path/to/folder or s3://bucket/prefix?endpoint_url=http
 S3_OPTIONS = {"endpoint_url", "region"}
 
 
+class S3Place(NamedTuple):
+    """What the URL of a store in S3 says."""
+
+    bucket: str
+    prefix: str
+    endpoint_url: str | None
+    region: str | None
+
+
 def open_store(url: str) -> Store:
     """Open the store behind `file:///folder` or `s3://bucket/prefix?endpoint_url=…&region=…`.
 
@@ -19,26 +29,41 @@ def open_store(url: str) -> Store:
     Raises:
         StoreUrlInvalid: the URL does not name a store.
     """
-    parts = _split(url)
+    parts = split(url)
+    return _open_s3(url, parts) if parts.scheme == "s3" else _open_file(url, parts)
+
+
+def split(url: str) -> SplitResult:
+    """Take a store's URL apart, which begins with `file:` or `s3:`.
+
+    Raises:
+        StoreUrlInvalid: it does not, or holds what no store's URL holds.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise StoreUrlInvalid(f"{url!r} is not a URL: {error}", hint=EXAMPLES) from error
     if parts.fragment or parts.username or parts.password:
         raise StoreUrlInvalid(
             f"a store's URL holds neither '#' nor credentials: {_without_secrets(parts)}",
             hint="Give credentials as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )
-    match parts.scheme:
-        case "file":
-            return _open_file(url, parts)
-        case "s3":
-            return _open_s3(url, parts)
-        case scheme:
-            raise StoreUrlInvalid(f"{url!r} has no known scheme: {scheme!r}", hint=EXAMPLES)
+    if parts.scheme not in {"file", "s3"}:
+        raise StoreUrlInvalid(f"{url!r} has no known scheme: {parts.scheme!r}", hint=EXAMPLES)
+    return parts
 
 
-def _split(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError as error:
-        raise StoreUrlInvalid(f"{url!r} is not a URL: {error}", hint=EXAMPLES) from error
+def s3_place(url: str, parts: SplitResult) -> S3Place:
+    """Read the rest of a URL that begins with `s3:`.
+
+    Raises:
+        StoreUrlInvalid: it has an option that we do not know.
+    """
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(options.keys() - S3_OPTIONS):
+        raise StoreUrlInvalid(f"{url!r} has an unknown option: {unknown[0]}", hint=EXAMPLES)
+    prefix = unquote(parts.path).strip("/")
+    return S3Place(parts.netloc, prefix, options.get("endpoint_url"), options.get("region"))
 
 
 def _without_secrets(parts: SplitResult) -> str:
@@ -61,13 +86,11 @@ def _open_s3(url: str, parts: SplitResult) -> Store:
     # boto3 takes half a second and tens of megabytes: only who uses S3 pays.
     from forge_schema.storage.s3_store import S3Store  # noqa: PLC0415
 
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := sorted(options.keys() - S3_OPTIONS):
-        raise StoreUrlInvalid(f"{url!r} has an unknown option: {unknown[0]}", hint=EXAMPLES)
+    place = s3_place(url, parts)
     return S3Store(
-        parts.netloc,
-        unquote(parts.path).strip("/"),
-        endpoint_url=options.get("endpoint_url"),
-        region=options.get("region"),
+        place.bucket,
+        place.prefix,
+        endpoint_url=place.endpoint_url,
+        region=place.region,
         url=url,
     )

@@ -1,0 +1,54 @@
+"""From a store's URL to what signs URLs of its objects."""
+
+from typing import Protocol
+
+from forge_schema.storage.opening import open_store, split
+from forge_schema.storage.server_signer import ServerSigner
+from forge_schema.storage.signed_url import ObjectTooLarge, SignedUrl
+
+__all__ = ["LONGEST_S", "ObjectTooLarge", "SignedUrl", "Signer", "open_signer"]
+
+LONGEST_S = 900
+
+
+class Signer(Protocol):
+    """Signs URLs of the objects in one store; nothing is contacted."""
+
+    def put(self, key: str, *, size: int, sha256: str, if_absent: bool = False) -> SignedUrl:
+        """Let somebody store `size` bytes with this SHA-256, in lower-case hexadecimal.
+
+        With `if_absent` the store answers 412 where the object exists.
+
+        Raises:
+            KeyInvalid: the key or the digest is not one.
+            ObjectTooLarge: it does not fit into one request.
+            StoreUnreachable: there are no credentials to sign with.
+        """
+
+    def get(self, key: str) -> SignedUrl:
+        """Let somebody read an object; whether it exists is not looked at.
+
+        Raises:
+            KeyInvalid: the key is not one.
+            StoreUnreachable: there are no credentials to sign with.
+        """
+
+
+def open_signer(store_url: str, *, secret: bytes, base_url: str, lasts_s: int) -> Signer:
+    """Open what signs URLs of a store's objects, valid for `lasts_s` seconds, at most 900.
+
+    Objects in S3 are reached by S3's own URLs; those of a file store by the server's, which begin
+    with `base_url` and are signed with its `secret`.
+
+    Raises:
+        StoreUrlInvalid: the URL does not name a store.
+    """
+    if not 0 < lasts_s <= LONGEST_S:
+        raise ValueError(f"a signed URL lasts 1 to {LONGEST_S} seconds, not {lasts_s}")
+    if split(store_url).scheme == "s3":
+        # boto3 takes half a second and tens of megabytes: only who uses S3 pays.
+        from forge_schema.storage.s3_signer import S3Signer  # noqa: PLC0415
+
+        return S3Signer(store_url, lasts_s=lasts_s)
+    open_store(store_url)
+    return ServerSigner(secret, base_url=base_url, lasts_s=lasts_s)
