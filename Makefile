@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -n 2
 BIN := .venv/bin
 
-.PHONY: demo test lint types fmt lock bench clean
+.PHONY: demo test lint types fmt lock bench lambda-zip clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
@@ -27,6 +27,9 @@ fmt: .venv/dev.stamp
 
 bench: .venv/dev.stamp  ## Measure the queue against raw Postgres; takes minutes
 	$(BIN)/python benchmarks/queue
+
+lambda-zip: .venv/dev.stamp  ## Build build/forge-lambda.zip, which infra/template.yaml deploys
+	$(BIN)/python infra/lambda_zip.py
 
 # Only the public registry and no local wheels, so that the hashes are the ones that everybody gets.
 # Pins stay as they are where they still fit; `make lock LOCK_ARGS=--upgrade` takes newer ones.

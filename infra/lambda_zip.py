@@ -1,0 +1,161 @@
+"""Build the zip that the Lambda functions run from: `make lambda-zip`.
+
+The same tree and the same pinned list give the same bytes.
+"""  # noqa: INP001 - a script, not a package
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements" / "functions.txt"
+DEFAULT_OUTPUT = ROOT / "build" / "forge-lambda.zip"
+
+# What template.yaml says: Amazon Linux 2 with glibc 2.26, so no wheel made for a newer one.
+PYTHON = "3.11"
+PLATFORMS = ("manylinux_2_26_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+PLACE = "/var/task"
+
+# The list serves `forge-server` too. boto3 stays, though the runtime has one: that one changes
+# without a word, and what is signed must be what was tested.
+LEFT_OUT = frozenset(
+    {
+        # they build the project
+        *("editables", "hatchling", "packaging", "pathspec", "pluggy", "tomlkit"),
+        "trove-classifiers",
+        # commands and their terminals
+        *("click", "markdown-it-py", "mdurl", "platformdirs", "pygments", "rich", "shellingham"),
+        "typer",
+        # migrations, which are run by hand
+        *("alembic", "mako", "markupsafe", "sqlalchemy", "sqlmodel"),
+        # the server and the sweeper as processes
+        *("apscheduler", "h11", "tzlocal", "uvicorn"),
+        # bundles are packed and unpacked elsewhere
+        "zstandard",
+    }
+)
+# Our own modules for which the above would be needed.
+MODULES_LEFT_OUT = (
+    "forge_client",
+    "forge_worker",
+    "forge_functions/server.py",
+    "forge_schema/migrate.py",
+    "forge_schema/migrations",
+    "forge_schema/sweeper.py",
+    "forge_schema/sweeper_main.py",
+    "forge_schema/tables",
+)
+# Of the hundreds of services that it describes, the only one that is used.
+SERVICES = {"s3"}
+NOT_NEEDED = ("bin", "boto3/examples", "**/tests", "**/*.pyi", "**/*.h", "**/py.typed")
+# How and whence something was installed differs from machine to machine.
+OF_THE_INSTALLATION = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def main() -> None:
+    """Build it and say what it weighs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
+    output: Path = parser.parse_args().output
+    if sys.version_info[:2] != tuple(map(int, PYTHON.split("."))):
+        # Its bytecode would be of no use there.
+        sys.exit(f"lambda-zip: run it with Python {PYTHON}, which is what the functions run on")
+    with tempfile.TemporaryDirectory(prefix="forge-lambda-") as folder:
+        tree = Path(folder, "tree")
+        fill(tree, Path(folder))
+        unpacked = sum(file.stat().st_size for file in _files(tree))
+        pack(tree, output)
+    packed = output.stat().st_size
+    digest = hashlib.sha256(output.read_bytes()).hexdigest()
+    sys.stdout.write(
+        f"{output}: {packed / 1e6:.1f} MB, {unpacked / 1e6:.1f} MB unpacked"
+        f" (Lambda takes 50 and 262)\nsha256 {digest}\n"
+    )
+
+
+def fill(tree: Path, workplace: Path) -> None:
+    """Put everything that the functions need into a folder."""
+    wanted = workplace / "requirements.txt"
+    wanted.write_text(without_left_out(REQUIREMENTS.read_text(encoding="utf-8")), encoding="utf-8")
+    platforms = [f"--platform={name}" for name in PLATFORMS]
+    target = ["--target", str(tree), "--no-deps", "--no-compile"]
+    binary = ["--only-binary=:all:", "--implementation=cp", f"--python-version={PYTHON}"]
+    pip("install", *target, *binary, *platforms, "--require-hashes", "-r", str(wanted))
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(workplace), str(ROOT))
+    (wheel,) = workplace.glob("*.whl")
+    with ZipFile(wheel) as project:
+        project.extractall(tree)
+    strip(tree)
+    compile_all(tree)
+
+
+def without_left_out(requirements: str) -> str:
+    """Return a pinned list without what the functions never import."""
+    entries = re.split(r"\n(?=[a-z0-9])", requirements, flags=re.IGNORECASE)
+    names = {entry.partition("==")[0] for entry in entries}
+    if unknown := LEFT_OUT - names:
+        raise SystemExit(f"no longer in {REQUIREMENTS.name}, so take out of LEFT_OUT: {unknown}")
+    return "\n".join(e for e in entries if e.partition("==")[0] not in LEFT_OUT) + "\n"
+
+
+def pip(*arguments: str) -> None:
+    """Run this interpreter's pip."""
+    # Archives made by a build backend carry this time instead of the hour.
+    env = {**os.environ, "SOURCE_DATE_EPOCH": "315532800"}
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    subprocess.run(command, env=env, check=True)  # noqa: S603 - our own arguments
+
+
+def strip(tree: Path) -> None:
+    """Remove what is never read."""
+    patterns = [*NOT_NEEDED, *(f"*.dist-info/{name}" for name in OF_THE_INSTALLATION)]
+    unused = [path for pattern in patterns for path in tree.glob(pattern)]
+    unused += [tree / module for module in MODULES_LEFT_OUT]
+    for data in (tree / "botocore" / "data", tree / "boto3" / "data"):
+        unused += [path for path in data.iterdir() if path.is_dir() and path.name not in SERVICES]
+    for path in unused:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def compile_all(tree: Path) -> None:
+    """Compile everything, since Lambda's folder is read-only: it would be done at each start."""
+    where = ["-s", str(tree), "-p", PLACE]
+    command = [sys.executable, "-m", "compileall", "-q", *where]
+    subprocess.run(  # noqa: S603 - our own arguments
+        [*command, "--invalidation-mode", "unchecked-hash", str(tree)],
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        check=True,
+    )
+
+
+def pack(tree: Path, output: Path) -> None:
+    """Write the zip, the same for the same tree."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = output.with_suffix(".partial")
+    with ZipFile(unfinished, "w", ZIP_DEFLATED, compresslevel=9) as archive:
+        for path in _files(tree):
+            entry = ZipInfo(path.relative_to(tree).as_posix(), EPOCH)
+            entry.compress_type = ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes())
+    unfinished.replace(output)
+
+
+def _files(tree: Path) -> Iterator[Path]:
+    yield from sorted(path for path in tree.rglob("*") if path.is_file())
+
+
+if __name__ == "__main__":
+    main()
