@@ -25,6 +25,7 @@ STATUS = {
     "not_retryable": HTTPStatus.CONFLICT,
     "name_taken": HTTPStatus.CONFLICT,
     "worker_not_offline": HTTPStatus.CONFLICT,
+    "object_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "key_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
     "database_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
     "database_not_migrated": HTTPStatus.SERVICE_UNAVAILABLE,

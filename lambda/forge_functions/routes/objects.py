@@ -1,5 +1,119 @@
-"""The paths of objects."""
+"""Objects of a file store, by URLs that the server signed."""
 
-from fastapi import APIRouter
+import os
+from http import HTTPStatus
+from typing import Annotated, NamedTuple
 
-router = APIRouter()
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.concurrency import contextmanager_in_threadpool, run_in_threadpool
+from forge_schema.storage import ObjectMissing
+from forge_schema.storage.file_store import FileStore
+from forge_schema.storage.server_signer import PATH, Permit, ServerSigner
+from pydantic import BaseModel, ConfigDict, Field
+
+from forge_functions.errors import Refused
+from forge_functions.object_response import ObjectResponse
+from forge_functions.services import Services, services
+from forge_functions.upload import Upload
+
+router = APIRouter(prefix=PATH.rstrip("/"), tags=["objects"])
+HEX = "^[0-9a-f]{64}$"
+BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+BODY = {"requestBody": {"required": True, "content": BYTES}}
+
+
+class Signed(BaseModel):
+    """What the server wrote into a URL."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    expires: int = Field(description="seconds since 1970")
+    signature: str = Field(pattern=HEX)
+
+
+class SignedWrite(Signed):
+    """What it wrote into one for storing an object."""
+
+    size: int = Field(ge=0, description="bytes")
+    sha256: str = Field(pattern=HEX)
+    if_absent: bool = False
+
+
+class Files(NamedTuple):
+    """The file store, and what signs its URLs."""
+
+    store: FileStore
+    signer: ServerSigner
+
+    def check(self, permit: Permit, signature: str) -> None:
+        """Let through what was signed here, in its time.
+
+        Raises:
+            Refused: 403.
+        """
+        if not self.signer.is_signed(permit, signature):
+            raise _forbidden(
+                "signature_invalid",
+                "this request is not the one that was signed",
+                hint="send the method, the URL and the headers as the server gave them",
+            )
+        if self.signer.is_over(permit):
+            raise _forbidden(
+                "url_expired", "the URL's time is over", hint="ask the server for a new one"
+            )
+
+
+def files(shared: Annotated[Services, Depends(services)]) -> Files:
+    """Return the file store; a FastAPI dependency.
+
+    Raises:
+        Refused: 404 where the objects lie in S3.
+    """
+    store, signer = shared.store, shared.signer("")
+    if isinstance(store, FileStore) and isinstance(signer, ServerSigner):
+        return Files(store, signer)
+    raise Refused(HTTPStatus.NOT_FOUND, "not_found", "this server's store has URLs of its own")
+
+
+@router.get("/{key:path}", response_class=Response, responses={200: {"content": BYTES}})
+def read(
+    key: str, signed: Annotated[Signed, Query()], files: Annotated[Files, Depends(files)]
+) -> Response:
+    """Send an object."""
+    files.check(Permit("GET", key, signed.expires), signed.signature)
+    try:
+        file = files.store.open(key)
+    except ObjectMissing as error:
+        # Not the store's own words: they tell where it lies.
+        raise Refused(HTTPStatus.NOT_FOUND, error.code, "there is no such object") from error
+    return ObjectResponse(file, os.fstat(file.fileno()).st_size)
+
+
+@router.put("/{key:path}", response_class=Response, openapi_extra=BODY)
+async def write(
+    key: str,
+    request: Request,
+    signed: Annotated[SignedWrite, Query()],
+    files: Annotated[Files, Depends(files)],
+) -> Response:
+    """Store an object: whole, of the size and SHA-256 signed, or not at all."""
+    asked = signed.model_dump(exclude={"signature"})
+    permit = Permit("PUT", key, **asked)
+    files.check(permit, signed.signature)
+    # Asked before the body comes, which may be large.
+    if permit.if_absent and await run_in_threadpool(files.store.size, key) is not None:
+        raise _exists()
+    arriving = files.store.incoming(key, if_absent=permit.if_absent)
+    async with contextmanager_in_threadpool(arriving) as incoming:
+        await Upload(permit, incoming).run(request)
+        if not await run_in_threadpool(incoming.place):
+            raise _exists()
+    return Response()
+
+
+def _exists() -> Refused:
+    return Refused(HTTPStatus.PRECONDITION_FAILED, "object_exists", "the object is there already")
+
+
+def _forbidden(code: str, message: str, *, hint: str) -> Refused:
+    return Refused(HTTPStatus.FORBIDDEN, code, message, hint=hint)

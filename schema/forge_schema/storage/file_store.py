@@ -3,8 +3,9 @@
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +22,14 @@ from forge_schema.storage.store import Progress, StoredObject
 CHUNK = 1 << 20
 PLACING_TRIES = 20
 ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """An object that comes in pieces: nobody sees it before `place`."""
+
+    write: Callable[[bytes], object]
+    place: Callable[[], bool]
 
 
 class FileStore:
@@ -49,16 +58,41 @@ class FileStore:
             return self._place(file, temporary, target, if_absent=if_absent)
 
     def get(self, key: str) -> bytes:
-        with self._reading(key) as file:
+        with self.open(key) as file:
             return file.read()
 
     def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
-        with self._reading(key) as source, landing(path) as file:
+        with self.open(key) as source, landing(path) as file:
             _copy(source, file, progress)
+
+    def open(self, key: str) -> BinaryIO:
+        """Open an object for reading; the caller closes it.
+
+        Raises:
+            ObjectMissing: there is none.
+        """
+        try:
+            return self._path(key).open("rb")
+        except OSError as error:
+            if error.errno in ABSENT:
+                raise ObjectMissing(f"there is no object {key} in {self.url}") from error
+            raise _failed(f"{key} could not be read", error) from error
+
+    @contextmanager
+    def incoming(self, key: str, *, if_absent: bool = False) -> Iterator[Incoming]:
+        """Take an object in pieces; when the block ends, what was not placed is gone.
+
+        `place` answers as `put`.
+        """
+        target = self._path(key)
+        with self._writing(key) as (file, temporary):
+            yield Incoming(
+                file.write, lambda: self._place(file, temporary, target, if_absent=if_absent)
+            )
 
     def size(self, key: str) -> int | None:
         try:
-            with self._reading(key) as file:
+            with self.open(key) as file:
                 return os.fstat(file.fileno()).st_size
         except ObjectMissing:
             return None
@@ -117,18 +151,6 @@ class FileStore:
                 needed.mkdir(exist_ok=True)
                 flush_folder(needed.parent)
         return folder
-
-    @contextmanager
-    def _reading(self, key: str) -> Iterator[BinaryIO]:
-        path = self._path(key)
-        try:
-            file = path.open("rb")
-        except OSError as error:
-            if error.errno in ABSENT:
-                raise ObjectMissing(f"there is no object {key} in {self.url}") from error
-            raise _failed(f"{key} could not be read", error) from error
-        with file:
-            yield file
 
     @contextmanager
     def _writing(self, key: str) -> Iterator[tuple[BinaryIO, Path]]:

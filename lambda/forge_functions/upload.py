@@ -1,0 +1,91 @@
+"""The body of a signed PUT, on its way into the store."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from http import HTTPStatus
+
+from fastapi.concurrency import run_in_threadpool
+from forge_schema.storage.file_store import Incoming
+from forge_schema.storage.server_signer import Permit
+from starlette.requests import ClientDisconnect, Request
+
+from forge_functions.errors import Refused
+
+PIECE = 1 << 20  # what one upload holds in memory
+STALL_S = 60.0
+
+
+class Upload:
+    """Writes what comes, and refuses whatever is not the object that was signed for."""
+
+    def __init__(self, permit: Permit, incoming: Incoming) -> None:
+        self._permit, self._incoming = permit, incoming
+        self._came = 0
+        self._digest = hashlib.sha256()
+
+    async def run(self, request: Request) -> None:
+        """Take the whole body.
+
+        Raises:
+            Refused: 413 one byte over the signed size; 422 for fewer, or another SHA-256; 408
+                when nothing comes for a minute.
+        """
+        self._check_announced(request.headers.get("Content-Length"))
+        held = bytearray()
+        async with aclosing(request.stream()) as stream:
+            while (piece := await _next(stream)) is not None:
+                self._count(piece)
+                held += piece
+                if len(held) >= PIECE:
+                    await run_in_threadpool(self._keep, bytes(held))
+                    held.clear()
+        await run_in_threadpool(self._keep, bytes(held))
+        self._check_whole()
+
+    def _check_announced(self, length: str | None) -> None:
+        if length is None or int(length) == self._permit.size:
+            return
+        raise self._too_large() if int(length) > self._permit.size else self._too_short()
+
+    def _count(self, piece: bytes) -> None:
+        self._came += len(piece)
+        if self._came > self._permit.size:
+            raise self._too_large()
+
+    def _keep(self, data: bytes) -> None:
+        self._digest.update(data)
+        self._incoming.write(data)
+
+    def _check_whole(self) -> None:
+        if self._came < self._permit.size:
+            raise self._too_short()
+        if self._digest.hexdigest() != self._permit.sha256:
+            raise _unfit("checksum_wrong", "the body's SHA-256 is not the one signed")
+
+    def _too_large(self) -> Refused:
+        return Refused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            "too_large",
+            f"the body is over the {self._permit.size} bytes signed",
+        )
+
+    def _too_short(self) -> Refused:
+        return _unfit("body_short", f"the body is below the {self._permit.size} bytes signed")
+
+
+async def _next(stream: AsyncGenerator[bytes, None]) -> bytes | None:
+    try:
+        async with asyncio.timeout(STALL_S):
+            return await anext(stream, None)
+    except TimeoutError as error:
+        raise Refused(
+            HTTPStatus.REQUEST_TIMEOUT, "body_stalled", f"nothing came for {STALL_S:.0f} s"
+        ) from error
+    except ClientDisconnect as error:
+        raise _unfit("body_short", "the connection broke off") from error
+
+
+def _unfit(code: str, message: str) -> Refused:
+    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, code, message)
