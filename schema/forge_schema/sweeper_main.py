@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
 
 from forge_schema.database import Database
 from forge_schema.errors import ForgeError
+from forge_schema.log import configure_log
 from forge_schema.queue import Queue
 from forge_schema.sweep import Sweep, Windows
 from forge_schema.sweeper import Sweeper
@@ -45,7 +46,7 @@ class SweeperSettings(BaseSettings):
 
 def main() -> None:
     """Sweep until told to leave."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_log()
     try:
         serve(CliApp.run(SweeperSettings))
     except ValidationError as error:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import structlog
 from forge_schema.database import Database
 from forge_schema.errors import ForgeError
+from forge_schema.log import configure_log
 from forge_schema.queue import Queue
 from forge_schema.storage import open_store
 from forge_schema.sweep import Sweep
@@ -34,7 +34,7 @@ class FolderTaken(ForgeError):
 
 def main() -> None:
     """Run a worker until it is told to leave."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_log()
     try:
         settings = CliApp.run(WorkerSettings)
     except ValidationError as error:
