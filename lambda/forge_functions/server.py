@@ -2,10 +2,10 @@
 
 import sys
 
-import structlog
 import uvicorn
 from fastapi import FastAPI
 from forge_schema.errors import ForgeError
+from forge_schema.log import configure_log
 from pydantic import Field, ValidationError
 from pydantic_settings import CliApp, SettingsConfigDict
 
@@ -68,7 +68,7 @@ def whole_app(settings: ServerSettings) -> FastAPI:
 
 def main() -> None:
     """Serve until told to leave."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_log()
     try:
         serve(CliApp.run(Settings))
     except ValidationError as error:
