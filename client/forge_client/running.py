@@ -23,6 +23,7 @@ class Running(BaseModel):
     pid: int
     database_url: str
     store_url: str
+    url: str = ""
     version: str
 
     def announce(self) -> None:

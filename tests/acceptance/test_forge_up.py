@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import psutil
 import pytest
 from forge_client import Client, JobStatus
@@ -124,8 +125,8 @@ def ours(forge: Command) -> list[str]:
         line = " ".join(process.info["cmdline"] or [])
         with suppress(psutil.Error):
             named = forge.env["FORGE_DIR"] in line or (
-                "forge_worker" in line
-                and process.environ().get("FORGE_WORKER_DIR", "").startswith(forge.env["FORGE_DIR"])
+                any(module in line for module in ("forge_worker", "forge_functions"))
+                and forge.env["FORGE_DIR"] in process.environ().get("FORGE_STORE_URL", "")
             )
             if named:
                 found.append(line)
@@ -156,6 +157,25 @@ def test_a_job_is_submitted_followed_and_fetched(
     assert (attempt["reason"], attempt["accepted"]) == ("succeeded", True)
     assert forge("doctor").returncode == 0
     assert running.poll() is None
+
+
+def test_its_server_is_there_and_comes_back_when_it_falls_over(
+    forge: Command, running: subprocess.Popen[str], eventually: Eventually
+) -> None:
+    del running
+    folder = Path(forge.env["FORGE_DIR"])
+    url = json.loads((folder / "connection.json").read_text())["url"]
+
+    def answers() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/openapi.json").json()["info"]["title"] == "Forge"
+        return False
+
+    assert answers()
+    first = int((folder / "server" / "pid").read_text())
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: int((folder / "server" / "pid").read_text()) != first)
+    eventually(answers)
 
 
 def test_waiting_exits_with_the_jobs_own_code_and_passes_its_output_on(

@@ -24,11 +24,14 @@ def up(
         float | None, typer.Option(help="CPUs for each worker; the machine is shared by default.")
     ] = None,
     memory: Annotated[str | None, typer.Option(help="Memory for each, such as 4GB.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="The server's port; it keeps the one it got.", max=65535)
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return once it is up; `forge down` ends it.")
     ] = False,
 ) -> None:
-    """Start Postgres, an object store and a worker here, and keep them until Ctrl-C.
+    """Start Postgres, an object store, a server and a worker here, and keep them until Ctrl-C.
 
     The first Ctrl-C lets running jobs end, the second gives them back to the queue. Jobs and
     results are kept in the folder: the next `forge up` on it finds them again.
@@ -40,7 +43,7 @@ def up(
 
     memory_mb = None if memory is None else room(memory) // MIB
     chosen = (folder or settings_of(context).dir or places.default_dir()).absolute()
-    plan = Plan(chosen, workers, cpus, memory_mb)
+    plan = Plan(chosen, workers, cpus, memory_mb, port)
     narration.say(f"starting in {plan.dir}")
     if detach:
         _tell(start_detached(plan))
@@ -73,5 +76,6 @@ def _tell(running: Running) -> None:
     narration.say(f"  folder    {running.dir}")
     narration.say(f"  database  {running.database_url}")
     narration.say(f"  store     {running.store_url}")
+    narration.say(f"  server    {running.url}")
     narration.say(f"  logs      {running.dir / 'logs'}")
     narration.say("  try       forge submit . -- python train.py")

@@ -52,6 +52,7 @@ def start_detached(plan: Plan) -> Running:
 def _options(plan: Plan) -> list[str]:
     options = ["--dir", str(plan.dir), "--workers", str(plan.workers)]
     options += ["--cpus", str(plan.cpus)] if plan.cpus else []
+    options += ["--port", str(plan.port)] if plan.port else []
     return options + (["--memory", f"{plan.memory_mb}MB"] if plan.memory_mb else [])
 
 

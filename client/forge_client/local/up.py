@@ -16,11 +16,12 @@ from forge_schema.migrate import upgrade
 
 from forge_client.errors import ClientError
 from forge_client.local.asked import Asked
+from forge_client.local.child_process import ChildProcess
 from forge_client.local.direct import DirectBackend
 from forge_client.local.lock import locked
 from forge_client.local.postgres import Postgres
+from forge_client.local.server import Server
 from forge_client.local.translation import translated
-from forge_client.local.worker_process import WorkerProcess
 from forge_client.local.workers import Say, Workers
 from forge_client.running import FILE, Running
 from forge_client.settings import Connection
@@ -31,12 +32,17 @@ DATABASE_LOOK_S = 5.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start: `cpus` and `memory_mb` are for each worker, None shares the machine out."""
+    """What to start.
+
+    `cpus` and `memory_mb` are for each worker, None shares the machine out; `port` is the
+    server's, None takes the one that it had before, or else a free one.
+    """
 
     dir: Path
     workers: int = 1
     cpus: float | None = None
     memory_mb: int | None = None
+    port: int | None = None
 
 
 def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
@@ -59,18 +65,22 @@ def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
 
 def _serve(plan: Plan, asked: Asked, say: Say, ready: Callable[[Running], None]) -> None:
     with _database(plan.dir, say) as postgres:
-        running = _running(plan.dir, postgres)
+        server = Server(plan.dir, port=plan.port, say=say)
+        running = _running(plan.dir, postgres, server)
         connection = Connection(running.database_url, running.store_url, plan.dir)
-        with DirectBackend(connection, actor="user:up") as backend:
+        with DirectBackend(connection, owner="up") as backend:
             group = Workers(_workers(plan, running), backend, say)
             try:
+                server.start(running.database_url, running.store_url)
                 group.start(asked)
+                server.await_ready(asked)
                 running.announce()
                 ready(running)
-                _look_after(group, postgres, asked, say)
+                _look_after(group, server, postgres, asked, say)
             finally:
                 # Jobs can be looked at and cancelled for as long as the last one runs.
                 group.stop(asked)
+                server.stop()
                 running.withdraw()
 
 
@@ -87,18 +97,19 @@ def _database(folder: Path, say: Say) -> Iterator[Postgres]:
         say("stopped")
 
 
-def _running(folder: Path, postgres: Postgres) -> Running:
+def _running(folder: Path, postgres: Postgres, server: Server) -> Running:
     (folder / "store").mkdir(exist_ok=True)
     return Running(
         dir=folder,
         pid=os.getpid(),
         database_url=postgres.url,
         store_url=(folder / "store").as_uri(),
+        url=server.url,
         version=version("forge-queue"),
     )
 
 
-def _workers(plan: Plan, running: Running) -> list[WorkerProcess]:
+def _workers(plan: Plan, running: Running) -> list[ChildProcess]:
     logs = plan.dir / "logs"
     logs.mkdir(exist_ok=True)
     stem = _stem(plan.dir)
@@ -112,7 +123,7 @@ def _stem(folder: Path) -> str:
     return f"{host}-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:4]}"
 
 
-def _worker(name: str, plan: Plan, running: Running) -> WorkerProcess:
+def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
     folder = plan.dir / "workers" / name
     own = {
         "FORGE_DATABASE_URL": running.database_url,
@@ -126,7 +137,8 @@ def _worker(name: str, plan: Plan, running: Running) -> WorkerProcess:
             [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         ),
     }
-    return WorkerProcess(name, folder, plan.dir / "logs" / f"{name}.log", {**_share(plan), **own})
+    log = plan.dir / "logs" / f"{name}.log"
+    return ChildProcess(name, "forge_worker.main", folder, log, {**_share(plan), **own})
 
 
 def _share(plan: Plan) -> dict[str, str]:
@@ -143,10 +155,11 @@ def _share(plan: Plan) -> dict[str, str]:
     }
 
 
-def _look_after(group: Workers, postgres: Postgres, asked: Asked, say: Say) -> None:
+def _look_after(group: Workers, server: Server, postgres: Postgres, asked: Asked, say: Say) -> None:
     next_look = time.monotonic() + DATABASE_LOOK_S
     while not asked.wait(LOOK_S):
         group.look_after()
+        server.look_after()
         if time.monotonic() >= next_look:
             _look_after_database(postgres, say)
             next_look = time.monotonic() + DATABASE_LOOK_S

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
 from forge_client.local.asked import Asked
-from forge_client.local.worker_process import WorkerProcess
+from forge_client.local.child_process import ChildProcess
 from forge_client.records import WorkerInfo
 
 Say = Callable[[str], None]
@@ -28,7 +28,7 @@ WORDS = {
 class Workers:
     """Reads how they stand from the queue, where they tell it."""
 
-    def __init__(self, processes: Sequence[WorkerProcess], backend: Backend, say: Say) -> None:
+    def __init__(self, processes: Sequence[ChildProcess], backend: Backend, say: Say) -> None:
         self._processes = processes
         self._backend = backend
         self._say = say

@@ -1,4 +1,4 @@
-"""The worker of a `forge up`: a child process, started again when it falls over."""
+"""A worker or the server of a `forge up`: a child process, started again when it falls over."""
 
 import os
 import signal
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,14 +16,17 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 # One that ran for so long did not fall over its own start.
 SOUND_S = 60.0
-COMMAND = (sys.executable, "-m", "forge_worker.main")
 
 
 @dataclass
-class WorkerProcess:
-    """One worker: `env` are its FORGE_* settings, `folder` its own, `log` where its output goes."""
+class ChildProcess:
+    """One child, of one of our modules.
+
+    `env` are its FORGE_* settings, `folder` is its own, and its output goes to `log`.
+    """
 
     name: str
+    module: str
     folder: Path
     log: Path
     env: Mapping[str, str]
@@ -35,11 +39,11 @@ class WorkerProcess:
     def start(self) -> None:
         """Start it, after ending one that outlived a killed `forge up`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        _end_leftover(self._pid_file)
+        end_leftover(self._pid_file, self.module)
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C is for `forge up`, which stops it in order.
-            self._child = subprocess.Popen(  # noqa: S603 - our own worker
-                COMMAND,
+            self._child = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", self.module],
                 env={**os.environ, **self.env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -85,16 +89,24 @@ class WorkerProcess:
         """Take note that it has left in good order."""
         self._pid_file.unlink(missing_ok=True)
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; tells whether it has come."""
+        with suppress(subprocess.TimeoutExpired):
+            if self._child is not None:
+                self._child.wait(timeout_s)
+        return not self.alive
+
     @property
     def _pid_file(self) -> Path:
         return self.folder / "pid"
 
 
-def _end_leftover(pid_file: Path) -> None:
+def end_leftover(pid_file: Path, module: str) -> None:
+    """End a child of a `forge up` that was killed, if there is one."""
     try:
         process = psutil.Process(int(pid_file.read_text(encoding="utf-8")))
         # The number may be another's by now.
-        if list(COMMAND[1:]) != process.cmdline()[1:3]:
+        if process.cmdline()[1:3] != ["-m", module]:
             return
         process.kill()
         process.wait(timeout=10)
