@@ -17,6 +17,11 @@ class Fence:
     token: int
     nonce: UUID
 
+    @property
+    def mark(self) -> str:
+        """The whole token as a word: the number repeats after a failover, and in other queues."""
+        return f"{self.token}-{self.nonce.hex[:12]}"
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:

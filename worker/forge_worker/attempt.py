@@ -47,8 +47,8 @@ class Attempt:
 
     @property
     def mark(self) -> str:
-        """The whole token as a word: the number repeats after a failover, and in other queues."""
-        return f"{self.fence.token}-{self.fence.nonce.hex[:12]}"
+        """The fencing token as a word, which names folders, containers and objects."""
+        return self.fence.mark
 
     @property
     def stop(self) -> Stop | None:

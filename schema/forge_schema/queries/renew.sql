@@ -1,13 +1,27 @@
 -- Renews every lease that a worker lists, hears what the worker as a whole is asked to do,
--- and records that the worker was seen. A lease not listed is left to expire.
+-- and records that the worker was seen, and what its status became. A lease not listed is left to
+-- expire.
 -- Locks: worker, then lease in the order given.
-WITH seen AS (
+WITH before AS MATERIALIZED (
+    SELECT id, status FROM worker
+    WHERE id = %(worker_id)s AND boot_id = %(boot_id)s
+    FOR NO KEY UPDATE
+),
+seen AS (
     UPDATE worker
     SET last_seen_at = forge_now(),
         connected_at = coalesce(connected_at, forge_now()),
         status = CASE WHEN command IS NULL THEN %(status)s::worker_status ELSE 'draining' END
-    WHERE id = %(worker_id)s AND boot_id = %(boot_id)s
-    RETURNING command
+    FROM before
+    WHERE worker.id = before.id
+    RETURNING worker.id, worker.command, worker.status, before.status AS was
+),
+told AS (
+    INSERT INTO event (at, actor, action, worker_id, detail)
+    SELECT
+        forge_now(), 'worker:' || id, 'status_changed', id,
+        jsonb_build_object('from', was, 'to', status)
+    FROM seen WHERE status <> was
 ),
 held AS (
     SELECT * FROM unnest(
