@@ -1,0 +1,261 @@
+"""What a worker sends to the server, checked on both sides."""
+
+from typing import Annotated, Literal, Self
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from forge_schema.lanes import Capacity
+from forge_schema.lease import End, Fence, Usage
+from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.registry import Machine
+from forge_schema.states import Phase, Reason, WorkerKind, WorkerStatus
+from forge_schema.wire_fields import (
+    BIGINT,
+    INTEGER,
+    Amount,
+    Count,
+    Digest,
+    Document,
+    Id,
+    Key,
+    Number,
+    Path,
+    Size,
+    Text,
+    Word,
+)
+
+# How many rows and leases travel in one request.
+ROWS = 5000
+LEASES = 10_000
+
+
+class Body(BaseModel):
+    """A request's body; a field that is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Gpu(Body):
+    """One GPU of a worker; memory in MiB."""
+
+    uuid: Word
+    name: Word
+    vram_mb: Count
+
+
+class Register(Body):
+    """A boot of a worker; memory and disk in MiB, price in money per hour."""
+
+    boot_id: UUID
+    cpus: Annotated[Number, Field(gt=0, le=1e6)]
+    memory_mb: Annotated[int, Field(gt=0, le=INTEGER)]
+    disk_mb: Count
+    kind: WorkerKind = WorkerKind.PERSISTENT
+    accelerator: Word = "cpu"
+    gpus: Annotated[list[Gpu], Field(max_length=64)] = []
+    labels: Annotated[
+        dict[Word, Annotated[Text, Field(max_length=200)]], Field(max_length=100)
+    ] = {}
+    local: bool = False
+    price_per_hour: Amount | None = None
+    version: Annotated[Text, Field(max_length=200)] = ""
+
+    @model_validator(mode="after")
+    def _booted(self) -> Self:
+        if self.boot_id.int == 0:
+            raise ValueError("boot_id is to be random")
+        return self
+
+    def machine(self, name: str) -> Machine:
+        """Return it under the name that an admin gave the worker."""
+        return Machine(name=name, **self.model_dump())
+
+
+class Used(Body):
+    """What an attempt used, as `Usage`."""
+
+    gpu_seconds: Amount = 0.0
+    energy_j: Amount | None = None
+    cost: Amount | None = None
+
+    def usage(self) -> Usage:
+        return Usage(**self.model_dump())
+
+
+class Held(Body):
+    """A fencing token, below the path of its job."""
+
+    token: Id
+    nonce: UUID
+
+    def fence(self, job_id: int) -> Fence:
+        return Fence(job_id, self.token, self.nonce)
+
+
+class Lease(Held):
+    """A fencing token with its job."""
+
+    job_id: Id
+
+    def lease(self) -> Fence:
+        return self.fence(self.job_id)
+
+
+class Success(Lease):
+    """A lease that is to end as succeeded."""
+
+    usage: Used = Used()
+
+    def end(self) -> End:
+        return End(self.lease(), Reason.SUCCEEDED, 0, usage=self.usage.usage())
+
+
+class Free(Body):
+    """What a worker has free; memory and disk in MiB."""
+
+    cpus: Annotated[Number, Field(ge=0, le=1e6)]
+    memory_mb: Count
+    disk_mb: Count
+    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+
+    def capacity(self) -> Capacity:
+        return Capacity(**self.model_dump())
+
+
+class Claim(Body):
+    """Report successes and ask for jobs; `wait_s` seconds at most may pass until there is one."""
+
+    boot_id: UUID
+    ends: Annotated[list[Success], Field(max_length=100)] = []
+    free: Free
+    count: Annotated[int, Field(ge=0, le=100)] = 1
+    wait_s: Annotated[Number, Field(ge=0, le=60)] = 0.0
+    hinted: Annotated[bool, Field(description="there may be work of a kind not seen before")] = (
+        False
+    )
+
+    @model_validator(mode="after")
+    def _one_end_of_a_job(self) -> Self:
+        if len({end.job_id for end in self.ends}) < len(self.ends):
+            raise ValueError("ends names a job twice")
+        return self
+
+
+class Heartbeat(Body):
+    """Renew leases; one that is not listed runs out."""
+
+    boot_id: UUID
+    status: Literal[WorkerStatus.IDLE, WorkerStatus.BUSY]
+    leases: Annotated[list[Lease], Field(max_length=LEASES)] = []
+
+
+class Boot(Body):
+    """Which boot of a worker leaves."""
+
+    boot_id: UUID
+
+
+class Ending(Body):
+    """How an attempt ended."""
+
+    reason: Reason
+    exit_code: Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER)] | None = None
+    detail: Annotated[Text, Field(max_length=10_000)] | None = None
+    usage: Used = Used()
+
+    def of(self, fence: Fence) -> End:
+        return End(fence, self.reason, self.exit_code, self.detail, self.usage.usage())
+
+
+class Status(Held):
+    """Either the phase that a job is in, or how its attempt ended."""
+
+    phase: Phase | None = None
+    devices: Annotated[list[Word], Field(max_length=64)] | None = None
+    progress: Number | None = None
+    end: Ending | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.phase is None) == (self.end is None):
+            raise ValueError("give a phase or an end")
+        return self
+
+
+class NewLogChunk(Held):
+    """A log chunk whose upload is complete; `start` and `bytes` are uncompressed."""
+
+    number: Annotated[int, Field(ge=0, lt=10**8)]
+    key: Key
+    start: Size
+    bytes: Annotated[int, Field(gt=0, le=BIGINT)]
+    sha256: Digest
+
+    def record(self) -> LogChunk:
+        return LogChunk(**self.model_dump(exclude={"token", "nonce"}))
+
+
+class NewCheckpoint(Held):
+    """A checkpoint whose files and manifest are stored."""
+
+    number: Annotated[int, Field(ge=0, lt=10**6)]
+    key: Key
+    files: Count
+    bytes: Size
+
+    def record(self) -> Checkpoint:
+        return Checkpoint(**self.model_dump(exclude={"token", "nonce"}))
+
+
+class NewArtifact(Body):
+    """A stored output file."""
+
+    path: Path
+    key: Key
+    bytes: Size
+    sha256: Digest
+
+
+class NewArtifacts(Held):
+    """Output files that are stored."""
+
+    artifacts: Annotated[list[NewArtifact], Field(min_length=1, max_length=ROWS)]
+
+    def records(self) -> list[Artifact]:
+        return [Artifact(**artifact.model_dump()) for artifact in self.artifacts]
+
+
+class NewMetric(Body):
+    """One line of a metrics file, numbered from 0 within its attempt."""
+
+    number: Annotated[int, Field(ge=0, lt=INTEGER)]
+    step: Number | None = None
+    values: Document
+
+
+class NewMetrics(Held):
+    """Metric lines, in order; `progress` is the share done."""
+
+    lines: Annotated[list[NewMetric], Field(min_length=1, max_length=ROWS)]
+    progress: Number | None = None
+
+    def records(self) -> list[MetricLine]:
+        return [MetricLine(line.number, line.step, dict(line.values)) for line in self.lines]
+
+
+class ObjectWanted(Held):
+    """One object that a lease's holder wants to store or to read; `size` in bytes."""
+
+    operation: Literal["put", "get"]
+    key: Key
+    size: Size | None = None
+    sha256: Digest | None = None
+    if_absent: bool = False
+
+    @model_validator(mode="after")
+    def _what_is_put_is_known(self) -> Self:
+        if self.operation == "put" and (self.size is None or self.sha256 is None):
+            raise ValueError("to put an object, give its size and sha256")
+        return self

@@ -1,0 +1,71 @@
+"""The kinds of fields that may come from outside: what Postgres can hold, and no more."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, JsonValue
+
+INTEGER = 2**31 - 1
+BIGINT = 2**63 - 1
+# What Postgres's index over the artifacts of an attempt can hold.
+PATH_BYTES = 2000
+DOCUMENT_BYTES = 256 << 10
+DOCUMENT_DEPTH = 64
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a NUL character cannot be stored")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("half a surrogate pair cannot be stored") from error
+    return text
+
+
+def _short_path(path: str) -> str:
+    if len(path.encode()) > PATH_BYTES:
+        raise ValueError(f"a path may have {PATH_BYTES} bytes")
+    return path
+
+
+def _stored_document(values: dict[str, Any]) -> dict[str, Any]:
+    try:
+        text = json.dumps(values, ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError("it has what JSON cannot hold") from error
+    if "\\u0000" in text or size > DOCUMENT_BYTES or _depth(values) > DOCUMENT_DEPTH:
+        raise ValueError(
+            f"it may have {DOCUMENT_BYTES} bytes, {DOCUMENT_DEPTH} levels and no NUL character"
+        )
+    return values
+
+
+def _depth(values: object) -> int:
+    depth, level = 0, [values]
+    while level and depth <= DOCUMENT_DEPTH:
+        depth += 1
+        level = [inner for outer in level for inner in _within(outer)]
+    return depth
+
+
+def _within(value: object) -> list[object]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+Word = Annotated[Text, Field(min_length=1, max_length=200)]
+Key = Annotated[Text, Field(min_length=1, max_length=900)]
+Path = Annotated[Text, Field(min_length=1), AfterValidator(_short_path)]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Id = Annotated[int, Field(ge=1, le=BIGINT)]
+Count = Annotated[int, Field(ge=0, le=INTEGER)]
+Size = Annotated[int, Field(ge=0, le=BIGINT)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Amount = Annotated[Number, Field(ge=0, le=1e15)]
+# Not a dict of Any: what Python alone can hold has no place here.
+Document = Annotated[dict[str, JsonValue], AfterValidator(_stored_document)]
