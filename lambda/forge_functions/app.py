@@ -5,7 +5,6 @@ from importlib.metadata import version
 from fastapi import APIRouter, FastAPI
 
 from forge_functions import errors
-from forge_functions.errors import Problem
 from forge_functions.requests import RequestLog
 from forge_functions.services import Services
 
@@ -18,7 +17,8 @@ def create_app(services: Services, *routers: APIRouter) -> FastAPI:
         summary="A pull queue for GPU training jobs.",
         docs_url=None,
         redoc_url=None,
-        responses={"default": {"model": Problem, "description": "An error, in its one shape."}},
+        redirect_slashes=False,
+        responses=errors.problems(413, 422, 429, 503),
     )
     app.state.services = services
     errors.install(app)

@@ -1,6 +1,7 @@
 """One shape for every error: `code`, `message`, `hint`, `request_id`."""
 
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
@@ -9,6 +10,7 @@ from fastapi.responses import JSONResponse
 from forge_schema.errors import ForgeError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 log = structlog.get_logger(__name__)
 
@@ -34,8 +36,18 @@ STATUS = {
     "store_url_invalid": HTTPStatus.SERVICE_UNAVAILABLE,
 }
 CODES = {
+    HTTPStatus.BAD_REQUEST: "invalid",
+    HTTPStatus.REQUEST_TIMEOUT: "too_slow",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
     HTTPStatus.NOT_FOUND: "not_found",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+}
+HINTS = {
+    HTTPStatus.BAD_REQUEST: "send JSON in UTF-8",
+    HTTPStatus.REQUEST_TIMEOUT: "send it in one go",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (
+        "code and results travel by the URLs that /api/bundles and the objects paths give"
+    ),
 }
 
 
@@ -66,11 +78,28 @@ class Refused(ForgeError):
         self.headers = headers or {}
 
 
+DESCRIPTIONS = {
+    401: "No valid credentials came with the request.",
+    403: "The caller's role is too low for this.",
+    404: "It is not there, or is somebody else's.",
+    409: "It does not fit what is there.",
+    413: "It is too large.",
+    422: "The request is not as it should be; the message names the field.",
+    429: "Too many wrong secrets came; Retry-After says for how many seconds to wait.",
+    503: "The database or the store is away; try again after Retry-After seconds.",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the errors that a path may answer, for the OpenAPI document."""
+    return {s: {"model": Problem, "description": DESCRIPTIONS[s]} for s in statuses}
+
+
 def install(app: FastAPI) -> None:
     """Have the app answer every error in the one shape."""
     app.add_exception_handler(ForgeError, _forge_error)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -79,7 +108,9 @@ def answer(
 ) -> JSONResponse:
     """Return an error's answer."""
     request_id = getattr(request.state, "request_id", "")
-    body = problem.model_copy(update={"request_id": request_id}).model_dump()
+    # A message quotes what came, and half a character of that cannot be sent.
+    message = problem.message.encode("utf-8", "replace").decode()
+    body = problem.model_copy(update={"request_id": request_id, "message": message}).model_dump()
     return JSONResponse(body, status, headers={**(headers or {}), "X-Request-Id": request_id})
 
 
@@ -109,12 +140,23 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
     return answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, problem)
 
 
-def _http(request: Request, error: Exception) -> JSONResponse:
+def http_error(request: Request, error: Exception) -> JSONResponse:
+    """Return the answer to what HTTP itself refuses."""
     assert isinstance(error, HTTPException)  # noqa: S101 - as above
     status = HTTPStatus(error.status_code)
-    code = CODES.get(status, "refused")
-    problem = Problem(code=code, message=str(error.detail), hint="/openapi.json lists the paths")
-    return answer(request, status, problem, dict(error.headers or {}))
+    hint = HINTS.get(status, "/openapi.json lists the paths")
+    problem = Problem(code=CODES.get(status, "refused"), message=str(error.detail), hint=hint)
+    headers = dict(error.headers or {})
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(sorted(_allowed(request)))
+    return answer(request, status, problem, headers)
+
+
+def _allowed(request: Request) -> set[str]:
+    # Each method has a route of its own, of which Starlette names but the first.
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    fitting = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in fitting for method in route.methods or ()}
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:

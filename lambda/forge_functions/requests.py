@@ -1,24 +1,24 @@
-"""Around every request: its id, a bound on its body, and a line in the log."""
+"""Around every request: its id, bounds on its body, and a line in the log."""
 
+import asyncio
 from http import HTTPStatus
 from time import perf_counter
 from uuid import uuid4
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forge_functions.errors import Problem, answer
+from forge_functions.errors import http_error
 
 log = structlog.get_logger(__name__)
 
 # Their bodies are objects, which the route itself bounds by what was signed.
 OBJECTS = "/api/objects/"
-
-
-class TooLarge(Exception):
-    """More came than is taken."""
+# Between two pieces of a body: whoever trickles one holds a connection for nothing.
+PIECE_WITHIN_S = 30.0
 
 
 class RequestLog:
@@ -48,41 +48,38 @@ class RequestLog:
             log.info("request", method=scope["method"], path=scope["path"], status=status, ms=took)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"].startswith(OBJECTS):
-            await self._app(scope, receive, send)
+        limit = None if scope["path"].startswith(OBJECTS) else self._body_limit
+        if limit is not None and _announced(scope) > limit:
+            refusal = http_error(Request(scope), _too_large(limit))
+            await refusal(scope, receive, send)
             return
-        if _announced(scope) > self._body_limit:
-            await self._refuse(scope, receive, send)
-            return
-        came, answered = 0, False
+        came, more = 0, True
 
         async def receiving() -> Message:
-            nonlocal came
-            message = await receive()
+            nonlocal came, more
+            if not more:
+                return await receive()
+            message = await _soon(receive)
+            more = message.get("more_body", False)
             came += len(message.get("body", b""))
-            if came > self._body_limit:
-                raise TooLarge
+            if limit is not None and came > limit:
+                raise _too_large(limit)
             return message
 
-        async def sending(message: Message) -> None:
-            nonlocal answered
-            answered = True
-            await send(message)
+        await self._app(scope, receiving, send)
 
-        try:
-            await self._app(scope, receiving, sending)
-        except TooLarge:
-            if not answered:
-                await self._refuse(scope, receive, send)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        problem = Problem(
-            code="too_large",
-            message=f"a request's body may have {self._body_limit} bytes",
-            hint="code and results travel by the URLs that /api/bundles and the objects paths give",
-        )
-        refusal = answer(Request(scope), HTTPStatus.REQUEST_ENTITY_TOO_LARGE, problem)
-        await refusal(scope, receive, send)
+async def _soon(receive: Receive) -> Message:
+    try:
+        return await asyncio.wait_for(receive(), PIECE_WITHIN_S)
+    except TimeoutError as error:
+        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body did not come") from error
+
+
+def _too_large(limit: int) -> HTTPException:
+    return HTTPException(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request's body may have {limit} bytes"
+    )
 
 
 def _announced(scope: Scope) -> int:

@@ -11,6 +11,7 @@ from pydantic_settings import CliApp, SettingsConfigDict
 
 from forge_functions.app import create_app
 from forge_functions.routes import (
+    acts,
     admin_events,
     admin_keys,
     admin_queues,
@@ -18,9 +19,11 @@ from forge_functions.routes import (
     bundles,
     fleet,
     health,
+    job,
     jobs,
     objects,
     reports,
+    submission,
     templates,
     token,
     worker_records,
@@ -32,7 +35,10 @@ from forge_functions.settings import ServerSettings
 ROUTERS = (
     health.router,
     token.router,
+    submission.router,
     jobs.router,
+    job.router,
+    acts.router,
     templates.router,
     bundles.router,
     reports.router,

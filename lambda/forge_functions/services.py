@@ -1,22 +1,35 @@
 """What all routes share: made once per process, connected at the first use."""
 
-from functools import cached_property
-from threading import Lock
+from __future__ import annotations
 
-from fastapi import Request
+from functools import cached_property
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
 from forge_schema.database import Database
 from forge_schema.queue import Queue
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.signed import Signer, open_signer
 
+from forge_functions.auth.failures import Failures
+from forge_functions.health import Health
 from forge_functions.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from forge_functions.auth.oidc import Issuer
 
 
 class Services:
-    """The database and the store behind the routes."""
+    """The database and the store behind the routes.
+
+    `stopping` is set when the process is to end: whatever waits or streams ends then.
+    """
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
+        self.failures = Failures()
+        self.stopping = Event()
         self._opening = Lock()
         self._opened: Database | None = None
 
@@ -61,11 +74,26 @@ class Services:
             lasts_s=settings.url_lasts_s,
         )
 
+    @cached_property
+    def health(self) -> Health:
+        """What stands and what does not."""
+        return Health(self)
+
+    @cached_property
+    def issuer(self) -> Issuer:
+        """Whose tokens are taken besides our own."""
+        # Its libraries take a tenth of a second, and the workers' paths do without.
+        from forge_functions.auth.oidc import Issuer  # noqa: PLC0415
+
+        return Issuer(self.settings)
+
     def queue(self, actor: str) -> Queue:
         """Return the queue as one actor speaks to it."""
         return Queue(self.database, actor=actor, ttl=self.settings.ttl)
 
     def close(self) -> None:
+        if "health" in self.__dict__:
+            self.health.close()
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
@@ -76,3 +104,6 @@ def services(request: Request) -> Services:
     """Return what the routes share; a FastAPI dependency."""
     found: Services = request.app.state.services
     return found
+
+
+Shared = Annotated[Services, Depends(services)]

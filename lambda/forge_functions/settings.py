@@ -1,8 +1,17 @@
 """The server's settings: FORGE_* variables, on Lambda and under `forge-server`."""
 
 from datetime import timedelta
+from typing import Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr
+from forge_schema.states import Role
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -33,10 +42,17 @@ class ServerSettings(BaseSettings):
     oidc_audience: str = Field("", description="whom such a token must be for")
     oidc_owner_claim: str = Field("sub", description="the claim that names the owner")
     oidc_role_claim: str = Field("forge_role", description="the claim that names the roles")
-    oidc_roles: dict[str, str] = Field(
+    oidc_roles: dict[str, Role] = Field(
         default_factory=dict,
-        description='its words and our roles, {"ml-team": "submitter"}',
+        description='its words and our roles, {"ml-team": "submitter"}; none are our own words',
     )
+
+    @model_validator(mode="after")
+    def _tokens_are_for_us(self) -> Self:
+        if self.oidc_issuer and not self.oidc_audience:
+            # Without it a token that the issuer made for any other service would do.
+            raise ValueError("oidc_issuer needs oidc_audience")
+        return self
 
     @property
     def ttl(self) -> timedelta:

@@ -1,6 +1,6 @@
 """What admins set: pauses and limits."""
 
-from forge_schema.database import Database, run
+from forge_schema.database import Database, Row, run
 
 
 class Admin:
@@ -17,6 +17,23 @@ class Admin:
             params = {"queue": queue, "paused": paused, "actor": self._actor}
             run(connection, "pause", params)
             run(connection, "pause_lanes", {"queue": queue})
+
+    def set_queue(
+        self, queue: str, *, paused: bool, max_jobs: int | None, max_gpus: int | None
+    ) -> None:
+        """Set all of a queue's settings at once; a limit of None is none."""
+        params = {"paused": paused, "max_jobs": max_jobs, "max_gpus": max_gpus}
+        with self._database.transaction() as connection:
+            run(connection, "set_queue", {**params, "queue": queue, "actor": self._actor})
+            run(connection, "pause_lanes", {"queue": queue})
+
+    def queues(self) -> list[Row]:
+        """Return every queue with its settings, by name."""
+        return self._database.rows("queues", again=True)
+
+    def owners(self) -> list[Row]:
+        """Return every owner with their limits and weight, by name."""
+        return self._database.rows("quotas", again=True)
 
     def limit_queue(self, queue: str, *, max_jobs: int | None, max_gpus: int | None) -> None:
         """Set how many jobs and GPUs of a queue run at once; None is no limit."""

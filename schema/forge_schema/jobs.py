@@ -52,9 +52,12 @@ class Jobs:
             "jobs", again=True, owner=owner, states=words, before=before, count=min(count, PAGE)
         )
 
-    def statuses(self, job_ids: Sequence[int]) -> list[Row]:
-        """Return the status of some jobs in one query; an unknown id has no row."""
-        return self._database.rows("statuses", again=True, job_ids=list(job_ids))
+    def statuses(self, job_ids: Sequence[int], *, owner: str | None = None) -> list[Row]:
+        """Return the status of some jobs in one query; an unknown id has no row.
+
+        With an owner, nor has anybody else's job.
+        """
+        return self._database.rows("statuses", again=True, job_ids=list(job_ids), owner=owner)
 
     def attempts(self, job_id: int) -> list[Row]:
         return self._database.rows("attempts", again=True, job_id=job_id)

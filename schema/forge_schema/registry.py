@@ -84,7 +84,18 @@ class Registry:
 
     def workers(self) -> list[Row]:
         """Return every worker, how long it has been silent and how many leases it holds."""
-        return self._database.rows("workers", again=True)
+        return self._database.rows("workers", again=True, worker_id=None)
+
+    def worker(self, worker_id: int) -> Row:
+        """Return one worker, as `workers` does.
+
+        Raises:
+            NoSuchWorker: there is no such worker.
+        """
+        row = self._database.one("workers", again=True, worker_id=worker_id)
+        if row is None:
+            raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+        return row
 
 
 def _described(machine: Machine) -> dict[str, object]:

@@ -3,29 +3,38 @@
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
+from uuid import UUID
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Request, Security
+from fastapi.security import APIKeyHeader
 from forge_schema import tokens
 from forge_schema.audit import Audit
-from forge_schema.states import WorkerKind
-from forge_schema.tokens import TokenKind, TokenMalformed
+from forge_schema.states import Command, WorkerKind
+from forge_schema.tokens import Token, TokenKind, TokenMalformed
 from forge_schema.worker_tokens import WorkerTokens
 
-from forge_functions.auth.failures import Failures
 from forge_functions.errors import Refused
 from forge_functions.services import Services, services
 
 HEADER = "X-Worker-Token"
-failures = Failures()
+header = APIKeyHeader(
+    name=HEADER,
+    scheme_name="worker",
+    auto_error=False,
+    description="A worker's token (`fgw_…`), which an admin made.",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCaller:
-    """A worker that showed its token."""
+    """A worker that showed its token, as it was at that moment."""
 
     id: int
     name: str
     kind: WorkerKind
+    boot_id: UUID
+    command: Command | None
+    token: Token
 
     @property
     def actor(self) -> str:
@@ -36,7 +45,7 @@ class WorkerCaller:
 def worker(
     request: Request,
     shared: Annotated[Services, Depends(services)],
-    token: Annotated[str | None, Header(alias=HEADER)] = None,
+    token: Annotated[str | None, Security(header)],
 ) -> WorkerCaller:
     """Return the calling worker; a FastAPI dependency.
 
@@ -48,15 +57,37 @@ def worker(
     except TokenMalformed as error:
         raise _unauthenticated() from error
     address = request.client.host if request.client else ""
-    who = f"{said.id}@{address}"
-    failures.check(who)
-    row = WorkerTokens(shared.database, actor=f"worker:{said.id}").check(said)
-    if row is None:
-        failures.count(who)
+    who = f"worker:{said.id}@{address}"
+    shared.failures.check(who)
+    found = _found(shared, said)
+    if found is None:
+        shared.failures.count(who)
         if request.url.path.endswith("/register"):
             _note(shared, said.id, address)
         raise _unauthenticated()
-    return WorkerCaller(row["id"], row["name"], WorkerKind(row["kind"]))
+    return found
+
+
+def checked_again(shared: Services, caller: WorkerCaller) -> WorkerCaller:
+    """Return the caller as it is now, for a request that took its time.
+
+    Raises:
+        Refused: 401 when its token is not valid any more.
+    """
+    found = _found(shared, caller.token)
+    if found is None:
+        raise _unauthenticated()
+    return found
+
+
+def _found(shared: Services, said: Token) -> WorkerCaller | None:
+    row = WorkerTokens(shared.database, actor=f"worker:{said.id}").check(said)
+    if row is None:
+        return None
+    command = row["command"] and Command(row["command"])
+    return WorkerCaller(
+        row["id"], row["name"], WorkerKind(row["kind"]), row["boot_id"], command, said
+    )
 
 
 def _note(shared: Services, said: str, address: str) -> None:

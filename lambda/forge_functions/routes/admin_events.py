@@ -1,5 +1,48 @@
-"""The paths of admin events."""
+"""The audit trail, for admins."""
 
-from fastapi import APIRouter
+from datetime import timedelta
+from typing import Annotated
 
-router = APIRouter()
+from fastapi import APIRouter, Query
+from forge_schema.audit import PAGE, Audit
+from pydantic import AwareDatetime, Field
+
+from forge_functions.auth.caller import Admin
+from forge_functions.bodies import DECADE_S, Body, Id, Name
+from forge_functions.errors import problems
+from forge_functions.records import Event, Items, Rows
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/api/admin/events", tags=["admin"], responses=problems(401, 403))
+DAY_S = 86_400
+
+
+class Wanted(Body):
+    """Which events: those after a time, or else the youngest."""
+
+    after: AwareDatetime | None = None
+    since_s: Annotated[int, Field(ge=1, le=DECADE_S, description="how old at most")] = DAY_S
+    job_id: Id | None = None
+    worker_id: Id | None = None
+    actor: Name | None = None
+    action: Name | None = None
+    count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+
+
+@router.get("", response_model=Items[Event])
+def list_events(_who: Admin, shared: Shared, wanted: Annotated[Wanted, Query()]) -> Rows:
+    """List what was done, by whom and when, the oldest first.
+
+    For the next page, ask for what is after the last event's time; events of one time are never
+    parted, so a page may hold more than `count`.
+    """
+    rows = Audit(shared.database).events(
+        after=wanted.after,
+        since=timedelta(seconds=wanted.since_s),
+        job_id=wanted.job_id,
+        worker_id=wanted.worker_id,
+        actor=wanted.actor,
+        action=wanted.action,
+        count=wanted.count,
+    )
+    return {"items": rows}

@@ -1,5 +1,89 @@
-"""The paths of admin workers."""
+"""Workers, for admins: make, drain, rotate, delete."""
+
+from http import HTTPStatus
+from typing import Annotated
 
 from fastapi import APIRouter
+from forge_schema.registry import Registry
+from forge_schema.states import Command, WorkerKind
+from forge_schema.worker_tokens import WorkerTokens
+from pydantic import BaseModel, Field
 
-router = APIRouter()
+from forge_functions.auth.caller import Admin
+from forge_functions.bodies import Body, Id, LastsS, Name, lasting
+from forge_functions.errors import problems
+from forge_functions.records import Done, Items, Rows, Worker
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/api/admin/workers", tags=["admin"], responses=problems(401, 403))
+
+
+class NewWorker(Body):
+    """A worker that is to come: its name, and labels that it cannot change."""
+
+    name: Annotated[Name, Field(examples=["gpu-1"])]
+    kind: WorkerKind = WorkerKind.PERSISTENT
+    labels: Annotated[dict[Name, Name], Field(default_factory=dict, max_length=100)]
+    lasts_s: LastsS = None
+
+
+class Lasting(Body):
+    """For how long the new token is valid."""
+
+    lasts_s: LastsS = None
+
+
+class Drain(Body):
+    """Whether to take the request back."""
+
+    undo: bool = False
+
+
+class Made(BaseModel):
+    """A worker and its token, which nobody can read again."""
+
+    id: int
+    token: str
+
+
+class Rotated(BaseModel):
+    """The new token, which alone is valid now, and which nobody can read again."""
+
+    token: str
+
+
+@router.get("", response_model=Items[Worker])
+def list_workers(who: Admin, shared: Shared) -> Rows:
+    """List every worker, by name."""
+    return {"items": Registry(shared.database, actor=who.actor).workers()}
+
+
+@router.post("", status_code=HTTPStatus.CREATED, responses=problems(409))
+def create(who: Admin, shared: Shared, new: NewWorker) -> Made:
+    """Make a worker that may connect. When the answer was lost, rotate its token."""
+    made = WorkerTokens(shared.database, actor=who.actor).create(
+        new.name, kind=new.kind, labels=new.labels, lasts=lasting(new.lasts_s)
+    )
+    return Made(id=made[0], token=made[1])
+
+
+@router.delete("/{worker_id}", responses=problems(404, 409))
+def delete(who: Admin, shared: Shared, worker_id: Id) -> Done:
+    """Remove a worker that is offline, or that never came, and its token."""
+    WorkerTokens(shared.database, actor=who.actor).delete(worker_id)
+    return Done()
+
+
+@router.post("/{worker_id}/drain", responses=problems(404))
+def drain(who: Admin, shared: Shared, worker_id: Id, body: Drain) -> Done:
+    """Have a worker finish its jobs and take no more; then an ephemeral one leaves."""
+    command = None if body.undo else Command.DRAIN
+    Registry(shared.database, actor=who.actor).command(worker_id, command)
+    return Done()
+
+
+@router.post("/{worker_id}/token", responses=problems(404))
+def rotate(who: Admin, shared: Shared, worker_id: Id, body: Lasting) -> Rotated:
+    """Give a worker a new token; the one before is invalid at once."""
+    tokens = WorkerTokens(shared.database, actor=who.actor)
+    return Rotated(token=tokens.rotate(worker_id, lasts=lasting(body.lasts_s)))

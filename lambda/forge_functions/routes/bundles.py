@@ -1,5 +1,56 @@
-"""The paths of bundles."""
+"""Bundles: packed project folders, named by their SHA-256, uploaded once."""
 
-from fastapi import APIRouter
+from typing import Annotated, Literal
 
-router = APIRouter()
+from fastapi import APIRouter, Request
+from forge_schema.storage import keys
+from pydantic import BaseModel, Field
+
+from forge_functions.auth.caller import Submitter
+from forge_functions.bodies import LARGEST, Body
+from forge_functions.errors import problems
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/api", tags=["bundles"], responses=problems(401, 403, 413))
+
+
+class Announced(Body):
+    """A bundle that somebody has: its SHA-256 and its size."""
+
+    digest: Annotated[
+        str,
+        Field(
+            pattern="^[0-9a-f]{64}$",
+            examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+        ),
+    ]
+    bytes: Annotated[int, Field(ge=1, le=LARGEST, examples=[40_960])]
+
+
+class Stored(BaseModel):
+    """The bundle is there; nothing is to be done."""
+
+    stored: Literal[True] = True
+
+
+class Upload(BaseModel):
+    """How to store it: send it so, with exactly these headers; 412 says that it is there now."""
+
+    stored: Literal[False] = False
+    url: str
+    method: str
+    headers: dict[str, str]
+    expires_in_s: int
+
+
+@router.post("/bundles")
+def bundle(_who: Submitter, shared: Shared, request: Request, said: Announced) -> Stored | Upload:
+    """Tell whether a bundle is stored, or how to store it."""
+    key = keys.bundle(said.digest)
+    if shared.store.size(key) is not None:
+        return Stored()
+    signer = shared.signer(str(request.base_url))
+    put = signer.put(key, size=said.bytes, sha256=said.digest, if_absent=True)
+    return Upload(
+        url=put.url, method=put.method, headers=put.headers, expires_in_s=put.expires_in_s
+    )

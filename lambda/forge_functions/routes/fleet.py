@@ -1,5 +1,25 @@
-"""The paths of fleet."""
+"""The fleet: workers, for everybody to read."""
 
 from fastapi import APIRouter
+from forge_schema.database import Row
+from forge_schema.registry import Registry
 
-router = APIRouter()
+from forge_functions.auth.caller import Viewer
+from forge_functions.bodies import Id
+from forge_functions.errors import problems
+from forge_functions.records import Items, Rows, Worker
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/api/workers", tags=["fleet"], responses=problems(401, 403))
+
+
+@router.get("", response_model=Items[Worker])
+def list_workers(who: Viewer, shared: Shared) -> Rows:
+    """List every worker, by name."""
+    return {"items": Registry(shared.database, actor=who.actor).workers()}
+
+
+@router.get("/{worker_id:int}", response_model=Worker, responses=problems(404))
+def worker(who: Viewer, shared: Shared, worker_id: Id) -> Row:
+    """Return one worker."""
+    return Registry(shared.database, actor=who.actor).worker(worker_id)

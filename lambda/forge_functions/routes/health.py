@@ -1,5 +1,49 @@
-"""The paths of health."""
+"""Whether the server can do its work, and what is wrong when it cannot."""
 
-from fastapi import APIRouter
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Literal
 
-router = APIRouter()
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from forge_functions.errors import Problem, answer
+from forge_functions.health import Finding, Standing
+from forge_functions.services import Shared
+
+router = APIRouter(tags=["health"])
+
+
+class Healthy(BaseModel):
+    """Everything stands."""
+
+    status: Literal["ok"] = "ok"
+    version: str
+    checks: list[Finding]
+
+
+class Unhealthy(Problem):
+    """Something does not; `checks` tells what."""
+
+    checks: list[Finding]
+
+
+@router.get(
+    "/health",
+    response_model=Healthy,
+    responses={503: {"model": Unhealthy, "description": "Something does not stand."}},
+)
+def health(request: Request, shared: Shared) -> Healthy | JSONResponse:
+    """Look at the database, its tables, the store, and whether the sweeper keeps up."""
+    checks = shared.health.findings()
+    failing = [check for check in checks if check.standing is Standing.FAILING]
+    if not failing:
+        return Healthy(version=version("forge-queue"), checks=checks)
+    problem = Unhealthy(
+        code="unhealthy",
+        message="; ".join(f"{check.name}: {check.detail}" for check in failing),
+        hint="the server's log has more",
+        checks=checks,
+    )
+    return answer(request, HTTPStatus.SERVICE_UNAVAILABLE, problem)

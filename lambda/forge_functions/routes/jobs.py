@@ -1,5 +1,52 @@
-"""The paths of jobs."""
+"""Lists of jobs: a caller sees the own owner's, an admin everybody's."""
 
-from fastapi import APIRouter
+from typing import Annotated
 
-router = APIRouter()
+from fastapi import APIRouter, Query
+from forge_schema.jobs import PAGE, Jobs
+from forge_schema.states import State
+from pydantic import Field
+
+from forge_functions.auth.caller import Viewer
+from forge_functions.bodies import Body, Id, Name
+from forge_functions.errors import problems
+from forge_functions.records import Items, JobStatus, Rows
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403))
+
+
+class Wanted(Body):
+    """Which jobs to list: the newest, before a job's id."""
+
+    owner: Name | None = None
+    state: list[State] | None = None
+    before: Id | None = None
+    count: Annotated[int, Field(ge=1, le=PAGE)] = 50
+
+
+class Ids(Body):
+    """Some jobs."""
+
+    job_ids: Annotated[list[Id], Field(max_length=PAGE, examples=[[1, 2]])]
+
+
+@router.get("/jobs", response_model=Items[JobStatus])
+def list_jobs(who: Viewer, shared: Shared, wanted: Annotated[Wanted, Query()]) -> Rows:
+    """List jobs, the newest first; to anybody but an admin, other owners have none."""
+    if not who.admin and wanted.owner not in {None, who.owner}:
+        return {"items": []}
+    rows = Jobs(shared.database).jobs(
+        owner=wanted.owner if who.admin else who.owner,
+        states=wanted.state,
+        before=wanted.before,
+        count=wanted.count,
+    )
+    return {"items": rows}
+
+
+@router.post("/statuses", response_model=Items[JobStatus])
+def statuses(who: Viewer, shared: Shared, wanted: Ids) -> Rows:
+    """Tell how some jobs stand; one that is not there is left out."""
+    owner = None if who.admin else who.owner
+    return {"items": Jobs(shared.database).statuses(wanted.job_ids, owner=owner)}

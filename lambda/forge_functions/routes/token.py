@@ -1,5 +1,40 @@
-"""The paths of token."""
+"""Short-lived tokens from API keys."""
+
+from http import HTTPStatus
 
 from fastapi import APIRouter
+from forge_schema.keys import Keys
+from pydantic import BaseModel
 
-router = APIRouter()
+from forge_functions.auth import short_token
+from forge_functions.auth.caller import Viewer, unauthenticated
+from forge_functions.errors import Refused, problems
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/api", tags=["token"], responses=problems(401, 403))
+
+
+class Token(BaseModel):
+    """A JWT to be sent as a bearer token, and for how long it is valid."""
+
+    token: str
+    expires_in_s: int
+
+
+@router.post("/token")
+def token(who: Viewer, shared: Shared) -> Token:
+    """Make a short-lived token from the API key that came with the request.
+
+    It may do what the key may, and ends with it: once the key is rotated, revoked or expired.
+    """
+    if who.key_id is None:
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            "forbidden",
+            "a token is made from an API key, and this request came with another kind",
+            hint="send the API key itself",
+        )
+    key = Keys(shared.database, actor=who.actor).valid(who.key_id)
+    if key is None:
+        raise unauthenticated()
+    return Token(token=short_token.mint(shared, key), expires_in_s=shared.settings.token_lasts_s)

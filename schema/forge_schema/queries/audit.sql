@@ -1,10 +1,16 @@
--- A page of the audit trail, oldest first.
+-- A page of the audit trail, oldest first. What happened at one time is never parted: a batch of
+-- jobs is submitted at one, and the next page begins after it.
+WITH page AS (
+    SELECT at, actor, action, job_id, worker_id, token, detail
+    FROM audit
+    WHERE at > coalesce(%(after)s, forge_now() - %(since)s::interval)
+        AND (%(job_id)s::bigint IS NULL OR job_id = %(job_id)s)
+        AND (%(worker_id)s::bigint IS NULL OR worker_id = %(worker_id)s)
+        AND (%(actor)s::text IS NULL OR actor = %(actor)s)
+        AND (%(action)s::text IS NULL OR action = %(action)s)
+    ORDER BY at
+    FETCH FIRST %(count)s ROWS WITH TIES
+)
 SELECT at, actor, action, job_id, worker_id, token, detail
-FROM audit
-WHERE at > coalesce(%(after)s, forge_now() - %(since)s::interval)
-    AND (%(job_id)s::bigint IS NULL OR job_id = %(job_id)s)
-    AND (%(worker_id)s::bigint IS NULL OR worker_id = %(worker_id)s)
-    AND (%(actor)s::text IS NULL OR actor = %(actor)s)
-    AND (%(action)s::text IS NULL OR action = %(action)s)
+FROM page
 ORDER BY at, job_id, token
-LIMIT %(count)s

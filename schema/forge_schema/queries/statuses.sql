@@ -1,2 +1,5 @@
--- How some jobs stand, by id.
-SELECT * FROM job_status WHERE job_id = ANY(%(job_ids)s::bigint[])
+-- How some jobs stand, by id; of one owner, or of all.
+SELECT *
+FROM job_status
+WHERE job_id = ANY(%(job_ids)s::bigint[])
+    AND (%(owner)s::text IS NULL OR owner = %(owner)s)

@@ -1,4 +1,4 @@
--- Every worker, how long it has been silent, and how many leases it holds.
+-- Every worker, or the one of an id: how long it has been silent, and how many leases it holds.
 SELECT
     worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.version,
@@ -6,4 +6,5 @@ SELECT
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
     (SELECT count(*) FROM lease WHERE lease.worker_id = worker.id) AS leases
 FROM worker
+WHERE %(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s
 ORDER BY worker.name

@@ -1,0 +1,142 @@
+"""Who calls with a bearer token, and what that caller may do."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from forge_schema import tokens
+from forge_schema.database import Row
+from forge_schema.keys import Keys
+from forge_schema.states import Role
+from forge_schema.tokens import TokenKind, TokenMalformed
+
+from forge_functions.auth import short_token, signature
+from forge_functions.errors import Refused
+from forge_functions.services import Services, services
+
+RANK = {Role.VIEWER: 0, Role.SUBMITTER: 1, Role.ADMIN: 2}
+bearer = HTTPBearer(
+    scheme_name="bearer",
+    auto_error=False,
+    description="An API key (`fgk_…`), a JWT from `POST /api/token`, or an OIDC token.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A caller that showed who it is; `key_id` is set when the API key itself was shown."""
+
+    owner: str
+    role: Role
+    actor: str
+    key_id: str | None = None
+
+    @property
+    def admin(self) -> bool:
+        """Whether every owner's jobs are this caller's business."""
+        return self.role is Role.ADMIN
+
+    def may(self, role: Role) -> bool:
+        """Tell whether this caller may do what `role` may."""
+        return RANK[self.role] >= RANK[role]
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the request's body, which a signature covers; it may be asked for again."""
+    return await request.body()
+
+
+def caller(
+    request: Request,
+    shared: Annotated[Services, Depends(services)],
+    said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+    body: Annotated[bytes, Depends(body_of)],
+) -> Caller:
+    """Return who calls; a FastAPI dependency.
+
+    Raises:
+        Refused: 401 without valid credentials, 403 for an OIDC token without a role here, 429
+            after too many wrong secrets, 503 when its issuer does not answer.
+    """
+    text = said.credentials if said else ""
+    if text.startswith(TokenKind.KEY):
+        key, shown = _by_key(request, shared, text), True
+    elif (issuer := short_token.issuer_of(text)) == short_token.ISSUER:
+        key, shown = short_token.read(shared, text), False
+    elif issuer is not None and issuer == shared.settings.oidc_issuer:
+        return _by_oidc(shared, text)
+    else:
+        key, shown = None, False
+    if key is None:
+        raise unauthenticated()
+    _check_signature(request, shared, key, body)
+    key_id = key["id"]
+    return Caller(key["owner"], Role(key["role"]), f"key:{key_id}", key_id if shown else None)
+
+
+def requires(role: Role) -> Callable[[Caller], Caller]:
+    """Return the dependency that lets callers of this role or a higher one pass."""
+
+    def permitted(who: Annotated[Caller, Depends(caller)]) -> Caller:
+        if not who.may(role):
+            raise forbidden(f"this is for the role {role.value}, and yours is {who.role.value}")
+        return who
+
+    return permitted
+
+
+Viewer = Annotated[Caller, Depends(requires(Role.VIEWER))]
+Submitter = Annotated[Caller, Depends(requires(Role.SUBMITTER))]
+Admin = Annotated[Caller, Depends(requires(Role.ADMIN))]
+
+
+def _by_key(request: Request, shared: Services, text: str) -> Row | None:
+    try:
+        said = tokens.parse(text, TokenKind.KEY)
+    except TokenMalformed:
+        return None
+    who = _tried(request, said.id)
+    shared.failures.check(who)
+    row = Keys(shared.database, actor="anonymous").check(said)
+    if row is None:
+        shared.failures.count(who)
+    return row
+
+
+def _by_oidc(shared: Services, text: str) -> Caller:
+    person = shared.issuer.person(text)
+    return Caller(person.owner, person.role, f"oidc:{person.subject}")
+
+
+def _check_signature(request: Request, shared: Services, key: Row, body: bytes) -> None:
+    if key["public_key"] is None:
+        return
+    who = _tried(request, key["id"])
+    shared.failures.check(who)
+    try:
+        signature.check(shared.database, request, body, key)
+    except signature.SignatureInvalid as error:
+        shared.failures.count(who)
+        raise unauthenticated(error.message, error.hint) from error
+
+
+def _tried(request: Request, key_id: str) -> str:
+    return f"key:{key_id}@{request.client.host if request.client else ''}"
+
+
+def unauthenticated(
+    message: str = "no valid credentials came with this request",
+    hint: str = "send the header `Authorization: Bearer …` with an API key that an admin made",
+) -> Refused:
+    """Return the refusal of a caller that did not show who it is."""
+    headers = {"WWW-Authenticate": "Bearer"}
+    return Refused(HTTPStatus.UNAUTHORIZED, "unauthenticated", message, hint=hint, headers=headers)
+
+
+def forbidden(message: str) -> Refused:
+    """Return the refusal of a caller that may not do this."""
+    hint = "ask an admin for a key with a higher role"
+    return Refused(HTTPStatus.FORBIDDEN, "forbidden", message, hint=hint)

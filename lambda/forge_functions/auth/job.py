@@ -1,0 +1,31 @@
+"""The job that a path names, if it is the caller's business."""
+
+from typing import Annotated
+
+from fastapi import Depends
+from forge_schema.database import Row
+from forge_schema.jobs import Jobs
+from forge_schema.queue import JobUnknown
+
+from forge_functions.auth.caller import Caller, caller
+from forge_functions.bodies import Id
+from forge_functions.services import Services, services
+
+
+def own_job(
+    job_id: Id,
+    who: Annotated[Caller, Depends(caller)],
+    shared: Annotated[Services, Depends(services)],
+) -> Row:
+    """Return a job's status and spec; a FastAPI dependency.
+
+    Raises:
+        JobUnknown: there is none, or it is somebody else's: nobody can tell which.
+    """
+    row = Jobs(shared.database).job(job_id)
+    if not who.admin and row["owner"] != who.owner:
+        raise JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
+    return row
+
+
+OwnJob = Annotated[Row, Depends(own_job)]

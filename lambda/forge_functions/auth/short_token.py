@@ -1,0 +1,71 @@
+"""Short-lived tokens made from an API key: JWTs that hold the key's id and nothing of worth."""
+
+import hashlib
+import hmac
+from datetime import timedelta
+
+import jwt
+from forge_schema.database import Row
+from forge_schema.keys import Keys
+from jwt.types import Options
+
+from forge_functions.services import Services
+
+ISSUER = "forge"
+AUDIENCE = "forge-api"
+ALGORITHM = "HS256"
+# The times are compared by the database's clock, which every server shares.
+UNTIMED: Options = {"verify_exp": False, "verify_iat": False, "require": ["sub", "exp", "ver"]}
+
+
+def mint(shared: Services, key: Row) -> str:
+    """Return a token for what `Keys.valid` answered about an API key."""
+    now = key["now"]
+    claims = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": key["id"],
+        "ver": _version(key),
+        "iat": now,
+        "exp": now + timedelta(seconds=shared.settings.token_lasts_s),
+    }
+    return jwt.encode(claims, _secret(shared), ALGORITHM)
+
+
+def issuer_of(text: str) -> str | None:
+    """Return who a JWT says has made it, which proves nothing; None for what is no JWT."""
+    try:
+        said = jwt.decode(text, options={"verify_signature": False}).get("iss")
+    except (jwt.InvalidTokenError, RecursionError):
+        return None
+    return said if isinstance(said, str) else None
+
+
+def read(shared: Services, text: str) -> Row | None:
+    """Return the API key that a token was made from; None when either is not valid any more."""
+    try:
+        claims = jwt.decode(
+            text,
+            _secret(shared),
+            [ALGORITHM],
+            audience=AUDIENCE,
+            issuer=ISSUER,
+            options=UNTIMED,
+        )
+    except jwt.InvalidTokenError:
+        return None
+    key = Keys(shared.database, actor="anonymous").valid(claims["sub"])
+    if key is None or claims["ver"] != _version(key) or claims["exp"] <= key["now"].timestamp():
+        return None
+    return key
+
+
+def _version(key: Row) -> str:
+    # A rotated key has another hash, and no token of the one before is valid.
+    return hashlib.sha256(key["hash"]).hexdigest()[:16]
+
+
+def _secret(shared: Services) -> bytes:
+    # The same secret signs URLs: no signature of one kind may ever pass as one of the other.
+    secret = shared.settings.server_secret.get_secret_value().encode()
+    return hmac.digest(secret, b"forge short-lived token", "sha256")

@@ -1,0 +1,129 @@
+"""Jobs as callers ask for them: whole, or a template's with changes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
+
+from fastapi.exceptions import RequestValidationError
+from forge_schema.spec import JobSpec
+from forge_schema.templates import Templates
+from pydantic import GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from forge_functions.auth.caller import Caller, forbidden
+from forge_functions.services import Services
+
+Fields: TypeAlias = Mapping[str, Any]
+# What no template can know of the jobs made from it.
+OWN = ("owner", "idempotency_key")
+# Makes a whole job of any template, so that the rest can be checked.
+SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
+
+
+class _AsJob:
+    """Shows a dict as a job in the OpenAPI document: the fields of JobSpec, less its owner."""
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        whole = _schema_of_job(handler)
+        required = [name for name in whole["required"] if name != "owner"]
+        return {"oneOf": [{**whole, "title": "Job", "required": required}, _changed(whole)]}
+
+
+class _AsTemplate:
+    """Shows a dict as a template: the fields of JobSpec that it may have, all of them optional."""
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        whole = _optional(_schema_of_job(handler))
+        fields = {name: said for name, said in whole["properties"].items() if name not in OWN}
+        return {**whole, "title": "JobConfig", "properties": fields}
+
+
+JobRequest = Annotated[dict[str, Any], _AsJob()]
+JobConfig = Annotated[dict[str, Any], _AsTemplate()]
+
+
+def _schema_of_job(handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    return handler.resolve_ref_schema(handler(JobSpec.__pydantic_core_schema__))
+
+
+def _changed(whole: JsonSchemaValue) -> JsonSchemaValue:
+    name = {"type": "string", "minLength": 1, "maxLength": 200, "title": "Config Name"}
+    optional = _optional(whole)
+    fields = {"config_name": name, **optional["properties"]}
+    title = "JobFromTemplate"
+    return {**optional, "title": title, "required": ["config_name"], "properties": fields}
+
+
+def _optional(whole: JsonSchemaValue) -> JsonSchemaValue:
+    fields = {
+        name: {key: word for key, word in said.items() if key != "default"}
+        for name, said in whole["properties"].items()
+    }
+    return {**{k: v for k, v in whole.items() if k != "required"}, "properties": fields}
+
+
+def specs(shared: Services, who: Caller, requests: Sequence[Fields]) -> list[JobSpec]:
+    """Return what somebody asks for as jobs, checked.
+
+    Raises:
+        Refused: 403 for another owner's jobs.
+        NoSuchTemplate: a template that the owner does not have.
+        RequestValidationError: something that is no job, with its place in the request.
+    """
+    return [_spec(shared, who, n, request) for n, request in enumerate(requests)]
+
+
+def _spec(shared: Services, who: Caller, n: int, request: Fields) -> JobSpec:
+    owner = request.get("owner") or who.owner
+    if owner != who.owner and not who.admin:
+        raise forbidden("only an admin submits jobs of another owner")
+    fields = {**request, "owner": owner}
+    name = fields.pop("config_name", None)
+    if name is not None:
+        fields = merged(_template(shared, owner, name, n), fields)
+    return _checked(fields, ("body", "jobs", n))
+
+
+def _template(shared: Services, owner: object, name: object, n: int) -> Fields:
+    for place, said in (("owner", owner), ("config_name", name)):
+        if not isinstance(said, str):
+            fault = {"loc": ("body", "jobs", n, place), "msg": "Input should be a valid string"}
+            raise RequestValidationError([fault])
+    templates = Templates(shared.database, owner=str(owner), actor="anonymous")
+    spec: Fields = templates.get(str(name))["spec"]
+    return spec
+
+
+def check_config(config: Fields) -> None:
+    """Refuse a template from which no job could be made.
+
+    Raises:
+        RequestValidationError: a field is unknown or wrong.
+    """
+    place = ("body", "spec")
+    if taken := [name for name in OWN if name in config]:
+        fault = {"loc": (*place, taken[0]), "msg": "a template cannot have it"}
+        raise RequestValidationError([fault])
+    _checked({**SAMPLE, **config}, place)
+
+
+def _checked(fields: Fields, place: tuple[str | int, ...]) -> JobSpec:
+    try:
+        return JobSpec.model_validate(fields)
+    except ValidationError as error:
+        faults = [{**fault, "loc": (*place, *fault["loc"])} for fault in error.errors()]
+        raise RequestValidationError(faults) from error
+
+
+def merged(below: Fields, above: Fields) -> dict[str, Any]:
+    """Return fields with others laid over them; objects are merged, all else is replaced."""
+    both = {
+        name: merged(below[name], said)
+        for name, said in above.items()
+        if isinstance(said, Mapping) and isinstance(below.get(name), Mapping)
+    }
+    return {**below, **above, **both}

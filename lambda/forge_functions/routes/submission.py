@@ -1,0 +1,60 @@
+"""Submitting jobs."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from forge_functions.auth.caller import Submitter
+from forge_functions.bodies import Body
+from forge_functions.errors import problems
+from forge_functions.job_requests import JobRequest, specs
+from forge_functions.records import Done
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403, 404))
+LARGEST_BATCH = 10_000
+EXAMPLE = {
+    "name": "digits",
+    "command": ["python", "train.py", "--epochs", "20"],
+    "bundle_digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "resources": {"gpus": 1, "memory_mb": 8192},
+    "labels": {"zone": "eu*"},
+    "idempotency_key": "digits-2026-11-21",
+}
+
+
+class Submission(Body):
+    """Jobs, each whole or as a template's with changes; only an admin may set an owner."""
+
+    jobs: Annotated[
+        list[JobRequest],
+        Field(
+            min_length=1,
+            max_length=LARGEST_BATCH,
+            examples=[[EXAMPLE], [{"config_name": "nightly", "priority": 10}]],
+        ),
+    ]
+
+
+class Submitted(BaseModel):
+    """The jobs' ids, in order."""
+
+    job_ids: list[int]
+
+
+@router.post("/submit", responses=problems(409))
+def submit(who: Submitter, shared: Shared, submission: Submission) -> Submitted:
+    """Submit jobs, all of them or none.
+
+    Repeated with the same idempotency keys, it answers the same ids and submits nothing.
+    """
+    jobs = specs(shared, who, submission.jobs)
+    return Submitted(job_ids=shared.queue(who.actor).submit(jobs))
+
+
+@router.post("/check")
+def check(who: Submitter, shared: Shared, submission: Submission) -> Done:
+    """Refuse what submit would refuse, and store nothing."""
+    specs(shared, who, submission.jobs)
+    return Done()

@@ -1,0 +1,14 @@
+-- For how many seconds something waits that the sweeper should have moved: a job whose time has
+-- come, or a lease that ran out. It leaves leases alone for one TTL after the server's start, and
+-- for one TTL more when many run out together.
+WITH late AS (
+    SELECT
+        (SELECT forge_now() - min(run_at) FROM scheduled) AS job,
+        (SELECT forge_now() - min(expires_at) FROM lease) - 2 * %(ttl)s::interval AS lease,
+        forge_now() - pg_postmaster_start_time() AS up
+)
+SELECT
+    extract(EPOCH FROM greatest(
+        least(job, up), least(lease, up - 2 * %(ttl)s::interval), interval '0'
+    ))::double precision AS seconds
+FROM late
