@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from forge_client.administration import Administration
 from forge_client.bundle import Bundle
 from forge_client.records import (
     Artifact,
@@ -13,6 +14,7 @@ from forge_client.records import (
     JobDetail,
     JobStatus,
     LogChunk,
+    Template,
     WorkerInfo,
 )
 
@@ -31,14 +33,22 @@ class Backend(Protocol):
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
 
+    @property
+    def admin(self) -> Administration:
+        """What only admins may do."""
+
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
         """Refuse what `submit` would refuse, before anything is uploaded for it."""
 
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Submit jobs, all of them or none, and return their ids in order."""
+        """Submit jobs, all of them or none, and return their ids in order.
 
-    def has_bundle(self, digest: str) -> bool:
-        """Tell whether the bundle with this SHA-256 is stored already."""
+        Args:
+            specs: the fields of each; those of its `config_name` come first, if it has one.
+        """
+
+    def has_bundle(self, bundle: Bundle) -> bool:
+        """Tell whether a bundle of this content is stored already."""
 
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
         """Store a packed folder."""
@@ -93,6 +103,18 @@ class Backend(Protocol):
 
     def drain(self, worker_id: int, *, undo: bool = False) -> None:
         """Ask a worker to finish its jobs and take no more, or take the request back."""
+
+    def templates(self) -> list[Template]:
+        """Return the owner's named job configs, by name."""
+
+    def template(self, name: str) -> Template:
+        """Return one of them."""
+
+    def keep_template(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Keep a job config under a name, in place of the one before."""
+
+    def remove_template(self, name: str) -> None:
+        """Remove a job config."""
 
     def reports(self) -> list[str]:
         """Return the names of the reports."""

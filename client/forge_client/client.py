@@ -19,25 +19,31 @@ class Client:
     """A connection to Forge; without arguments, to what the environment or `forge up` names.
 
     Args:
-        database_url: a `postgresql://` URL; else FORGE_DATABASE_URL.
+        url: a server, `https://…`; else FORGE_URL.
+        api_key: what to show it; else FORGE_API_KEY, or what FORGE_API_KEY_FILE holds.
+        database_url: a `postgresql://` URL, to do without a server; else FORGE_DATABASE_URL.
         store_url: `s3://…` or `file://…`; else FORGE_STORE_URL.
         up_dir: the folder of a running `forge up`; else FORGE_DIR, else the latest one.
-        owner: whose jobs are submitted; else FORGE_OWNER, else the login name.
+        owner: whose jobs are submitted; else FORGE_OWNER, else the API key's owner, or without
+            a server the login name.
 
     Raises:
-        ClientError: nothing is named and no `forge up` runs, or a part is not installed.
+        ClientError: nothing is named and no `forge up` runs, or what is named cannot be used.
     """
 
     def __init__(
         self,
         *,
+        url: str | None = None,
+        api_key: str | None = None,
         database_url: str | None = None,
         store_url: str | None = None,
         up_dir: Path | str | None = None,
         owner: str | None = None,
     ) -> None:
-        flags = {"database_url": database_url, "store_url": store_url, "dir": up_dir}
-        self._settings = settings.load({**flags, "owner": owner}, {})
+        server = {"url": url, "api_key": api_key}
+        direct = {"database_url": database_url, "store_url": store_url, "dir": up_dir}
+        self._settings = settings.load({**server, **direct, "owner": owner}, {})
         self.backend = connect(self._settings)
 
     def __enter__(self) -> Self:
@@ -134,7 +140,7 @@ class Client:
     def _specs(
         self, requests: Sequence[Request], folder: Path, digest: str | None = None
     ) -> list[dict[str, Any]]:
-        return specs(requests, owner=self._settings.owner, folder=folder, digest=digest)
+        return specs(requests, owner=self._settings.job_owner, folder=folder, digest=digest)
 
 
 def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:

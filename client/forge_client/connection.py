@@ -12,13 +12,18 @@ def connect(settings: Settings) -> Backend:
     """Return a backend for what the settings name; nothing is contacted yet.
 
     Raises:
-        ClientError: nothing is named and no `forge up` runs, or a part is not installed.
+        ClientError: nothing is named and no `forge up` runs, a part is not installed, or what
+            is named cannot be used.
     """
+    if settings.url:
+        from forge_client.http.backend import HttpBackend  # noqa: PLC0415 - httpx takes a while
+
+        return HttpBackend(settings.server())
     connection = settings.connection()
     require_extra("psycopg", "schema", "reach a database directly")
     from forge_client.local.direct import DirectBackend  # noqa: PLC0415 - only with the extra
 
-    return DirectBackend(connection, actor=f"user:{settings.owner}")
+    return DirectBackend(connection, owner=settings.owner)
 
 
 def require_extra(module: str, extra: str, purpose: str) -> None:

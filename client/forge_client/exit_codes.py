@@ -13,6 +13,7 @@ class ExitCode(IntEnum):
     CONFLICT = 4
     UNREACHABLE = 5
     SETUP = 6
+    DENIED = 7
     TIMED_OUT = 124
     NO_RESULT = 125
     INTERRUPTED = 130
@@ -26,6 +27,7 @@ MEANINGS = {
     ExitCode.CONFLICT: "refused",
     ExitCode.UNREACHABLE: "unreachable",
     ExitCode.SETUP: "set up wrongly",
+    ExitCode.DENIED: "not allowed",
     ExitCode.TIMED_OUT: "--wait: out of time",
     ExitCode.NO_RESULT: "--wait: no exit code of the job's own",
     ExitCode.INTERRUPTED: "Ctrl-C",

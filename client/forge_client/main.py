@@ -32,8 +32,17 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
 
 
 @app.callback()
-def forge(
+def forge(  # noqa: PLR0917 - typer calls it by name
     context: typer.Context,
+    url: Annotated[str | None, typer.Option(envvar="FORGE_URL", help="A server: https://…")] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(envvar="FORGE_API_KEY_FILE", help="Holds the API key; or FORGE_API_KEY."),
+    ] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(envvar="FORGE_TLS_CA", help="Certificates to trust besides the system's."),
+    ] = None,
     database_url: Annotated[
         str | None, typer.Option(envvar="FORGE_DATABASE_URL", help="postgresql://…")
     ] = None,
@@ -51,9 +60,10 @@ def forge(
     """Submit training jobs to a Forge queue, watch them, fetch their results.
 
     Where the queue is: these options, or FORGE_* variables, or the connection table of
-    forge.toml, or else a running `forge up`.
+    forge.toml, or else a running `forge up`. It is a server, or a database and a store.
     """
-    context.obj = Flags(database_url or None, store_url or None, folder)
+    del url, api_key_file, tls_ca, database_url, store_url, folder
+    context.obj = Flags.given(context)
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {

@@ -4,8 +4,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+STATES = ("scheduled", "ready", "running", "succeeded", "failed", "cancelled", "dead")
 TERMINAL = frozenset({"succeeded", "failed", "cancelled", "dead"})
 
 
@@ -83,7 +84,15 @@ class Event(Record):
     detail: dict[str, Any] | None
 
 
-class LogChunk(Record):
+class Stored(Record):
+    """An object of a job's; `url` is where to fetch it for a while, if it came over HTTP."""
+
+    # Whoever has the URL has the object, so it is shown nowhere.
+    job_id: int = Field(default=0, exclude=True, repr=False)
+    url: str = Field(default="", exclude=True, repr=False)
+
+
+class LogChunk(Stored):
     """A stored piece of output; `start` and `bytes` count uncompressed bytes."""
 
     token: int
@@ -101,7 +110,7 @@ class LogChunk(Record):
         return self.token, self.rank, self.number
 
 
-class Artifact(Record):
+class Artifact(Stored):
     """A file that a job left; `path` is relative, with forward slashes."""
 
     path: str
@@ -128,6 +137,55 @@ class WorkerInfo(Record):
     version: str
     silent_s: float
     leases: int
+
+
+class Template(Record):
+    """A named job config: `spec` holds the fields of a job as the queue wants them."""
+
+    name: str
+    spec: dict[str, Any]
+    updated_at: datetime
+
+
+class AuditEvent(Event):
+    """One entry of the whole trail: what it was about, too."""
+
+    job_id: int | None = None
+    worker_id: int | None = None
+
+
+class Key(Record):
+    """An API key, without what is secret of it; `signed` ones take signed requests only."""
+
+    id: str
+    name: str
+    owner: str
+    role: str
+    signed: bool
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+class QueueInfo(Record):
+    """A queue: what holds it back, and what is in it; a limit that is None is none."""
+
+    name: str
+    paused: bool
+    max_jobs: int | None = None
+    max_gpus: int | None = None
+    waiting: int
+    running: int
+
+
+class Quota(Record):
+    """What holds an owner's jobs back; twice the weight is twice the share."""
+
+    owner: str
+    max_jobs: int | None = None
+    max_gpus: int | None = None
+    weight: float = 1.0
 
 
 class Standing(StrEnum):

@@ -91,11 +91,11 @@ class Request(BaseModel):
             }
         )
 
-    def spec(self, *, owner: str, name: str) -> dict[str, Any]:
+    def spec(self, *, owner: str | None, name: str) -> dict[str, Any]:
         """Return the job as the queue wants it: times in seconds, no field that was not given.
 
         Args:
-            owner: whose job it is.
+            owner: whose job it is; None leaves it to the server.
             name: its name if the request has none.
 
         Raises:
@@ -118,7 +118,7 @@ class Request(BaseModel):
         same = {"name", "command", "image", "queue", "priority", "target", "idempotency_key"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         return {
-            "owner": owner,
+            **({"owner": owner} if owner else {}),
             "name": name,
             **self.model_dump(include=same, exclude_none=True),
             **{field: math.ceil(value) for field, value in seconds.items() if value is not None},

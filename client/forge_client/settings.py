@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -17,6 +17,9 @@ from pydantic_settings import (
 from forge_client import running
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
+from forge_client.http.server import Server, checked_key, checked_url, read_key
+
+PLACES = ("url", "database_url")
 
 
 def login_name() -> str:
@@ -56,10 +59,42 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", env_ignore_empty=True, extra="ignore")
 
+    url: str | None = None
+    api_key: SecretStr | None = None
+    api_key_file: Path | None = None
+    signing_key_file: Path | None = None
+    tls_ca: Path | None = None
+    insecure_skip_verify: bool = False
     database_url: str | None = None
     store_url: str | None = None
     dir: Path | None = None
     owner: str = Field(default_factory=login_name)
+
+    @property
+    def job_owner(self) -> str | None:
+        """Whose jobs are submitted; None leaves it to the server, which knows by the key."""
+        return self.owner if self.url is None or "owner" in self.model_fields_set else None
+
+    def server(self) -> Server:
+        """Return the server that is named.
+
+        Raises:
+            ClientError: its URL or the API key is none.
+        """
+        return Server(
+            checked_url(self.url or ""),
+            self._key(),
+            signing_key=self.signing_key_file,
+            ca=self.tls_ca,
+            verify=not self.insecure_skip_verify,
+        )
+
+    def _key(self) -> str | None:
+        if self.api_key_file is not None:
+            return read_key(self.api_key_file)
+        if self.api_key is not None:
+            return checked_key(self.api_key.get_secret_value(), "FORGE_API_KEY")
+        return None
 
     def connection(self) -> Connection:
         """Return what is named, or else what a running `forge up` wrote.
@@ -67,8 +102,15 @@ class Settings(BaseSettings):
         A named database never gets the store of a `forge up`: they would not belong together.
 
         Raises:
-            ClientError: nothing is named and no `forge up` runs.
+            ClientError: a server is named, or nothing is and no `forge up` runs.
         """
+        if self.url:
+            raise ClientError(
+                "this needs the database itself, but a server is named",
+                hint="name the database with --database-url",
+                code="database_not_named",
+                exit_code=ExitCode.SETUP,
+            )
         if self.database_url:
             return Connection(self.database_url, self.store_url)
         up = running.find(self.dir)
@@ -78,11 +120,33 @@ class Settings(BaseSettings):
 def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings:
     """Read the settings; flags that are None were not given.
 
+    Where Forge is, a flag decides before a variable before forge.toml: a server that is named
+    further in front takes the place of a database, and the other way round.
+
     Args:
         flags: what the command line says.
         project: the `[connection]` table of forge.toml.
-    """
 
+    Raises:
+        ClientError: a variable holds what it cannot, or a server and a database are named at once.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        settings = _layered(given, project)
+        variables = Settings().model_dump(exclude_unset=True)
+    except ValidationError as error:
+        raise _refused(error) from error
+    chosen = _chosen({"the options": given, "FORGE_* variables": variables, "forge.toml": project})
+    settings = settings.model_copy(update={name: None for name in PLACES if name != chosen})
+    if "api_key_file" not in given and {"api_key", "api_key_file"} <= variables.keys():
+        raise _conflict("FORGE_API_KEY and FORGE_API_KEY_FILE are both set", "unset one of them")
+    # A key that was given outright stands before a file that a variable names.
+    if "api_key" in given:
+        settings = settings.model_copy(update={"api_key_file": None})
+    return settings
+
+
+def _layered(given: Mapping[str, object], project: Mapping[str, object]) -> Settings:
     class Layered(Settings):
         @classmethod
         def settings_customise_sources(
@@ -96,5 +160,29 @@ def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings
             del dotenv_settings, file_secret_settings
             return init_settings, env_settings, InitSettingsSource(settings_cls, dict(project))
 
-    given = {name: value for name, value in flags.items() if value is not None}
     return Layered(**given)  # type: ignore[arg-type]  # pydantic checks them
+
+
+def _chosen(layers: Mapping[str, Mapping[str, object]]) -> str | None:
+    """Return what says where Forge is, in the first layer that says it."""
+    for layer, named in layers.items():
+        if named.get("url") and named.get("database_url"):
+            raise _conflict(
+                f"{layer} name a server and a database at once",
+                "keep one: a URL to go through a server, a database URL to do without",
+            )
+        if found := [name for name in PLACES if named.get(name)]:
+            return found[0]
+        if layer == "the options" and named.get("dir"):
+            return None
+    return None
+
+
+def _refused(error: ValidationError) -> ClientError:
+    first = error.errors()[0]
+    name = "_".join(str(part) for part in first["loc"]).upper()
+    return _conflict(f"FORGE_{name}: {first['msg']}", "correct it, or unset it")
+
+
+def _conflict(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="settings_invalid", exit_code=ExitCode.SETUP)

@@ -49,7 +49,7 @@ def upload(
             bundle = pack_listing(
                 listing, Path(folder) / "bundle.tar.zst", limit_bytes=limit, progress=progress
             )
-        if backend.has_bundle(bundle.digest):
+        if backend.has_bundle(bundle):
             return Uploaded(bundle, anew=False)
         with bar("uploading", bundle.size) as progress:
             backend.upload_bundle(bundle, progress)
@@ -57,9 +57,11 @@ def upload(
 
 
 def specs(
-    requests: Sequence[Request], *, owner: str, folder: Path, digest: str | None = None
+    requests: Sequence[Request], *, owner: str | None, folder: Path, digest: str | None = None
 ) -> list[dict[str, Any]]:
     """Return the jobs as the queue wants them; a job without a name is called as its folder.
+
+    Without an owner, the server takes that of the API key.
 
     Raises:
         ClientError: a request lacks something.

@@ -329,7 +329,7 @@ def test_a_healthy_installation_is_told_so(
     assert found()["tables"] == "fail"
     (tmp_path / "file").write_text("", encoding="utf-8")
     away = Connection("postgresql://127.0.0.1:1/x", (tmp_path / "file" / "x").as_uri())
-    checks = DirectBackend(away, actor="user:ann").health()
+    checks = DirectBackend(away, owner="ann").health()
     assert {check.name: check.standing for check in checks} == {"database": "fail", "store": "fail"}
     assert all(check.hint for check in checks)
 
@@ -337,7 +337,7 @@ def test_a_healthy_installation_is_told_so(
 def test_a_forge_up_that_was_killed_is_named_in_the_hint(tmp_path: Path) -> None:
     gone = Connection("postgresql:///x?host=/nowhere", "file:///nowhere", up_dir=tmp_path)
     with pytest.raises(ClientError) as caught:
-        DirectBackend(gone, actor="user:ann").workers()
+        DirectBackend(gone, owner="ann").workers()
     assert caught.value.code == "database_unreachable"
     assert str(tmp_path) in caught.value.hint
 
@@ -346,8 +346,8 @@ def test_uploading_tells_its_progress(
     backend: DirectBackend, project: Path, tmp_path: Path
 ) -> None:
     bundle = pack(project, tmp_path / "bundle", limit_bytes=1 << 20)
-    assert not backend.has_bundle(bundle.digest)
+    assert not backend.has_bundle(bundle)
     moved: list[int] = []
     backend.upload_bundle(bundle, moved.append)
     assert sum(moved) == bundle.size
-    assert backend.has_bundle(bundle.digest)
+    assert backend.has_bundle(bundle)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
 
@@ -19,9 +19,23 @@ JobId = Annotated[int, typer.Argument(metavar="JOB", help="The job's id.", min=1
 class Flags:
     """The options that stand before the command."""
 
+    url: str | None = None
+    api_key_file: Path | None = None
+    tls_ca: Path | None = None
     database_url: str | None = None
     store_url: str | None = None
     dir: Path | None = None
+
+    @classmethod
+    def given(cls, context: typer.Context) -> Self:
+        """Return what the command line itself says; the variables are left to the settings."""
+        names = {"folder": "dir"}
+        return cls(**{
+            names.get(name, name): value or None
+            for name, value in context.params.items()
+            if names.get(name, name) in cls.__dataclass_fields__
+            and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+        })  # fmt: skip
 
 
 def settings_of(context: typer.Context, project: Project | None = None) -> Settings:

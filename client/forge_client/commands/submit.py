@@ -95,7 +95,7 @@ def submit(
         "command": _command(context),
     })  # fmt: skip
     settings = settings_of(context, project)
-    spec = specs([request], owner=settings.owner, folder=folder)[0]
+    spec = specs([request], owner=settings.job_owner, folder=folder)[0]
     if dry_run:
         _show_plan(spec, listing, form)
         return

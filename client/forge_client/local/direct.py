@@ -8,20 +8,23 @@ from typing import Any, Self
 
 from forge_schema.database import Database, Row
 from forge_schema.jobs import Jobs
-from forge_schema.queue import JobUnknown, Queue
+from forge_schema.queue import Queue
 from forge_schema.registry import Registry
 from forge_schema.spec import JobSpec
 from forge_schema.statements import views
 from forge_schema.states import Command, State
 from forge_schema.storage import Store, keys, open_store
+from forge_schema.templates import Templates
 
+from forge_client.asked_for import checked_job, checked_states
 from forge_client.backend import BEGINNING, Place, Progress
 from forge_client.bundle import Bundle
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.local.admin import DirectAdmin
 from forge_client.local.checks import checks
 from forge_client.local.database_url import checked_url
-from forge_client.local.objects import fetch, unpacked
+from forge_client.local.job_configs import check_config, whole
+from forge_client.local.objects import fetch
 from forge_client.local.translation import translated
 from forge_client.records import (
     Artifact,
@@ -31,11 +34,11 @@ from forge_client.records import (
     JobDetail,
     JobStatus,
     LogChunk,
+    Template,
     WorkerInfo,
 )
 from forge_client.settings import Connection
-
-LARGEST_ID = 2**63 - 1
+from forge_client.verified import unpacked
 
 
 class DirectBackend:
@@ -43,12 +46,13 @@ class DirectBackend:
 
     Args:
         connection: the database and the store.
-        actor: who acts, for the audit trail.
+        owner: who acts, for the audit trail, and whose job configs are meant.
     """
 
-    def __init__(self, connection: Connection, *, actor: str) -> None:
+    def __init__(self, connection: Connection, *, owner: str) -> None:
         self._connection = connection
-        self._actor = actor
+        self._owner = owner
+        self._actor = f"user:{owner}"
         self._opening = Lock()
         self._opened: Database | None = None
 
@@ -61,20 +65,24 @@ class DirectBackend:
                 self._opened.close()
                 self._opened = None
 
+    @cached_property
+    def admin(self) -> DirectAdmin:
+        return DirectAdmin(lambda: self._database, actor=self._actor)
+
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
         with translated():
-            _jobs(specs)
+            self._whole(specs)
         self._connection.store()
         self._database  # noqa: B018 - opens it
 
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         with translated():
-            jobs = _jobs(specs)
+            jobs = self._whole(specs)
             return self._queue.submit(jobs) if jobs else []
 
-    def has_bundle(self, digest: str) -> bool:
+    def has_bundle(self, bundle: Bundle) -> bool:
         with translated():
-            return self._store.size(keys.bundle(digest)) is not None
+            return self._store.size(keys.bundle(bundle.digest)) is not None
 
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
         with translated():
@@ -83,7 +91,7 @@ class DirectBackend:
 
     def job(self, job_id: int) -> JobDetail:
         with translated():
-            return JobDetail.model_validate(self._jobs.job(_checked(job_id)))
+            return JobDetail.model_validate(self._jobs.job(checked_job(job_id)))
 
     def jobs(
         self,
@@ -94,40 +102,40 @@ class DirectBackend:
         count: int = 50,
     ) -> list[JobStatus]:
         with translated():
-            chosen = None if states is None else _states(states)
+            chosen = None if states is None else [State(w) for w in checked_states(states)]
             rows = self._jobs.jobs(owner=owner, states=chosen, before=before, count=count)
             return [JobStatus.model_validate(row) for row in rows]
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
         with translated():
-            rows = self._jobs.statuses([_checked(job_id) for job_id in job_ids])
+            rows = self._jobs.statuses([checked_job(job_id) for job_id in job_ids])
             return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
 
     def cancel(self, job_id: int) -> str:
         with translated():
-            return self._queue.cancel(_checked(job_id)).value
+            return self._queue.cancel(checked_job(job_id)).value
 
     def retry(self, job_id: int) -> None:
         with translated():
-            self._queue.retry(_checked(job_id))
+            self._queue.retry(checked_job(job_id))
 
     def preempt(self, job_id: int) -> bool:
         with translated():
-            return self._queue.preempt(_checked(job_id))
+            return self._queue.preempt(checked_job(job_id))
 
     def attempts(self, job_id: int) -> list[Attempt]:
         with translated():
-            return [Attempt.model_validate(row) for row in self._jobs.attempts(_checked(job_id))]
+            return [Attempt.model_validate(row) for row in self._jobs.attempts(checked_job(job_id))]
 
     def events(self, job_id: int) -> list[Event]:
         with translated():
-            return [Event.model_validate(row) for row in self._jobs.events(_checked(job_id))]
+            return [Event.model_validate(row) for row in self._jobs.events(checked_job(job_id))]
 
     def log_chunks(
         self, job_id: int, *, after: Place = BEGINNING, attempt: int | None = None
     ) -> list[LogChunk]:
         with translated():
-            rows = self._jobs.log_chunks(_checked(job_id), after=after, attempt=attempt)
+            rows = self._jobs.log_chunks(checked_job(job_id), after=after, attempt=attempt)
             return [LogChunk.model_validate(row) for row in rows]
 
     def log_bytes(self, chunk: LogChunk) -> bytes:
@@ -136,7 +144,9 @@ class DirectBackend:
 
     def artifacts(self, job_id: int) -> list[Artifact]:
         with translated():
-            return [Artifact.model_validate(row) for row in self._jobs.artifacts(_checked(job_id))]
+            return [
+                Artifact.model_validate(row) for row in self._jobs.artifacts(checked_job(job_id))
+            ]
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
         with translated():
@@ -149,6 +159,23 @@ class DirectBackend:
     def drain(self, worker_id: int, *, undo: bool = False) -> None:
         with translated():
             self._registry.command(worker_id, None if undo else Command.DRAIN)
+
+    def templates(self) -> list[Template]:
+        with translated():
+            return [Template.model_validate(row) for row in self._templates.listed()]
+
+    def template(self, name: str) -> Template:
+        with translated():
+            return Template.model_validate(self._templates.get(name))
+
+    def keep_template(self, name: str, spec: Mapping[str, Any]) -> None:
+        with translated():
+            check_config(spec)
+            self._templates.keep(name, spec)
+
+    def remove_template(self, name: str) -> None:
+        with translated():
+            self._templates.remove(name)
 
     def reports(self) -> list[str]:
         return views()
@@ -194,26 +221,12 @@ class DirectBackend:
         return Jobs(self._database)
 
     @property
+    def _templates(self) -> Templates:
+        return Templates(self._database, owner=self._owner, actor=self._actor)
+
+    @property
     def _registry(self) -> Registry:
         return Registry(self._database, actor=self._actor)
 
-
-def _jobs(specs: Sequence[Mapping[str, Any]]) -> list[JobSpec]:
-    return [JobSpec.model_validate(spec) for spec in specs]
-
-
-def _states(words: Sequence[str]) -> list[State]:
-    if unknown := set(words) - {state.value for state in State}:
-        raise ClientError(
-            f"no job is ever {min(unknown)!r}",
-            hint=f"its state is one of {', '.join(State)}",
-            code="state_unknown",
-            exit_code=ExitCode.USAGE,
-        )
-    return [State(word) for word in words]
-
-
-def _checked(job_id: int) -> int:
-    if not 0 < job_id <= LARGEST_ID:
-        raise JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
-    return job_id
+    def _whole(self, specs: Sequence[Mapping[str, Any]]) -> list[JobSpec]:
+        return [whole(spec, lambda: self._templates) for spec in specs]

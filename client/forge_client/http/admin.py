@@ -1,0 +1,140 @@
+"""What only admins may do, through a server."""
+
+import base64
+import math
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from forge_client.administration import LAST_DAY, Secret
+from forge_client.http.transport import Transport
+from forge_client.records import AuditEvent, Key, QueueInfo, Quota
+
+KEYS = "/api/admin/keys"
+WORKERS = "/api/admin/workers"
+QUEUES = "/api/admin/queues"
+QUOTAS = "/api/admin/quotas"
+EVENTS = "/api/admin/events"
+SETTINGS = {"paused", "max_jobs", "max_gpus"}
+
+
+class HttpAdmin:
+    """Asks a server; what makes something anew is never repeated unasked."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def keys(self) -> list[Key]:
+        return self._transport.records(Key, self._transport.get(KEYS))
+
+    def create_key(
+        self,
+        owner: str,
+        role: str,
+        *,
+        name: str = "",
+        lasts: timedelta | None = None,
+        public_key: bytes | None = None,
+    ) -> Secret:
+        body = {
+            "owner": owner,
+            "role": role,
+            "name": name,
+            "lasts_s": _seconds(lasts),
+            "public_key": base64.b64encode(public_key).decode() if public_key else None,
+        }
+        answer = self._transport.send("POST", KEYS, _given(body), again=False)
+        return Secret(self._text(answer, "id"), self._text(answer, "token"))
+
+    def rotate_key(self, key_id: str) -> str:
+        answer = self._transport.send("POST", f"{KEYS}/{_part(key_id)}/token", again=False)
+        return self._text(answer, "token")
+
+    def revoke_key(self, key_id: str) -> None:
+        self._transport.send("DELETE", f"{KEYS}/{_part(key_id)}", again=True)
+
+    def create_worker(
+        self,
+        name: str,
+        *,
+        ephemeral: bool = False,
+        labels: Mapping[str, str] | None = None,
+        lasts: timedelta | None = None,
+    ) -> Secret:
+        body = {
+            "name": name,
+            "kind": "ephemeral" if ephemeral else "persistent",
+            "labels": dict(labels or {}),
+            "lasts_s": _seconds(lasts),
+        }
+        answer = self._transport.send("POST", WORKERS, _given(body), again=False)
+        return Secret(self._text(answer, "id"), self._text(answer, "token"))
+
+    def rotate_worker(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
+        body = _given({"lasts_s": _seconds(lasts)})
+        answer = self._transport.send("POST", f"{WORKERS}/{worker_id}/token", body, again=True)
+        return self._text(answer, "token")
+
+    def delete_worker(self, worker_id: int) -> None:
+        self._transport.send("DELETE", f"{WORKERS}/{worker_id}", again=False)
+
+    def events(
+        self,
+        *,
+        since: timedelta = LAST_DAY,
+        after: datetime | None = None,
+        job_id: int | None = None,
+        worker_id: int | None = None,
+        actor: str | None = None,
+        count: int = 1000,
+    ) -> list[AuditEvent]:
+        answer = self._transport.get(
+            EVENTS,
+            since_s=_seconds(since),
+            after=after.isoformat() if after else None,
+            job_id=job_id,
+            worker_id=worker_id,
+            actor=actor,
+            count=count,
+        )
+        return self._transport.records(AuditEvent, answer)
+
+    def queues(self) -> list[QueueInfo]:
+        return self._transport.records(QueueInfo, self._transport.get(QUEUES))
+
+    def pause(self, queue: str, *, paused: bool = True) -> None:
+        self._set_queue(queue, {"paused": paused})
+
+    def limit_queue(self, queue: str, *, max_jobs: int | None, max_gpus: int | None) -> None:
+        self._set_queue(queue, {"max_jobs": max_jobs, "max_gpus": max_gpus})
+
+    def _set_queue(self, queue: str, changes: Mapping[str, Any]) -> None:
+        # The server sets all or nothing, so that what stays has to be said, too.
+        known = [row for row in self.queues() if row.name == queue]
+        stays = known[0].model_dump(include=SETTINGS) if known else {"paused": False}
+        self._transport.send("PUT", f"{QUEUES}/{_part(queue)}", {**stays, **changes}, again=True)
+
+    def quotas(self) -> list[Quota]:
+        return self._transport.records(Quota, self._transport.get(QUOTAS))
+
+    def limit_owner(
+        self, owner: str, *, max_jobs: int | None, max_gpus: int | None, weight: float
+    ) -> None:
+        body = {"max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
+        self._transport.send("PUT", f"{QUOTAS}/{_part(owner)}", body, again=True)
+
+    def _text(self, answer: object, name: str) -> str:
+        return str(self._transport.field(answer, name))
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _seconds(lasts: timedelta | None) -> int | None:
+    return None if lasts is None else math.ceil(lasts.total_seconds())
+
+
+def _given(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}

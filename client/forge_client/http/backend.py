@@ -1,0 +1,230 @@
+"""The backend that reaches everything through a server's HTTP functions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+from forge_client.asked_for import checked_job, checked_states
+from forge_client.backend import BEGINNING, Place, Progress
+from forge_client.bundle import Bundle
+from forge_client.http.admin import HttpAdmin
+from forge_client.http.health import checks
+from forge_client.http.objects import Objects, Offer, UrlRefused
+from forge_client.http.patience import patiently
+from forge_client.http.server import Server
+from forge_client.http.transport import Transport
+from forge_client.records import (
+    Artifact,
+    Attempt,
+    Check,
+    Event,
+    JobDetail,
+    JobStatus,
+    LogChunk,
+    Template,
+    WorkerInfo,
+)
+from forge_client.verified import arriving, unpacked
+
+T = TypeVar("T")
+JOBS = "/api/queue/jobs"
+TEMPLATES = "/api/queue/templates"
+PAGE = 1000
+# Zstandard's own bound for what does not compress, and room for a header.
+OVERHEAD = 1 << 16
+
+
+class HttpBackend:
+    """Asks a server; connects when it is first asked.
+
+    Args:
+        server: where it is, and the API key.
+
+    Raises:
+        ClientError: the certificates or the signing key cannot be used.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._transport = Transport(server)
+        self._bare = self._transport.bare()
+        self._objects = Objects(self._bare)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bare.close()
+        self._transport.close()
+
+    @cached_property
+    def admin(self) -> HttpAdmin:
+        return HttpAdmin(self._transport)
+
+    def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
+        self._transport.send("POST", "/api/queue/check", {"jobs": list(specs)}, again=True)
+
+    def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
+        if not specs:
+            return []
+        # The keys are made before the first try, so that a lost answer cannot double the jobs.
+        stem = uuid4().hex
+        jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
+        answer = self._transport.send("POST", "/api/queue/submit", {"jobs": jobs}, again=True)
+        ids: list[int] = self._transport.field(answer, "job_ids")
+        return ids
+
+    def has_bundle(self, bundle: Bundle) -> bool:
+        return self._offer(bundle).stored
+
+    def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
+        def once() -> None:
+            offer = self._offer(bundle)
+            if not offer.stored:
+                self._objects.put(offer, bundle.path, progress or _ignore)
+
+        patiently(once, patience_s=self._transport.patience_s)
+
+    def _offer(self, bundle: Bundle) -> Offer:
+        wanted = {"digest": bundle.digest, "bytes": bundle.size}
+        answer = self._transport.send("POST", "/api/bundles", wanted, again=True)
+        return self._transport.record(Offer, answer)
+
+    def job(self, job_id: int) -> JobDetail:
+        return self._transport.record(JobDetail, self._transport.get(_job(job_id)))
+
+    def jobs(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        count: int = 50,
+    ) -> list[JobStatus]:
+        chosen = None if states is None else list(checked_states(states))
+        answer = self._transport.get(JOBS, owner=owner, state=chosen, before=before, count=count)
+        return self._transport.records(JobStatus, answer)
+
+    def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
+        wanted = [checked_job(job_id) for job_id in job_ids]
+        pages = (wanted[at : at + PAGE] for at in range(0, len(wanted), PAGE))
+        return {row.job_id: row for page in pages for row in self._statuses(page)}
+
+    def _statuses(self, job_ids: Sequence[int]) -> list[JobStatus]:
+        body = {"job_ids": job_ids}
+        answer = self._transport.send("POST", "/api/queue/statuses", body, again=True)
+        return self._transport.records(JobStatus, answer)
+
+    def cancel(self, job_id: int) -> str:
+        answer = self._transport.send("POST", f"{_job(job_id)}/cancel", again=True)
+        state: str = self._transport.field(answer, "state")
+        return state
+
+    # A retry or a preemption that is repeated would hit what the first one led to.
+
+    def retry(self, job_id: int) -> None:
+        self._transport.send("POST", f"{_job(job_id)}/retry", again=False)
+
+    def preempt(self, job_id: int) -> bool:
+        answer = self._transport.send("POST", f"{_job(job_id)}/preempt", again=False)
+        asked: bool = self._transport.field(answer, "asked")
+        return asked
+
+    def attempts(self, job_id: int) -> list[Attempt]:
+        answer = self._transport.get(f"{_job(job_id)}/attempts")
+        return self._transport.records(Attempt, answer)
+
+    def events(self, job_id: int) -> list[Event]:
+        return self._transport.records(Event, self._transport.get(f"{_job(job_id)}/events"))
+
+    def log_chunks(
+        self, job_id: int, *, after: Place = BEGINNING, attempt: int | None = None
+    ) -> list[LogChunk]:
+        token, rank, number = after
+        answer = self._transport.get(
+            f"{_job(job_id)}/logs", token=token, rank=rank, number=number, attempt=attempt
+        )
+        return self._transport.records(LogChunk, answer, job_id=job_id)
+
+    def log_bytes(self, chunk: LogChunk) -> bytes:
+        def once(url: str) -> bytes:
+            stored = bytearray()
+            self._objects.get(url, chunk.bytes + OVERHEAD, stored.extend, _ignore)
+            return bytes(stored)
+
+        return unpacked(chunk, self._by_url(chunk.url, lambda: self._chunk_url(chunk), once))
+
+    def artifacts(self, job_id: int) -> list[Artifact]:
+        answer = self._transport.get(f"{_job(job_id)}/artifacts")
+        return self._transport.records(Artifact, answer, job_id=job_id)
+
+    def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
+        with arriving(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
+
+            def once(url: str) -> None:
+                with partial.open("wb") as file:
+                    self._objects.get(url, artifact.bytes, file.write, progress or _ignore)
+
+            self._by_url(artifact.url, lambda: self._artifact_url(artifact), once)
+
+    def _by_url(self, url: str, fresh: Callable[[], str], act: Callable[[str], T]) -> T:
+        """Act on a URL, or on a fresh one where its time was over."""
+        try:
+            return patiently(lambda: act(url), patience_s=self._transport.patience_s)
+        except UrlRefused:
+            url = fresh()
+            return patiently(lambda: act(url), patience_s=self._transport.patience_s)
+
+    def _chunk_url(self, chunk: LogChunk) -> str:
+        before = (chunk.token, chunk.rank, chunk.number - 1)
+        found = self.log_chunks(chunk.job_id, after=before)
+        return next((one.url for one in found if one.key == chunk.key), chunk.url)
+
+    def _artifact_url(self, artifact: Artifact) -> str:
+        found = self.artifacts(artifact.job_id)
+        return next((one.url for one in found if one.key == artifact.key), artifact.url)
+
+    def workers(self) -> list[WorkerInfo]:
+        return self._transport.records(WorkerInfo, self._transport.get("/api/workers"))
+
+    def drain(self, worker_id: int, *, undo: bool = False) -> None:
+        path = f"/api/admin/workers/{worker_id}/drain"
+        self._transport.send("POST", path, {"undo": undo}, again=True)
+
+    def templates(self) -> list[Template]:
+        return self._transport.records(Template, self._transport.get(TEMPLATES))
+
+    def template(self, name: str) -> Template:
+        return self._transport.record(Template, self._transport.get(_template(name)))
+
+    def keep_template(self, name: str, spec: Mapping[str, Any]) -> None:
+        self._transport.send("PUT", _template(name), {"spec": dict(spec)}, again=True)
+
+    def remove_template(self, name: str) -> None:
+        self._transport.send("DELETE", _template(name), again=False)
+
+    def reports(self) -> list[str]:
+        names: list[str] = self._transport.items(self._transport.get("/api/reports"))
+        return names
+
+    def report(self, name: str, *, count: int) -> list[dict[str, Any]]:
+        path = f"/api/reports/{quote(name, safe='')}"
+        rows: list[dict[str, Any]] = self._transport.items(self._transport.get(path, count=count))
+        return rows
+
+    def health(self) -> list[Check]:
+        return checks(self._transport, self.workers)
+
+
+def _job(job_id: int) -> str:
+    return f"{JOBS}/{checked_job(job_id)}"
+
+
+def _template(name: str) -> str:
+    return f"{TEMPLATES}/{quote(name, safe='')}"
+
+
+def _ignore(_count: int) -> None:
+    """Show nothing."""

@@ -1,0 +1,140 @@
+"""Objects by signed URLs: the store's own, or the server's. They never see the API key."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel
+
+from forge_client.backend import Progress
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.http.losses import loss
+from forge_client.http.patience import Passing
+
+PIECE = 1 << 20
+# A store may be slow with a large object, but is never silent for so long.
+TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+
+
+class Offer(BaseModel):
+    """Where and how an object may be stored, unless it is stored already."""
+
+    stored: bool
+    url: str = ""
+    method: str = "PUT"
+    headers: dict[str, str] = {}
+
+
+class UrlRefused(ClientError):
+    """The store does not take the URL, whose time may be over."""
+
+    code = "url_refused"
+    exit_code = ExitCode.DENIED
+
+
+class Objects:
+    """Moves objects; each method is one try, and raises `Passing` where another may go well."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    def put(self, offer: Offer, path: Path, progress: Progress) -> None:
+        """Store a file; one that is there already is as good.
+
+        Raises:
+            UrlRefused: the URL is refused.
+            ClientError: the object is.
+        """
+        headers = {**offer.headers, "Content-Length": str(path.stat().st_size)}
+        with path.open("rb") as file, _counted(progress) as told:
+            sent = told(iter(lambda: file.read(PIECE), b""))
+            with self._answer(offer.method, offer.url, content=sent, headers=headers) as answer:
+                if answer.status_code != HTTPStatus.PRECONDITION_FAILED:
+                    _check(answer)
+
+    def get(
+        self, url: str, most: int, write: Callable[[bytes], object], progress: Progress
+    ) -> None:
+        """Read an object, and little more than `most` bytes of one that is too large.
+
+        Raises:
+            UrlRefused: the URL is refused.
+            ClientError: there is no such object.
+        """
+        plain = {"Accept-Encoding": "identity"}
+        with _counted(progress) as told, self._answer("GET", url, headers=plain) as answer:
+            _check(answer)
+            came = 0
+            for piece in told(answer.iter_raw(PIECE)):
+                write(piece)
+                came += len(piece)
+                if came > most:
+                    return
+
+    @contextmanager
+    def _answer(self, method: str, url: str, **given: Any) -> Iterator[httpx.Response]:  # noqa: ANN401 - httpx's own
+        try:
+            with self._client.stream(method, url, timeout=TIMEOUT, **given) as answer:
+                yield answer
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            raise loss(error, _place(url)) from error
+
+
+@contextmanager
+def _counted(progress: Progress) -> Iterator[Callable[[Iterable[bytes]], Iterator[bytes]]]:
+    """Tell the bytes that pass, and take them back when the try fails."""
+    moved = 0
+
+    def told(pieces: Iterable[bytes]) -> Iterator[bytes]:
+        nonlocal moved
+        for piece in pieces:
+            yield piece
+            moved += len(piece)
+            progress(len(piece))
+
+    try:
+        yield told
+    except BaseException:
+        progress(-moved)
+        raise
+
+
+def _check(answer: httpx.Response) -> None:
+    status, place = answer.status_code, _place(str(answer.url))
+    if answer.is_success:
+        return
+    if status == HTTPStatus.NOT_FOUND:
+        raise ClientError(
+            "the object is not in the store any more",
+            hint="it may have been removed by age; run the job again",
+            code="object_missing",
+            exit_code=ExitCode.FAILED,
+        )
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        raise UrlRefused(
+            f"the store at {place} does not take the server's URL: HTTP {status}",
+            hint="check the clocks of the server and of this machine's proxy, and the server's"
+            " rights in the store",
+        )
+    error = ClientError(
+        f"the store at {place} refused the object: HTTP {status}",
+        hint="try again; if it stays so, the server's log may say why",
+        code="store_refused",
+        exit_code=ExitCode.FAILED,
+    )
+    if answer.is_server_error or status in PASSING:
+        error.exit_code = ExitCode.UNREACHABLE
+        raise Passing(error, unsure=True)
+    raise error
+
+
+def _place(url: str) -> str:
+    # Without the path and the signature.
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

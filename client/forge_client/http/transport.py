@@ -1,0 +1,195 @@
+"""Requests to a server, each tried again for as long as that helps and harms nothing."""
+
+from collections.abc import Generator, Mapping
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.http import tls
+from forge_client.http.losses import loss
+from forge_client.http.patience import patiently
+from forge_client.http.refusals import not_forge, refusal
+from forge_client.http.server import Server
+from forge_client.http.signing import Signature, open_signature
+
+R = TypeVar("R", bound=BaseModel)
+Fields = Mapping[str, Any]
+
+# In seconds. A server that has answered before is restarting, one that has not may not exist.
+PATIENCE_S = 60.0
+FIRST_PATIENCE_S = 4.0
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+# Shorter than servers keep an idle connection: one that they close just as a request is sent
+# would leave it unknown what came of the request.
+LIMITS = httpx.Limits(max_connections=32, keepalive_expiry=2.0)
+
+
+class Transport:
+    """Asks one server; may be used from several threads.
+
+    Raises:
+        ClientError: the certificates or the signing key cannot be used.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._context = tls.context(server)
+        self._answered = False
+        self._client = self._open(auth=_Key(server, open_signature(server.signing_key)))
+
+    def _open(self, auth: httpx.Auth | None = None) -> httpx.Client:
+        return httpx.Client(
+            auth=auth,
+            verify=self._context,
+            timeout=TIMEOUT,
+            limits=LIMITS,
+            headers={"User-Agent": f"forge/{version('forge-queue')}"},
+        )
+
+    def bare(self) -> httpx.Client:
+        """Return a client that trusts the same certificates and shows no key."""
+        return self._open()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
+
+    def get(self, path: str, **params: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
+        """Read what is there; parameters that are None are left out."""
+        given = {name: value for name, value in params.items() if value is not None}
+        return self._ask("GET", path, again=True, params=given)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Fields | None = None,
+        *,
+        again: bool,
+    ) -> Any:  # noqa: ANN401 - as above
+        """Have something done.
+
+        Args:
+            method: `POST`, `PUT` or `DELETE`.
+            path: what to do it to.
+            body: the request's JSON.
+            again: whether doing it twice is as good as once.
+
+        Raises:
+            ClientError: it was refused, or nobody answers; `answer_lost` where it is not known
+                what came of it.
+        """
+        return self._ask(method, path, again=again, json=body)
+
+    def record(self, kind: type[R], answer: object) -> R:
+        """Read an answer as one record.
+
+        Raises:
+            ClientError: it is none.
+        """
+        try:
+            return kind.model_validate(answer)
+        except ValidationError as error:
+            raise self._strange() from error
+
+    def records(self, kind: type[R], answer: object, **more: object) -> list[R]:
+        """Read an answer as records, with more fields than the server tells.
+
+        Raises:
+            ClientError: they are none.
+        """
+        rows = self.items(answer)
+        return [self.record(kind, {**row, **more}) for row in rows if isinstance(row, dict)]
+
+    def items(self, answer: object) -> list[Any]:
+        """Read an answer as a list.
+
+        Raises:
+            ClientError: it is none.
+        """
+        found = self.field(answer, "items")
+        if not isinstance(found, list):
+            raise self._strange()
+        return found
+
+    def field(self, answer: object, name: str) -> Any:  # noqa: ANN401 - as above
+        """Return what an answer must tell.
+
+        Raises:
+            ClientError: it does not.
+        """
+        if not isinstance(answer, dict) or name not in answer:
+            raise self._strange()
+        return answer[name]
+
+    def _strange(self) -> ClientError:
+        return ClientError(
+            f"{self.server.url} answers in a way that this version of `forge` does not know",
+            hint="check the URL; `forge --version` and the server's version should be close",
+            code="not_forge",
+            exit_code=ExitCode.SETUP,
+        )
+
+    def _ask(self, method: str, path: str, *, again: bool, **given: Any) -> Any:  # noqa: ANN401 - as above
+        return patiently(
+            lambda: self._once(method, path, **given), patience_s=self.patience_s, again=again
+        )
+
+    @property
+    def patience_s(self) -> float:
+        """For how long to try, in seconds."""
+        return PATIENCE_S if self._answered else FIRST_PATIENCE_S
+
+    def _once(self, method: str, path: str, **given: Any) -> Any:  # noqa: ANN401 - as above
+        answer = self.exchange(method, path, **given)
+        if not answer.is_success:
+            raise refusal(answer, self.server.url)
+        self._answered = True
+        try:
+            return answer.json() if answer.content else None
+        except ValueError:
+            raise not_forge(answer, self.server.url) from None
+
+    def exchange(self, method: str, path: str, **given: Any) -> httpx.Response:  # noqa: ANN401 - httpx's own
+        """Return an answer, whichever it is.
+
+        Raises:
+            ClientError: none came, and none will.
+            Passing: none came this time.
+        """
+        try:
+            return self._client.request(method, self.server.url + path, **given)
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            raise loss(error, self.server.url) from error
+
+
+class _Key(httpx.Auth):
+    """Puts the API key, and a signature where there is one, on every request."""
+
+    requires_request_body = True
+
+    def __init__(self, server: Server, signature: Signature | None) -> None:
+        self._key = server.key
+        self._signature = signature
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        if self._key is None:
+            raise _no_key()
+        request.headers["Authorization"] = f"Bearer {self._key}"
+        if self._signature is not None:
+            request.headers.update(self._signature.of(request))
+        yield request
+
+
+def _no_key() -> ClientError:
+    return ClientError(
+        "a server is named, but no API key",
+        hint="set FORGE_API_KEY, or pass --api-key-file; an admin makes a key with"
+        " `forge keys create`",
+        code="api_key_missing",
+        exit_code=ExitCode.DENIED,
+    )

@@ -1,0 +1,55 @@
+"""Stored objects on their way to the reader: unpacked, verified, written whole or not at all."""
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import zstandard
+
+from forge_client.errors import ClientError
+from forge_client.records import LogChunk
+
+
+def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
+    """Return a log chunk's output.
+
+    Raises:
+        ClientError: the object is not what the worker stored.
+    """
+    try:
+        data = zstandard.ZstdDecompressor().decompress(stored, max_output_size=chunk.bytes)
+    except zstandard.ZstdError:
+        data = b""
+    if len(data) != chunk.bytes or hashlib.sha256(data).hexdigest() != chunk.sha256:
+        raise corrupt(f"the log chunk {chunk.key}")
+    return data
+
+
+@contextmanager
+def arriving(path: Path, sha256: str, what: str) -> Iterator[Path]:
+    """Lend a file to fill; it becomes `path` when the block ends and its digest is right.
+
+    Raises:
+        ClientError: the digest is another.
+    """
+    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != sha256:
+            raise corrupt(what)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def corrupt(what: str) -> ClientError:
+    """Return that an object is not what was stored."""
+    return ClientError(
+        f"{what} is not what was stored: its checksum differs",
+        hint="something altered it in the store; run the job again",
+        code="object_corrupt",
+    )
