@@ -169,7 +169,10 @@ class Key(Record):
 
 
 class QueueInfo(Record):
-    """A queue: what holds it back, and what is in it; a limit that is None is none."""
+    """A queue: what holds it back, what waits in it and what runs, and on how many GPUs.
+
+    A limit that is None is none.
+    """
 
     name: str
     paused: bool
@@ -177,6 +180,7 @@ class QueueInfo(Record):
     max_gpus: int | None = None
     waiting: int
     running: int
+    gpus: int
 
 
 class Quota(Record):

@@ -161,12 +161,15 @@ class ApiKey(BaseModel):
 
 
 class Queue(BaseModel):
-    """A queue's settings; a limit of null is none."""
+    """A queue's settings, where a limit of null is none, and what waits and runs on how many GPUs."""
 
     name: str
     paused: bool
     max_jobs: int | None
     max_gpus: int | None
+    waiting: int
+    running: int
+    gpus: int
 
 
 class Quota(BaseModel):

@@ -1,9 +1,10 @@
-"""Short-lived tokens from API keys."""
+"""Who a caller is, and short-lived tokens from API keys."""
 
 from http import HTTPStatus
 
 from fastapi import APIRouter
 from forge_schema.keys import Keys
+from forge_schema.states import Role
 from pydantic import BaseModel
 
 from forge_functions.auth import short_token
@@ -19,6 +20,20 @@ class Token(BaseModel):
 
     token: str
     expires_in_s: int
+
+
+class Myself(BaseModel):
+    """Whose jobs the caller's are, what the caller may do, and how the audit trail calls them."""
+
+    owner: str
+    role: Role
+    actor: str
+
+
+@router.get("/me")
+def me(who: Viewer) -> Myself:
+    """Tell who calls."""
+    return Myself(owner=who.owner, role=who.role, actor=who.actor)
 
 
 @router.post("/token")

@@ -1,2 +1,24 @@
--- Every queue with what admins set on it.
-SELECT name, paused, max_jobs, max_gpus FROM queue ORDER BY name
+-- Every queue: what admins set on it, how many of its jobs are ready and how many run, and on how
+-- many GPUs.
+WITH waiting AS MATERIALIZED (
+    SELECT lane.queue, sum(counted.jobs) AS jobs
+    FROM lane
+    CROSS JOIN LATERAL (SELECT count(*) AS jobs FROM ready WHERE ready.lane_id = lane.id) AS counted
+    GROUP BY lane.queue
+),
+held AS MATERIALIZED (
+    SELECT lane.queue, count(*) AS jobs, sum(shape.gpus) AS gpus
+    FROM lease
+    JOIN lane ON lane.id = lease.lane_id
+    JOIN shape ON shape.id = lane.shape_id
+    GROUP BY lane.queue
+)
+SELECT
+    queue.name, queue.paused, queue.max_jobs, queue.max_gpus,
+    coalesce(waiting.jobs, 0)::integer AS waiting,
+    coalesce(held.jobs, 0)::integer AS running,
+    coalesce(held.gpus, 0)::integer AS gpus
+FROM queue
+LEFT JOIN waiting ON waiting.queue = queue.name
+LEFT JOIN held ON held.queue = queue.name
+ORDER BY queue.name
