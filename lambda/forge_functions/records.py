@@ -161,7 +161,7 @@ class ApiKey(BaseModel):
 
 
 class Queue(BaseModel):
-    """A queue's settings, where a limit of null is none, and what waits and runs on how many GPUs."""
+    """A queue's settings (a limit of null is none), what waits, what runs and on how many GPUs."""
 
     name: str
     paused: bool

@@ -8,17 +8,21 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from forge_schema.states import Target
+from forge_schema.wire_fields import Text
+from forge_schema.wire_fields import Word as Name
 
 # What a row can hold: an integer column's, and a jsonb key of the index over the shapes.
 MAX_INTEGER = 2_000_000_000
 MAX_LABELS_BYTES = 1500
 YEAR_S = 31_536_000
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 Budget = Annotated[int, Field(ge=0, le=10_000)]
 # The label by which a worker says what it runs: jobs with an image, projects without one.
 RUNS = "forge.runs"
 RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
+# For readers of the schema, what the validators below refuse.
+A_PROGRAM = {"prefixItems": [{"type": "string", "minLength": 1}]}
+OWN_NAMES = {"propertyNames": {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[^=]+$"}}
 
 
 class Resources(BaseModel):
@@ -41,12 +45,12 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
-    command: Annotated[list[str], Field(min_length=1)]
+    command: Annotated[list[Text], Field(min_length=1, json_schema_extra=A_PROGRAM)]
     owner: Name
     queue: Name = "default"
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    env: dict[str, str] = {}
-    image: str | None = None
+    env: Annotated[dict[Text, Text], Field(json_schema_extra=OWN_NAMES)] = {}
+    image: Text | None = None
     bundle_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     resources: Resources = Resources()
     labels: dict[Name, Name] = {}
@@ -59,7 +63,7 @@ class JobSpec(BaseModel):
     delay_s: Annotated[float, Field(ge=0, le=YEAR_S)] = 0.0
     checkpoint_interval_s: Annotated[float, Field(gt=0, le=YEAR_S)] = 30.0
     grace_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    idempotency_key: Name | None = None
 
     @field_validator("command")
     @classmethod
@@ -72,20 +76,12 @@ class JobSpec(BaseModel):
     @field_validator("env")
     @classmethod
     def _env_is_the_jobs_own(cls, env: dict[str, str]) -> dict[str, str]:
-        for name, value in env.items():
-            if not name or "=" in name or "\0" in name + value:
+        for name in env:
+            if not name or "=" in name:
                 raise ValueError(f"{name!r} is no environment variable")
             if RESERVED_ENV.match(name):
                 raise ValueError(f"{name} is reserved: FORGE_*, LD_* and NVIDIA_* are the worker's")
         return env
-
-    @model_validator(mode="after")
-    def _no_nul(self) -> Self:
-        texts = [self.name, self.owner, self.queue, self.image or "", self.resources.gpu_model]
-        texts += [self.idempotency_key or "", *self.command, *self.labels, *self.labels.values()]
-        if any("\0" in text for text in texts):
-            raise ValueError("a NUL character cannot be stored")
-        return self
 
     @model_validator(mode="after")
     def _labels_fit(self) -> Self:

@@ -6,9 +6,9 @@ from fastapi import Depends
 from forge_schema.database import Row
 from forge_schema.jobs import Jobs
 from forge_schema.queue import JobUnknown
+from forge_schema.wire_fields import Id
 
 from forge_functions.auth.caller import Caller, caller
-from forge_functions.bodies import Id
 from forge_functions.services import Services, services
 
 

@@ -5,10 +5,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from forge_schema.audit import PAGE, Audit
+from forge_schema.wire_fields import Id, Word
 from pydantic import AwareDatetime, Field
 
 from forge_functions.auth.caller import Admin
-from forge_functions.bodies import DECADE_S, Body, Id, Name
+from forge_functions.bodies import DECADE_S, Body
 from forge_functions.errors import problems
 from forge_functions.records import Event, Items, Rows
 from forge_functions.services import Shared
@@ -24,8 +25,8 @@ class Wanted(Body):
     since_s: Annotated[int, Field(ge=1, le=DECADE_S, description="how old at most")] = DAY_S
     job_id: Id | None = None
     worker_id: Id | None = None
-    actor: Name | None = None
-    action: Name | None = None
+    actor: Word | None = None
+    action: Word | None = None
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
 
 

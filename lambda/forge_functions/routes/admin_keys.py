@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter
 from forge_schema.keys import Keys
 from forge_schema.states import Role
+from forge_schema.wire_fields import Text, Word
 from pydantic import BaseModel, Field
 
 from forge_functions.auth.caller import Admin
-from forge_functions.bodies import Body, LastsS, Name, lasting
+from forge_functions.bodies import Body, LastsS, lasting
 from forge_functions.errors import problems
 from forge_functions.records import ApiKey, Done, Items, Rows
 from forge_functions.services import Shared
@@ -23,9 +24,9 @@ PUBLIC_KEY = "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$"
 class NewKey(Body):
     """An API key: for whose jobs, and what it may do."""
 
-    owner: Annotated[Name, Field(examples=["ann"])]
+    owner: Annotated[Word, Field(examples=["ann"])]
     role: Annotated[Role, Field(examples=["submitter"])]
-    name: Annotated[str, Field(max_length=200)] = ""
+    name: Annotated[Text, Field(max_length=200)] = ""
     lasts_s: LastsS = None
     public_key: (
         Annotated[
@@ -72,13 +73,13 @@ def create(who: Admin, shared: Shared, new: NewKey) -> Made:
 
 
 @router.delete("/{key_id}", responses=problems(404))
-def revoke(who: Admin, shared: Shared, key_id: Name) -> Done:
+def revoke(who: Admin, shared: Shared, key_id: Word) -> Done:
     """Revoke a key for good, and every token made from it. A repeat changes nothing."""
     Keys(shared.database, actor=who.actor).revoke(key_id)
     return Done()
 
 
 @router.post("/{key_id}/token", responses=problems(404))
-def rotate(who: Admin, shared: Shared, key_id: Name) -> Rotated:
+def rotate(who: Admin, shared: Shared, key_id: Word) -> Rotated:
     """Give a key a new text; the one before is invalid at once, as is every token made from it."""
     return Rotated(token=Keys(shared.database, actor=who.actor).rotate(key_id))

@@ -4,16 +4,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 from forge_schema.admin import Admin as Limits
+from forge_schema.wire_fields import Word
 from pydantic import Field
 
 from forge_functions.auth.caller import Admin
-from forge_functions.bodies import Body, Limit, Name
+from forge_functions.bodies import Body, Limit
 from forge_functions.errors import problems
 from forge_functions.records import Done, Items, Queue, Quota, Rows
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/api/admin", tags=["admin"], responses=problems(401, 403))
-InPath = Annotated[Name, Path()]
+InPath = Annotated[Word, Path()]
 
 
 class QueueSettings(Body):

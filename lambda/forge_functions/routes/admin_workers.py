@@ -6,11 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter
 from forge_schema.registry import Registry
 from forge_schema.states import Command, WorkerKind
+from forge_schema.wire_fields import Id, Word
 from forge_schema.worker_tokens import WorkerTokens
 from pydantic import BaseModel, Field
 
 from forge_functions.auth.caller import Admin
-from forge_functions.bodies import Body, Id, LastsS, Name, lasting
+from forge_functions.bodies import Body, LastsS, lasting
 from forge_functions.errors import problems
 from forge_functions.records import Done, Items, Rows, Worker
 from forge_functions.services import Shared
@@ -21,9 +22,9 @@ router = APIRouter(prefix="/api/admin/workers", tags=["admin"], responses=proble
 class NewWorker(Body):
     """A worker that is to come: its name, and labels that it cannot change."""
 
-    name: Annotated[Name, Field(examples=["gpu-1"])]
+    name: Annotated[Word, Field(examples=["gpu-1"])]
     kind: WorkerKind = WorkerKind.PERSISTENT
-    labels: Annotated[dict[Name, Name], Field(default_factory=dict, max_length=100)]
+    labels: Annotated[dict[Word, Word], Field(default_factory=dict, max_length=100)]
     lasts_s: LastsS = None
 
 

@@ -7,11 +7,13 @@ from forge_schema.storage import keys
 from pydantic import BaseModel, Field
 
 from forge_functions.auth.caller import Submitter
-from forge_functions.bodies import LARGEST, Body
+from forge_functions.bodies import Body
 from forge_functions.errors import problems
 from forge_functions.services import Shared
 
-router = APIRouter(prefix="/api", tags=["bundles"], responses=problems(401, 403, 413))
+router = APIRouter(prefix="/api", tags=["bundles"], responses=problems(401, 403))
+# What S3 takes in one request; no larger bundle is unpacked anyhow.
+LARGEST = 5 << 30
 
 
 class Announced(Body):

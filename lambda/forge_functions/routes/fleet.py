@@ -3,9 +3,9 @@
 from fastapi import APIRouter
 from forge_schema.database import Row
 from forge_schema.registry import Registry
+from forge_schema.wire_fields import Id
 
 from forge_functions.auth.caller import Viewer
-from forge_functions.bodies import Id
 from forge_functions.errors import problems
 from forge_functions.records import Items, Rows, Worker
 from forge_functions.services import Shared

@@ -5,11 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from forge_schema.database import Row
 from forge_schema.jobs import Jobs
+from forge_schema.wire_fields import BIGINT, INTEGER
 from pydantic import Field
 
 from forge_functions.auth.caller import Viewer
 from forge_functions.auth.job import OwnJob
-from forge_functions.bodies import LARGEST, LARGEST_INTEGER, Body
+from forge_functions.bodies import Body
 from forge_functions.errors import problems
 from forge_functions.records import Artifact, Attempt, Event, Items, JobDetail, LogChunk, Rows
 from forge_functions.services import Services, Shared
@@ -23,9 +24,9 @@ LARGEST_SMALL = 2**15 - 1
 class After(Body):
     """The place of the last chunk read; without it, the beginning."""
 
-    token: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    token: Annotated[int, Field(ge=0, le=BIGINT)] = 0
     rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
-    number: Annotated[int, Field(ge=-1, le=LARGEST_INTEGER)] = -1
+    number: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
     attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
 
 

@@ -5,10 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from forge_schema.jobs import PAGE, Jobs
 from forge_schema.states import State
+from forge_schema.wire_fields import Id, Word
 from pydantic import Field
 
 from forge_functions.auth.caller import Viewer
-from forge_functions.bodies import Body, Id, Name
+from forge_functions.bodies import Body
 from forge_functions.errors import problems
 from forge_functions.records import Items, JobStatus, Rows
 from forge_functions.services import Shared
@@ -19,7 +20,7 @@ router = APIRouter(prefix="/api/queue", tags=["jobs"], responses=problems(401, 4
 class Wanted(Body):
     """Which jobs to list: the newest, before a job's id."""
 
-    owner: Name | None = None
+    owner: Word | None = None
     state: list[State] | None = None
     before: Id | None = None
     count: Annotated[int, Field(ge=1, le=PAGE)] = 50
