@@ -168,7 +168,7 @@ def test_its_server_is_there_and_comes_back_when_it_falls_over(
 
     def answers() -> bool:
         with suppress(httpx.TransportError):
-            return httpx.get(f"{url}/openapi.json").json()["info"]["title"] == "Forge"
+            return httpx.get(f"{url}/openapi.json").is_success
         return False
 
     assert answers()
