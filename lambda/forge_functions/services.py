@@ -14,6 +14,8 @@ from forge_schema.storage.signed import Signer, open_signer
 
 from forge_functions.auth.failures import Failures
 from forge_functions.health import Health
+from forge_functions.hub import Hub
+from forge_functions.matching import Matching
 from forge_functions.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Services:
         self.settings = settings
         self.failures = Failures()
         self.stopping = Event()
+        self.hub = Hub(settings.database_url, self.stopping)
+        self.matching = Matching()
         self._opening = Lock()
         self._opened: Database | None = None
 
@@ -92,6 +96,8 @@ class Services:
         return Queue(self.database, actor=actor, ttl=self.settings.ttl)
 
     def close(self) -> None:
+        self.stopping.set()
+        self.hub.join()
         if "health" in self.__dict__:
             self.health.close()
         with self._opening:

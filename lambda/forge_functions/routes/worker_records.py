@@ -1,5 +1,105 @@
-"""The paths of worker records."""
+"""What a worker says of a job whose lease it holds: its phase, its end, what it stored."""
 
-from fastapi import APIRouter
+from typing import Annotated
 
-router = APIRouter()
+from fastapi import APIRouter, Path, Request
+from forge_schema import wire
+from forge_schema.holdings import Holdings
+from forge_schema.records import Records
+from forge_schema.states import Standing
+from forge_schema.wire_answers import EndedJob, Nothing, Restorable, Signed, Told
+from forge_schema.wire_fields import BIGINT
+
+from forge_functions.errors import problems
+from forge_functions.held_objects import may_put, signed
+from forge_functions.holder import absent, held, lost, own
+from forge_functions.routes.workers import Caller
+from forge_functions.services import Shared
+
+JobId = Annotated[int, Path(ge=1, le=BIGINT)]
+
+router = APIRouter(
+    prefix="/api/workers/job/{job_id}", tags=["workers"], responses=problems(401, 404)
+)
+
+
+@router.post("/status")
+def status(job_id: JobId, body: wire.Status, caller: Caller, shared: Shared) -> Told:
+    """Say which phase a job is in, or how its attempt ended; repeated, it answers the same."""
+    fence, queue = body.fence(job_id), shared.queue(caller.actor)
+    if body.end is not None:
+        own(shared, caller, [fence])
+        return Told(ended=EndedJob.of(queue.finish([body.end.of(fence)])[0]))
+    held(shared, caller, fence)
+    assert body.phase is not None  # noqa: S101 - the body has one of both
+    standing = queue.report(fence, body.phase, progress=body.progress, devices=body.devices)
+    if standing is Standing.LOST:
+        raise lost()
+    return Told(standing=standing)
+
+
+@router.post("/log-chunks")
+def add_log_chunk(job_id: JobId, body: wire.NewLogChunk, caller: Caller, shared: Shared) -> Nothing:
+    """Index a log chunk whose upload is complete."""
+    holding = held(shared, caller, body.fence(job_id))
+    _own_key(body.key == holding.keys.log_chunk(body.number))
+    return _kept(Records(shared.database).add_log_chunk(holding.fence, body.record()))
+
+
+@router.post("/checkpoints")
+def add_checkpoint(
+    job_id: JobId, body: wire.NewCheckpoint, caller: Caller, shared: Shared
+) -> Nothing:
+    """Index a checkpoint: from now on it counts."""
+    holding = held(shared, caller, body.fence(job_id))
+    _own_key(body.key == holding.keys.checkpoint_manifest(body.number))
+    return _kept(Records(shared.database).add_checkpoint(holding.fence, body.record()))
+
+
+@router.post("/artifacts")
+def add_artifacts(
+    job_id: JobId, body: wire.NewArtifacts, caller: Caller, shared: Shared
+) -> Nothing:
+    """Index artifacts whose uploads are complete."""
+    holding = held(shared, caller, body.fence(job_id))
+    _own_key(all(may_put(holding, artifact.key) for artifact in body.artifacts))
+    return _kept(Records(shared.database).add_artifacts(holding.fence, body.records()))
+
+
+@router.post("/metrics")
+def add_metrics(job_id: JobId, body: wire.NewMetrics, caller: Caller, shared: Shared) -> Nothing:
+    """Keep metric lines; those that were kept before are passed over."""
+    holding = held(shared, caller, body.fence(job_id))
+    kept = Records(shared.database).add_metrics(
+        holding.fence, body.records(), progress=body.progress
+    )
+    return _kept(kept)
+
+
+@router.get("/checkpoint")
+def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorable:
+    """Return the newest complete checkpoint of a job that the caller holds a lease of."""
+    if not Holdings(shared.database, caller.id).job(job_id):
+        raise lost()
+    row = Records(shared.database).latest_checkpoint(job_id)
+    return Restorable.model_validate({"checkpoint": row})
+
+
+@router.post("/objects", responses=problems(413))
+def objects(
+    job_id: JobId, body: wire.ObjectWanted, caller: Caller, shared: Shared, request: Request
+) -> Signed:
+    """Sign a URL for one object: below the lease's own prefix to store, the job's own to read."""
+    holding = held(shared, caller, body.fence(job_id))
+    return signed(holding, body, shared.signer(str(request.base_url)))
+
+
+def _own_key(own_key: bool) -> None:  # noqa: FBT001 - the question is in the call
+    if not own_key:
+        raise absent()
+
+
+def _kept(kept: bool) -> Nothing:  # noqa: FBT001 - the answer of a record
+    if not kept:
+        raise lost()
+    return Nothing()

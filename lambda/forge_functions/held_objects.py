@@ -1,0 +1,51 @@
+"""The objects that the holder of a lease may reach: only such as the server itself would name."""
+
+import re
+
+from forge_schema.holdings import Holding
+from forge_schema.storage import keys
+from forge_schema.storage.signed import Signer
+from forge_schema.wire import ObjectWanted
+from forge_schema.wire_answers import Signed
+
+from forge_functions.holder import absent
+
+# Any attempt's: a checkpoint's files may have been stored by an earlier one.
+CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
+
+
+def may_put(holding: Holding, key: str) -> bool:
+    """Tell whether a key lies below the lease's own prefix."""
+    return key.startswith(holding.keys.prefix) and keys.is_valid(key)
+
+
+def may_get(holding: Holding, key: str) -> bool:
+    """Tell whether a key is the job's code, or part of a checkpoint of the job."""
+    if holding.bundle_digest is not None and key == keys.bundle(holding.bundle_digest):
+        return True
+    own = CHECKPOINT.format(job_id=holding.fence.job_id)
+    return re.fullmatch(own, key) is not None and keys.is_valid(key)
+
+
+def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> Signed:
+    """Sign what is wanted.
+
+    Raises:
+        Refused: 404 for an object that is not the holder's business.
+        ObjectTooLarge: the store does not take it in one request.
+    """
+    if wanted.operation == "get":
+        if not may_get(holding, wanted.key):
+            raise absent()
+        url = signer.get(wanted.key)
+    else:
+        if not may_put(holding, wanted.key):
+            raise absent()
+        assert wanted.size is not None  # noqa: S101 - the body says so
+        assert wanted.sha256 is not None  # noqa: S101 - as above
+        url = signer.put(
+            wanted.key, size=wanted.size, sha256=wanted.sha256, if_absent=wanted.if_absent
+        )
+    return Signed(
+        url=url.url, method=url.method, headers=url.headers, expires_in_s=url.expires_in_s
+    )

@@ -1,0 +1,58 @@
+"""Registrations that were refused are in the audit trail, as those that were not."""
+
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from forge_schema import tokens
+from forge_schema.audit import Audit
+from forge_schema.errors import ForgeError
+from forge_schema.tokens import TokenKind, TokenMalformed
+
+from forge_functions.auth.failures import Failures
+from forge_functions.auth.worker import HEADER
+from forge_functions.errors import Refused
+from forge_functions.services import Services
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+# A flood of them must not flood the trail: so many a minute from one address.
+noted = Failures()
+
+
+class NotedRoute(APIRoute):
+    """Writes down who was refused, from where and why."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def noting(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except (Refused, RequestValidationError) as error:
+                why = error.code if isinstance(error, Refused) else "invalid"
+                await run_in_threadpool(_note, request, why)
+                raise
+
+        return noting
+
+
+def _note(request: Request, why: str) -> None:
+    shared: Services = request.app.state.services
+    address = request.client.host if request.client else ""
+    detail: dict[str, object] = {"said": _said(request), "from": address, "why": why}
+    with suppress(ForgeError):
+        noted.check(address)
+        noted.count(address)
+        Audit(shared.database).note("anonymous", "registration_refused", detail)
+
+
+def _said(request: Request) -> str:
+    """Return the id in a token, which need not be the caller's."""
+    try:
+        return tokens.parse(request.headers.get(HEADER, ""), TokenKind.WORKER).id
+    except TokenMalformed:
+        return ""
