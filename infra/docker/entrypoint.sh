@@ -1,0 +1,11 @@
+#!/bin/sh
+# Settings that are secrets come as files, /run/secrets/forge_database_url for FORGE_DATABASE_URL,
+# so that they stand neither in a file of settings nor in what the engine tells of a container.
+set -eu
+for file in "${FORGE_SECRETS:-/run/secrets}"/forge_*; do
+    [ -f "$file" ] || continue
+    name=$(basename "$file" | tr '[:lower:]' '[:upper:]')
+    value=$(cat "$file")
+    export "$name=$value"
+done
+exec "$@"

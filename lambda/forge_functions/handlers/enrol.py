@@ -1,0 +1,92 @@
+"""Enrolment: a machine of an Auto Scaling group asks for a worker token of its own.
+
+Nobody has to tell a machine a secret: it signs the request with its instance profile, API Gateway
+checks the signature, and the name of an instance's session is the instance's id.
+"""
+
+import json
+import re
+from functools import cache
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from forge_schema.errors import ForgeError
+from forge_schema.registry import NoSuchWorker, Registry
+from forge_schema.worker_tokens import NameTaken, WorkerTokens
+from pydantic import Field
+
+from forge_functions.services import Services
+from forge_functions.settings import ServerSettings
+
+INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
+
+log = structlog.get_logger(__name__)
+
+
+class Settings(ServerSettings):
+    """The server's, and whom to let in."""
+
+    enrol_role: str = Field(min_length=1, description="the unique id of the machines' role, AROA…")
+
+
+@cache
+def shared() -> Services:
+    """Return what outlasts an invocation."""
+    return Services(Settings.model_validate({}))
+
+
+def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
+    """Answer a signed request with `worker_id` and `token`; the machine's token before is void."""
+    services = shared()
+    assert isinstance(services.settings, Settings)  # noqa: S101 - made above
+    machine = instance(event, services.settings.enrol_role)
+    if machine is None:
+        return problem(event, HTTPStatus.FORBIDDEN, "forbidden", "this is for the pool's machines")
+    try:
+        worker_id, token = enrol(services, machine)
+    except ForgeError as error:
+        log.warning("not enrolled", machine=machine, code=error.code, message=error.message)
+        message = "the database cannot be used now"
+        return problem(event, HTTPStatus.SERVICE_UNAVAILABLE, error.code, message)
+    log.info("enrolled", machine=machine, worker=worker_id)
+    return answer(HTTPStatus.OK, {"worker_id": worker_id, "token": token})
+
+
+def instance(event: dict[str, Any], role: str) -> str | None:
+    """Return the id of the calling machine; None for anybody else."""
+    context = event.get("requestContext", {})
+    caller = (context.get("authorizer") or {}).get("iam", {}).get("userId") or ""
+    its_role, _, session = caller.partition(":")
+    return session if its_role == role and INSTANCE.fullmatch(session) else None
+
+
+def enrol(services: Services, machine: str) -> tuple[int, str]:
+    """Make the machine's worker, or give it a new token where a repeat finds it made.
+
+    Raises:
+        DatabaseUnreachable: the database does not answer.
+        NoSuchWorker: it was removed meanwhile; a repeat makes it anew.
+    """
+    tokens = WorkerTokens(services.database, actor=f"machine:{machine}")
+    try:
+        return tokens.create(machine)
+    except NameTaken:
+        workers = Registry(services.database, actor=f"machine:{machine}").workers()
+    for row in workers:
+        if row["name"] == machine:
+            return row["id"], tokens.rotate(row["id"])
+    raise NoSuchWorker(f"the worker {machine} was removed meanwhile", hint="ask once more")
+
+
+def problem(event: dict[str, Any], status: HTTPStatus, code: str, message: str) -> dict[str, Any]:
+    """Return an error in its one shape."""
+    request_id = event.get("requestContext", {}).get("requestId", "")
+    said = {"code": code, "message": message, "hint": "", "request_id": request_id}
+    return answer(status, said)
+
+
+def answer(status: HTTPStatus, body: dict[str, Any]) -> dict[str, Any]:
+    """Return what API Gateway turns into an HTTP answer."""
+    headers = {"content-type": "application/json", "cache-control": "no-store"}
+    return {"statusCode": int(status), "headers": headers, "body": json.dumps(body)}
