@@ -19,6 +19,8 @@ log = structlog.get_logger(__name__)
 OBJECTS = "/api/objects/"
 # Between two pieces of a body: whoever trickles one holds a connection for nothing.
 PIECE_WITHIN_S = 30.0
+# uvicorn reads what follows a refusal to its end, to keep the connection.
+WORTH_READING = 1 << 16
 
 
 class RequestLog:
@@ -39,7 +41,10 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                if status >= HTTPStatus.BAD_REQUEST and _much_may_follow(scope):
+                    headers["Connection"] = "close"
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
@@ -80,6 +85,11 @@ def _too_large(limit: int) -> HTTPException:
     return HTTPException(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request's body may have {limit} bytes"
     )
+
+
+def _much_may_follow(scope: Scope) -> bool:
+    chunked = "transfer-encoding" in Headers(scope=scope)
+    return chunked or _announced(scope) > WORTH_READING
 
 
 def _announced(scope: Scope) -> int:

@@ -1,9 +1,6 @@
 """The body of a signed PUT, on its way into the store."""
 
-import asyncio
 import hashlib
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from http import HTTPStatus
 
 from fastapi.concurrency import run_in_threadpool
@@ -14,7 +11,6 @@ from starlette.requests import ClientDisconnect, Request
 from forge_functions.errors import Refused
 
 PIECE = 1 << 20  # what one upload holds in memory
-STALL_S = 60.0
 
 
 class Upload:
@@ -29,18 +25,19 @@ class Upload:
         """Take the whole body.
 
         Raises:
-            Refused: 413 one byte over the signed size; 422 for fewer, or another SHA-256; 408
-                when nothing comes for a minute.
+            Refused: 413 one byte over the signed size; 422 for fewer, or another SHA-256.
         """
         self._check_announced(request.headers.get("Content-Length"))
         held = bytearray()
-        async with aclosing(request.stream()) as stream:
-            while (piece := await _next(stream)) is not None:
+        try:
+            async for piece in request.stream():
                 self._count(piece)
                 held += piece
                 if len(held) >= PIECE:
                     await run_in_threadpool(self._keep, bytes(held))
                     held.clear()
+        except ClientDisconnect as error:
+            raise self._too_short() from error
         await run_in_threadpool(self._keep, bytes(held))
         self._check_whole()
 
@@ -73,18 +70,6 @@ class Upload:
 
     def _too_short(self) -> Refused:
         return _unfit("body_short", f"the body is below the {self._permit.size} bytes signed")
-
-
-async def _next(stream: AsyncGenerator[bytes, None]) -> bytes | None:
-    try:
-        async with asyncio.timeout(STALL_S):
-            return await anext(stream, None)
-    except TimeoutError as error:
-        raise Refused(
-            HTTPStatus.REQUEST_TIMEOUT, "body_stalled", f"nothing came for {STALL_S:.0f} s"
-        ) from error
-    except ClientDisconnect as error:
-        raise _unfit("body_short", "the connection broke off") from error
 
 
 def _unfit(code: str, message: str) -> Refused:
