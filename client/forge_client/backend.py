@@ -9,6 +9,7 @@ from forge_client.bundle import Bundle
 from forge_client.records import (
     Artifact,
     Attempt,
+    Caller,
     Check,
     Event,
     JobDetail,
@@ -36,6 +37,9 @@ class Backend(Protocol):
     @property
     def admin(self) -> Administration:
         """What only admins may do."""
+
+    def me(self) -> Caller:
+        """Return who asks."""
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
         """Refuse what `submit` would refuse, before anything is uploaded for it."""

@@ -139,6 +139,14 @@ class WorkerInfo(Record):
     leases: int
 
 
+class Caller(Record):
+    """Who asks: whose jobs are theirs, what they may do, how the audit trail calls them."""
+
+    owner: str
+    role: str
+    actor: str
+
+
 class Template(Record):
     """A named job config: `spec` holds the fields of a job as the queue wants them."""
 

@@ -74,8 +74,9 @@ def ps(
 ) -> None:
     """List the newest jobs."""
     settings = settings_of(context)
-    owner = settings.owner if mine else owner
     with connect(settings) as backend:
+        if mine:
+            owner = settings.job_owner or backend.me().owner
         rows = backend.jobs(owner=owner, states=state or None, before=before, count=count)
         output.show(rows, COLUMNS, form)
 

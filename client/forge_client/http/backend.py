@@ -12,6 +12,7 @@ from forge_client.backend import BEGINNING, Place, Progress
 from forge_client.bundle import Bundle
 from forge_client.http.admin import HttpAdmin
 from forge_client.http.health import checks
+from forge_client.http.job_faults import plainly
 from forge_client.http.objects import Objects, Offer, UrlRefused
 from forge_client.http.patience import patiently
 from forge_client.http.server import Server
@@ -19,6 +20,7 @@ from forge_client.http.transport import Transport
 from forge_client.records import (
     Artifact,
     Attempt,
+    Caller,
     Check,
     Event,
     JobDetail,
@@ -63,8 +65,12 @@ class HttpBackend:
     def admin(self) -> HttpAdmin:
         return HttpAdmin(self._transport)
 
+    def me(self) -> Caller:
+        return self._transport.record(Caller, self._transport.get("/api/me"))
+
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
-        self._transport.send("POST", "/api/queue/check", {"jobs": list(specs)}, again=True)
+        with plainly():
+            self._transport.send("POST", "/api/queue/check", {"jobs": list(specs)}, again=True)
 
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         if not specs:
@@ -72,7 +78,8 @@ class HttpBackend:
         # The keys are made before the first try, so that a lost answer cannot double the jobs.
         stem = uuid4().hex
         jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
-        answer = self._transport.send("POST", "/api/queue/submit", {"jobs": jobs}, again=True)
+        with plainly():
+            answer = self._transport.send("POST", "/api/queue/submit", {"jobs": jobs}, again=True)
         ids: list[int] = self._transport.field(answer, "job_ids")
         return ids
 
@@ -200,7 +207,8 @@ class HttpBackend:
         return self._transport.record(Template, self._transport.get(_template(name)))
 
     def keep_template(self, name: str, spec: Mapping[str, Any]) -> None:
-        self._transport.send("PUT", _template(name), {"spec": dict(spec)}, again=True)
+        with plainly():
+            self._transport.send("PUT", _template(name), {"spec": dict(spec)}, again=True)
 
     def remove_template(self, name: str) -> None:
         self._transport.send("DELETE", _template(name), again=False)
@@ -215,7 +223,7 @@ class HttpBackend:
         return rows
 
     def health(self) -> list[Check]:
-        return checks(self._transport, self.workers)
+        return checks(self._transport, self.me, self.workers)
 
 
 def _job(job_id: int) -> str:

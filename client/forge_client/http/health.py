@@ -1,23 +1,108 @@
-"""What `forge doctor` looks at through a server: the way there, the server, the key."""
+"""What `forge doctor` looks at through a server: the way there, what the server finds, the key."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from typing import Literal
+
+from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.http.patience import Passing
+from forge_client.http.refusals import not_forge
 from forge_client.http.transport import Transport
-from forge_client.records import Check, Standing, WorkerInfo
+from forge_client.records import Caller, Check, Standing, WorkerInfo
+
+SILENT_S = 120.0
+OPERATORS = "whoever runs the server finds more in its log"
 
 
-def checks(transport: Transport, workers: Callable[[], list[WorkerInfo]]) -> list[Check]:
+class Finding(BaseModel):
+    """How one thing stands, as the server tells everybody."""
+
+    name: str
+    standing: Literal["ok", "failing", "unknown"]
+    detail: str = ""
+
+    def check(self) -> Check:
+        """Return it as a finding of ours."""
+        standings = {"ok": Standing.OK, "failing": Standing.FAIL, "unknown": Standing.WARN}
+        hint = "" if self.standing == "ok" else OPERATORS
+        standing = standings[self.standing]
+        return Check(name=self.name, standing=standing, detail=self.detail, hint=hint)
+
+
+class Health(BaseModel):
+    """What `/health` answers, whether all is well or not."""
+
+    version: str = ""
+    checks: list[Finding]
+
+
+def checks(
+    transport: Transport, me: Callable[[], Caller], workers: Callable[[], list[WorkerInfo]]
+) -> list[Check]:
     """Check each part by itself, so that one that fails does not hide the others."""
+    found = list(_server(transport))
+    if found[0].standing is not Standing.FAIL:
+        found += _checked("API key", lambda: _key(transport, me()))
+    if found[-1].name == "API key" and found[-1].standing is not Standing.FAIL:
+        found += _checked("workers", lambda: _workers(workers()))
+    return found
+
+
+def _server(transport: Transport) -> Iterator[Check]:
     try:
-        answer = transport.exchange("GET", "/health")
+        health = _health(transport)
     except Passing as failed:
-        return [_failed("server", failed.error)]
+        yield _failed("server", failed.error)
     except ClientError as error:
-        return [_failed("server", error)]
-    del answer, workers
-    return []
+        yield _failed("server", error)
+    else:
+        version = f", version {health.version}" if health.version else ""
+        where = f"{transport.server.url}{version}"
+        yield Check(name="server", standing=Standing.OK, detail=where)
+        yield from (finding.check() for finding in health.checks)
+
+
+def _health(transport: Transport) -> Health:
+    answer = transport.exchange("GET", "/health", auth=None)
+    if answer.status_code not in {HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE}:
+        raise not_forge(answer, transport.server.url)
+    try:
+        return Health.model_validate_json(answer.content)
+    except ValidationError:
+        raise not_forge(answer, transport.server.url) from None
+
+
+def _key(transport: Transport, caller: Caller) -> Check:
+    detail = f"{caller.owner}, with the role {caller.role}"
+    if transport.server.in_the_clear:
+        hint = "anybody on the way can read the API key; use https://"
+        return Check(name="API key", standing=Standing.WARN, detail=detail, hint=hint)
+    if not transport.server.verify:
+        hint = "anybody on the way can play the server; unset FORGE_INSECURE_SKIP_VERIFY"
+        return Check(name="API key", standing=Standing.WARN, detail=detail, hint=hint)
+    return Check(name="API key", standing=Standing.OK, detail=detail)
+
+
+def _workers(rows: list[WorkerInfo]) -> Check:
+    heard = [row.name for row in rows if row.status != "offline" and row.silent_s < SILENT_S]
+    if heard:
+        detail = f"{len(heard)} heard lately: {', '.join(heard[:5])}"
+        return Check(name="workers", standing=Standing.OK, detail=detail)
+    return Check(
+        name="workers",
+        standing=Standing.WARN,
+        detail="no worker was heard in the last two minutes",
+        hint="start one with `forge-worker`; an admin makes its token with `forge worker create`",
+    )
+
+
+def _checked(name: str, look: Callable[[], Check]) -> list[Check]:
+    try:
+        return [look()]
+    except ClientError as error:
+        return [_failed(name, error)]
 
 
 def _failed(name: str, error: ClientError) -> Check:

@@ -1,4 +1,4 @@
-"""The backend that reaches database and store by itself, and the SDK on top of it."""
+"""What both backends promise, directly and through a server, and the SDK on top of them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ import zstandard
 from forge_client import Client, ClientError, JobFailed, as_completed
 from forge_client.backend import BEGINNING
 from forge_client.bundle import pack
-from forge_client.local.direct import DirectBackend
-from forge_client.records import Standing
-from forge_client.settings import Connection
-from forge_schema.records import Artifact, LogChunk
 from forge_schema.states import Reason
-from forge_schema.storage import keys, open_store
+from forge_schema.storage import open_store
+from support.holder import Holder
+from support.reaching import WAYS, reaching
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forge_schema.lease import Grant
+    from forge_client.backend import Backend
     from support.rig import Rig
 
 SPEC = {"name": "x", "owner": "ann", "command": ["ls"]}
@@ -32,15 +30,14 @@ def store_url(tmp_path: Path) -> str:
     return (tmp_path / "store").as_uri()
 
 
-@pytest.fixture
-def client(rig: Rig, store_url: str) -> Iterator[Client]:
-    with Client(database_url=rig.url, store_url=store_url, owner="ann") as client:
+@pytest.fixture(params=WAYS)
+def client(request: pytest.FixtureRequest, rig: Rig, store_url: str) -> Iterator[Client]:
+    with reaching(request.param, rig, store_url) as client:
         yield client
 
 
 @pytest.fixture
-def backend(client: Client) -> DirectBackend:
-    assert isinstance(client.backend, DirectBackend)
+def backend(client: Client) -> Backend:
     return client.backend
 
 
@@ -50,38 +47,6 @@ def project(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "train.py").write_text("print('hello')\n", encoding="utf-8")
     return folder
-
-
-class Holder:
-    """Plays the worker that holds a job's lease: it writes output and files, and ends the job."""
-
-    def __init__(self, rig: Rig, store_url: str, worker: str = "w") -> None:
-        self._rig = rig
-        self._store = open_store(store_url)
-        self.grant: Grant = rig.worker(worker).claim_one()
-        fence = self.grant.fence
-        self._keys = keys.AttemptKeys(fence.job_id, self.grant.attempt, fence.token)
-        self._start = 0
-        self._number = 0
-
-    def write(self, data: bytes) -> str:
-        key = self._keys.log_chunk(self._number)
-        self._store.put(key, zstandard.compress(data))
-        digest = hashlib.sha256(data).hexdigest()
-        chunk = LogChunk(self._number, key, self._start, len(data), digest)
-        assert self._rig.records.add_log_chunk(self.grant.fence, chunk)
-        self._number, self._start = self._number + 1, self._start + len(data)
-        return key
-
-    def leave(self, path: str, data: bytes) -> str:
-        key = self._keys.artifact(path)
-        self._store.put(key, data)
-        file = Artifact(path, key, len(data), hashlib.sha256(data).hexdigest())
-        assert self._rig.records.add_artifacts(self.grant.fence, [file])
-        return key
-
-    def end(self, reason: Reason = Reason.SUCCEEDED, exit_code: int | None = None) -> None:
-        assert self._rig.finish(self.grant, reason, exit_code=exit_code).accepted
 
 
 def refusal(code: str) -> pytest.RaisesExc[ClientError]:
@@ -120,7 +85,7 @@ def test_one_wrong_job_among_many_keeps_all_of_them_out(
         client.submit(project, "ls", colour="red")
 
 
-def test_no_jobs_are_no_jobs(client: Client, backend: DirectBackend, project: Path) -> None:
+def test_no_jobs_are_no_jobs(client: Client, backend: Backend, project: Path) -> None:
     assert client.submit_many([], folder=project) == []
     assert backend.submit([]) == []
     assert backend.statuses([]) == {}
@@ -265,7 +230,7 @@ def test_cancelling_tells_whether_it_came_in_time(
 
 
 def test_a_running_job_is_preempted_and_a_dead_one_retried(
-    client: Client, backend: DirectBackend, rig: Rig, store_url: str, project: Path
+    client: Client, backend: Backend, rig: Rig, store_url: str, project: Path
 ) -> None:
     job = client.submit(project, "ls", max_failures=0)
     assert not backend.preempt(job.id)
@@ -280,7 +245,7 @@ def test_a_running_job_is_preempted_and_a_dead_one_retried(
         backend.retry(job.id)
 
 
-def test_workers_are_listed_and_drained(backend: DirectBackend, rig: Rig) -> None:
+def test_workers_are_listed_and_drained(backend: Backend, rig: Rig) -> None:
     worker = rig.worker("gpu-1", labels={"zone": "eu"}, gpus=[{"name": "A100"}])
     (row,) = backend.workers()
     assert (row.name, row.labels["zone"], row.command) == ("gpu-1", "eu", None)
@@ -292,7 +257,7 @@ def test_workers_are_listed_and_drained(backend: DirectBackend, rig: Rig) -> Non
         backend.drain(worker.id + 1)
 
 
-def test_reports_are_the_views(backend: DirectBackend, rig: Rig, store_url: str) -> None:
+def test_reports_are_the_views(backend: Backend, rig: Rig, store_url: str) -> None:
     (job,) = backend.submit([SPEC])
     Holder(rig, store_url).end()
     assert {"attempt_history", "job_status"} <= set(backend.reports())
@@ -303,7 +268,7 @@ def test_reports_are_the_views(backend: DirectBackend, rig: Rig, store_url: str)
             backend.report(name, count=1)
 
 
-def test_jobs_are_listed_by_owner_state_and_age(client: Client, backend: DirectBackend) -> None:
+def test_jobs_are_listed_by_owner_state_and_age(client: Client, backend: Backend) -> None:
     ids = backend.submit([SPEC, {**SPEC, "owner": "bob"}, {**SPEC, "delay_s": 60}])
     assert [status.job_id for status in client.jobs()] == ids[::-1]
     assert [status.job_id for status in client.jobs(owner="bob")] == [ids[1]]
@@ -314,37 +279,7 @@ def test_jobs_are_listed_by_owner_state_and_age(client: Client, backend: DirectB
     assert set(backend.statuses([*ids, 999])) == set(ids)
 
 
-def test_a_healthy_installation_is_told_so(
-    backend: DirectBackend, rig: Rig, tmp_path: Path
-) -> None:
-    def found() -> dict[str, Standing]:
-        return {check.name: check.standing for check in backend.health()}
-
-    assert found() == {"database": "ok", "tables": "ok", "store": "ok", "workers": "warn"}
-    rig.worker("w")
-    assert found()["workers"] == "ok"
-    rig.rows("UPDATE alembic_version SET version_num = '0000'")
-    assert (found()["tables"], "workers" in found()) == ("fail", False)
-    rig.rows("DROP TABLE alembic_version")
-    assert found()["tables"] == "fail"
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    away = Connection("postgresql://127.0.0.1:1/x", (tmp_path / "file" / "x").as_uri())
-    checks = DirectBackend(away, owner="ann").health()
-    assert {check.name: check.standing for check in checks} == {"database": "fail", "store": "fail"}
-    assert all(check.hint for check in checks)
-
-
-def test_a_forge_up_that_was_killed_is_named_in_the_hint(tmp_path: Path) -> None:
-    gone = Connection("postgresql:///x?host=/nowhere", "file:///nowhere", up_dir=tmp_path)
-    with pytest.raises(ClientError) as caught:
-        DirectBackend(gone, owner="ann").workers()
-    assert caught.value.code == "database_unreachable"
-    assert str(tmp_path) in caught.value.hint
-
-
-def test_uploading_tells_its_progress(
-    backend: DirectBackend, project: Path, tmp_path: Path
-) -> None:
+def test_uploading_tells_its_progress(backend: Backend, project: Path, tmp_path: Path) -> None:
     bundle = pack(project, tmp_path / "bundle", limit_bytes=1 << 20)
     assert not backend.has_bundle(bundle)
     moved: list[int] = []
