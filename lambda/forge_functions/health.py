@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 from forge_schema.database import NotMigrated
 from forge_schema.errors import ForgeError
-from forge_schema.revision import head
+from forge_schema.revision import HEAD
 from forge_schema.storage import StoreUrlInvalid
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def database(shared: Services) -> None:
         row = shared.database.one("health")
     except NotMigrated as error:
         raise Wrong(f"it has no tables of Forge's: {UPGRADE}") from error
-    if row is None or row["version_num"] < head():
+    if row is None or row["version_num"] < HEAD:
         raise Wrong(f"its tables are those of an older version: {UPGRADE}")
 
 

@@ -48,9 +48,11 @@ class RequestLog:
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
-            await self._bounded(scope, receive, sending)
-            took = round(1000 * (perf_counter() - began), 1)
-            log.info("request", method=scope["method"], path=scope["path"], status=status, ms=took)
+            try:
+                await self._bounded(scope, receive, sending)
+            finally:
+                said = {"method": scope["method"], "path": scope["path"], "status": status or 500}
+                log.info("request", **said, ms=round(1000 * (perf_counter() - began), 1))
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         limit = None if scope["path"].startswith(OBJECTS) else self._body_limit

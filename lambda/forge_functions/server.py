@@ -1,14 +1,20 @@
 """`forge-server`: every path in one process, under uvicorn."""
 
+import signal
+import socket
 import sys
+from ipaddress import ip_address
+from types import FrameType
+from typing import Self
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 from forge_schema.errors import ForgeError
-from forge_schema.log import configure_log
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import CliApp, SettingsConfigDict
 
+from forge_functions import logs
 from forge_functions.app import create_app
 from forge_functions.routes import (
     acts,
@@ -52,6 +58,10 @@ ROUTERS = (
     objects.router,
 )
 EXIT_USAGE = 2
+# How long requests under way may take, once the server is to leave.
+GRACE_S = 10
+
+log = structlog.get_logger(__name__)
 
 
 class Settings(ServerSettings):
@@ -64,7 +74,36 @@ class Settings(ServerSettings):
     host: str = Field("127.0.0.1", description="the address to listen on")
     port: int = Field(8900, ge=0, le=65535, description="its port; 0 is any")
     tls_cert: str | None = Field(None, description="the certificate chain, PEM; serves TLS")
-    tls_key: str | None = Field(None, description="its key, PEM")
+    tls_key: str | None = Field(None, description="its key, PEM, unless the chain's file has it")
+
+    @model_validator(mode="after")
+    def _key_has_a_certificate(self) -> Self:
+        if self.tls_key and not self.tls_cert:
+            raise ValueError("tls_key needs tls_cert")
+        return self
+
+    @property
+    def in_the_clear(self) -> bool:
+        """Whether tokens cross a network unencrypted, unless a proxy stands before this server."""
+        return not self.tls_cert and not is_loopback(self.host)
+
+
+class Server(uvicorn.Server):
+    """Tells where it listens, and ends what waits or streams when it is to leave."""
+
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+        super().__init__(config)
+        self._services = services
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or []:
+            # On stdout: whoever asked for any port has to read it somewhere.
+            print(f"listening on {url_of(self.config, listening)}", flush=True)  # noqa: T201
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._services.stopping.set()
+        super().handle_exit(sig, frame)
 
 
 def whole_app(settings: ServerSettings) -> FastAPI:
@@ -74,7 +113,7 @@ def whole_app(settings: ServerSettings) -> FastAPI:
 
 def main() -> None:
     """Serve until told to leave."""
-    configure_log()
+    logs.configure(sys.stderr)
     try:
         serve(CliApp.run(Settings))
     except ValidationError as error:
@@ -85,19 +124,62 @@ def main() -> None:
     except ForgeError as error:
         hint = f"\n  {error.hint}" if error.hint else ""
         sys.exit(f"forge-server: {error.message}{hint}")
+    except OSError as error:
+        sys.exit(f"forge-server: {error}")
 
 
 def serve(settings: Settings) -> None:
-    """Run uvicorn until SIGTERM or SIGINT."""
-    uvicorn.run(
-        whole_app(settings),
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        DatabaseUnreachable: the database does not answer.
+        NotMigrated: it has no tables of Forge's.
+        StoreUrlInvalid: the store's URL names no store.
+        OSError: a TLS file cannot be used.
+    """
+    app = whole_app(settings)
+    services: Services = app.state.services
+    services.database  # noqa: B018 - opens it, or says now what is wrong
+    services.store  # noqa: B018 - as above
+    config = uvicorn.Config(
+        app,
         host=settings.host,
         port=settings.port,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
+        log_level="warning",
         access_log=False,
         server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
     )
+    config.load()
+    if settings.in_the_clear:
+        log.warning("tokens cross the network in the clear: give --tls-cert, or a proxy with TLS")
+    run(Server(config, services), config)
+    services.close()
+
+
+def run(server: Server, config: uvicorn.Config) -> None:
+    """Run a server until a signal, which is the ordinary end and so no failure."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, server.handle_exit)
+    with config.bind_socket() as listening:
+        server.run([listening])
+
+
+def url_of(config: uvicorn.Config, listening: socket.socket) -> str:
+    """Return the URL by which a socket is reached."""
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if config.is_ssl else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address is reached from this machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 if __name__ == "__main__":

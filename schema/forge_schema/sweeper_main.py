@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from datetime import timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
@@ -10,38 +9,25 @@ from threading import Thread
 
 import structlog
 from pydantic import Field, PositiveFloat, ValidationError
-from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
+from pydantic_settings import CliApp, SettingsConfigDict
 
 from forge_schema.database import Database
 from forge_schema.errors import ForgeError
 from forge_schema.log import configure_log
 from forge_schema.queue import Queue
-from forge_schema.sweep import Sweep, Windows
+from forge_schema.sweep import Sweep
+from forge_schema.sweep_settings import SweepSettings
 from forge_schema.sweeper import Sweeper
 
 
-class SweeperSettings(BaseSettings):
+class SweeperSettings(SweepSettings):
     """Requeue expired leases, promote what is due, mark silent workers and reap dead ones."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="FORGE_", extra="ignore", cli_prog_name="forge-sweeper", cli_kebab_case=True
-    )
+    model_config = SettingsConfigDict(cli_prog_name="forge-sweeper", cli_kebab_case=True)
 
-    database_url: str = Field(description="the queue's database, postgresql://…")
     sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
-    lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
-    offline_s: PositiveFloat = Field(120.0, description="silence after which a worker is offline")
-    reap_s: PositiveFloat = Field(3600.0, description="until an ephemeral worker is removed")
-    unconnected_s: PositiveFloat = Field(300.0, description="until one never connected is removed")
     health_host: str = Field("127.0.0.1", description="where /health is served")
     health_port: int = Field(8901, ge=0, le=65535, description="its port; 0 is any")
-
-    def windows(self) -> Windows:
-        return Windows(
-            offline=timedelta(seconds=self.offline_s),
-            reap_ephemeral=timedelta(seconds=self.reap_s),
-            reap_unconnected=timedelta(seconds=self.unconnected_s),
-        )
 
 
 def main() -> None:
@@ -67,8 +53,8 @@ def serve(settings: SweeperSettings) -> None:
     leave: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: leave.put(number))
-    with Database(settings.database_url, size=2) as database:
-        queue = Queue(database, actor="sweeper", ttl=timedelta(seconds=settings.lease_ttl_s))
+    with Database(settings.database_url, size=2, prepare=settings.prepare) as database:
+        queue = Queue(database, actor="sweeper", ttl=settings.ttl)
         sweeper = Sweeper(Sweep(queue, windows=settings.windows()), period_s=settings.sweep_s)
         server = health_server(sweeper, settings.health_host, settings.health_port)
         Thread(target=server.serve_forever, name="health", daemon=True).start()

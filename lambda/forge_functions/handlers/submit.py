@@ -1,0 +1,26 @@
+"""The function for users: jobs, templates, bundles, reports, tokens, health."""
+
+from forge_functions.handlers.gateway import answering
+from forge_functions.routes import (
+    acts,
+    bundles,
+    health,
+    job,
+    jobs,
+    reports,
+    submission,
+    templates,
+    token,
+)
+
+handler = answering(
+    health.router,
+    token.router,
+    submission.router,
+    jobs.router,
+    job.router,
+    acts.router,
+    templates.router,
+    bundles.router,
+    reports.router,
+)

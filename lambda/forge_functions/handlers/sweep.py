@@ -1,0 +1,34 @@
+"""The scheduled function: one sweep."""
+
+import sys
+from dataclasses import asdict
+from functools import cache
+
+import structlog
+from forge_schema.database import Database
+from forge_schema.queue import Queue
+from forge_schema.sweep import Sweep
+from forge_schema.sweep_settings import SweepSettings
+
+from forge_functions import logs
+
+
+@cache
+def sweep() -> Sweep:
+    """Return the sweep, whose connections outlast an invocation.
+
+    Raises:
+        DatabaseUnreachable: the database does not answer; the next invocation tries again.
+    """
+    logs.configure(sys.stdout)
+    settings = SweepSettings.model_validate({})
+    database = Database(settings.database_url, size=1, prepare=settings.prepare).open()
+    queue = Queue(database, actor="sweeper", ttl=settings.ttl)
+    return Sweep(queue, windows=settings.windows())
+
+
+def handler(_event: object, _context: object) -> dict[str, int]:
+    """Sweep once, and return how many of each were moved."""
+    swept = asdict(sweep().tick())
+    structlog.get_logger(__name__).info("swept", **swept)
+    return swept

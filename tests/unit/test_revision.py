@@ -1,0 +1,13 @@
+"""The newest migration is known by name, too."""
+
+from __future__ import annotations
+
+from alembic.script import ScriptDirectory
+from forge_schema.migrate import MIGRATIONS
+from forge_schema.revision import HEAD
+
+
+def test_the_newest_migration_is_the_one_that_is_named() -> None:
+    scripts = ScriptDirectory(str(MIGRATIONS))
+    assert scripts.get_heads() == [HEAD]
+    assert {len(script.revision) for script in scripts.walk_revisions()} == {len(HEAD)}
