@@ -11,40 +11,51 @@ from http import HTTPStatus
 from typing import Any
 
 import structlog
+from forge_schema.database import Database
 from forge_schema.errors import ForgeError
 from forge_schema.registry import NoSuchWorker, Registry
 from forge_schema.worker_tokens import NameTaken, WorkerTokens
 from pydantic import Field
-
-from forge_functions.services import Services
-from forge_functions.settings import ServerSettings
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 
 log = structlog.get_logger(__name__)
 
 
-class Settings(ServerSettings):
-    """The server's, and whom to let in."""
+class Settings(BaseSettings):
+    """Where the workers are written down, and whom to let in."""
 
+    model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
+
+    database_url: str = Field(description="the queue's database, postgresql://…")
+    prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")
     enrol_role: str = Field(min_length=1, description="the unique id of the machines' role, AROA…")
 
 
 @cache
-def shared() -> Services:
-    """Return what outlasts an invocation."""
-    return Services(Settings.model_validate({}))
+def settings() -> Settings:
+    """Return the settings, read once."""
+    return Settings.model_validate({})
+
+
+@cache
+def database() -> Database:
+    """Return the database, which outlasts an invocation.
+
+    Raises:
+        DatabaseUnreachable: it does not answer; the next use tries again.
+    """
+    return Database(settings().database_url, size=1, prepare=settings().prepare).open()
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Answer a signed request with `worker_id` and `token`; the machine's token before is void."""
-    services = shared()
-    assert isinstance(services.settings, Settings)  # noqa: S101 - made above
-    machine = instance(event, services.settings.enrol_role)
+    machine = instance(event, settings().enrol_role)
     if machine is None:
         return problem(event, HTTPStatus.FORBIDDEN, "forbidden", "this is for the pool's machines")
     try:
-        worker_id, token = enrol(services, machine)
+        worker_id, token = enrol(machine)
     except ForgeError as error:
         log.warning("not enrolled", machine=machine, code=error.code, message=error.message)
         message = "the database cannot be used now"
@@ -61,18 +72,18 @@ def instance(event: dict[str, Any], role: str) -> str | None:
     return session if its_role == role and INSTANCE.fullmatch(session) else None
 
 
-def enrol(services: Services, machine: str) -> tuple[int, str]:
+def enrol(machine: str) -> tuple[int, str]:
     """Make the machine's worker, or give it a new token where a repeat finds it made.
 
     Raises:
         DatabaseUnreachable: the database does not answer.
         NoSuchWorker: it was removed meanwhile; a repeat makes it anew.
     """
-    tokens = WorkerTokens(services.database, actor=f"machine:{machine}")
+    tokens = WorkerTokens(database(), actor=f"machine:{machine}")
     try:
         return tokens.create(machine)
     except NameTaken:
-        workers = Registry(services.database, actor=f"machine:{machine}").workers()
+        workers = Registry(database(), actor=f"machine:{machine}").workers()
     for row in workers:
         if row["name"] == machine:
             return row["id"], tokens.rotate(row["id"])
