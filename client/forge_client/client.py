@@ -12,7 +12,7 @@ from forge_client.job import Job
 from forge_client.project import Project
 from forge_client.records import JobStatus, WorkerInfo
 from forge_client.request import Request
-from forge_client.submission import LIMIT, specs, upload
+from forge_client.submission import LIMIT, configured, specs, upload
 
 
 class Client:
@@ -57,29 +57,41 @@ class Client:
         self.backend.__exit__(None, None, None)
 
     def submit(
-        self, folder: Path | str = ".", command: Sequence[str] | str | None = None, **spec: object
+        self,
+        folder: Path | str = ".",
+        command: Sequence[str] | str | None = None,
+        *,
+        config: str | None = None,
+        **spec: object,
     ) -> Job:
         """Submit a folder and a command as one job.
 
         Args:
             folder: the project; its forge.toml says what is not said here.
             command: what to run in it; text is split as a shell would.
+            config: a kept job config, which takes the place of forge.toml.
             **spec: fields by their names in forge.toml, `[resources]` included, such as
                 `name`, `gpus`, `memory="2GB"`, `timeout="2h"`, `labels`, `env`.
 
         Raises:
             ClientError: something is wrong with the folder or a field, or nothing answers.
         """
-        return self.submit_many([{"command": command, **spec}], folder=folder)[0]
+        return self.submit_many([{"command": command, **spec}], folder=folder, config=config)[0]
 
     def submit_many(
-        self, jobs: Iterable[Mapping[str, Any]], *, folder: Path | str = ".", limit: int = LIMIT
+        self,
+        jobs: Iterable[Mapping[str, Any]],
+        *,
+        folder: Path | str = ".",
+        config: str | None = None,
+        limit: int = LIMIT,
     ) -> list[Job]:
         """Submit many jobs on one folder, all of them or none, in one statement.
 
         Args:
             jobs: the fields of each, as `submit` takes them.
             folder: the project, packed and uploaded once.
+            config: a kept job config, which takes the place of forge.toml.
             limit: the most that the folder's files may take, in bytes.
 
         Raises:
@@ -87,13 +99,14 @@ class Client:
         """
         root = Path(folder)
         listing = scan(root)
-        base = Project.read(root).request()
+        base = Request() if config else Project.read(root).request()
         requests = [base.changed(job) for job in jobs]
         if not requests:
             return []
-        self.backend.check(self._specs(requests, root))
-        stored = upload(self.backend, listing, limit=limit)
-        ids = self.backend.submit(self._specs(requests, root, stored.bundle.digest))
+        wanted = self._specs(requests, root, config)
+        self.backend.check(wanted)
+        digest = upload(self.backend, listing, limit=limit).bundle.digest
+        ids = self.backend.submit([{**spec, "bundle_digest": digest} for spec in wanted])
         return [Job(self.backend, job_id) for job_id in ids]
 
     def map(
@@ -138,9 +151,13 @@ class Client:
         return self.backend.workers()
 
     def _specs(
-        self, requests: Sequence[Request], folder: Path, digest: str | None = None
+        self, requests: Sequence[Request], folder: Path, config: str | None
     ) -> list[dict[str, Any]]:
-        return specs(requests, owner=self._settings.job_owner, folder=folder, digest=digest)
+        owner = self._settings.job_owner
+        if config is None:
+            return specs(requests, owner=owner, folder=folder)
+        kept = self.backend.template(config)
+        return [configured(one, kept, owner=owner, folder=folder) for one in requests]
 
 
 def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:

@@ -18,7 +18,7 @@ def connect(settings: Settings) -> Backend:
     if settings.url:
         from forge_client.http.backend import HttpBackend  # noqa: PLC0415 - httpx takes a while
 
-        return HttpBackend(settings.server())
+        return HttpBackend(settings.server(), owner=settings.job_owner)
     connection = settings.connection()
     require_extra("psycopg", "schema", "reach a database directly")
     from forge_client.local.direct import DirectBackend  # noqa: PLC0415 - only with the extra

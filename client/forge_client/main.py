@@ -10,7 +10,23 @@ from typing import Annotated
 import typer
 
 from forge_client import narration
-from forge_client.commands import act, artifacts, db, doctor, logs, ps, report, submit, up, workers
+from forge_client.commands import (
+    act,
+    artifacts,
+    db,
+    doctor,
+    events,
+    keys,
+    logs,
+    ps,
+    queues,
+    report,
+    submit,
+    templates,
+    up,
+    worker,
+    workers,
+)
 from forge_client.commands.session import Flags
 from forge_client.errors import ClientError
 from forge_client.exit_codes import MEANINGS, ExitCode
@@ -69,12 +85,22 @@ def forge(  # noqa: PLR0917 - typer calls it by name
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Jobs": (submit.submit, ps.ps, ps.show, logs.logs, artifacts.artifacts),
     "Control": (act.cancel, act.retry, act.preempt, workers.workers, workers.drain),
+    "Administration": (
+        queues.queues,
+        queues.pause,
+        queues.resume,
+        queues.limit,
+        events.events,
+    ),
     "Installation": (up.up, up.down, doctor.doctor, report.report),
 }
 for panel, commands in PANELS.items():
     for command in commands:
         kind = submit.SubmitCommand if command is submit.submit else None
         app.command(rich_help_panel=panel, cls=kind)(command)
+app.add_typer(templates.app, name="templates", rich_help_panel="Jobs")
+app.add_typer(keys.app, name="keys", rich_help_panel="Administration")
+app.add_typer(worker.app, name="worker", rich_help_panel="Administration")
 app.add_typer(db.app, name="db", rich_help_panel="Installation")
 
 

@@ -17,10 +17,11 @@ FILE = "forge.toml"
 
 
 class ProjectConnection(BaseModel):
-    """The `[connection]` table."""
+    """The `[connection]` table; what is secret has no place in a project's folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    url: str | None = None
     database_url: str | None = None
     store_url: str | None = None
 

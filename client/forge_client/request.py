@@ -102,13 +102,11 @@ class Request(BaseModel):
             ClientError: there is no command.
         """
         if not self.command:
-            raise ClientError(
-                "there is no command to run",
-                hint="write it after --, as in `forge submit . -- python train.py`, or as"
-                " `command` in forge.toml",
-                code="command_empty",
-                exit_code=ExitCode.USAGE,
-            )
+            raise no_command()
+        return {**({"owner": owner} if owner else {}), "name": name, **self.fields()}
+
+    def fields(self) -> dict[str, Any]:
+        """Return what was given, as the queue wants it."""
         seconds = {"timeout_s": self.timeout, "backoff_s": self.backoff}
         exact = {
             "delay_s": self.delay,
@@ -118,13 +116,22 @@ class Request(BaseModel):
         same = {"name", "command", "image", "queue", "priority", "target", "idempotency_key"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         return {
-            **({"owner": owner} if owner else {}),
-            "name": name,
             **self.model_dump(include=same, exclude_none=True),
             **{field: math.ceil(value) for field, value in seconds.items() if value is not None},
             **{field: value for field, value in exact.items() if value is not None},
             "resources": self.resources.spec(),
         }
+
+
+def no_command() -> ClientError:
+    """Say that a job lacks what it is for."""
+    return ClientError(
+        "there is no command to run",
+        hint="write it after --, as in `forge submit . -- python train.py`, or as"
+        " `command` in forge.toml",
+        code="command_empty",
+        exit_code=ExitCode.USAGE,
+    )
 
 
 def refused(error: ValidationError) -> ClientError:

@@ -9,7 +9,8 @@ from typing import Any
 
 from forge_client.backend import Backend, Progress
 from forge_client.bundle import Bundle, Listing, pack_listing, scan
-from forge_client.request import Request
+from forge_client.records import Template
+from forge_client.request import Request, no_command
 
 LIMIT = 2 << 30
 
@@ -56,9 +57,7 @@ def upload(
         return Uploaded(bundle, anew=True)
 
 
-def specs(
-    requests: Sequence[Request], *, owner: str | None, folder: Path, digest: str | None = None
-) -> list[dict[str, Any]]:
+def specs(requests: Sequence[Request], *, owner: str | None, folder: Path) -> list[dict[str, Any]]:
     """Return the jobs as the queue wants them; a job without a name is called as its folder.
 
     Without an owner, the server takes that of the API key.
@@ -66,9 +65,28 @@ def specs(
     Raises:
         ClientError: a request lacks something.
     """
-    name = folder.resolve().name or "job"
-    bundle = {"bundle_digest": digest} if digest else {}
-    return [{**request.spec(owner=owner, name=name), **bundle} for request in requests]
+    name = _called(folder)
+    return [request.spec(owner=owner, name=name) for request in requests]
 
 
-__all__ = ["LIMIT", "Bar", "Uploaded", "no_bar", "scan", "specs", "upload"]
+def configured(
+    request: Request, config: Template, *, owner: str | None, folder: Path
+) -> dict[str, Any]:
+    """Return a job with the fields of a kept config below the request's own.
+
+    Raises:
+        ClientError: neither of them has a command.
+    """
+    fields = request.fields()
+    if not (request.command or config.spec.get("command")):
+        raise no_command()
+    if not (request.name or config.spec.get("name")):
+        fields["name"] = _called(folder)
+    return {"config_name": config.name, **({"owner": owner} if owner else {}), **fields}
+
+
+def _called(folder: Path) -> str:
+    return folder.resolve().name or "job"
+
+
+__all__ = ["LIMIT", "Bar", "Uploaded", "configured", "no_bar", "scan", "specs", "upload"]

@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from forge_client import narration, output
 from forge_client.bundle import Listing, scan
+from forge_client.commands.labels import labels
 from forge_client.commands.session import settings_of
 from forge_client.commands.waiting import wait_for
 from forge_client.connection import connect
@@ -18,7 +19,8 @@ from forge_client.exit_codes import ExitCode
 from forge_client.output import Format, FormatOption
 from forge_client.project import Project
 from forge_client.quantity import readable_size, size
-from forge_client.submission import LIMIT, Uploaded, specs, upload
+from forge_client.request import Request
+from forge_client.submission import LIMIT, Uploaded, configured, specs, upload
 
 COMMAND = "forge.command"
 
@@ -68,6 +70,9 @@ def submit(
     target: Annotated[str | None, typer.Option(help="auto, worker or local.")] = None,
     checkpoint_interval: Annotated[str | None, typer.Option(help="Such as 5m.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL.")] = None,
+    config: Annotated[
+        str | None, typer.Option(help="A kept job config, in place of forge.toml's job.")
+    ] = None,
     delay: Annotated[str | None, typer.Option(help="Not to be run before, such as 1h.")] = None,
     limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GB.")] = None,
     wait: Annotated[
@@ -80,27 +85,32 @@ def submit(
 ) -> None:
     """Submit a folder and a command as a job.
 
-    What is not said here is taken from the folder's forge.toml, then from the queue's defaults.
+    What is not said here is taken from the folder's forge.toml, or from a kept config where one is
+    named, then from the queue's defaults.
     The job's id is printed on stdout.
     """
     listing = scan(folder)
     project = Project.read(folder)
-    request = project.request().changed({
+    base = Request() if config else project.request()
+    request = base.changed({
         "name": name, "gpus": gpu, "gpu_model": gpu_model, "vram": vram,
         "accelerator": accelerator, "cpus": cpus, "memory": memory, "disk": disk, "image": image,
-        "labels": _labels(label or []), "priority": priority, "queue": queue,
+        "labels": labels(label or []), "priority": priority, "queue": queue,
         "max_failures": max_failures, "timeout": timeout, "env": _env(env or []),
         "idempotency_key": idempotency_key, "target": target,
         "checkpoint_interval": checkpoint_interval, "grace": grace, "delay": delay,
-        "command": _command(context),
+        "command": command_of(context),
     })  # fmt: skip
     settings = settings_of(context, project)
-    spec = specs([request], owner=settings.job_owner, folder=folder)[0]
+    owner = settings.job_owner
+    spec = _unsent(config, request) if config else specs([request], owner=owner, folder=folder)[0]
     if dry_run:
         _show_plan(spec, listing, form)
         return
     most = _limit(limit) or project.limit or LIMIT
     with connect(settings) as backend:
+        if config:
+            spec = configured(request, backend.template(config), owner=owner, folder=folder)
         backend.check([spec])
         stored = upload(backend, listing, limit=most, bar=narration.transfer)
         _tell(stored)
@@ -112,23 +122,19 @@ def submit(
         output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
 
 
-def _command(context: typer.Context) -> Sequence[str] | None:
+def _unsent(config: str, request: Request) -> dict[str, Any]:
+    # What the config holds is only known where it is kept.
+    return {"config_name": config, **request.fields()}
+
+
+def command_of(context: typer.Context) -> Sequence[str] | None:
+    """Return what followed `--`, None without it."""
     if COMMAND not in context.meta:
         return None
     words: list[str] = context.meta[COMMAND]
     if not words or not words[0].strip():
         raise _wrong("the command after -- is empty", "write it there: -- python train.py")
     return words
-
-
-def _labels(texts: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    for (name, sign, value), text in zip(pairs, texts, strict=True):
-        if not (name.strip() and sign and value.strip()):
-            raise _wrong(
-                f"--label {text!r} is no label", "write NAME=VALUE, as in --label zone=eu*"
-            )
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _env(texts: Sequence[str]) -> dict[str, str]:

@@ -39,16 +39,22 @@ def drain(
 ) -> None:
     """Have a worker finish its jobs and take no more."""
     with backend_of(context) as backend:
-        found = _find(backend, worker)
+        found = find_worker(backend, worker)
         backend.drain(found.id, undo=undo)
     then = "takes jobs again" if undo else "takes no more jobs"
     narration.say(f"worker {found.name} {then}, from its next heartbeat on")
 
 
-def _find(backend: Backend, worker: str) -> WorkerInfo:
-    for row in backend.workers():
-        if worker in {row.name, str(row.id)}:
-            return row
+def find_worker(backend: Backend, worker: str) -> WorkerInfo:
+    """Return a worker by its name or id.
+
+    Raises:
+        ClientError: there is none.
+    """
+    rows = backend.workers()
+    for known in ({row.name: row for row in rows}, {str(row.id): row for row in rows}):
+        if worker in known:
+            return known[worker]
     raise ClientError(
         f"there is no worker {worker!r}",
         hint="`forge workers` lists them",

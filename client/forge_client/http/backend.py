@@ -44,12 +44,14 @@ class HttpBackend:
 
     Args:
         server: where it is, and the API key.
+        owner: whose job configs are meant; None is the key's owner.
 
     Raises:
         ClientError: the certificates or the signing key cannot be used.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, owner: str | None = None) -> None:
+        self._owner = owner
         self._transport = Transport(server)
         self._bare = self._transport.bare()
         self._objects = Objects(self._bare)
@@ -201,17 +203,23 @@ class HttpBackend:
         self._transport.send("POST", path, {"undo": undo}, again=True)
 
     def templates(self) -> list[Template]:
-        return self._transport.records(Template, self._transport.get(TEMPLATES))
+        return self._transport.records(Template, self._transport.get(TEMPLATES, owner=self._owner))
 
     def template(self, name: str) -> Template:
-        return self._transport.record(Template, self._transport.get(_template(name)))
+        return self._transport.record(
+            Template, self._transport.get(_template(name), owner=self._owner)
+        )
 
     def keep_template(self, name: str, spec: Mapping[str, Any]) -> None:
         with plainly():
-            self._transport.send("PUT", _template(name), {"spec": dict(spec)}, again=True)
+            self._transport.send("PUT", self._config(name), {"spec": dict(spec)}, again=True)
 
     def remove_template(self, name: str) -> None:
-        self._transport.send("DELETE", _template(name), again=False)
+        self._transport.send("DELETE", self._config(name), again=False)
+
+    def _config(self, name: str) -> str:
+        whose = f"?owner={quote(self._owner, safe='')}" if self._owner else ""
+        return _template(name) + whose
 
     def reports(self) -> list[str]:
         names: list[str] = self._transport.items(self._transport.get("/api/reports"))

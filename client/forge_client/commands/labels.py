@@ -1,0 +1,32 @@
+"""Labels on the command line: NAME=VALUE."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option("--label", help="NAME=VALUE that it has, whatever it says of itself."),
+]
+
+
+def labels(texts: Sequence[str]) -> dict[str, str]:
+    """Return labels as given on the command line.
+
+    Raises:
+        ClientError: one is none.
+    """
+    pairs = [text.partition("=") for text in texts]
+    for (name, sign, value), text in zip(pairs, texts, strict=True):
+        if not (name.strip() and sign and value.strip()):
+            raise ClientError(
+                f"--label {text!r} is no label",
+                hint="write NAME=VALUE, as in --label zone=eu*",
+                code="option_invalid",
+                exit_code=ExitCode.USAGE,
+            )
+    return {name.strip(): value.strip() for name, _, value in pairs}
