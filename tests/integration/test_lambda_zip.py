@@ -21,7 +21,7 @@ from support.gateway_events import http_event, scheduled_event
 from support.runtime_api import Failed, RuntimeApi, function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from support.rig import Rig
@@ -186,7 +186,7 @@ def test_a_job_passes_through_the_functions(start: Start, rig: Rig) -> None:
         asked = http_event("POST", "/api/queue/submit", jobs, headers=bearer, encoded=True)
         first, second = said(submit.invoke(asked))["job_ids"]
 
-        def tell(path: str, body: dict[str, object]) -> Any:  # noqa: ANN401  any JSON
+        def tell(path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401  any JSON
             event = http_event("POST", f"/api/workers/{path}", {**boot, **body}, headers=worker)
             return said(workers.invoke(event))
 
