@@ -23,9 +23,7 @@ INTEGRATION = re.compile(r"\$\{(\w+)\.Arn\}")
 
 def routes() -> dict[tuple[str, str], str]:
     """Return the function behind each method and path of the template."""
-    (api,) = (
-        r for r in translated()["Resources"].values() if r["Type"] == "AWS::ApiGatewayV2::Api"
-    )
+    (api,) = of_type(translated(), "AWS::ApiGatewayV2::Api").values()
     found: dict[tuple[str, str], str] = {}
     for path, methods in api["Body"]["paths"].items():
         for method, operation in unconditional(methods).items():
