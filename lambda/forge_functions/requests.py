@@ -51,8 +51,9 @@ class RequestLog:
             try:
                 await self._bounded(scope, receive, sending)
             finally:
-                said = {"method": scope["method"], "path": scope["path"], "status": status or 500}
-                log.info("request", **said, ms=round(1000 * (perf_counter() - began), 1))
+                took = round(1000 * (perf_counter() - began), 1)
+                what = {"method": scope["method"], "path": scope["path"]}
+                log.info("request", **what, status=int(status or 500), ms=took)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         limit = None if scope["path"].startswith(OBJECTS) else self._body_limit

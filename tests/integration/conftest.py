@@ -9,6 +9,9 @@ from support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.api import Api
 
 
 @pytest.fixture
@@ -17,3 +20,12 @@ def rig(database_url: str) -> Iterator[Rig]:
     rig = Rig(database_url)
     yield rig
     rig.close()
+
+
+@pytest.fixture
+def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
+    """A server on the rig's queue, with a file store."""
+    from support.api import opened  # noqa: PLC0415  most tests serve nothing
+
+    with opened(rig, tmp_path / "store") as api:
+        yield api

@@ -1,5 +1,7 @@
 """Bearer tokens of an OpenID Connect issuer, mapped to an owner and a role."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
@@ -19,6 +21,7 @@ ALGORITHMS = ["RS256", "ES256"]
 METADATA = "/.well-known/openid-configuration"
 TIMEOUT_S = 5
 LEEWAY_S = 30
+LIFESPAN_S = 300
 REST_S = 5.0
 LONGEST_OWNER, LONGEST_SUBJECT = 200, 255
 # The highest first: several words of one token may each mean a role.
@@ -37,7 +40,7 @@ class Person:
 
 
 class Issuer:
-    """Checks tokens of the issuer that the settings name; its keys are kept for five minutes."""
+    """Checks tokens of the issuer that the settings name; the keys are kept for five minutes."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
@@ -80,20 +83,23 @@ class Issuer:
             raise _unavailable()
         try:
             return self._keys.get_signing_key_from_jwt(token)
-        except (jwt.PyJWKClientConnectionError, httpx.HTTPError, OSError, ValueError) as error:
+        except IssuerFaulty as error:
             log.warning("the issuer cannot be asked", error=str(error))
             # Else everybody who sends a token would hold a thread for as long as it hangs.
             self._rests_until = monotonic() + REST_S
             raise _unavailable() from error
 
     @cached_property
-    def _keys(self) -> PyJWKClient:
+    def _keys(self) -> IssuerKeys:
         issuer = self._settings.oidc_issuer
-        answer = httpx.get(issuer.rstrip("/") + METADATA, timeout=TIMEOUT_S).raise_for_status()
-        told = answer.json() if "json" in answer.headers.get("content-type", "") else None
-        if not isinstance(told, dict) or told.get("issuer") != issuer:
-            raise ValueError(f"{issuer} does not describe itself")
-        return PyJWKClient(str(told.get("jwks_uri")), lifespan=300, timeout=TIMEOUT_S)
+        try:
+            answer = httpx.get(issuer.rstrip("/") + METADATA, timeout=TIMEOUT_S)
+            told = answer.raise_for_status().json()
+            if told["issuer"] != issuer:
+                raise IssuerFaulty(f"{issuer} says that it is somebody else")
+            return IssuerKeys(told["jwks_uri"], lifespan=LIFESPAN_S, timeout=TIMEOUT_S)
+        except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
+            raise IssuerFaulty(f"{issuer} does not describe itself: {error}") from error
 
     def _role(self, said: object) -> Role:
         words = said if isinstance(said, list) else [said]
@@ -104,6 +110,21 @@ class Issuer:
                 f"the token's claim {self._settings.oidc_role_claim!r} names no role here"
             )
         return next(role for role in ROLES if role in roles)
+
+
+class IssuerFaulty(Exception):
+    """The issuer is away, or what it says is no use."""
+
+
+class IssuerKeys(PyJWKClient):
+    """The issuer's public keys."""
+
+    def fetch_data(self) -> object:
+        try:
+            fetched: object = super().fetch_data()
+        except (jwt.PyJWTError, OSError, ValueError) as error:
+            raise IssuerFaulty(f"{self.uri} gives no keys: {error}") from error
+        return fetched
 
 
 def _claim(claims: dict[str, Any], name: str) -> object:

@@ -1,0 +1,77 @@
+"""An OpenID Connect issuer on loopback, which a test can break."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+AUDIENCE = "forge-here"
+
+
+class Issuer:
+    """Signs tokens, and publishes its keys until it is broken."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.asked: list[str] = []
+        self.answers: dict[str, Any] = {}
+        self.rsa = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self.ec = ec.generate_private_key(ec.SECP256R1())
+        self.publish()
+
+    def publish(self) -> None:
+        """Answer as an issuer does."""
+        ours = {
+            "rsa": RSAAlgorithm.to_jwk(self.rsa.public_key(), as_dict=True),
+            "ec": ECAlgorithm.to_jwk(self.ec.public_key(), as_dict=True),
+        }
+        keys = [{**key, "kid": kid, "use": "sig"} for kid, key in ours.items()]
+        about = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+        self.answers = {"/.well-known/openid-configuration": about, "/keys": {"keys": keys}}
+
+    def token(self, kid: str = "rsa", **claims: Any) -> str:  # noqa: ANN401  claims of all types
+        """Sign a token for ann, who is a submitter; `claims` change it, None leaves one out."""
+        soon = datetime.now(UTC) + timedelta(minutes=5)
+        said = {"iss": self.url, "aud": AUDIENCE, "sub": "ann", "exp": soon}
+        said |= {"forge_role": "submitter", **claims}
+        key, algorithm = (self.rsa, "RS256") if kid == "rsa" else (self.ec, "ES256")
+        kept = {name: claim for name, claim in said.items() if claim is not None}
+        return jwt.encode(kept, key, algorithm, headers={"kid": kid})
+
+
+@contextmanager
+def issuing() -> Iterator[Issuer]:
+    """Run an issuer."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            issuer.asked.append(self.path)
+            page = issuer.answers.get(self.path)
+            self.send_response(200 if page is not None else 500)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(page if isinstance(page, bytes) else json.dumps(page).encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its own name
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        issuer = Issuer(f"http://127.0.0.1:{server.server_address[1]}")
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield issuer
+        finally:
+            server.shutdown()
+            thread.join()
