@@ -19,7 +19,7 @@ class Secret(NamedTuple):
 class Administration(Protocol):
     """Every method may raise `ClientError`, and every act is in the audit trail."""
 
-    def keys(self) -> list[Key]:
+    def api_keys(self) -> list[Key]:
         """Return every API key."""
 
     def create_key(

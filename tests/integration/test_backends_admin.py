@@ -70,7 +70,7 @@ def test_whoever_asks_is_told_who_they_are(backend: Backend) -> None:
 
 def test_a_key_is_made_rotated_and_revoked(admin: Administration, rig: Rig) -> None:
     made = admin.create_key("bob", "viewer", name="laptop", lasts=HOUR, public_key=b"k" * 32)
-    listed = next(key for key in admin.keys() if key.id == made.id)
+    listed = next(key for key in admin.api_keys() if key.id == made.id)
     assert (listed.owner, listed.role, listed.name, listed.signed) == (
         "bob", "viewer", "laptop", True,
     )  # fmt: skip

@@ -54,7 +54,7 @@ def keys() -> None:
 def list_keys(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List the API keys, the newest first."""
     with backend_of(context) as backend:
-        output.show(backend.admin.keys(), COLUMNS, form)
+        output.show(backend.admin.api_keys(), COLUMNS, form)
 
 
 @app.command()

@@ -25,7 +25,7 @@ class HttpAdmin:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def keys(self) -> list[Key]:
+    def api_keys(self) -> list[Key]:
         return self._transport.records(Key, self._transport.get(KEYS))
 
     def create_key(

@@ -27,7 +27,7 @@ class DirectAdmin:
         self._database = database
         self._actor = actor
 
-    def keys(self) -> list[Key]:
+    def api_keys(self) -> list[Key]:
         with translated():
             return [Key.model_validate(row) for row in self._keys.listed()]
 
