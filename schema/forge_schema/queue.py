@@ -177,7 +177,7 @@ class Queue:
             "budgets": [end.reason.budget.value for end in ends],
             "back_off": [_backs_off(end.reason) for end in ends],
             "exit_codes": [end.exit_code for end in ends],
-            "details": [_storable(end.detail) for end in ends],
+            "details": [storable(end.detail) for end in ends],
         }
 
     def _stored(self, gone: Sequence[End]) -> dict[Fence, Ended]:
@@ -307,8 +307,8 @@ def _by_job(end: End) -> tuple[int, int]:
     return end.fence.job_id, end.fence.token
 
 
-def _storable(detail: str | None) -> str | None:
-    # It quotes what a job or an engine said, which may be anything; a result must not fail on it.
+def storable(detail: str | None) -> str | None:
+    """Return a detail as a row can hold it: it quotes what a job said, which may be anything."""
     if detail is None:
         return None
     return detail[:DETAIL_LENGTH].replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,5 +1,6 @@
 """The agent: one per machine; it registers, claims, runs, renews, and leaves in good order."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import Event, Lock, Thread
@@ -8,12 +9,10 @@ from uuid import uuid4
 import structlog
 from forge_schema.errors import ForgeError
 from forge_schema.lease import End, Ended, Grant
-from forge_schema.states import Budget, Command, Reason
-from forge_schema.storage import Store
+from forge_schema.states import Budget, Command, Reason, WorkerKind
 
 from forge_worker import leftovers
 from forge_worker.attempt import Attempt, Stop
-from forge_worker.bundle import BundleCache
 from forge_worker.claimer import Claimer
 from forge_worker.devices import gpus
 from forge_worker.folders import Folders
@@ -21,12 +20,12 @@ from forge_worker.gateway import Gateway
 from forge_worker.job_run import Around, JobRun
 from forge_worker.keeper import Keeper
 from forge_worker.machine import accelerator, capacity, machine
+from forge_worker.objects import Objects
 from forge_worker.patience import Patience
 from forge_worker.runner_choice import Runners
 from forge_worker.settings import WorkerSettings
 from forge_worker.slots import Slot, Slots
 from forge_worker.surroundings import Host
-from forge_worker.tidy import Tidier
 
 LEAVE_S = 5.0
 STOPPED = Stop(Reason.PREEMPTED, "the worker was stopped")
@@ -38,7 +37,11 @@ class Agent:
     """Start with `run`, which returns when the worker has drained; `drain` and `stop` end it."""
 
     def __init__(
-        self, settings: WorkerSettings, gateway: Gateway, store: Store, runners: Runners
+        self,
+        settings: WorkerSettings,
+        gateway: Gateway,
+        objects: Callable[[Attempt], Objects],
+        runners: Runners,
     ) -> None:
         self._settings = settings
         self._gateway = gateway
@@ -55,9 +58,10 @@ class Agent:
         self._resting = False
         self._around = Around(
             host=Host(settings.name(), accelerator(self._gpus), settings.default_image),
-            store=store,
+            objects=objects,
             gateway=gateway,
-            bundles=BundleCache(store, settings.worker_dir / "bundles", settings.cache_mb << 20),
+            bundles=settings.worker_dir / "bundles",
+            bundles_bytes=settings.cache_mb << 20,
             log_flush_s=settings.log_flush_s,
             store_patience_s=settings.store_patience_s,
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
@@ -76,14 +80,13 @@ class Agent:
             command=self._commanded,
             period_s=settings.heartbeat_s,
         )
-        self._tidier = Tidier(store)
 
     def run(self) -> None:
         """Work until drained."""
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._register()
         leftovers.clear(self._settings.name(), self._jobs, self._runners.all, self._gateway)
-        loops = (self.keeper, self.claimer, self._tidier)
+        loops = (self.keeper, self.claimer)
         for loop in loops:
             loop.start()
         log.info("ready", worker=self._settings.name(), runs=self._runners.words)
@@ -141,9 +144,13 @@ class Agent:
             return [attempt for attempt, _ in self._running.values()]
 
     def _register(self) -> None:
-        self.worker_id = self._gateway.register(
+        registration = self._gateway.register(
             machine(self._settings, self._boot_id, self._gpus, self._runners)
         )
+        self.worker_id = registration.worker_id
+        self.claimer.ephemeral = registration.kind is WorkerKind.EPHEMERAL
+        if registration.heartbeat_s is not None:
+            self.keeper.period_s = min(self.keeper.period_s, registration.heartbeat_s)
 
     def _commanded(self, command: str | None) -> None:
         if command == Command.STOP:
@@ -152,7 +159,7 @@ class Agent:
         elif command == Command.DRAIN:
             if not self.claimer.closed:
                 # One that is to stay rests until an admin lets it take jobs again.
-                self._resting = not self._settings.ephemeral
+                self._resting = not self.claimer.ephemeral
                 self._close()
         elif self._resting:
             log.info("taking jobs again")

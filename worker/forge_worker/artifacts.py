@@ -7,18 +7,20 @@ from contextlib import ExitStack
 from typing import BinaryIO
 
 from forge_schema.records import Artifact
-from forge_schema.storage import KeyInvalid, Store
+from forge_schema.storage import KeyInvalid
+from forge_schema.wire_fields import PATH_BYTES
 
 from forge_worker.attempt import Attempt
 from forge_worker.below import listing, opened
 from forge_worker.gateway import Gateway
 from forge_worker.manifest import sha256
+from forge_worker.objects import Objects
 
 
 class ArtifactKeeper:
     """Stores what an attempt put out; done again after a failure, it goes on where it was."""
 
-    def __init__(self, attempt: Attempt, store: Store, gateway: Gateway) -> None:
+    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
@@ -70,5 +72,13 @@ class ArtifactKeeper:
 
 
 def readable(path: str) -> str:
-    """Return a path with its odd bytes spelt out: Postgres holds only what is Unicode."""
-    return os.fsencode(path).decode(errors="backslashreplace")
+    """Return a path with its odd bytes spelt out: Postgres holds only what is Unicode.
+
+    One that is too long for an index ends in a part of its digest.
+    """
+    name = os.fsencode(path)
+    text = name.decode(errors="backslashreplace").encode()
+    if len(text) <= PATH_BYTES:
+        return text.decode()
+    kept = text[: PATH_BYTES - 20].decode(errors="ignore")
+    return f"{kept}-{hashlib.sha256(name).hexdigest()[:16]}"

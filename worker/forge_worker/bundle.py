@@ -11,9 +11,10 @@ from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 from forge_schema.errors import ForgeError
-from forge_schema.storage import Progress, Store, keys
+from forge_schema.storage import Progress, keys
 
 from forge_worker.extract import BundleRefused, Limits, extract
+from forge_worker.objects import Objects
 
 __all__ = ["BundleCache", "BundleCorrupt", "BundleRefused", "Limits"]
 
@@ -37,7 +38,7 @@ class BundleCache:
     The kernel releases both when a process dies.
     """
 
-    def __init__(self, store: Store, root: Path, max_bytes: int) -> None:
+    def __init__(self, store: Objects, root: Path, max_bytes: int) -> None:
         self.store, self.root, self.max_bytes = store, root, max_bytes
         self._arriving, self._turns = root / "arriving", root / "turns"
         for folder in (self._arriving, self._turns):

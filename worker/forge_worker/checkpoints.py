@@ -5,13 +5,13 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from forge_schema.records import Checkpoint
-from forge_schema.storage import Store
 
 from forge_worker.attempt import Attempt, Stopped
 from forge_worker.below import Listing, listing, opened
 from forge_worker.gateway import Gateway
 from forge_worker.loop import Loop
 from forge_worker.manifest import CheckpointUnsound, Entry, Manifest, sha256
+from forge_worker.objects import Objects
 
 TRIES = 3
 
@@ -26,7 +26,7 @@ class CheckpointSync(Loop):
 
     name = "checkpoints"
 
-    def __init__(self, attempt: Attempt, store: Store, gateway: Gateway) -> None:
+    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
         super().__init__(float(attempt.grant.spec["checkpoint_interval_s"]))
         self._attempt = attempt
         self._store = store

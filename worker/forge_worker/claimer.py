@@ -31,7 +31,7 @@ class Claimer(Loop):
         self._gateway = gateway
         self._slots = slots
         self._start_job = start_job
-        self._ephemeral = ephemeral
+        self.ephemeral = ephemeral
         # Room is counted, claimed into and lent as one act.
         self._lock = Lock()
         self.closed = False
@@ -58,13 +58,13 @@ class Claimer(Loop):
     def _exchange(self, ends: list[End], without: int | None) -> tuple[list[Ended], list[Grant]]:
         with self._lock:
             free, room = self._slots.room(without=without)
-            count = 0 if self.closed else min(room, 1 if self._ephemeral else BATCH)
+            count = 0 if self.closed else min(room, 1 if self.ephemeral else BATCH)
             if not ends and count <= 0:
                 return [], []
             ended, grants = self._gateway.finish_and_claim(ends, free, max(count, 0))
             if without is not None:
                 self._slots.take_back(without)
-            self.closed = self.closed or (self._ephemeral and bool(grants))
+            self.closed = self.closed or (self.ephemeral and bool(grants))
             for grant in grants:
                 self._start_job(grant, self._slots.lend(grant.fence.token, needs(grant)))
         return ended, grants

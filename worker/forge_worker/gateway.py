@@ -1,6 +1,7 @@
 """How the worker reaches the queue: the protocol, and its transport over SQL."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
@@ -11,14 +12,26 @@ from forge_schema.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.queue import Queue
 from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine, Records
 from forge_schema.registry import Machine, Registry
-from forge_schema.states import Phase, Standing, WorkerStatus
+from forge_schema.states import Phase, Standing, WorkerKind, WorkerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Who the worker is to the queue; `heartbeat_s` is how often it must be heard, if that is said.
+
+    An admin's word that the worker is ephemeral holds, whatever it said of itself.
+    """
+
+    worker_id: int
+    kind: WorkerKind
+    heartbeat_s: float | None = None
 
 
 class Gateway(Protocol):
     """The verbs of the lease protocol, as one worker speaks them."""
 
-    def register(self, machine: Machine) -> int:
-        """Register this boot of the worker and return the worker's id."""
+    def register(self, machine: Machine) -> Registration:
+        """Register this boot of the worker."""
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int
@@ -66,11 +79,11 @@ class SqlGateway:
         self._boot_id = UUID(int=0)
         self._lanes = Lanes(database, 0)
 
-    def register(self, machine: Machine) -> int:
+    def register(self, machine: Machine) -> Registration:
         self._worker_id = self._registry.register(machine)
         self._boot_id = machine.boot_id
         self._lanes = Lanes(self._database, self._worker_id)
-        return self._worker_id
+        return Registration(self._worker_id, machine.kind)
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int

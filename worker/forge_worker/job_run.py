@@ -1,7 +1,9 @@
 """One attempt from its grant to its end: prepare, run, watch, settle."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Thread
 from time import monotonic
 
@@ -10,7 +12,6 @@ from forge_schema.database import DatabaseUnreachable
 from forge_schema.errors import ForgeError
 from forge_schema.lease import End, Usage
 from forge_schema.states import Phase, Reason
-from forge_schema.storage import Store
 from forge_schema.storage.errors import StoreError
 
 from forge_worker.artifacts import ArtifactKeeper
@@ -24,6 +25,7 @@ from forge_worker.logs import LogShipper
 from forge_worker.loop import Loop
 from forge_worker.manifest import CheckpointUnsound
 from forge_worker.metrics import MetricsTail
+from forge_worker.objects import Objects
 from forge_worker.patience import Patience
 from forge_worker.phases import PhaseReporter
 from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, StartFailed
@@ -51,9 +53,10 @@ class Around:
     """What every attempt of a worker shares."""
 
     host: Host
-    store: Store
+    objects: Callable[[Attempt], Objects]
     gateway: Gateway
-    bundles: BundleCache
+    bundles: Path
+    bundles_bytes: int
     log_flush_s: float
     store_patience_s: float
     money_per_second: float
@@ -67,12 +70,13 @@ class JobRun:
         self._slot = slot
         self._runner = runner
         self._around = around
-        store, gateway = around.store, around.gateway
+        objects, gateway = around.objects(attempt), around.gateway
+        self._objects = objects
         self._phases = PhaseReporter(attempt, gateway, slot.gpu_uuids)
-        self._logs = LogShipper(attempt, store, gateway, period_s=around.log_flush_s)
+        self._logs = LogShipper(attempt, objects, gateway, period_s=around.log_flush_s)
         self._metrics = MetricsTail(attempt, gateway)
-        self._checkpoints = CheckpointSync(attempt, store, gateway)
-        self._artifacts = ArtifactKeeper(attempt, store, gateway)
+        self._checkpoints = CheckpointSync(attempt, objects, gateway)
+        self._artifacts = ArtifactKeeper(attempt, objects, gateway)
         self._disk = DiskWatch(attempt, slot.disk_mb)
         self._patiently = Patience(attempt, around.store_patience_s)
         # Why the job was stopped; None while it has not been, whatever is asked afterwards.
@@ -134,9 +138,9 @@ class JobRun:
     def _unpack(self) -> None:
         if digest := self.attempt.grant.bundle_digest:
             self.attempt.while_wanted()
-            self._around.bundles.unpack(
-                digest, self.attempt.folders.work, progress=self.attempt.while_wanted
-            )
+            around = self._around
+            cache = BundleCache(self._objects, around.bundles, around.bundles_bytes)
+            cache.unpack(digest, self.attempt.folders.work, progress=self.attempt.while_wanted)
 
     def _watch(self, handle: Handle) -> Exit:
         self._phases.enter(Phase.RUNNING)

@@ -4,11 +4,11 @@ import hashlib
 
 import zstandard
 from forge_schema.records import LogChunk
-from forge_schema.storage import Store
 
 from forge_worker.attempt import Attempt
 from forge_worker.gateway import Gateway
 from forge_worker.loop import Loop
+from forge_worker.objects import Objects
 
 CHUNK_BYTES = 4 << 20
 
@@ -19,7 +19,7 @@ class LogShipper(Loop):
     name = "logs"
 
     def __init__(
-        self, attempt: Attempt, store: Store, gateway: Gateway, *, period_s: float
+        self, attempt: Attempt, store: Objects, gateway: Gateway, *, period_s: float
     ) -> None:
         super().__init__(period_s)
         self._attempt = attempt

@@ -6,20 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from forge_schema.database import Database
 from forge_schema.errors import ForgeError
 from forge_schema.log import configure_log
-from forge_schema.queue import Queue
-from forge_schema.storage import open_store
-from forge_schema.sweep import Sweep
-from forge_schema.sweeper import Sweeper
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
-from forge_worker import signals
+from forge_worker import direct, over_http, signals
 from forge_worker.agent import Agent
-from forge_worker.gateway import SqlGateway
-from forge_worker.listener import Listener
 from forge_worker.runner_choice import available
 from forge_worker.settings import WorkerSettings
 
@@ -55,13 +48,11 @@ def serve(settings: WorkerSettings) -> None:
     """Open what the agent needs, run it, and close everything again."""
     # It holds everybody's code and checkpoints.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with held(settings.worker_dir), Database(settings.database_url, size=8) as database:
-        store = open_store(settings.store_url)
-        store.check()
-        gateway = SqlGateway(database, name=settings.name(), ttl=settings.ttl)
-        agent = Agent(settings, gateway, store, available(settings))
+    transport = over_http.transport if settings.url else direct.transport
+    with held(settings.worker_dir), transport(settings) as linked:
+        agent = Agent(settings, linked.gateway, linked.objects, available(settings))
         signals.listen(drain=agent.drain, stop=agent.stop)
-        with hints(settings, gateway, agent), sweeping(settings, database):
+        with linked.loops(agent):
             agent.run()
 
 
@@ -80,41 +71,6 @@ def held(folder: Path) -> Iterator[None]:
                 f"another worker uses {folder}", hint="give each worker its own FORGE_WORKER_DIR"
             ) from error
         yield
-
-
-@contextmanager
-def hints(settings: WorkerSettings, gateway: SqlGateway, agent: Agent) -> Iterator[None]:
-    """Listen to the database while the block runs."""
-
-    def work() -> None:
-        gateway.new_work()
-        agent.claimer.wake()
-
-    def asked(worker_id: str) -> None:
-        if worker_id == str(agent.worker_id):
-            agent.keeper.wake()
-
-    listener = Listener(settings.database_url, work=work, asked=asked)
-    listener.start()
-    try:
-        yield
-    finally:
-        listener.end()
-
-
-@contextmanager
-def sweeping(settings: WorkerSettings, database: Database) -> Iterator[None]:
-    """Sweep in the background while the block runs, where the settings want it."""
-    if not settings.sweep:
-        yield
-        return
-    queue = Queue(database, actor=f"worker:{settings.name()}", ttl=settings.ttl)
-    sweeper = Sweeper(Sweep(queue), period_s=settings.sweep_s)
-    sweeper.start()
-    try:
-        yield
-    finally:
-        sweeper.end()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,193 @@
+"""The gateway over HTTP: the lease protocol for a worker that has nothing but URL and token."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TypedDict, TypeVar
+from uuid import UUID
+
+from forge_schema import wire
+from forge_schema.database import Row
+from forge_schema.lanes import Capacity
+from forge_schema.lease import End, Ended, Fence, Grant, Renewal, Usage
+from forge_schema.queue import DETAIL_LENGTH, storable
+from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.registry import Machine
+from forge_schema.states import Phase, Standing, WorkerStatus
+from forge_schema.wire_answers import (
+    Answer,
+    Claimed,
+    Nothing,
+    Registered,
+    Renewed,
+    Restorable,
+    Told,
+)
+
+from forge_worker.gateway import Registration
+from forge_worker.http_session import LeaseUnknown, Session
+
+A = TypeVar("A", bound=Answer)
+R = TypeVar("R", bound=wire.Body)
+
+# A request's body has at most twice of this.
+PIECE_BYTES = 1 << 20
+MOST_JOBS = 100
+
+
+class HttpGateway:
+    """Speaks to forge-server; a lease that the server does not know is lost."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._boot_id = UUID(int=0)
+        self._hinted = False
+
+    def register(self, machine: Machine) -> Registration:
+        told = asdict(machine)
+        # An admin gave the worker its name.
+        del told["name"]
+        answer = self._session.post("/register", wire.Register(**told), Registered)
+        self._boot_id = machine.boot_id
+        return Registration(answer.worker_id, answer.kind, answer.heartbeat_s)
+
+    def finish_and_claim(
+        self, ends: Sequence[End], free: Capacity, count: int
+    ) -> tuple[list[Ended], list[Grant]]:
+        hinted, self._hinted = self._hinted, False
+        claim = wire.Claim(
+            boot_id=self._boot_id,
+            ends=[wire.Success(**_lease(end.fence), usage=_used(end.usage)) for end in ends],
+            free=wire.Free(**{**asdict(free), "cpus": max(free.cpus, 0.0)}),
+            count=min(count, MOST_JOBS),
+            hinted=hinted,
+        )
+        try:
+            # Claimed twice, what the first answer named would wait for its lease to run out.
+            claimed = self._session.post("/claim", claim, Claimed, repeatable=count <= 0)
+        except LeaseUnknown:
+            return self.finish(ends), []
+        except BaseException:
+            self._hinted = self._hinted or hinted
+            raise
+        return [one.ended() for one in claimed.ended], [one.grant() for one in claimed.grants]
+
+    def finish(self, ends: Sequence[End]) -> list[Ended]:
+        return [self._finish(end) for end in ends]
+
+    def _finish(self, end: End) -> Ended:
+        detail = storable(end.detail)
+        ending = wire.Ending(
+            reason=end.reason,
+            exit_code=end.exit_code,
+            detail=None if detail is None else detail[:DETAIL_LENGTH],
+            usage=_used(end.usage),
+        )
+        try:
+            told = self._of(end.fence, "status", wire.Status(**_held(end.fence), end=ending), Told)
+        except LeaseUnknown:
+            return Ended(end.fence.job_id, accepted=False)
+        assert told.ended is not None  # noqa: S101 - an end is answered with what became of it
+        return told.ended.ended()
+
+    def renew(self, leases: Sequence[Fence], status: WorkerStatus) -> Renewal:
+        beat = wire.Heartbeat.model_validate(
+            {
+                "boot_id": self._boot_id,
+                "status": status,
+                "leases": [_lease(fence) for fence in leases],
+            }
+        )
+        renewed = self._session.post("/heartbeat", beat, Renewed)
+        standings = {one.fence(): one.standing for one in renewed.standings}
+        return Renewal(standings=standings, command=renewed.command)
+
+    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
+        listed = None if devices is None else list(devices)
+        body = wire.Status(**_held(fence), phase=phase, devices=listed)
+        try:
+            return self._of(fence, "status", body, Told).standing or Standing.OK
+        except LeaseUnknown:
+            return Standing.LOST
+
+    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool:
+        body = wire.NewLogChunk(**_held(fence), **asdict(chunk))
+        return self._kept(fence, "log-chunks", body)
+
+    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool:
+        body = wire.NewCheckpoint(**_held(fence), **asdict(checkpoint))
+        return self._kept(fence, "checkpoints", body)
+
+    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
+        rows = [wire.NewArtifact(**asdict(artifact)) for artifact in artifacts]
+        bodies = (wire.NewArtifacts(**_held(fence), artifacts=piece) for piece in _pieces(rows))
+        return all(self._kept(fence, "artifacts", body) for body in bodies)
+
+    def add_metrics(
+        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
+    ) -> bool:
+        rows = [wire.NewMetric.model_validate(asdict(line)) for line in lines]
+        bodies = (
+            wire.NewMetrics(**_held(fence), lines=piece, progress=progress)
+            for piece in _pieces(rows)
+        )
+        return all(self._kept(fence, "metrics", body) for body in bodies)
+
+    def latest_checkpoint(self, job_id: int) -> Row | None:
+        restorable = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
+        return None if restorable.checkpoint is None else restorable.checkpoint.model_dump()
+
+    def new_work(self) -> None:
+        self._hinted = True
+
+    def disconnect(self) -> None:
+        self._session.post("/disconnect", wire.Boot(boot_id=self._boot_id), Nothing)
+
+    def _kept(self, fence: Fence, what: str, body: wire.Body) -> bool:
+        try:
+            self._of(fence, what, body, Nothing)
+        except LeaseUnknown:
+            return False
+        return True
+
+    def _of(self, fence: Fence, what: str, body: wire.Body, answer: type[A]) -> A:
+        return self._session.post(f"/job/{fence.job_id}/{what}", body, answer)
+
+
+class Held(TypedDict):
+    """A fencing token as a body has it, below the path of its job."""
+
+    token: int
+    nonce: UUID
+
+
+class Lease(Held):
+    """As `Held`, with the job."""
+
+    job_id: int
+
+
+def _held(fence: Fence) -> Held:
+    return {"token": fence.token, "nonce": fence.nonce}
+
+
+def _lease(fence: Fence) -> Lease:
+    return {"job_id": fence.job_id, **_held(fence)}
+
+
+def _used(usage: Usage) -> wire.Used:
+    return wire.Used(**asdict(usage))
+
+
+def _pieces(rows: Sequence[R]) -> Iterator[list[R]]:
+    """Cut a list so that each piece fits into a request."""
+    piece: list[R] = []
+    size = 0
+    for row in rows:
+        bytes_more = len(row.model_dump_json())
+        if piece and (size + bytes_more > PIECE_BYTES or len(piece) == wire.ROWS):
+            yield piece
+            piece, size = [], 0
+        piece.append(row)
+        size += bytes_more
+    if piece:
+        yield piece

@@ -1,0 +1,185 @@
+"""Requests to the servers: the worker's token, JSON, and errors as the worker knows them."""
+
+import ssl
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from threading import Lock
+from time import monotonic
+from typing import TypeVar
+
+import httpx
+import structlog
+from forge_schema.errors import ForgeError
+from forge_schema.queue import WorkerUnknown
+from forge_schema.wire import Body
+from forge_schema.wire_answers import Answer
+from pydantic import BaseModel, ValidationError
+
+from forge_worker.servers import NotAnswered, Servers, ServerUnreachable
+
+A = TypeVar("A", bound=Answer)
+
+PATH = "/api/workers"
+HEADER = "X-Worker-Token"
+AGENT = f"forge-worker/{version('forge-queue')}"
+TIMEOUT = httpx.Timeout(20.0, connect=5.0, pool=10.0)
+# Errors before anything was sent.
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+# A token that was refused is shown again this seldom: too many wrong ones lock the worker out.
+REFUSED_PAUSE_S = 15.0
+
+log = structlog.get_logger(__name__)
+
+
+class TokenRefused(ServerUnreachable):
+    """The server does not take the token: it was replaced, it expired, or it is another's."""
+
+    code = "token_refused"
+
+
+class LeaseUnknown(ForgeError):
+    """The server says that this worker holds no such lease."""
+
+    code = "lease_unknown"
+
+
+class ServerRefused(ForgeError):
+    """The server refused what was asked, and will again."""
+
+    code = "server_refused"
+
+
+class Problem(BaseModel):
+    """A server's answer where it is no good one."""
+
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+class Session:
+    """Asks as one worker; may be used from several threads.
+
+    Args:
+        servers: whom to ask.
+        token: returns the worker's token, which may change while the worker runs.
+        tls: what connections are made with.
+    """
+
+    def __init__(self, servers: Servers, token: Callable[[], str], tls: ssl.SSLContext) -> None:
+        self.servers = servers
+        self._read_token = token
+        self._lock = Lock()
+        self._token = ""
+        self._refused_until = 0.0
+        self.client = httpx.Client(verify=tls, timeout=TIMEOUT, headers={"User-Agent": AGENT})
+
+    def close(self) -> None:
+        self.client.close()
+
+    def post(self, path: str, body: Body, answer: type[A], *, repeatable: bool = True) -> A:
+        """Send a body and return the answer.
+
+        Raises:
+            ServerUnreachable: no server answers.
+            TokenRefused: the token is not valid.
+            WorkerUnknown: the worker must register.
+            LeaseUnknown: it does not hold the lease.
+            ServerRefused: the server refuses it.
+        """
+        request = partial(self._request, "POST", path, body.model_dump_json().encode())
+        return self.ask(lambda url: _read(request(url), answer), repeatable=repeatable)
+
+    def get(self, path: str, answer: type[A]) -> A:
+        """Ask for something; raises as `post`."""
+        return self.ask(lambda url: _read(self._request("GET", path, None, url), answer))
+
+    def ask(self, question: Callable[[str], A], *, repeatable: bool = True) -> A:
+        """Ask the servers; a token that was replaced meanwhile is shown at once."""
+        shown = self.token()
+        try:
+            return self.servers.ask(question, repeatable=repeatable)
+        except TokenRefused:
+            self._refused(shown)
+            self.token()
+            return self.servers.ask(question, repeatable=repeatable)
+
+    def token(self) -> str:
+        """Return the token.
+
+        Raises:
+            TokenRefused: it was refused a moment ago, and is still the same.
+        """
+        with self._lock:
+            if self._token and monotonic() > self._refused_until:
+                return self._token
+            token = self._read_token()
+            if token == self._token and self._refused_until > monotonic():
+                raise _token_refused()
+            self._token, self._refused_until = token, 0.0
+            return token
+
+    def _refused(self, shown: str) -> None:
+        with self._lock:
+            if shown == self._token:
+                self._refused_until = monotonic() + REFUSED_PAUSE_S
+
+    def _request(self, method: str, path: str, content: bytes | None, url: str) -> httpx.Response:
+        headers = {HEADER: self._token, "Content-Type": "application/json"}
+        place = f"{url}{PATH}{path}"
+        try:
+            return self.client.request(method, place, content=content, headers=headers)
+        except httpx.RequestError as error:
+            why = str(error) or type(error).__name__
+            raise NotAnswered(why, sent=not isinstance(error, UNSENT)) from error
+
+
+def checked(response: httpx.Response) -> None:
+    """Let a good answer through.
+
+    Raises:
+        NotAnswered: the server cannot answer now.
+        ForgeError: it refuses, in the words of `Session.post`.
+    """
+    if response.is_success:
+        return
+    problem = _problem(response)
+    said = f"{response.status_code} {problem.message or response.reason_phrase}"
+    if response.status_code >= 500 or response.status_code in {408, 429}:  # noqa: PLR2004
+        rest_s = _seconds(response.headers.get("Retry-After", ""))
+        raise NotAnswered(said, sent=response.status_code != 429, rest_s=rest_s)  # noqa: PLR2004
+    match problem.code:
+        case "unauthenticated":
+            raise _token_refused()
+        case "worker_unknown":
+            raise WorkerUnknown(problem.message, hint=problem.hint)
+        case "lease_unknown":
+            raise LeaseUnknown(problem.message, hint=problem.hint)
+    raise ServerRefused(f"the server refuses: {said}", hint=problem.hint)
+
+
+def _read(response: httpx.Response, answer: type[A]) -> A:
+    checked(response)
+    try:
+        return answer.model_validate_json(response.content)
+    except ValidationError as error:
+        raise NotAnswered("what answers there is no forge-server", sent=True) from error
+
+
+def _problem(response: httpx.Response) -> Problem:
+    try:
+        return Problem.model_validate_json(response.content)
+    except ValidationError:
+        return Problem()
+
+
+def _seconds(text: str) -> float:
+    return min(float(text), 300.0) if text.isdecimal() else 0.0
+
+
+def _token_refused() -> TokenRefused:
+    return TokenRefused(
+        "the server does not take this worker's token",
+        hint="it was replaced, or it expired: an admin makes a new one",
+    )

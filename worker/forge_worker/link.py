@@ -1,0 +1,19 @@
+"""What ties an agent to the queue and the store, by whichever transport."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from forge_worker.agent import Agent
+from forge_worker.attempt import Attempt
+from forge_worker.gateway import Gateway
+from forge_worker.objects import Objects
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """`loops` runs beside an agent what the transport needs besides: hints, sweeps."""
+
+    gateway: Gateway
+    objects: Callable[[Attempt], Objects]
+    loops: Callable[[Agent], AbstractContextManager[None]]

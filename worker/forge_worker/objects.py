@@ -1,0 +1,35 @@
+"""What a worker's parts ask of a store: an attempt's own objects, whole, in and out."""
+
+from pathlib import Path
+from typing import Protocol
+
+from forge_schema.storage import Progress
+
+
+class Objects(Protocol):
+    """The objects of one attempt, as its worker reaches them; a `Store` is such.
+
+    Every method may raise `StoreUnreachable`, and `KeyInvalid` for a key that is not the attempt's.
+    """
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """Write an object; with `if_absent`, answer False where it exists."""
+
+    def put_file(
+        self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
+    ) -> bool:
+        """Write an object from a file, as `put`."""
+
+    def get(self, key: str) -> bytes:
+        """Read an object.
+
+        Raises:
+            ObjectMissing: there is none.
+        """
+
+    def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
+        """Read an object into a file, which appears whole or not at all.
+
+        Raises:
+            ObjectMissing: there is none.
+        """
