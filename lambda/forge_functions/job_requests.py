@@ -1,23 +1,32 @@
 """Jobs as callers ask for them: whole, or a template's with changes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from forge_schema.spec import JobSpec
 from forge_schema.templates import Templates
-from pydantic import GetJsonSchemaHandler, ValidationError
+from forge_schema.wire_fields import Word
+from pydantic import BaseModel, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from forge_functions.auth.caller import Caller, forbidden
 from forge_functions.services import Services
 
+Model = TypeVar("Model", bound=BaseModel)
 Fields: TypeAlias = Mapping[str, Any]
 # What no template can know of the jobs made from it.
 OWN = ("owner", "idempotency_key")
 # Makes a whole job of any template, so that the rest can be checked.
 SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
+
+
+class Reference(BaseModel):
+    """A template by its name."""
+
+    owner: Word
+    config_name: Word
 
 
 class _AsJob:
@@ -78,23 +87,21 @@ def specs(shared: Services, who: Caller, requests: Sequence[Fields]) -> list[Job
 
 
 def _spec(shared: Services, who: Caller, n: int, request: Fields) -> JobSpec:
-    owner = request.get("owner") or who.owner
-    if owner != who.owner and not who.admin:
+    place = ("body", "jobs", n)
+    fields = {"owner": who.owner, **request}
+    if fields["owner"] != who.owner and not who.admin:
         raise forbidden("only an admin submits jobs of another owner")
-    fields = {**request, "owner": owner}
-    name = fields.pop("config_name", None)
-    if name is not None:
-        fields = merged(_template(shared, owner, name, n), fields)
-    return _checked(fields, ("body", "jobs", n))
+    if "config_name" in fields:
+        named = {name: fields[name] for name in ("owner", "config_name")}
+        template = _template(shared, _checked(Reference, named, place))
+        del fields["config_name"]
+        fields = merged(template, fields)
+    return _checked(JobSpec, fields, place)
 
 
-def _template(shared: Services, owner: object, name: object, n: int) -> Fields:
-    for place, said in (("owner", owner), ("config_name", name)):
-        if not isinstance(said, str):
-            fault = {"loc": ("body", "jobs", n, place), "msg": "Input should be a valid string"}
-            raise RequestValidationError([fault])
-    templates = Templates(shared.database, owner=str(owner), actor="anonymous")
-    spec: Fields = templates.get(str(name))["spec"]
+def _template(shared: Services, named: Reference) -> Fields:
+    templates = Templates(shared.database, owner=named.owner, actor="anonymous")
+    spec: Fields = templates.get(named.config_name)["spec"]
     return spec
 
 
@@ -108,12 +115,12 @@ def check_config(config: Fields) -> None:
     if taken := [name for name in OWN if name in config]:
         fault = {"loc": (*place, taken[0]), "msg": "a template cannot have it"}
         raise RequestValidationError([fault])
-    _checked({**SAMPLE, **config}, place)
+    _checked(JobSpec, {**SAMPLE, **config}, place)
 
 
-def _checked(fields: Fields, place: tuple[str | int, ...]) -> JobSpec:
+def _checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) -> Model:
     try:
-        return JobSpec.model_validate(fields)
+        return model.model_validate(fields)
     except ValidationError as error:
         faults = [{**fault, "loc": (*place, *fault["loc"])} for fault in error.errors()]
         raise RequestValidationError(faults) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from forge_functions.services import Services
     from support.rig import Rig
 
+JSON = "application/json"
 SPEC = {
     "name": "job",
     "command": ["true"],
@@ -74,8 +76,11 @@ class Caller:
 
     def call(self, method: str, path: str, body: object = None) -> httpx.Response:
         """Send a request, with a body in JSON unless it is None."""
-        given = {} if body is None else {"json": body}
-        return self.api.http.request(method, path, headers=self.headers, **given)  # type: ignore[arg-type]  # httpx has a type for each
+        headers, content = self.headers, b""
+        if body is not None:
+            # Not httpx's own way, which sends nothing that a caller must not.
+            headers, content = {**headers, "Content-Type": JSON}, json.dumps(body).encode()
+        return self.api.http.request(method, path, headers=headers, content=content)
 
     def get(self, path: str) -> Any:  # noqa: ANN401  whatever JSON holds
         """Return what a path answers."""
