@@ -14,11 +14,12 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 from forge_functions.server import Settings as ServerSettings
 from forge_schema.sweeper_main import SweeperSettings
 from forge_worker.settings import WorkerSettings
+from pydantic_settings import BaseSettings
 from support.cloudformation import INFRA
 
 ROOT = INFRA.parent
 COMPOSE = INFRA / "compose.yaml"
-SETTINGS = {
+SETTINGS: dict[str, type[BaseSettings]] = {
     "forge-server": ServerSettings,
     "forge-sweeper": SweeperSettings,
     "forge-worker": WorkerSettings,
@@ -48,7 +49,7 @@ def compose_is_there() -> bool:
 
 @pytest.mark.skipif(not compose_is_there(), reason="docker compose is missing; the rest is read")
 def test_compose_takes_it() -> None:
-    command = ["docker", "compose", "-f", COMPOSE, "--profile", "worker", "config", "--quiet"]
+    command = ["docker", "compose", "-f", str(COMPOSE), "--profile", "worker", "config", "--quiet"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
