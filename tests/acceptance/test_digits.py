@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.digits import checkpoints, stored_epoch, train, trained
 from support.storage import CREDENTIALS, moto_server, new_bucket, use_credentials
-from support.worker import SMALL, Bed, bed
+from support.worker import bed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from forge_schema.database import Row
     from support.storage import Bucket
     from support.waiting import Eventually
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
-RESOURCES = SMALL.model_copy(update={"memory_mb": 512})
 
 
 @pytest.fixture
@@ -29,36 +24,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     use_credentials(monkeypatch)
     with moto_server() as endpoint, new_bucket(endpoint) as made:
         yield made
-
-
-def train(made: Bed, *, epochs: int, seconds_per_epoch: float = 0.0, **fields: Any) -> int:  # noqa: ANN401  fields of all types
-    command = [made.python, "train.py", "--epochs", str(epochs)]
-    command += ["--seconds-per-epoch", str(seconds_per_epoch)]
-    given = {"name": "digits", "resources": RESOURCES, **fields}
-    return made.submit(*command, folder=EXAMPLE, **given)
-
-
-def trained(made: Bed, job: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the result and the weights that a training left."""
-    artifacts = made.artifacts(job)
-    with np.load(io.BytesIO(artifacts["model.npz"])) as stored:
-        return json.loads(artifacts["result.json"]), dict(stored)
-
-
-def stored_epoch(made: Bed, job: int, attempt: int) -> int:
-    """Return the epoch of the last checkpoint that an attempt stored."""
-    row = made.database.one("latest_checkpoint", job_id=job)
-    assert row is not None
-    assert row["attempt"] == attempt
-    manifest = json.loads(made.store.get(row["key"]))
-    entry = next(file for file in manifest["files"] if file["path"] == "checkpoint.npz")
-    with np.load(io.BytesIO(made.store.get(entry["key"]))) as state:
-        return int(state["epoch"])
-
-
-def checkpoints(made: Bed, job: int) -> list[Row]:
-    with made.database.connection() as connection:
-        return connection.execute("SELECT * FROM checkpoint WHERE job_id = %s", [job]).fetchall()
 
 
 def test_training_gives_the_same_in_a_container_and_as_a_process(

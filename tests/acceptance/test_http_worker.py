@@ -1,0 +1,78 @@
+"""The digits example with a worker that has nothing but URL and token."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from support.digits import checkpoints, stored_epoch, train, trained
+from support.http_bed import http_bed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.http_bed import HttpBed
+    from support.waiting import Eventually
+
+EPOCH = re.compile(r"^epoch (\d+)/", re.MULTILINE)
+
+
+def epochs_said(made: HttpBed, job: int) -> list[int]:
+    return [int(number) for number in EPOCH.findall(made.log(job).decode())]
+
+
+@pytest.mark.parametrize("kind", ["process", "docker"])
+def test_training_needs_nothing_but_url_and_token(
+    kind: str, tmp_path: Path, database_url: str
+) -> None:
+    with http_bed(tmp_path, database_url, kind=kind) as made:
+        worker = made.worker()
+        job = train(made, epochs=12)
+        made.succeeds(job)
+        result, model = trained(made, job)
+        assert result["accuracy"] > 0.8
+        assert result["resumed_from"] is None
+        assert model
+        assert epochs_said(made, job) == list(range(1, 13))
+        assert [row["values"]["step"] for row in made.jobs.metrics(job)] == list(range(1, 13))
+        assert stored_epoch(made, job, attempt=1) == 12
+        assert made.tokens["one"] not in worker.output
+
+
+def test_training_goes_on_while_the_server_is_killed_and_started_again(
+    tmp_path: Path, database_url: str, eventually: Eventually
+) -> None:
+    with http_bed(tmp_path, database_url) as made:
+        worker = made.worker()
+        job = train(made, epochs=24, seconds_per_epoch=0.25)
+        eventually(lambda: len(checkpoints(made, job)) >= 2, timeout=30)
+        before = len(epochs_said(made, job))
+        made.servers[0].kill()
+        failures = worker.output.count("does not answer")
+        eventually(lambda: worker.output.count("does not answer") > failures, timeout=30)
+        assert made.job(job)["state"] == "running"
+        made.servers[0].start()
+        made.succeeds(job, timeout=90)
+
+        assert made.reasons(job) == ["succeeded"]
+        assert 0 < before < 24
+        assert epochs_said(made, job) == list(range(1, 25))
+        assert trained(made, job)[0]["resumed_from"] is None
+        assert "Traceback" not in worker.output
+
+
+def test_training_goes_on_at_its_checkpoint_on_another_worker(
+    tmp_path: Path, database_url: str, eventually: Eventually
+) -> None:
+    with http_bed(tmp_path, database_url) as made:
+        first = made.worker("first")
+        job = train(made, epochs=16, seconds_per_epoch=0.25, max_losses=1)
+        eventually(lambda: len(checkpoints(made, job)) >= 3, timeout=30)
+        first.kill()
+        at_epoch = stored_epoch(made, job, attempt=1)
+        made.worker("second")
+        made.succeeds(job, timeout=60)
+        assert made.reasons(job) == ["worker_lost", "succeeded"]
+        assert trained(made, job)[0]["resumed_from"] == at_epoch
+        made.worker("first")

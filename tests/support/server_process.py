@@ -1,0 +1,117 @@
+"""`forge-server` as a process of its own, which a test may kill and start again."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import httpx
+import psutil
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+LEAVE_S = 20.0
+
+
+@dataclass
+class ServerProcess:
+    """One server on a port of its own, which it keeps over its restarts."""
+
+    root: Path
+    environment: Mapping[str, str]
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = field(default=0)
+
+    @property
+    def url(self) -> str:
+        scheme = "https" if "FORGE_TLS_CERT" in self.environment else "http"
+        return f"{scheme}://127.0.0.1:{self.port}"
+
+    @property
+    def output(self) -> str:
+        return "".join(
+            path.read_text(errors="replace") for path in self.root.glob(f"server-{self.port}-*.log")
+        )
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the process has in memory now."""
+        assert self.process is not None
+        rss: int = psutil.Process(self.process.pid).memory_info().rss
+        return rss
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        said = self.root / f"server-{self.port}-{self.starts}.log"
+        self.starts += 1
+        with said.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "forge_functions.server", "--port", str(self.port)],
+                env={**os.environ, **self.environment},
+                stdout=log,
+                stderr=log,
+            )
+        eventually(self._answers, timeout=30)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(LEAVE_S)
+
+    def leave(self) -> int:
+        """Have it leave, and return its exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(LEAVE_S)
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.output
+        try:
+            return httpx.get(f"{self.url}/openapi.json", verify=False).is_success  # noqa: S501  any
+        except httpx.TransportError:
+            return False
+
+
+@contextmanager
+def server_process(
+    root: Path, database_url: str, store_url: str, **settings: object
+) -> Iterator[ServerProcess]:
+    """Run a server until the block ends; settings as in FORGE_*, in lower case."""
+    given = {f"FORGE_{name.upper()}": str(value) for name, value in settings.items()}
+    environment = {
+        "FORGE_DATABASE_URL": database_url,
+        "FORGE_STORE_URL": store_url,
+        "FORGE_SERVER_SECRET": secrets.token_hex(32),
+        "FORGE_HEARTBEAT_S": "0.5",
+        "FORGE_LEASE_TTL_S": "4",
+        "FORGE_LONG_POLL_S": "5",
+        **given,
+    }
+    server = ServerProcess(root, environment, _free_port())
+    try:
+        server.start()
+        yield server
+        if server.process is not None and server.process.poll() is None:
+            assert server.leave() == 0, server.output
+    finally:
+        if server.process is not None and server.process.poll() is None:
+            server.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
