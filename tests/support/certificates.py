@@ -1,0 +1,74 @@
+"""Certificates for tests: an authority that nobody trusts, and a server's for loopback."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files in PEM: the authority's certificate, the server's certificate and its key."""
+
+    authority: Path
+    server: Path
+    key: Path
+
+
+def certificates(folder: Path) -> Certificates:
+    """Make an authority and let it vouch for 127.0.0.1."""
+    authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    name = _name("an authority of tests")
+    authority = (
+        _certificate(name, name, authority_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    loopback = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    server = (
+        _certificate(_name("a server of tests"), name, server_key)
+        .add_extension(loopback, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    files = Certificates(folder / "authority.pem", folder / "server.pem", folder / "key.pem")
+    files.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    files.server.write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    files.key.write_bytes(
+        server_key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return files
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - DAY)
+        .not_valid_after(now + DAY)
+    )
