@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from forge_schema.errors import ForgeError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
+from starlette.routing import Match
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +35,7 @@ STATUS = {
     "store_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
     "store_url_invalid": HTTPStatus.SERVICE_UNAVAILABLE,
 }
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 CODES = {
     HTTPStatus.BAD_REQUEST: "invalid",
     HTTPStatus.REQUEST_TIMEOUT: "too_slow",
@@ -148,15 +149,18 @@ def http_error(request: Request, error: Exception) -> JSONResponse:
     problem = Problem(code=CODES.get(status, "refused"), message=str(error.detail), hint=hint)
     headers = dict(error.headers or {})
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(sorted(_allowed(request)))
+        headers["Allow"] = ", ".join(_allowed(request))
     return answer(request, status, problem, headers)
 
 
-def _allowed(request: Request) -> set[str]:
-    # Each method has a route of its own, of which Starlette names but the first.
-    routes = [route for route in request.app.routes if isinstance(route, Route)]
-    fitting = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    return {method for route in fitting for method in route.methods or ()}
+def _allowed(request: Request) -> list[str]:
+    # Each method has a route of its own, of which the framework names but one.
+    scopes = {method: {**request.scope, "method": method} for method in METHODS}
+    return [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:

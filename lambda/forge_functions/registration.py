@@ -13,14 +13,11 @@ from forge_schema.audit import Audit
 from forge_schema.errors import ForgeError
 from forge_schema.tokens import TokenKind, TokenMalformed
 
-from forge_functions.auth.failures import Failures
 from forge_functions.auth.worker import HEADER
 from forge_functions.errors import Refused
 from forge_functions.services import Services
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-# A flood of them must not flood the trail: so many a minute from one address.
-noted = Failures()
 
 
 class NotedRoute(APIRoute):
@@ -45,8 +42,9 @@ def _note(request: Request, why: str) -> None:
     address = request.client.host if request.client else ""
     detail: dict[str, object] = {"said": _said(request), "from": address, "why": why}
     with suppress(ForgeError):
-        noted.check(address)
-        noted.count(address)
+        # A flood of them must not flood the trail: so many a minute from one address.
+        shared.failures.check(f"register@{address}")
+        shared.failures.count(f"register@{address}")
         Audit(shared.database).note("anonymous", "registration_refused", detail)
 
 

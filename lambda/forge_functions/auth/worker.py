@@ -8,7 +8,6 @@ from uuid import UUID
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader
 from forge_schema import tokens
-from forge_schema.audit import Audit
 from forge_schema.states import Command, WorkerKind
 from forge_schema.tokens import Token, TokenKind, TokenMalformed
 from forge_schema.worker_tokens import WorkerTokens
@@ -62,8 +61,6 @@ def worker(
     found = _found(shared, said)
     if found is None:
         shared.failures.count(who)
-        if request.url.path.endswith("/register"):
-            _note(shared, said.id, address)
         raise _unauthenticated()
     return found
 
@@ -88,11 +85,6 @@ def _found(shared: Services, said: Token) -> WorkerCaller | None:
     return WorkerCaller(
         row["id"], row["name"], WorkerKind(row["kind"]), row["boot_id"], command, said
     )
-
-
-def _note(shared: Services, said: str, address: str) -> None:
-    detail: dict[str, object] = {"said": said, "from": address}
-    Audit(shared.database).note("anonymous", "registration_refused", detail)
 
 
 def _unauthenticated() -> Refused:

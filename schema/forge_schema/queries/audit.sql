@@ -13,4 +13,4 @@ WITH page AS (
 )
 SELECT at, actor, action, job_id, worker_id, token, detail
 FROM page
-ORDER BY at, job_id, token
+ORDER BY at, job_id, token NULLS FIRST

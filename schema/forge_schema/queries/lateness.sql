@@ -8,7 +8,8 @@ WITH late AS (
         forge_now() - pg_postmaster_start_time() AS up
 )
 SELECT
-    extract(EPOCH FROM greatest(
-        least(job, up), least(lease, up - 2 * %(ttl)s::interval), interval '0'
-    ))::double precision AS seconds
+    coalesce(extract(EPOCH FROM greatest(
+        CASE WHEN job IS NOT NULL THEN least(job, up) END,
+        CASE WHEN lease IS NOT NULL THEN least(lease, up - 2 * %(ttl)s::interval) END
+    ))::double precision, 0) AS seconds
 FROM late

@@ -1,0 +1,156 @@
+"""Around every request: ids, bounds on bodies, methods, one shape for every error."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from forge_functions import requests
+from forge_schema.database import DatabaseUnreachable
+from forge_schema.states import Role
+from support.api import Api, problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHECK = "/api/queue/check"
+
+
+def pieces(size: int) -> Iterator[bytes]:
+    for _ in range(size // 65_536):
+        yield b" " * 65_536
+
+
+def test_every_answer_has_its_own_id(api: Api) -> None:
+    ids = [api.http.get(path).headers["x-request-id"] for path in ("/health", "/health", "/none")]
+    assert len(set(ids)) == 3
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_large_body_is_refused_however_it_comes(api: Api, announced: bool) -> None:  # noqa: FBT001  a case
+    limit = api.services.settings.body_limit_bytes
+    headers = {**api.key().headers, "Content-Type": "application/json"}
+    body = b" " * (limit + 1) if announced else pieces(2 * limit)
+    answer = api.http.post(CHECK, headers=headers, content=body)
+    assert str(limit) in problem(answer, 413, "too_large")
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "PIECE_WITHIN_S", 0.3)
+    address = urlsplit(api.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), 30) as slow:
+        head = (
+            f"POST {CHECK} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            f"Authorization: {api.key().headers['Authorization']}\r\nContent-Length: 100\r\n\r\n{{"
+        )
+        slow.sendall(head.encode())
+        answer = slow.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b'"code":"too_slow"' in answer
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 422),
+        (b"{", 422),
+        (b"[]", 422),
+        (b"null", 422),
+        (b'{"jobs": []}', 422),
+        (b'{"jobs": [[]]}', 422),
+        (b'{"\\ud800": 1}', 422),
+        (b'{"jobs": [{"\\ud800": 1}]}', 422),
+        (b"[" * 100_000, 400),
+        (b"\xff\xfe{", 400),
+        (b'{"jobs": "\xff"}', 400),
+        (b'{"jobs": ' + b"1" * 5000 + b"}", 400),
+    ],
+    ids=range(12),
+)
+def test_a_body_that_is_none_is_refused(api: Api, body: bytes, status: int) -> None:
+    headers = {**api.key().headers, "Content-Type": "application/json"}
+    problem(api.http.post(CHECK, headers=headers, content=body), status, "invalid")
+
+
+def test_a_body_of_another_type_is_refused(api: Api) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        headers = {**api.key().headers, "Content-Type": kind}
+        problem(api.http.post(CHECK, headers=headers, content=b"{}"), 422, "invalid")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/health", "GET"),
+        ("PATCH", "/api/admin/workers", "GET, POST"),
+        ("POST", "/api/queue/templates/a", "DELETE, GET, PUT"),
+        ("OPTIONS", "/api/admin/workers/1", "DELETE"),
+    ],
+)
+def test_another_method_is_told_which_there_are(
+    api: Api, method: str, path: str, allowed: str
+) -> None:
+    answer = api.http.request(method, path)
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize("path", ["/none", "/api", "/api/workers/", "/api/queue/jobs/1/none", "//"])
+def test_a_path_that_is_none(api: Api, path: str) -> None:
+    problem(httpx.get(api.url + path), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/queue/jobs/0",
+        "/api/queue/jobs/-1",
+        "/api/queue/jobs/9223372036854775808",
+        "/api/queue/jobs/" + "9" * 5000,
+        "/api/queue/jobs/x",
+        "/api/queue/jobs/1%00",
+        "/api/queue/jobs?count=0",
+        "/api/queue/jobs?owner=%00",
+        "/api/queue/jobs?state=lost",
+        "/api/queue/jobs?colour=red",
+        "/api/queue/jobs?before=1e400",
+        "/api/queue/templates/%00",
+        "/api/queue/templates/" + "n" * 201,
+        "/api/reports/%00",
+        "/api/admin/events?after=-99999999999999999999",
+        "/api/admin/events?since_s=99999999999",
+        "/api/admin/events?actor=",
+    ],
+)
+def test_what_cannot_be_is_refused_and_no_fault_of_the_server(api: Api, path: str) -> None:
+    problem(api.key("root", Role.ADMIN).call("GET", path), 422, "invalid")
+
+
+def test_a_fault_of_the_server_gives_nothing_away(
+    api: Api, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_args: object) -> None:
+        raise ZeroDivisionError("SELECT secret FROM api_key")
+
+    monkeypatch.setattr("forge_schema.jobs.Jobs.job", broken)
+    answer = api.key().call("GET", "/api/queue/jobs/1")
+    assert "secret" not in problem(answer, 500, "internal")
+    assert answer.json()["request_id"] in capsys.readouterr().out
+
+
+def test_a_database_that_goes_away_is_no_fault_of_the_callers(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_args: object, **_more: object) -> None:
+        raise DatabaseUnreachable("the database db.internal:5432/forge does not answer")
+
+    ann = api.key()
+    monkeypatch.setattr("forge_schema.database.Database.rows", away)
+    answer = ann.call("GET", "/api/queue/jobs")
+    assert "db.internal" not in problem(answer, 503, "database_unreachable")
+    assert answer.headers["retry-after"] == "5"
