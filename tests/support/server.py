@@ -36,6 +36,8 @@ def served(settings: ServerSettings) -> Iterator[str]:
 def serving(app: FastAPI, **options: Any) -> Iterator[str]:  # noqa: ANN401  uvicorn's own
     """Serve an app on loopback until the block ends, and lend its URL."""
     with socket.socket() as listening:
+        # asyncio does it for the sockets that it makes itself; without, an answer takes 40 ms more.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listening.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", **options))
         thread = Thread(target=server.run, kwargs={"sockets": [listening]})
