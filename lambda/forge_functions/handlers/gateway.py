@@ -1,8 +1,7 @@
 """API Gateway's events, answered by an app that is made with the first of them."""
 
 import sys
-from collections.abc import Callable
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 from fastapi import APIRouter
@@ -15,9 +14,6 @@ from forge_functions.app import create_app
 from forge_functions.services import Services
 from forge_functions.settings import ServerSettings
 
-Event = dict[str, Any]
-Handler = Callable[[Event, LambdaContext], dict[str, Any]]
-
 
 class LambdaSettings(ServerSettings):
     """The server's, where waiting costs and one request is served at a time."""
@@ -26,16 +22,21 @@ class LambdaSettings(ServerSettings):
     database_connections: PositiveInt = Field(2, description="connections to the database at most")
 
 
-def answering(*routers: APIRouter) -> Handler:
-    """Return a handler that serves these routers; its settings are read when it is first called."""
+class Gateway:
+    """A Lambda handler that serves some routers; its settings are read when it is first called."""
 
-    @cache
-    def adapter() -> Mangum:
+    def __init__(self, *routers: APIRouter) -> None:
+        self._routers = routers
+
+    def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+        return self._app(event, context)
+
+    @cached_property
+    def services(self) -> Services:
+        """What outlasts an invocation."""
+        return Services(LambdaSettings.model_validate({}))
+
+    @cached_property
+    def _app(self) -> Mangum:
         logs.configure(sys.stdout)
-        services = Services(LambdaSettings.model_validate({}))
-        return Mangum(create_app(services, *routers), lifespan="off")
-
-    def handler(event: Event, context: LambdaContext) -> dict[str, Any]:
-        return adapter()(event, context)
-
-    return handler
+        return Mangum(create_app(self.services, *self._routers), lifespan="off")

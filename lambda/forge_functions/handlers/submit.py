@@ -1,6 +1,6 @@
 """The function for users: jobs, templates, bundles, reports, tokens, health."""
 
-from forge_functions.handlers.gateway import answering
+from forge_functions.handlers.gateway import Gateway
 from forge_functions.routes import (
     acts,
     bundles,
@@ -13,7 +13,7 @@ from forge_functions.routes import (
     token,
 )
 
-handler = answering(
+handler = Gateway(
     health.router,
     token.router,
     submission.router,

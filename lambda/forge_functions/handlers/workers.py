@@ -1,6 +1,6 @@
 """The function for workers."""
 
-from forge_functions.handlers.gateway import answering
+from forge_functions.handlers.gateway import Gateway
 from forge_functions.routes import worker_records, workers
 
-handler = answering(workers.router, worker_records.router)
+handler = Gateway(workers.router, worker_records.router)
