@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from random import uniform
 from time import monotonic
 
-from forge_functions.hub import LEAVING, Hub
+from forge_functions.hub import ASKED, LEAVING, MISSED, READY, Hub
 
 MEDIA_TYPE = "text/event-stream"
 PING_S = 10.0
@@ -22,13 +22,18 @@ async def events(hub: Hub, worker_id: int) -> AsyncIterator[bytes]:
             heard = await ear.wait(PING_S)
             if LEAVING in heard:
                 return
-            yield b"".join(_event(hint) for hint in sorted(heard)) or b": ping\n\n"
+            yield b"".join(_event(hint) for hint in _known(heard)) or b": ping\n\n"
 
 
 async def next_hints(hub: Hub, worker_id: int, wait_s: float) -> list[str]:
     """Return what is heard first, or nothing after `wait_s` seconds."""
     with hub.ear(worker_id) as ear:
-        return sorted(await ear.wait(wait_s) - {LEAVING})
+        return _known(await ear.wait(wait_s))
+
+
+def _known(heard: set[str]) -> list[str]:
+    """Return the hints that a worker knows."""
+    return sorted(heard & {READY, ASKED} if MISSED not in heard else {READY, ASKED})
 
 
 def _event(hint: str) -> bytes:

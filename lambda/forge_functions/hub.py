@@ -15,6 +15,8 @@ from forge_schema.database import KEEPALIVE
 
 READY = "ready"
 ASKED = "asked"
+# Nobody listened for a while, so anything may have been hinted.
+MISSED = "missed"
 # Nobody is to wait any longer: this process leaves.
 LEAVING = "leaving"
 # So soon it notices that the process leaves.
@@ -107,10 +109,7 @@ class Hub:
 
     def _listen(self, connection: psycopg.Connection) -> None:
         connection.execute("LISTEN forge")
-        # What was hinted before, nobody here has heard.
-        with self._lock:
-            workers = {f"{ASKED}:{ear.worker_id}" for ear in self._ears}
-        self._tell({READY, *workers})
+        self._tell({MISSED})
         while not self._stopping.is_set():
             for timeout_s, stop_after in ((QUIET_S, 1), (TOGETHER_S, None)):
                 heard = connection.notifies(timeout=timeout_s, stop_after=stop_after)
@@ -121,7 +120,7 @@ class Hub:
             ears = list(self._ears)
         for payload in payloads:
             kind, _, worker_id = payload.partition(":")
-            hint = kind if kind in {ASKED, LEAVING} else READY
+            hint = kind if kind in {ASKED, MISSED, LEAVING} else READY
             for ear in ears:
                 if kind != ASKED or worker_id == str(ear.worker_id):
                     ear.tell(hint)
