@@ -24,6 +24,8 @@ PATH = "/api/workers"
 HEADER = "X-Worker-Token"
 AGENT = f"forge-worker/{version('forge-queue')}"
 TIMEOUT = httpx.Timeout(20.0, connect=5.0, pool=10.0)
+# A server closes what rests for five seconds; what is sent at that moment is lost.
+LIMITS = httpx.Limits(max_connections=100, keepalive_expiry=2.0)
 # Errors before anything was sent.
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 # A token that was refused is shown again this seldom: too many wrong ones lock the worker out.
@@ -73,7 +75,9 @@ class Session:
         self._lock = Lock()
         self._token = ""
         self._refused_until = 0.0
-        self.client = httpx.Client(verify=tls, timeout=TIMEOUT, headers={"User-Agent": AGENT})
+        self.client = httpx.Client(
+            verify=tls, timeout=TIMEOUT, limits=LIMITS, headers={"User-Agent": AGENT}
+        )
 
     def close(self) -> None:
         self.client.close()

@@ -21,7 +21,7 @@ from forge_schema.wire import ObjectWanted
 from forge_schema.wire_answers import Signed
 
 from forge_worker.attempt import Attempt
-from forge_worker.http_session import AGENT, LeaseUnknown, ServerRefused, Session
+from forge_worker.http_session import AGENT, LIMITS, LeaseUnknown, ServerRefused, Session
 
 T = TypeVar("T")
 
@@ -46,7 +46,9 @@ class HttpStore:
 
     def __init__(self, session: Session, tls: ssl.SSLContext) -> None:
         self.session = session
-        self.client = httpx.Client(verify=tls, timeout=TIMEOUT, headers={"User-Agent": AGENT})
+        self.client = httpx.Client(
+            verify=tls, timeout=TIMEOUT, limits=LIMITS, headers={"User-Agent": AGENT}
+        )
 
     def close(self) -> None:
         self.client.close()
