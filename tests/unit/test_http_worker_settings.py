@@ -1,0 +1,122 @@
+"""How a worker is told of servers and its token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema import tokens
+from forge_schema.tokens import TokenKind
+from forge_worker.settings import TokenUnusable, WorkerSettings
+from forge_worker.tls import CertificatesUnusable, Tls
+from pydantic import ValidationError
+from pydantic_settings import CliApp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+URL = "https://forge.example"
+TOKEN = tokens.mint(TokenKind.WORKER, "7")[0]
+SQL = {"database_url": "postgresql://x/y", "store_url": "file:///store"}
+
+
+def settings(**given: Any) -> WorkerSettings:  # noqa: ANN401  settings of all types
+    return WorkerSettings(**given)
+
+
+def refused(**given: Any) -> str:  # noqa: ANN401  as above
+    with pytest.raises(ValidationError) as error:
+        settings(**given)
+    (fault,) = error.value.errors()
+    return fault["msg"]
+
+
+def test_a_url_and_a_token_are_enough() -> None:
+    read = settings(url=URL, token=TOKEN)
+    assert (read.url, read.worker_token(), read.database_url) == ([URL], TOKEN, "")
+    assert TOKEN not in repr(read)
+
+
+@pytest.mark.parametrize(
+    ("said", "urls"),
+    [
+        ("http://a:8900", ["http://a:8900"]),
+        ("http://a/,https://b/forge/", ["http://a", "https://b/forge"]),
+        (" http://a , ,http://b", ["http://a", "http://b"]),
+        (["http://a", "http://b"], ["http://a", "http://b"]),
+    ],
+)
+def test_several_urls_are_a_list(said: Any, urls: list[str]) -> None:  # noqa: ANN401  both forms
+    assert settings(url=said, token=TOKEN).url == urls
+
+
+def test_urls_come_by_flag_and_by_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORGE_URL", "http://a,http://b")
+    monkeypatch.setenv("FORGE_TOKEN", TOKEN)
+    assert CliApp.run(WorkerSettings, cli_args=[]).url == ["http://a", "http://b"]
+    flags = ["--url", "http://c", "--url", "http://d,http://e", "--reconnect-limit-s", "3"]
+    read = CliApp.run(WorkerSettings, cli_args=flags)
+    assert read.url == ["http://c", "http://d", "http://e"]
+    assert read.reconnect_limit_s == 3
+
+
+def test_variables_that_are_empty_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("URL", "TOKEN", "TOKEN_FILE", "TLS_CA"):
+        monkeypatch.setenv(f"FORGE_{name}", "")
+    read = settings(**SQL)
+    assert (read.url, read.token_file, read.tls_ca) == ([], None, None)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["forge.example", "ftp://x", "https://", "http://x:0", "http://x:99999", "https://u:pw@x",
+     "https://x?y", "https://x#y", "http://[x"],
+)  # fmt: skip
+def test_what_is_no_url_of_a_server_is_refused_and_not_repeated(url: str) -> None:
+    said = refused(url=url, token=TOKEN)
+    assert "a server's URL" in said
+    assert "pw" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "the queue is not named: give --url and --token, or --database-url and --store-url"),
+        ({"store_url": "file:///x"}, "the queue is not named"),
+        ({"database_url": "postgresql://x"}, "--store-url is not named"),
+        ({"url": URL}, "--url needs --token or --token-file"),
+        ({"url": URL, "token": ""}, "--url needs --token or --token-file"),
+        ({"url": URL, "token": TOKEN, **SQL}, "not both"),
+        ({"url": URL, "token": TOKEN, "token_file": "/x"}, "give --token or --token-file"),
+        ({"url": URL, "token": TOKEN[:-1]}, "no whole token"),
+        ({"url": URL, "token": tokens.mint(TokenKind.KEY, "k")[0]}, "it begins with fgw_"),
+        ({"url": URL, "token_file": "/no/such/file"}, "/no/such/file cannot be read: No such"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_said(given: dict[str, Any], said: str) -> None:
+    message = refused(**given)
+    assert said in message
+    assert TOKEN[:-1] not in message
+
+
+def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    read = settings(url=URL, token_file=file)
+    assert read.worker_token() == TOKEN
+    newer = tokens.mint(TokenKind.WORKER, "7")[0]
+    file.write_text(newer)
+    assert read.worker_token() == newer
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(TokenUnusable, match="it is no text"):
+        read.worker_token()
+
+
+def test_a_file_that_holds_no_certificates_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    for content in (b"", b"nothing"):
+        file.write_bytes(content)
+        with pytest.raises(CertificatesUnusable, match=r"ca\.pem cannot be used"):
+            Tls(file).context()
+    with pytest.raises(CertificatesUnusable, match="No such file"):
+        Tls(tmp_path / "none").context()
