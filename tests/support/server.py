@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 
 def server_settings(database_url: str, store_url: str, **changes: Any) -> ServerSettings:  # noqa: ANN401  fields of all types
@@ -35,18 +36,27 @@ def served(settings: ServerSettings) -> Iterator[str]:
 @contextmanager
 def serving(app: FastAPI, **options: Any) -> Iterator[str]:  # noqa: ANN401  uvicorn's own
     """Serve an app on loopback until the block ends, and lend its URL."""
-    with socket.socket() as listening:
+    try:
+        with listening(app, **options) as url:
+            yield url
+    finally:
+        app.state.services.close()
+
+
+@contextmanager
+def listening(app: ASGIApp, **options: Any) -> Iterator[str]:  # noqa: ANN401  as above
+    """Serve anything on loopback until the block ends, and lend its URL."""
+    with socket.socket() as port:
         # asyncio does it for the sockets that it makes itself; without, an answer takes 40 ms more.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.bind(("127.0.0.1", 0))
+        port.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        port.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", **options))
-        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread = Thread(target=server.run, kwargs={"sockets": [port]})
         thread.start()
         try:
             eventually(lambda: server.started)
             scheme = "https" if options.get("ssl_certfile") else "http"
-            yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
+            yield f"{scheme}://127.0.0.1:{port.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join()
-            app.state.services.close()
