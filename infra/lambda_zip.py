@@ -24,8 +24,8 @@ PYTHON = "3.11"
 PLATFORMS = ("manylinux_2_26_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 PLACE = "/var/task"
 
-# The list serves `forge-server` too. boto3 stays, though the runtime has one: that one changes
-# without a word, and what is signed must be what was tested.
+# The list serves `forge-server` too; what stays keeps all that it requires. boto3 stays, though the
+# runtime has one: that one changes without a word, and what is signed must be what was tested.
 LEFT_OUT = frozenset(
     {
         # they build the project
@@ -37,7 +37,9 @@ LEFT_OUT = frozenset(
         # migrations, which are run by hand
         *("alembic", "mako", "markupsafe", "sqlalchemy", "sqlmodel"),
         # the server and the sweeper as processes
-        *("apscheduler", "h11", "tzlocal", "uvicorn"),
+        *("apscheduler", "tzlocal", "uvicorn"),
+        # C is compiled with it
+        "pycparser",
         # bundles are packed and unpacked elsewhere
         "zstandard",
     }

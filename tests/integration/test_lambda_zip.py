@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
@@ -16,6 +17,7 @@ import pytest
 from forge_schema.keys import Keys
 from forge_schema.states import Role
 from forge_schema.worker_tokens import WorkerTokens
+from packaging.requirements import Requirement
 from support import lambda_zip
 from support.gateway_events import http_event, scheduled_event
 from support.runtime_api import Failed, RuntimeApi, function
@@ -109,6 +111,22 @@ def test_whatever_our_code_imports_is_in_it(code: Path) -> None:
         for name in imported(ast.parse(path.read_text(encoding="utf-8")))
         if not there(code, name)
     }
+    assert not lacking
+
+
+def test_whatever_a_library_in_it_requires_is_in_it(code: Path) -> None:
+    installed = {d.name.lower().replace("_", "-"): d for d in distributions(path=[str(code)])}
+    # Our own code says by its imports what it needs; cffi compiles nothing on Lambda.
+    needs = {name: d.requires or [] for name, d in installed.items() if name != "forge-queue"}
+    needs["cffi"] = []
+    lacking = {
+        f"{name}: {requirement.name}"
+        for name, required in needs.items()
+        for requirement in map(Requirement, required)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if requirement.name.lower().replace("_", "-") not in installed
+    }
+    assert len(needs) > 20
     assert not lacking
 
 
