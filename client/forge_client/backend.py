@@ -31,6 +31,9 @@ BEGINNING: Place = (0, 0, -1)
 class Backend(Protocol):
     """Every method may raise `ClientError`; one backend may be used from several threads."""
 
+    slowest_s: float
+    """How long who follows a quiet job rests between two looks, in seconds."""
+
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
 

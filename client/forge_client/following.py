@@ -8,7 +8,6 @@ from forge_client.log_reader import LogReader, Piece
 from forge_client.records import JobStatus
 
 QUICKEST_S = 0.1
-SLOWEST_S = 0.5
 
 
 def follow(
@@ -38,7 +37,7 @@ def follow(
             yield status
             return
         known = status
-        pause = QUICKEST_S if news else min(pause * 1.3, SLOWEST_S)
+        pause = QUICKEST_S if news else min(pause * 1.3, backend.slowest_s)
         time.sleep(pause)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from forge_client.backend import Backend
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError
-from forge_client.following import QUICKEST_S, SLOWEST_S, follow
+from forge_client.following import QUICKEST_S, follow
 from forge_client.log_reader import LogReader, Piece
 from forge_client.records import Artifact, JobStatus
 
@@ -95,7 +95,7 @@ class Job:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"job {self.id} is {status.state} after {timeout:g} s")
             time.sleep(pause)
-            pause = min(pause * 1.3, SLOWEST_S)
+            pause = min(pause * 1.3, self.backend.slowest_s)
         return status
 
     def logs(self, *, follow: bool = False) -> Iterator[str]:

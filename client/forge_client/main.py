@@ -75,8 +75,8 @@ def forge(  # noqa: PLR0917 - typer calls it by name
 ) -> None:
     """Submit training jobs to a Forge queue, watch them, fetch their results.
 
-    Where the queue is: these options, or FORGE_* variables, or the connection table of
-    forge.toml, or else a running `forge up`. It is a server, or a database and a store.
+    Where the queue is, a server or a database and a store: these options, or
+    FORGE_* variables, or [connection] in forge.toml, or else a running `forge up`.
     """
     del url, api_key_file, tls_ca, database_url, store_url, folder
     context.obj = Flags.given(context)

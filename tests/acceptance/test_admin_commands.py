@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from support.command import Command
 
 
-@pytest.fixture(params=["direct", "http"])
+BOTH = pytest.mark.parametrize("admin", ["direct", "http"], indirect=True)
+
+
+@pytest.fixture
 def admin(
     request: pytest.FixtureRequest, forge: Command, database_url: str, tmp_path: Path
 ) -> Iterator[Command]:
-    """The command of an admin, with and without a server between."""
+    """The command of an admin: through a server, or without one where a test asks for that."""
     store_url = (tmp_path / "store").as_uri()
-    if request.param == "direct":
+    if getattr(request, "param", "http") == "direct":
         forge.env.update({"FORGE_DATABASE_URL": database_url, "FORGE_STORE_URL": store_url})
         yield forge
         return
@@ -56,6 +59,7 @@ def valid_token(database_url: str, text: str) -> bool:
         return WorkerTokens(database, actor="user:root").check(said) is not None
 
 
+@BOTH
 def test_a_key_is_made_listed_rotated_and_revoked(admin: Command, tmp_path: Path) -> None:
     public = tmp_path / "public.pem"
     public.write_bytes(
@@ -87,6 +91,7 @@ def test_a_key_is_made_listed_rotated_and_revoked(admin: Command, tmp_path: Path
     told(admin("keys", "rotate", key_id), 3, f"no API key {key_id}", "forge keys")
 
 
+@BOTH
 def test_a_worker_is_made_rotated_drained_and_deleted(admin: Command, database_url: str) -> None:
     made = admin("worker", "create", "gpu-1", "--ephemeral", "--label", "zone=eu")
     assert made.returncode == 0, made.stderr

@@ -240,7 +240,7 @@ def test_a_server_that_is_not_there(connected: Command) -> None:
 
 
 def test_a_server_that_is_no_forge(connected: Command, alone: str) -> None:
-    told(connected("--url", f"{alone}/below", "ps"), 3, "Not Found")
+    told(connected("--url", f"{alone}/below", "ps"), 6, "does not know", "check the path")
 
 
 def test_a_server_and_a_database_at_once(connected: Command) -> None:

@@ -46,6 +46,7 @@ class FakeBackend:
     history: list[Attempt] = field(default_factory=list)
     look: Callable[[], None] = lambda: None
     asked: list[Sequence[int]] = field(default_factory=list)
+    slowest_s: float = 0.5
 
     def as_backend(self) -> Backend:
         """Return it as what it stands for."""

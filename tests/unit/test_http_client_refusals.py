@@ -58,6 +58,14 @@ def test_too_many_wrong_keys_are_not_tried_again() -> None:
     assert error.exit_code == 7
 
 
+@pytest.mark.parametrize(("status", "code"), [(404, "not_found"), (405, "method_not_allowed")])
+def test_a_path_that_the_server_does_not_know_is_told(status: int, code: str) -> None:
+    error = answered(status, problem(code))
+    assert isinstance(error, ClientError)
+    assert (error.code, error.exit_code) == ("path_unknown", 6)
+    assert PLACE in error.message
+
+
 def test_a_hint_about_headers_is_for_programs() -> None:
     error = answered(401, problem(hint="send the header `Authorization: Bearer …`"))
     assert isinstance(error, ClientError)

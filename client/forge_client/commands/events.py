@@ -14,6 +14,7 @@ from forge_client.commands.workers import find_worker
 from forge_client.output import Column, Format, FormatOption, inline
 from forge_client.records import AuditEvent
 
+PAGE = 1000
 COLUMNS: list[Column] = [
     ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
     ("WHO", lambda e: e.actor),
@@ -45,10 +46,14 @@ def _pages(
     backend: Backend, since: timedelta, job_id: int | None, worker_id: int | None, actor: str | None
 ) -> Iterator[AuditEvent]:
     after: datetime | None = None
-    while page := backend.admin.events(
-        since=since, after=after, job_id=job_id, worker_id=worker_id, actor=actor
-    ):
+    while True:
+        page = backend.admin.events(
+            since=since, after=after, job_id=job_id, worker_id=worker_id, actor=actor, count=PAGE
+        )
         yield from page
+        # Not until there is none: on a busy queue there is always one more.
+        if len(page) < PAGE:
+            return
         after = page[-1].at
 
 

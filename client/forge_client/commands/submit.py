@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from forge_client import narration, output
+from forge_client.backend import Backend
 from forge_client.bundle import Listing, scan
 from forge_client.commands.labels import labels
 from forge_client.commands.session import settings_of
@@ -19,6 +20,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.output import Format, FormatOption
 from forge_client.project import Project
 from forge_client.quantity import readable_size, size
+from forge_client.records import JobStatus
 from forge_client.request import Request
 from forge_client.submission import LIMIT, Uploaded, configured, specs, upload
 
@@ -117,9 +119,18 @@ def submit(
         job_id = backend.submit([{**spec, "bundle_digest": stored.bundle.digest}])[0]
         if wait:
             raise typer.Exit(wait_for(backend, job_id))
-        status = backend.job(job_id)
+        status = _status(backend, job_id)
         narration.say(f"job {job_id} {status.name!r} is {status.state}")
         output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+
+
+def _status(backend: Backend, job_id: int) -> JobStatus:
+    try:
+        return backend.job(job_id)
+    except ClientError as error:
+        # Whoever hears nothing of it would submit it again.
+        error.message = f"job {job_id} is submitted, but then {error.message}"
+        raise
 
 
 def _unsent(config: str, request: Request) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import sys
 
 from forge_client import narration
 from forge_client.backend import Backend
+from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.following import follow
 from forge_client.job import ending
@@ -32,6 +33,11 @@ def wait_for(backend: Backend, job_id: int, *, attempt: int | None = None) -> in
             f" `forge cancel {job_id}` ends it"
         )
         return ExitCode.INTERRUPTED
+    except ClientError as error:
+        teller.end_line()
+        if error.exit_code == ExitCode.UNREACHABLE:
+            error.hint += f"; the job goes on, and `forge logs -f {job_id}` comes back to it"
+        raise
     return exit_code(teller.known) if teller.known else ExitCode.FAILED
 
 

@@ -47,6 +47,7 @@ FROM_BETWEEN = {
     HTTPStatus.GATEWAY_TIMEOUT: "the server does not answer in time",
 }
 LOCKED_OUT = "too_many_failures"
+UNKNOWN_PATH = {"not_found", "method_not_allowed"}
 
 
 class Problem(BaseModel):
@@ -65,6 +66,8 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Passing:
     problem = _problem(answer)
     if problem is None:
         return not_forge(answer, place)
+    if problem.code in UNKNOWN_PATH:
+        return _older(place)
     error = ClientError(
         problem.message,
         hint=_hint(problem, _status(answer)),
@@ -90,6 +93,15 @@ def not_forge(answer: httpx.Response, place: str) -> ClientError:
         f"{place} does not answer as a Forge server does: HTTP {answer.status_code}, {kind}",
         hint="check the URL, its port and the path in it",
         code="not_forge",
+        exit_code=ExitCode.SETUP,
+    )
+
+
+def _older(place: str) -> ClientError:
+    return ClientError(
+        f"the server at {place} does not know this request",
+        hint="check the path in the URL; or the server is older than this `forge`",
+        code="path_unknown",
         exit_code=ExitCode.SETUP,
     )
 

@@ -50,6 +50,8 @@ class DirectBackend:
         owner: who acts, for the audit trail, and whose job configs are meant.
     """
 
+    slowest_s = 0.5
+
     def __init__(self, connection: Connection, *, owner: str) -> None:
         self._connection = connection
         self._owner = owner
