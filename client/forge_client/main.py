@@ -76,7 +76,7 @@ def forge(  # noqa: PLR0917 - typer calls it by name
     """Submit training jobs to a Forge queue, watch them, fetch their results.
 
     Where the queue is, a server or a database and a store: these options, or
-    FORGE_* variables, or [connection] in forge.toml, or else a running `forge up`.
+    FORGE_* variables, or forge.toml, or else a running `forge up`.
     """
     del url, api_key_file, tls_ca, database_url, store_url, folder
     context.obj = Flags.given(context)
