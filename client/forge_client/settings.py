@@ -137,12 +137,19 @@ def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings
     except ValidationError as error:
         raise _refused(error) from error
     chosen = _chosen({"the options": given, "FORGE_* variables": variables, "forge.toml": project})
+    if chosen == "url" and "store_url" in given:
+        raise _conflict("a server has its own store", "leave --store-url out, or name a database")
     settings = settings.model_copy(update={name: None for name in PLACES if name != chosen})
+    return _with_one_key(settings, given, variables)
+
+
+def _with_one_key(
+    settings: Settings, given: Mapping[str, object], variables: Mapping[str, object]
+) -> Settings:
+    if "api_key" in given:
+        return settings.model_copy(update={"api_key_file": None})
     if "api_key_file" not in given and {"api_key", "api_key_file"} <= variables.keys():
         raise _conflict("FORGE_API_KEY and FORGE_API_KEY_FILE are both set", "unset one of them")
-    # A key that was given outright stands before a file that a variable names.
-    if "api_key" in given:
-        settings = settings.model_copy(update={"api_key_file": None})
     return settings
 
 

@@ -79,6 +79,13 @@ def test_a_server_and_a_database_named_at_once_are_refused(
     assert layer in caught.value.message
 
 
+def test_a_store_is_not_named_besides_a_server() -> None:
+    with refusal("settings_invalid"):
+        settings.load({"url": URL, "store_url": "file:///store"}, {})
+    # One in the variables is for the other way.
+    assert settings.load({"url": URL}, {"store_url": "file:///store"}).url == URL
+
+
 def test_what_needs_the_database_says_that_a_server_is_named() -> None:
     with refusal("database_not_named"):
         settings.load({"url": URL}, {}).connection()
@@ -96,6 +103,7 @@ def test_the_key_comes_from_a_variable_or_a_file(
     monkeypatch.setenv("FORGE_API_KEY_FILE", str(file))
     with refusal("settings_invalid"):
         settings.load({"url": URL}, {})
+    assert settings.load({"url": URL, "api_key": f"{KEY}-sdk"}, {}).server().key == f"{KEY}-sdk"
     monkeypatch.delenv("FORGE_API_KEY")
     assert settings.load({"url": URL}, {}).server().key == f"{KEY}-file"
     assert settings.load({"url": URL, "api_key": KEY}, {}).server().key == KEY
