@@ -17,6 +17,7 @@ import pytest
 from forge_functions import requests
 from forge_schema.storage import open_store
 from forge_schema.storage.keys import RESERVED
+from structlog.testing import capture_logs
 from support.server import served, server_settings
 from support.signed_doors import NO_DATABASE, Request, ServerDoor, get, put, server_door
 
@@ -111,10 +112,14 @@ def test_a_body_without_end_is_stopped(door: ServerDoor) -> None:
 
 def test_an_upload_that_is_cut_off_leaves_nothing(door: ServerDoor, eventually: Eventually) -> None:
     content = os.urandom(3 * MIB)
-    with begun(put(door.signer, "mine", content), content[: 2 * MIB]):
-        eventually(lambda: files(door))
-        assert door.store.size("mine") is None
-    eventually(lambda: files(door) == [])
+    with capture_logs() as logs:
+        with begun(put(door.signer, "mine", content), content[: 2 * MIB]):
+            eventually(lambda: files(door))
+            assert door.store.size("mine") is None
+        eventually(lambda: logs)
+    assert files(door) == []
+    # It is nobody's fault here.
+    assert [(line["event"], line["status"]) for line in logs] == [("request", 422)]
 
 
 def test_an_upload_that_stalls_is_ended(
@@ -157,6 +162,13 @@ def test_slow_uploads_hold_nobody_up(door: ServerDoor, eventually: Eventually) -
         assert {status(connection) for connection in slow.values()} == {200}
     assert {key: door.store.get(key) for key in bodies} == bodies
     assert files(door) == sorted([*bodies, "new", "there"])
+
+
+def test_a_body_that_is_not_needed_is_not_waited_for(door: ServerDoor) -> None:
+    door.store.put("mine", b"there")
+    with begun(put(door.signer, "mine", b"12345", if_absent=True), b"") as connection:
+        assert status(connection) == 412
+    assert files(door) == ["mine"]
 
 
 def test_of_several_who_put_one_absent_object_one_wins(door: ServerDoor) -> None:
