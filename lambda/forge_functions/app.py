@@ -18,7 +18,7 @@ def create_app(services: Services, *routers: APIRouter) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=errors.problems(413, 422, 429, 503),
+        responses=errors.problems(400, 413, 422, 429, 503),
     )
     app.state.services = services
     errors.install(app)

@@ -3,12 +3,17 @@
 from datetime import timedelta
 from typing import Annotated
 
-from forge_schema.wire_fields import INTEGER
+from forge_schema.wire_fields import LARGEST, NUMERIC, Count
 from pydantic import BaseModel, ConfigDict, Field
 
 DECADE_S = 315_360_000
-Limit = Annotated[int, Field(ge=0, le=INTEGER)] | None
-LastsS = Annotated[int, Field(ge=1, le=DECADE_S, description="seconds; none is for ever")] | None
+Limit = Count | None
+LastsS = (
+    Annotated[int, Field(ge=1, le=DECADE_S, description="seconds; none is for ever"), NUMERIC]
+    | None
+)
+# A path and a query hold nothing but text, so that theirs are not as strict.
+IdInPath = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class Body(BaseModel):

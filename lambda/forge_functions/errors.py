@@ -80,10 +80,12 @@ class Refused(ForgeError):
 
 
 DESCRIPTIONS = {
+    400: "The body is no JSON in UTF-8.",
     401: "No valid credentials came with the request.",
     403: "The caller's role is too low for this.",
     404: "It is not there, or is somebody else's.",
     409: "It does not fit what is there.",
+    412: "The object is there already.",
     413: "It is too large.",
     422: "The request is not as it should be; the message names the field.",
     429: "Too many wrong secrets came; Retry-After says for how many seconds to wait.",

@@ -14,7 +14,6 @@ from forge_schema.errors import ForgeError
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import CliApp, SettingsConfigDict
 
-from forge_functions import logs
 from forge_functions.app import create_app
 from forge_functions.routes import (
     acts,

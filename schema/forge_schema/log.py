@@ -1,8 +1,8 @@
-"""The log of a process: an event a line on stderr, for people or for machines."""
+"""The log of a process: an event a line, for people or for machines."""
 
 import os
 import sys
-from typing import Literal
+from typing import Literal, TextIO
 
 import structlog
 from structlog.typing import Processor
@@ -10,27 +10,29 @@ from structlog.typing import Processor
 Form = Literal["text", "json"]
 
 
-def configure_log(form: Form | None = None) -> None:
+def configure_log(form: Form = "text", stream: TextIO | None = None) -> None:
     """Write this process's log as text, or as JSON where $FORGE_LOG is `json`.
 
     Args:
         form: what to write when $FORGE_LOG does not say it.
+        stream: where to; None is stderr.
     """
     wanted = os.environ.get("FORGE_LOG") or form
+    into = stream or sys.stderr
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
-            *_rendering("json" if wanted == "json" else "text"),
+            *_rendering(into, "json" if wanted == "json" else "text"),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(into),
     )
 
 
-def _rendering(form: Form) -> list[Processor]:
+def _rendering(stream: TextIO, form: Form) -> list[Processor]:
     if form == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     # The default formatter shows the local variables of each frame, tokens among them.
     plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]

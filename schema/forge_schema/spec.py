@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from forge_schema.states import Target
-from forge_schema.wire_fields import Text
+from forge_schema.wire_fields import NUMERIC, Number, Text
 from forge_schema.wire_fields import Word as Name
 
 # What a row can hold: an integer column's, and a jsonb key of the index over the shapes.
@@ -16,7 +16,7 @@ MAX_INTEGER = 2_000_000_000
 MAX_LABELS_BYTES = 1500
 YEAR_S = 31_536_000
 
-Budget = Annotated[int, Field(ge=0, le=10_000)]
+Budget = Annotated[int, Field(ge=0, le=10_000), NUMERIC]
 # The label by which a worker says what it runs: jobs with an image, projects without one.
 RUNS = "forge.runs"
 RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
@@ -31,12 +31,12 @@ class Resources(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     accelerator: Annotated[str, Field(pattern="^(any|cpu|cuda|rocm|mps)$")] = "any"
-    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    gpus: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
     gpu_model: Name = "*"
-    vram_mb: Annotated[int, Field(ge=0, le=MAX_INTEGER)] = 0
-    cpus: Annotated[float, Field(gt=0, le=4096)] = 1.0
-    memory_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER)] = 1024
-    disk_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER)] = 10240
+    vram_mb: Annotated[int, Field(ge=0, le=MAX_INTEGER), NUMERIC] = 0
+    cpus: Annotated[Number, Field(gt=0, le=4096)] = 1.0
+    memory_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] = 1024
+    disk_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] = 10240
 
 
 class JobSpec(BaseModel):
@@ -48,7 +48,7 @@ class JobSpec(BaseModel):
     command: Annotated[list[Text], Field(min_length=1, json_schema_extra=A_PROGRAM)]
     owner: Name
     queue: Name = "default"
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    priority: Annotated[int, Field(ge=-1000, le=1000), NUMERIC] = 0
     env: Annotated[dict[Text, Text], Field(json_schema_extra=OWN_NAMES)] = {}
     image: Text | None = None
     bundle_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
@@ -58,11 +58,11 @@ class JobSpec(BaseModel):
     max_failures: Budget = 3
     max_losses: Budget = 5
     max_preemptions: Budget = 50
-    backoff_s: Annotated[int, Field(ge=0, le=86_400)] = 10
-    timeout_s: Annotated[int, Field(gt=0, le=YEAR_S)] | None = None
-    delay_s: Annotated[float, Field(ge=0, le=YEAR_S)] = 0.0
-    checkpoint_interval_s: Annotated[float, Field(gt=0, le=YEAR_S)] = 30.0
-    grace_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    backoff_s: Annotated[int, Field(ge=0, le=86_400), NUMERIC] = 10
+    timeout_s: Annotated[int, Field(gt=0, le=YEAR_S), NUMERIC] | None = None
+    delay_s: Annotated[Number, Field(ge=0, le=YEAR_S)] = 0.0
+    checkpoint_interval_s: Annotated[Number, Field(gt=0, le=YEAR_S)] = 30.0
+    grace_s: Annotated[Number, Field(ge=0, le=3600)] = 30.0
     idempotency_key: Name | None = None
 
     @field_validator("command")

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from forge_schema.lanes import Capacity
 from forge_schema.lease import End, Fence, Usage
@@ -11,12 +12,14 @@ from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.registry import Machine
 from forge_schema.states import Phase, Reason, WorkerKind, WorkerStatus
 from forge_schema.wire_fields import (
-    BIGINT,
     INTEGER,
+    LARGEST,
+    NUMERIC,
     Amount,
     Count,
     Digest,
     Document,
+    Flag,
     Id,
     Key,
     Number,
@@ -26,6 +29,25 @@ from forge_schema.wire_fields import (
     Word,
 )
 
+# For readers of the schema, what the validators below refuse.
+A_PHASE: JsonDict = {
+    "required": ["phase"],
+    "properties": {"phase": {"type": "string"}, "end": {"type": "null"}},
+}
+AN_END: JsonDict = {
+    "required": ["end"],
+    "properties": {"phase": {"type": "null"}, "end": {"type": "object"}},
+}
+DISTINCT: JsonDict = {"uniqueItems": True}
+A_GET: JsonDict = {"properties": {"operation": {"const": "get"}}}
+A_PUT: JsonDict = {
+    "required": ["size", "sha256"],
+    "properties": {
+        "operation": {"const": "put"},
+        "size": {"type": "integer"},
+        "sha256": {"type": "string"},
+    },
+}
 # How many rows and leases travel in one request.
 ROWS = 5000
 LEASES = 10_000
@@ -50,7 +72,7 @@ class Register(Body):
 
     boot_id: UUID
     cpus: Annotated[Number, Field(gt=0, le=1e6)]
-    memory_mb: Annotated[int, Field(gt=0, le=INTEGER)]
+    memory_mb: Annotated[int, Field(gt=0, le=INTEGER), NUMERIC]
     disk_mb: Count
     kind: WorkerKind = WorkerKind.PERSISTENT
     accelerator: Word = "cpu"
@@ -58,7 +80,7 @@ class Register(Body):
     labels: Annotated[
         dict[Word, Annotated[Text, Field(max_length=200)]], Field(max_length=100)
     ] = {}
-    local: bool = False
+    local: Flag = False
     price_per_hour: Amount | None = None
     version: Annotated[Text, Field(max_length=200)] = ""
 
@@ -118,7 +140,7 @@ class Free(Body):
     cpus: Annotated[Number, Field(ge=0, le=1e6)]
     memory_mb: Count
     disk_mb: Count
-    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    gpus: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
 
     def capacity(self) -> Capacity:
         return Capacity(**self.model_dump())
@@ -128,11 +150,11 @@ class Claim(Body):
     """Report successes and ask for jobs; `wait_s` seconds at most may pass until there is one."""
 
     boot_id: UUID
-    ends: Annotated[list[Success], Field(max_length=100)] = []
+    ends: Annotated[list[Success], Field(max_length=100, json_schema_extra=DISTINCT)] = []
     free: Free
-    count: Annotated[int, Field(ge=0, le=100)] = 1
+    count: Annotated[int, Field(ge=0, le=100), NUMERIC] = 1
     wait_s: Annotated[Number, Field(ge=0, le=60)] = 0.0
-    hinted: Annotated[bool, Field(description="there may be work of a kind not seen before")] = (
+    hinted: Annotated[Flag, Field(description="there may be work of a kind not seen before")] = (
         False
     )
 
@@ -161,7 +183,7 @@ class Ending(Body):
     """How an attempt ended."""
 
     reason: Reason
-    exit_code: Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER)] | None = None
+    exit_code: Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC] | None = None
     detail: Annotated[Text, Field(max_length=10_000)] | None = None
     usage: Used = Used()
 
@@ -171,6 +193,8 @@ class Ending(Body):
 
 class Status(Held):
     """Either the phase that a job is in, or how its attempt ended."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [A_PHASE, AN_END]})
 
     phase: Phase | None = None
     devices: Annotated[list[Word], Field(max_length=64)] | None = None
@@ -187,10 +211,10 @@ class Status(Held):
 class NewLogChunk(Held):
     """A log chunk whose upload is complete; `start` and `bytes` are uncompressed."""
 
-    number: Annotated[int, Field(ge=0, lt=10**8)]
+    number: Annotated[int, Field(ge=0, lt=10**8), NUMERIC]
     key: Key
     start: Size
-    bytes: Annotated[int, Field(gt=0, le=BIGINT)]
+    bytes: Annotated[int, Field(gt=0, le=LARGEST), NUMERIC]
     sha256: Digest
 
     def record(self) -> LogChunk:
@@ -200,7 +224,7 @@ class NewLogChunk(Held):
 class NewCheckpoint(Held):
     """A checkpoint whose files and manifest are stored."""
 
-    number: Annotated[int, Field(ge=0, lt=10**6)]
+    number: Annotated[int, Field(ge=0, lt=10**6), NUMERIC]
     key: Key
     files: Count
     bytes: Size
@@ -230,7 +254,7 @@ class NewArtifacts(Held):
 class NewMetric(Body):
     """One line of a metrics file, numbered from 0 within its attempt."""
 
-    number: Annotated[int, Field(ge=0, lt=INTEGER)]
+    number: Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
     step: Number | None = None
     values: Document
 
@@ -248,11 +272,13 @@ class NewMetrics(Held):
 class ObjectWanted(Held):
     """One object that a lease's holder wants to store or to read; `size` in bytes."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [A_GET, A_PUT]})
+
     operation: Literal["put", "get"]
     key: Key
     size: Size | None = None
     sha256: Digest | None = None
-    if_absent: bool = False
+    if_absent: Flag = False
 
     @model_validator(mode="after")
     def _what_is_put_is_known(self) -> Self:

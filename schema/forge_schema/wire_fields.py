@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 INTEGER = 2**31 - 1
-BIGINT = 2**63 - 1
+# What every reader of JSON takes as it is; no id ever comes near it.
+LARGEST = 2**53 - 1
 # What Postgres's index over the artifacts of an attempt can hold.
 PATH_BYTES = 2000
 DOCUMENT_BYTES = 256 << 10
@@ -22,6 +23,13 @@ def _storable(text: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError("half a surrogate pair cannot be stored") from error
     return text
+
+
+def _numeric(said: object) -> object:
+    # Not `strict`: to JSON, 5.0 is an integer.
+    if isinstance(said, bool | str):
+        raise ValueError("Input should be a number")  # noqa: TRY004 - what pydantic takes
+    return said
 
 
 def _short_path(path: str) -> str:
@@ -62,10 +70,13 @@ Word = Annotated[Text, Field(min_length=1, max_length=200)]
 Key = Annotated[Text, Field(min_length=1, max_length=900)]
 Path = Annotated[Text, Field(min_length=1), AfterValidator(_short_path)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Id = Annotated[int, Field(ge=1, le=BIGINT)]
-Count = Annotated[int, Field(ge=0, le=INTEGER)]
-Size = Annotated[int, Field(ge=0, le=BIGINT)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+# In JSON a flag, a number and a text are different things, and none passes for another.
+Flag = Annotated[bool, Field(strict=True)]
+NUMERIC = BeforeValidator(_numeric)
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Id = Annotated[int, Field(ge=1, le=LARGEST), NUMERIC]
+Count = Annotated[int, Field(ge=0, le=INTEGER), NUMERIC]
+Size = Annotated[int, Field(ge=0, le=LARGEST), NUMERIC]
 Amount = Annotated[Number, Field(ge=0, le=1e15)]
 # Not a dict of Any: what Python alone can hold has no place here.
 Document = Annotated[dict[str, JsonValue], AfterValidator(_stored_document)]

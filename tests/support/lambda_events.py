@@ -50,7 +50,7 @@ class Functions:
         request = Request(scope, receive)
         event = event_of(request, await request.body())
         loop = asyncio.get_running_loop()
-        name = function_of(request.method, request.url.path)
+        name = function_of(request.url.path)
         answer = await loop.run_in_executor(self._thread, self._call, name, json.dumps(event))
         await response_of(answer)(scope, receive, send)
 
@@ -97,9 +97,9 @@ def loaded(function: str) -> ModuleType:
     return module
 
 
-def function_of(method: str, path: str) -> str:
+def function_of(path: str) -> str:
     """Return the function that a path belongs to, as the template has it."""
-    if path.startswith("/api/admin") or (FLEET.fullmatch(path) and method != "POST"):
+    if path.startswith("/api/admin") or FLEET.fullmatch(path):
         return "admin"
     return "workers" if path.startswith("/api/workers") else "submit"
 

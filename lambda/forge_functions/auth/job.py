@@ -6,14 +6,14 @@ from fastapi import Depends
 from forge_schema.database import Row
 from forge_schema.jobs import Jobs
 from forge_schema.queue import JobUnknown
-from forge_schema.wire_fields import Id
 
 from forge_functions.auth.caller import Caller, caller
+from forge_functions.bodies import IdInPath
 from forge_functions.services import Services, services
 
 
 def own_job(
-    job_id: Id,
+    job_id: IdInPath,
     who: Annotated[Caller, Depends(caller)],
     shared: Annotated[Services, Depends(services)],
 ) -> Row:

@@ -9,7 +9,6 @@ from mangum import Mangum
 from mangum.types import LambdaContext
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from forge_functions import logs
 from forge_functions.app import create_app
 from forge_functions.services import Services
 from forge_functions.settings import ServerSettings
@@ -38,5 +37,5 @@ class Gateway:
 
     @cached_property
     def _app(self) -> Mangum:
-        logs.configure(sys.stdout)
+        configure_log("json", sys.stdout)
         return Mangum(create_app(self.services, *self._routers), lifespan="off")

@@ -10,7 +10,6 @@ from forge_schema.queue import Queue
 from forge_schema.sweep import Sweep
 from forge_schema.sweep_settings import SweepSettings
 
-from forge_functions import logs
 
 
 @cache
@@ -20,7 +19,7 @@ def sweep() -> Sweep:
     Raises:
         DatabaseUnreachable: the database does not answer; the next invocation tries again.
     """
-    logs.configure(sys.stdout)
+    configure_log("json", sys.stdout)
     settings = SweepSettings.model_validate({})
     database = Database(settings.database_url, size=1, prepare=settings.prepare).open()
     queue = Queue(database, actor="sweeper", ttl=settings.ttl)

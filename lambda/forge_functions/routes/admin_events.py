@@ -5,11 +5,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from forge_schema.audit import PAGE, Audit
-from forge_schema.wire_fields import Id, Word
-from pydantic import AwareDatetime, Field
+from forge_schema.wire_fields import Word
+from pydantic import AwareDatetime, BeforeValidator, Field
 
 from forge_functions.auth.caller import Admin
-from forge_functions.bodies import DECADE_S, Body
+from forge_functions.bodies import DECADE_S, Body, IdInPath
 from forge_functions.errors import problems
 from forge_functions.records import Event, Items, Rows
 from forge_functions.services import Shared
@@ -18,13 +18,23 @@ router = APIRouter(prefix="/api/admin/events", tags=["admin"], responses=problem
 DAY_S = 86_400
 
 
+def _not_a_number(said: str) -> str:
+    # Which would be seconds since 1970, and is more often a mistake.
+    if "-" not in said[1:]:
+        raise ValueError("write it as 2026-11-21T09:30:00Z")
+    return said
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number)]
+
+
 class Wanted(Body):
     """Which events: those after a time, or else the youngest."""
 
-    after: AwareDatetime | None = None
+    after: Moment | None = None
     since_s: Annotated[int, Field(ge=1, le=DECADE_S, description="how old at most")] = DAY_S
-    job_id: Id | None = None
-    worker_id: Id | None = None
+    job_id: IdInPath | None = None
+    worker_id: IdInPath | None = None
     actor: Word | None = None
     action: Word | None = None
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE

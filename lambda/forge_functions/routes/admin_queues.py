@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 from forge_schema.admin import Admin as Limits
-from forge_schema.wire_fields import Word
+from forge_schema.wire_fields import Flag, Number, Word
 from pydantic import Field
 
 from forge_functions.auth.caller import Admin
@@ -20,7 +20,7 @@ InPath = Annotated[Word, Path()]
 class QueueSettings(Body):
     """All settings of a queue: what is left out is not paused, and has no limit."""
 
-    paused: bool = False
+    paused: Flag = False
     max_jobs: Limit = None
     max_gpus: Limit = None
 
@@ -30,7 +30,7 @@ class OwnerSettings(Body):
 
     max_jobs: Limit = None
     max_gpus: Limit = None
-    weight: Annotated[float, Field(ge=0.001, le=1000)] = 1.0
+    weight: Annotated[Number, Field(ge=0.001, le=1000)] = 1.0
 
 
 @router.get("/queues", response_model=Items[Queue])

@@ -6,12 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter
 from forge_schema.registry import Registry
 from forge_schema.states import Command, WorkerKind
-from forge_schema.wire_fields import Id, Word
+from forge_schema.wire_fields import Flag, Word
 from forge_schema.worker_tokens import WorkerTokens
 from pydantic import BaseModel, Field
 
 from forge_functions.auth.caller import Admin
-from forge_functions.bodies import Body, LastsS, lasting
+from forge_functions.bodies import Body, IdInPath, LastsS, lasting
 from forge_functions.errors import problems
 from forge_functions.records import Done, Items, Rows, Worker
 from forge_functions.services import Shared
@@ -37,7 +37,7 @@ class Lasting(Body):
 class Drain(Body):
     """Whether to take the request back."""
 
-    undo: bool = False
+    undo: Flag = False
 
 
 class Made(BaseModel):
@@ -69,14 +69,14 @@ def create(who: Admin, shared: Shared, new: NewWorker) -> Made:
 
 
 @router.delete("/{worker_id}", responses=problems(404, 409))
-def delete(who: Admin, shared: Shared, worker_id: Id) -> Done:
+def delete(who: Admin, shared: Shared, worker_id: IdInPath) -> Done:
     """Remove a worker that is offline, or that never came, and its token."""
     WorkerTokens(shared.database, actor=who.actor).delete(worker_id)
     return Done()
 
 
 @router.post("/{worker_id}/drain", responses=problems(404))
-def drain(who: Admin, shared: Shared, worker_id: Id, body: Drain) -> Done:
+def drain(who: Admin, shared: Shared, worker_id: IdInPath, body: Drain) -> Done:
     """Have a worker finish its jobs and take no more; then an ephemeral one leaves."""
     command = None if body.undo else Command.DRAIN
     Registry(shared.database, actor=who.actor).command(worker_id, command)
@@ -84,7 +84,7 @@ def drain(who: Admin, shared: Shared, worker_id: Id, body: Drain) -> Done:
 
 
 @router.post("/{worker_id}/token", responses=problems(404))
-def rotate(who: Admin, shared: Shared, worker_id: Id, body: Lasting) -> Rotated:
+def rotate(who: Admin, shared: Shared, worker_id: IdInPath, body: Lasting) -> Rotated:
     """Give a worker a new token; the one before is invalid at once."""
     tokens = WorkerTokens(shared.database, actor=who.actor)
     return Rotated(token=tokens.rotate(worker_id, lasts=lasting(body.lasts_s)))

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
 from forge_schema.storage import keys
+from forge_schema.wire_fields import NUMERIC, Digest
 from pydantic import BaseModel, Field
 
 from forge_functions.auth.caller import Submitter
@@ -14,19 +15,14 @@ from forge_functions.services import Shared
 router = APIRouter(prefix="/api", tags=["bundles"], responses=problems(401, 403))
 # What S3 takes in one request; no larger bundle is unpacked anyhow.
 LARGEST = 5 << 30
+EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 
 class Announced(Body):
     """A bundle that somebody has: its SHA-256 and its size."""
 
-    digest: Annotated[
-        str,
-        Field(
-            pattern="^[0-9a-f]{64}$",
-            examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
-        ),
-    ]
-    bytes: Annotated[int, Field(ge=1, le=LARGEST, examples=[40_960])]
+    digest: Annotated[Digest, Field(examples=[EXAMPLE])]
+    bytes: Annotated[int, Field(ge=1, le=LARGEST, examples=[40_960]), NUMERIC]
 
 
 class Stored(BaseModel):

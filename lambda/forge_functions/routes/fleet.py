@@ -3,9 +3,9 @@
 from fastapi import APIRouter
 from forge_schema.database import Row
 from forge_schema.registry import Registry
-from forge_schema.wire_fields import Id
 
 from forge_functions.auth.caller import Viewer
+from forge_functions.bodies import IdInPath
 from forge_functions.errors import problems
 from forge_functions.records import Items, Rows, Worker
 from forge_functions.services import Shared
@@ -20,6 +20,6 @@ def list_workers(who: Viewer, shared: Shared) -> Rows:
 
 
 @router.get("/{worker_id:int}", response_model=Worker, responses=problems(404))
-def worker(who: Viewer, shared: Shared, worker_id: Id) -> Row:
+def worker(who: Viewer, shared: Shared, worker_id: IdInPath) -> Row:
     """Return one worker."""
     return Registry(shared.database, actor=who.actor).worker(worker_id)

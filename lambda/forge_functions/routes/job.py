@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from forge_schema.database import Row
 from forge_schema.jobs import Jobs
-from forge_schema.wire_fields import BIGINT, INTEGER
+from forge_schema.wire_fields import INTEGER, LARGEST
 from pydantic import Field
 
 from forge_functions.auth.caller import Viewer
@@ -24,7 +24,7 @@ LARGEST_SMALL = 2**15 - 1
 class After(Body):
     """The place of the last chunk read; without it, the beginning."""
 
-    token: Annotated[int, Field(ge=0, le=BIGINT)] = 0
+    token: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
     number: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
     attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None

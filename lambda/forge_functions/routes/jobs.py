@@ -9,7 +9,7 @@ from forge_schema.wire_fields import Id, Word
 from pydantic import Field
 
 from forge_functions.auth.caller import Viewer
-from forge_functions.bodies import Body
+from forge_functions.bodies import Body, IdInPath
 from forge_functions.errors import problems
 from forge_functions.records import Items, JobStatus, Rows
 from forge_functions.services import Shared
@@ -22,7 +22,7 @@ class Wanted(Body):
 
     owner: Word | None = None
     state: list[State] | None = None
-    before: Id | None = None
+    before: IdInPath | None = None
     count: Annotated[int, Field(ge=1, le=PAGE)] = 50
 
 

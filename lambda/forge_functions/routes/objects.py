@@ -11,12 +11,12 @@ from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.server_signer import PATH, Permit, ServerSigner
 from pydantic import BaseModel, ConfigDict, Field
 
-from forge_functions.errors import Refused
+from forge_functions.errors import Refused, problems
 from forge_functions.object_response import ObjectResponse
 from forge_functions.services import Services, services
 from forge_functions.upload import Upload
 
-router = APIRouter(prefix=PATH.rstrip("/"), tags=["objects"])
+router = APIRouter(prefix=PATH.rstrip("/"), tags=["objects"], responses=problems(403, 404))
 HEX = "^[0-9a-f]{64}$"
 BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 BODY = {"requestBody": {"required": True, "content": BYTES}}
@@ -89,7 +89,7 @@ def read(
     return ObjectResponse(file, os.fstat(file.fileno()).st_size)
 
 
-@router.put("/{key:path}", response_class=Response, openapi_extra=BODY)
+@router.put("/{key:path}", response_class=Response, responses=problems(412), openapi_extra=BODY)
 async def write(
     key: str,
     request: Request,

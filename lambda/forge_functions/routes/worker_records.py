@@ -1,22 +1,18 @@
 """What a worker says of a job whose lease it holds: its phase, its end, what it stored."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Request
 from forge_schema import wire
 from forge_schema.holdings import Holdings
 from forge_schema.records import Records
 from forge_schema.states import Standing
 from forge_schema.wire_answers import EndedJob, Nothing, Restorable, Signed, Told
-from forge_schema.wire_fields import BIGINT
 
+from forge_functions.bodies import IdInPath as JobId
 from forge_functions.errors import problems
 from forge_functions.held_objects import may_put, signed
 from forge_functions.holder import absent, held, lost, own
 from forge_functions.routes.workers import Caller
 from forge_functions.services import Shared
-
-JobId = Annotated[int, Path(ge=1, le=BIGINT)]
 
 router = APIRouter(
     prefix="/api/workers/job/{job_id}", tags=["workers"], responses=problems(401, 404)
