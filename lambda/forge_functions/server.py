@@ -11,6 +11,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 from forge_schema.errors import ForgeError
+from forge_schema.log import configure_log
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import CliApp, SettingsConfigDict
 
@@ -113,7 +114,7 @@ def whole_app(settings: ServerSettings) -> FastAPI:
 
 def main() -> None:
     """Serve until told to leave."""
-    logs.configure(sys.stderr)
+    configure_log("text" if sys.stderr.isatty() else "json")
     try:
         serve(CliApp.run(Settings))
     except ValidationError as error:

@@ -80,7 +80,11 @@ def functions(settings: ServerSettings) -> Iterator[Functions]:
     variables = {f"FORGE_{name.upper()}": str(value) for name, value in given.items()}
     lent = Functions()
     # The log of a process is configured once, and this is no process of its own.
-    with patch.dict("os.environ", variables), patch("forge_functions.logs.configure"):
+    with (
+        patch.dict("os.environ", variables),
+        patch("forge_functions.handlers.gateway.configure_log"),
+        patch("forge_schema.log.configure_log"),
+    ):
         try:
             yield lent
         finally:

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from fastapi import APIRouter
+from forge_schema.log import configure_log
 from mangum import Mangum
 from mangum.types import LambdaContext
 from pydantic import Field, NonNegativeFloat, PositiveInt

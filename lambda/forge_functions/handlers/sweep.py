@@ -6,10 +6,10 @@ from functools import cache
 
 import structlog
 from forge_schema.database import Database
+from forge_schema.log import configure_log
 from forge_schema.queue import Queue
 from forge_schema.sweep import Sweep
 from forge_schema.sweep_settings import SweepSettings
-
 
 
 @cache
