@@ -38,6 +38,7 @@ def enrolment(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mo
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "configure_log", lambda *_: None)
     yield module
     if module.database.cache_info().currsize:
         module.database().close()

@@ -6,6 +6,7 @@ checks the signature, and the name of an instance's session is the instance's id
 
 import json
 import re
+import sys
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import structlog
 from forge_schema.database import Database
 from forge_schema.errors import ForgeError
+from forge_schema.log import configure_log
 from forge_schema.registry import NoSuchWorker, Registry
 from forge_schema.worker_tokens import NameTaken, WorkerTokens
 from pydantic import Field
@@ -35,7 +37,8 @@ class Settings(BaseSettings):
 
 @cache
 def settings() -> Settings:
-    """Return the settings, read once."""
+    """Return the settings, read with the first event."""
+    configure_log("json", sys.stdout)
     return Settings.model_validate({})
 
 
