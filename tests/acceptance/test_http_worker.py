@@ -43,7 +43,7 @@ def test_training_needs_nothing_but_url_and_token(
 def test_training_goes_on_while_the_server_is_killed_and_started_again(
     tmp_path: Path, database_url: str, eventually: Eventually
 ) -> None:
-    with http_bed(tmp_path, database_url) as made:
+    with http_bed(tmp_path, database_url, ttl_s=30) as made:
         worker = made.worker()
         job = train(made, epochs=24, seconds_per_epoch=0.25)
         eventually(lambda: len(checkpoints(made, job)) >= 2, timeout=30)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from forge_schema.states import Command
 from forge_worker import http_hints
 from forge_worker.http_hints import HttpHints
+from forge_worker.servers import NotAnswered
 from support.api import opened
 from support.http_worker import raw_worker, session
 from support.storage import proxy
@@ -116,7 +118,7 @@ def test_a_stream_that_is_held_up_is_given_up(
     worker: RawWorker, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     api = worker.api
-    monkeypatch.setattr(http_hints, "TIMEOUT", http_hints.httpx.Timeout(1.0))
+    monkeypatch.setattr(http_hints, "TIMEOUT", httpx.Timeout(1.0))
     monkeypatch.setattr(http_hints, "WAIT_S", 0.5)
     with tcp_proxy(api.url) as between:
         between.holds_streams = True
@@ -146,7 +148,7 @@ def test_a_server_that_is_away_is_not_asked_all_the_time(worker: RawWorker) -> N
     def ask(*_args: Any, **_more: Any) -> Any:  # noqa: ANN401  as the original
         nonlocal asked
         asked += 1
-        raise http_hints.NotAnswered("away", sent=True)
+        raise NotAnswered("away", sent=True)
 
     with hearing("http://127.0.0.1:9", worker) as heard:
         heard.hints[0]._hear = ask  # type: ignore[method-assign]  # counts in its place

@@ -16,7 +16,7 @@ from forge_schema.sweeper import Sweeper
 from forge_schema.worker_tokens import WorkerTokens
 from support.runners import require_docker
 from support.server_process import ServerProcess, server_process
-from support.worker import Bed
+from support.worker import Bed, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,11 @@ class HttpBed(Bed):
         super().__post_init__()
         self.queue = Queue(self.database, actor="user:test", ttl=timedelta(seconds=TTL_S))
         self.admin = WorkerTokens(self.database, actor="user:root")
+
+    def speaks_to(self, server: ServerProcess, worker: Worker) -> bool:
+        """Tell whether a worker said last that it speaks to a server."""
+        said = [line for line in worker.output.splitlines() if "speaking to server" in line]
+        return bool(said) and said[-1].endswith(server.url)
 
     def make(
         self,
@@ -70,16 +75,23 @@ class HttpBed(Bed):
 
 @contextmanager
 def http_bed(
-    root: Path, database_url: str, *, kind: str = "process", servers: int = 1, **settings: object
+    root: Path,
+    database_url: str,
+    *,
+    kind: str = "process",
+    servers: int = 1,
+    ttl_s: float = TTL_S,
+    **settings: object,
 ) -> Iterator[HttpBed]:
     """Make a bed; at its end nothing may be left behind. `settings` are the servers'."""
+    settings = {"lease_ttl_s": ttl_s, **settings}
     if kind == "docker":
         require_docker()
     (root / "store").mkdir()
     store_url = (root / "store").as_uri()
     with (
         Database(database_url) as database,
-        sweeping(database),
+        sweeping(database, ttl_s),
         _running(root, database_url, store_url, servers, settings) as running,
     ):
         made = HttpBed(kind, root, database, open_store(store_url), servers=running)

@@ -38,6 +38,10 @@ class ServerProcess:
         return f"{scheme}://127.0.0.1:{self.port}"
 
     @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
     def output(self) -> str:
         return "".join(
             path.read_text(errors="replace") for path in self.root.glob(f"server-{self.port}-*.log")
@@ -61,7 +65,8 @@ class ServerProcess:
                 stdout=log,
                 stderr=log,
             )
-        eventually(self._answers, timeout=30)
+        eventually(lambda: self._answers() or not self.running, timeout=30)
+        assert self.running, self.output
 
     def kill(self) -> None:
         """End it as a power cut would."""
@@ -76,8 +81,6 @@ class ServerProcess:
         return self.process.wait(LEAVE_S)
 
     def _answers(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, self.output
         try:
             return httpx.get(f"{self.url}/openapi.json", verify=False).is_success  # noqa: S501  any
         except httpx.TransportError:
@@ -103,10 +106,10 @@ def server_process(
     try:
         server.start()
         yield server
-        if server.process is not None and server.process.poll() is None:
+        if server.running:
             assert server.leave() == 0, server.output
     finally:
-        if server.process is not None and server.process.poll() is None:
+        if server.running:
             server.kill()
 
 

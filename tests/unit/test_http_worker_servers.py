@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from forge_schema.database import DatabaseUnreachable
 from forge_schema.errors import ForgeError
-from forge_worker.servers import NotAnswered, Servers, ServerUnreachable
+from forge_worker.servers import NotAnswered, Servers, ServersRest, ServerUnreachable
 
 FIRST, SECOND, THIRD = "http://first", "http://second", "http://third"
 
@@ -82,7 +82,7 @@ def test_when_all_rest_nobody_is_asked(net: Net) -> None:
     with pytest.raises(ServerUnreachable, match="http://first and http://second: refused"):
         servers.ask(net.question)
     net.heard()
-    with pytest.raises(ServerUnreachable, match="rest after a failure"):
+    with pytest.raises(ServersRest, match="left alone for a moment"):
         servers.ask(net.question)
     assert net.heard() == []
     # The worker waits for it as it waits for the database.

@@ -7,6 +7,8 @@ from threading import Event, Thread
 import structlog
 from forge_schema.errors import ForgeError
 
+from forge_worker.servers import ServersRest
+
 AFTER_FAILURE_S = 3.0
 
 log = structlog.get_logger(__name__)
@@ -55,6 +57,9 @@ class Loop(ABC):
             pause_s = self.period_s
             try:
                 self.step()
+            except ServersRest:
+                # Why they rest was said once for all loops.
+                pause_s = min(pause_s, AFTER_FAILURE_S)
             except Exception as error:
                 expected = isinstance(error, ForgeError)
                 log.warning("step failed", loop=self.name, error=str(error), exc_info=not expected)

@@ -26,6 +26,10 @@ class ServerUnreachable(DatabaseUnreachable):
     code = "server_unreachable"
 
 
+class ServersRest(ServerUnreachable):
+    """None was asked, since all of them failed a moment ago, which was said then."""
+
+
 class NotAnswered(Exception):
     """One server did not answer; `sent` tells whether it may have done what was asked.
 
@@ -78,8 +82,10 @@ class Servers:
             ServerUnreachable: there is none.
             ForgeError: what the question raised, which is an answer too.
         """
-        why = "all of them rest after a failure"
+        failed: type[ServerUnreachable] = ServersRest
+        why = "left alone for a moment after a failure"
         for server in self._due():
+            failed = ServerUnreachable
             try:
                 answer = question(server.url)
             except NotAnswered as error:
@@ -94,7 +100,7 @@ class Servers:
                 self._answered(server)
                 return answer
         names = " and ".join(server.url for server in self._servers)
-        raise ServerUnreachable(
+        raise failed(
             f"no answer from {names}: {why}",
             hint="check the URL, that forge-server runs, and that this machine may reach it",
         )
