@@ -10,6 +10,7 @@ from forge_schema.audit import Audit
 from forge_schema.lease import End, Fence
 from forge_schema.states import Command, Reason, WorkerKind
 from forge_schema.storage import keys, open_store
+from forge_schema.wire_fields import LARGEST
 from support.api import opened, problem
 from support.http_worker import DIGEST, FREE, RawWorker, held, lease, raw_worker
 
@@ -419,20 +420,20 @@ def test_the_largest_that_is_taken_fits_into_a_row(worker: RawWorker) -> None:
     values = {"big": 10**4000, "small": 5e-324, "large": 1.7e308, "deep": deep, "": None}
     files = [
         # Random, so that the index cannot compress it.
-        {"path": uuid4().hex * 62, "key": own.artifact(str(n)), "bytes": 2**63 - 1,
+        {"path": uuid4().hex * 62, "key": own.artifact(str(n)), "bytes": LARGEST,
          "sha256": DIGEST}
         for n in range(3)
     ]  # fmt: skip
     for what, body in (
         ("status", {"phase": "running", "devices": ["d" * 200] * 64, "progress": 1e300}),
         ("log-chunks", {"number": 99_999_999, "key": own.log_chunk(99_999_999),
-                        "start": 2**63 - 1, "bytes": 2**63 - 1, "sha256": DIGEST}),
+                        "start": LARGEST, "bytes": LARGEST, "sha256": DIGEST}),
         ("checkpoints", {"number": 999_999, "key": own.checkpoint_manifest(999_999),
-                         "files": 2**31 - 1, "bytes": 2**63 - 1}),
+                         "files": 2**31 - 1, "bytes": LARGEST}),
         ("artifacts", {"artifacts": files}),
         ("metrics", {"lines": [{"number": 2**31 - 2, "step": 1.7e308, "values": values}],
                      "progress": -1e300}),
-        ("objects", {"operation": "put", "key": own.log_chunk(0), "size": 2**63 - 1,
+        ("objects", {"operation": "put", "key": own.log_chunk(0), "size": LARGEST,
                      "sha256": DIGEST}),
         ("status", {"end": {"reason": "oom", "exit_code": -(2**31), "detail": "\U0001f600" * 10_000,
                             "usage": {"gpu_seconds": 1e15, "energy_j": 1e15, "cost": 1e15}}}),
