@@ -98,9 +98,9 @@ class HttpHints(Loop):
                     return
         except httpx.ReadTimeout:
             raise
-        except httpx.RequestError as error:
+        except httpx.RequestError:
             # Cut off on its way, perhaps by a proxy: whether the server is there shows next.
-            log.debug("the stream of hints broke off", why=str(error))
+            pass
         self._ending.wait(uniform(AGAIN_S / 5, AGAIN_S))  # noqa: S311 - no secret hangs on it
 
     def _call_back(self, kind: str) -> None:
