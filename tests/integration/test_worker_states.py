@@ -1,0 +1,144 @@
+"""A worker's states move as docs/worker-states.md says, cell by cell."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from forge_schema.audit import Audit
+from forge_schema.registry import Machine
+from forge_schema.states import Command, WorkerStatus
+from forge_schema.worker_tokens import WorkerTokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.rig import Rig
+
+PAGE = Path(__file__).parents[2] / "docs" / "worker-states.md"
+SILENCE_S = 121
+
+
+def table() -> dict[str, list[str]]:
+    """Return the page's table: what each act makes of each state."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("| from |"))
+    rows = [
+        [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        for line in lines[start + 2 : start + 2 + len(WorkerStatus)]
+    ]
+    return {row[0]: row[1:] for row in rows}
+
+
+class Subject:
+    """A worker that an admin made, and what can happen to it."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.id, _ = WorkerTokens(rig.database, actor="user:root").create("w")
+        self.machine = Machine("w", uuid4(), cpus=1, memory_mb=1, disk_mb=1)
+        self.register()
+
+    @property
+    def status(self) -> str:
+        status: str = self.rig.registry.worker(self.id)["status"]
+        return status
+
+    def register(self) -> None:
+        self.rig.registry.register_known(self.id, self.machine)
+
+    def beat(self, status: WorkerStatus = WorkerStatus.IDLE) -> None:
+        self.rig.queue.renew(self.id, self.machine.boot_id, [], status)
+
+    def drain(self) -> None:
+        self.rig.registry.command(self.id, Command.DRAIN)
+        self.beat()
+
+    def let_work(self) -> None:
+        self.rig.registry.command(self.id, None)
+
+    def disconnect(self) -> None:
+        self.rig.registry.disconnect(self.id, self.machine.boot_id)
+
+    def be_silent(self) -> None:
+        self.rig.clock.advance(SILENCE_S)
+        self.rig.sweep.mark_offline()
+
+    def bring(self, status: str) -> None:
+        """Bring it from `connecting` into a state."""
+        ways: dict[str, Callable[[], None]] = {
+            "connecting": lambda: None,
+            "idle": self.beat,
+            "busy": lambda: self.beat(WorkerStatus.BUSY),
+            "draining": self.drain,
+            "offline": self.disconnect,
+        }
+        ways[status]()
+        assert self.status == status
+        # Whether it is asked to drain is a column of the table, not of the state.
+        self.let_work()
+
+
+ACTS: dict[str, Callable[[Subject], None]] = {
+    "register": Subject.register,
+    "heartbeat, idle": Subject.beat,
+    "heartbeat, busy": lambda subject: subject.beat(WorkerStatus.BUSY),
+    "heartbeat, drained": Subject.drain,
+    "disconnect": Subject.disconnect,
+    "silence": Subject.be_silent,
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("status", list(WorkerStatus))
+def test_each_act_makes_of_each_state_what_the_page_says(
+    rig: Rig, status: WorkerStatus, act: str
+) -> None:
+    subject = Subject(rig)
+    subject.bring(status.value)
+    ACTS[act](subject)
+    assert subject.status == table()[status.value][list(ACTS).index(act)]
+
+
+@pytest.mark.parametrize("status", list(WorkerStatus))
+def test_an_older_boot_changes_nothing(rig: Rig, status: WorkerStatus) -> None:
+    subject = Subject(rig)
+    subject.bring(status.value)
+    rig.registry.disconnect(subject.id, uuid4())
+    assert subject.status == status
+
+
+def test_each_move_is_in_the_trail(rig: Rig) -> None:
+    subject = Subject(rig)
+    acts: list[Callable[[], None]] = [
+        subject.beat, subject.beat, partial(subject.beat, WorkerStatus.BUSY), subject.drain,
+        subject.disconnect, subject.disconnect, subject.register, subject.be_silent,
+        subject.be_silent,
+    ]  # fmt: skip
+    for act in acts:
+        act()
+        rig.clock.advance(1)
+    events = Audit(rig.database).events(worker_id=subject.id)
+    assert [row["action"] for row in events] == [
+        "worker_created", "registered", "status_changed", "status_changed", "drain",
+        "status_changed", "disconnected", "registered", "offline",
+    ]  # fmt: skip
+    moves = [row["detail"] for row in events if row["action"] == "status_changed"]
+    assert moves == [
+        {"from": "connecting", "to": "idle"},
+        {"from": "idle", "to": "busy"},
+        {"from": "busy", "to": "draining"},
+    ]
+
+
+def test_the_word_of_an_admin_outlives_a_boot(rig: Rig) -> None:
+    subject = Subject(rig)
+    subject.drain()
+    subject.machine = Machine("w", uuid4(), cpus=1, memory_mb=1, disk_mb=1)
+    subject.register()
+    assert subject.status == "connecting"
+    subject.beat(WorkerStatus.BUSY)
+    assert subject.status == "draining"
