@@ -43,6 +43,8 @@ class RequestLog:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = request_id
+                # Answers hold secrets, signed URLs, and what changes by the second.
+                headers.setdefault("Cache-Control", "no-store")
                 if status >= HTTPStatus.BAD_REQUEST and _much_may_follow(scope):
                     headers["Connection"] = "close"
             await send(message)

@@ -21,6 +21,9 @@ from forge_functions.settings import ServerSettings
 if TYPE_CHECKING:
     from forge_functions.auth.oidc import Issuer
 
+# There are tens to hundreds; who asks for another shape with every job must not fill the memory.
+MOST_LANES = 10_000
+
 
 class Services:
     """The database and the store behind the routes.
@@ -36,6 +39,7 @@ class Services:
         self.matching = Matching()
         self._opening = Lock()
         self._opened: Database | None = None
+        self._lane_ids: dict[str, int] = {}
 
     @property
     def database(self) -> Database:
@@ -93,7 +97,10 @@ class Services:
 
     def queue(self, actor: str) -> Queue:
         """Return the queue as one actor speaks to it."""
-        return Queue(self.database, actor=actor, ttl=self.settings.ttl)
+        if len(self._lane_ids) > MOST_LANES:
+            self._lane_ids.clear()
+        ttl = self.settings.ttl
+        return Queue(self.database, actor=actor, ttl=ttl, lane_ids=self._lane_ids)
 
     def close(self) -> None:
         self.stopping.set()

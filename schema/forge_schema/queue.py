@@ -63,13 +63,21 @@ class Queue:
         database: an open database.
         actor: who acts, for the audit trail: `user:ann`, `worker:7`, `sweeper`.
         ttl: how long a lease lasts unless it is renewed.
+        lane_ids: the lanes found so far, where several queues of one process share them.
     """
 
-    def __init__(self, database: Database, *, actor: str, ttl: timedelta = LEASE_TTL) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        actor: str,
+        ttl: timedelta = LEASE_TTL,
+        lane_ids: dict[str, int] | None = None,
+    ) -> None:
         self.database = database
         self.actor = actor
         self.ttl = ttl
-        self._lane_ids: dict[str, int] = {}
+        self._lane_ids = {} if lane_ids is None else lane_ids
 
     def submit(self, specs: Sequence[JobSpec]) -> list[int]:
         """Submit jobs in one statement and return their ids, in order.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from forge_schema.database import Database
 from forge_schema.lease import End
 from forge_schema.records import Artifact, LogChunk
 from forge_schema.states import Reason, Role
@@ -250,3 +251,19 @@ def test_a_bundle_is_uploaded_once(api: Api, ann: Caller) -> None:
     assert ann.post("/api/bundles", told) == {"stored": True}
     viewer = api.key("ann", Role.VIEWER)
     problem(viewer.call("POST", "/api/bundles", told), 403, "forbidden")
+
+
+def test_a_lane_is_looked_up_once(api: Api, ann: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ann.submit()
+    asked: list[str] = []
+    rows = Database.rows
+
+    def heard(self: Database, name: str, /, **params: Any) -> list[dict[str, Any]]:  # noqa: ANN401  its own
+        asked.append(name)
+        return rows(self, name, **params)
+
+    monkeypatch.setattr(Database, "rows", heard)
+    second = api.key("ann").submit()
+    assert [name for name in asked if name in {"ensure_lane", "submit"}] == ["submit"]
+    assert api.rig.count("lane") == 1
+    assert second > first

@@ -24,9 +24,10 @@ def pieces(size: int) -> Iterator[bytes]:
         yield b" " * 65_536
 
 
-def test_every_answer_has_its_own_id(api: Api) -> None:
-    ids = [api.http.get(path).headers["x-request-id"] for path in ("/health", "/health", "/none")]
-    assert len(set(ids)) == 3
+def test_every_answer_has_its_own_id_and_is_kept_by_nobody(api: Api) -> None:
+    answers = [api.http.get(path) for path in ("/health", "/health", "/none")]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == 3
+    assert {answer.headers["cache-control"] for answer in answers} == {"no-store"}
 
 
 @pytest.mark.parametrize("announced", [True, False])

@@ -21,7 +21,10 @@ RANK = {Role.VIEWER: 0, Role.SUBMITTER: 1, Role.ADMIN: 2}
 bearer = HTTPBearer(
     scheme_name="bearer",
     auto_error=False,
-    description="An API key (`fgk_…`), a JWT from `POST /api/token`, or an OIDC token.",
+    description=(
+        "An API key (`fgk_…`), a JWT from `POST /api/token`, or an OIDC token. "
+        "A key with a public key demands that each request is signed: see docs/http-api.md."
+    ),
 )
 
 
