@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support.digits import checkpoints, stored_epoch, train, trained
 from support.http_bed import http_bed
+from support.storage import moto_server, new_bucket, use_credentials
+from support.verifying_proxy import verifying_proxy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +62,29 @@ def test_training_goes_on_while_the_server_is_killed_and_started_again(
         assert epochs_said(made, job) == list(range(1, 25))
         assert trained(made, job)[0]["resumed_from"] is None
         assert "Traceback" not in worker.output
+
+
+def test_training_goes_through_s3_without_credentials(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_credentials(monkeypatch)
+    with (
+        moto_server() as endpoint,
+        new_bucket(endpoint) as bucket,
+        verifying_proxy(endpoint) as verifier,
+        http_bed(
+            tmp_path,
+            database_url,
+            store_url=bucket.url(),
+            servers_store_url=bucket.url(verifier.url),
+        ) as made,
+    ):
+        made.worker()
+        job = train(made, epochs=6)
+        made.succeeds(job)
+        assert trained(made, job)[0]["resumed_from"] is None
+        assert epochs_said(made, job) == list(range(1, 7))
+        assert verifier.refused == []
 
 
 def test_training_goes_on_at_its_checkpoint_on_another_worker(

@@ -65,6 +65,9 @@ class HttpBed(Bed):
             "FORGE_URL": ",".join(server.url for server in self.servers),
             "FORGE_TOKEN": self.tokens[name],
             "FORGE_RECONNECT_LIMIT_S": "1",
+            # The server's, which a test may have in its own environment.
+            "AWS_ACCESS_KEY_ID": "",
+            "AWS_SECRET_ACCESS_KEY": "",
         }
 
     def worker_status(self, name: str = "one") -> str:
@@ -81,18 +84,24 @@ def http_bed(
     kind: str = "process",
     servers: int = 1,
     ttl_s: float = TTL_S,
+    store_url: str | None = None,
+    servers_store_url: str | None = None,
     **settings: object,
 ) -> Iterator[HttpBed]:
-    """Make a bed; at its end nothing may be left behind. `settings` are the servers'."""
+    """Make a bed; at its end nothing may be left behind. `settings` are the servers'.
+
+    They may reach the store by another URL than the test.
+    """
     settings = {"lease_ttl_s": ttl_s, **settings}
     if kind == "docker":
         require_docker()
-    (root / "store").mkdir()
-    store_url = (root / "store").as_uri()
+    if store_url is None:
+        (root / "store").mkdir()
+        store_url = (root / "store").as_uri()
     with (
         Database(database_url) as database,
         sweeping(database, ttl_s),
-        _running(root, database_url, store_url, servers, settings) as running,
+        _running(root, database_url, servers_store_url or store_url, servers, settings) as running,
     ):
         made = HttpBed(kind, root, database, open_store(store_url), servers=running)
         try:

@@ -49,6 +49,7 @@ class Agent:
         self._gpus = gpus()
         self._boot_id = uuid4()
         self.worker_id = 0
+        self.name = ""
         self._jobs = settings.worker_dir / "jobs"
         self._slots = Slots(capacity(settings, self._gpus), self._gpus, max_jobs=settings.max_jobs)
         self._running: dict[int, tuple[Attempt, Thread]] = {}
@@ -89,14 +90,14 @@ class Agent:
         loops = (self.keeper, self.claimer)
         for loop in loops:
             loop.start()
-        log.info("ready", worker=self._settings.name(), runs=self._runners.words)
+        log.info("ready", worker=self.name, runs=self._runners.words)
         self._drained.wait()
         self.claimer.end()
         self._see_off()
         for loop in loops:
             loop.end(LEAVE_S)
         self._disconnect()
-        log.info("left", worker=self._settings.name())
+        log.info("left", worker=self.name)
 
     def drain(self) -> None:
         """Claim no more, and leave when the running jobs have ended."""
@@ -147,7 +148,7 @@ class Agent:
         registration = self._gateway.register(
             machine(self._settings, self._boot_id, self._gpus, self._runners)
         )
-        self.worker_id = registration.worker_id
+        self.worker_id, self.name = registration.worker_id, registration.name
         self.claimer.ephemeral = registration.kind is WorkerKind.EPHEMERAL
         if registration.heartbeat_s is not None:
             self.keeper.period_s = min(self.keeper.period_s, registration.heartbeat_s)

@@ -23,6 +23,7 @@ class Registration:
     """
 
     worker_id: int
+    name: str
     kind: WorkerKind
     heartbeat_s: float | None = None
 
@@ -83,7 +84,7 @@ class SqlGateway:
         self._worker_id = self._registry.register(machine)
         self._boot_id = machine.boot_id
         self._lanes = Lanes(self._database, self._worker_id)
-        return Registration(self._worker_id, machine.kind)
+        return Registration(self._worker_id, machine.name, machine.kind)
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int

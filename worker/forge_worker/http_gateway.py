@@ -48,7 +48,7 @@ class HttpGateway:
         del told["name"]
         answer = self._session.post("/register", wire.Register(**told), Registered)
         self._boot_id = machine.boot_id
-        return Registration(answer.worker_id, answer.kind, answer.heartbeat_s)
+        return Registration(answer.worker_id, answer.name, answer.kind, answer.heartbeat_s)
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int

@@ -11,7 +11,7 @@ from forge_schema.wire_answers import Hints
 from httpx_sse import EventSource
 from pydantic import ValidationError
 
-from forge_worker.http_session import HEADER, PATH, Session, checked
+from forge_worker.http_session import HEADER, PATH, Session, checked, not_answered
 from forge_worker.loop import Loop
 from forge_worker.servers import NotAnswered
 
@@ -72,8 +72,7 @@ class HttpHints(Loop):
                 self._no_stream_until = monotonic() + NO_STREAM_S
                 log.info("the stream of hints is held up on its way; asking for each instead")
                 return Hints(wait_s=WAIT_S)
-            why = str(error) or type(error).__name__
-            raise NotAnswered(why, sent=True) from error
+            raise not_answered(error) from error
 
     def _heard(self, response: httpx.Response) -> Hints:
         if not response.is_success:

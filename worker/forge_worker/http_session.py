@@ -135,8 +135,12 @@ class Session:
         try:
             return self.client.request(method, place, content=content, headers=headers)
         except httpx.RequestError as error:
-            why = str(error) or type(error).__name__
-            raise NotAnswered(why, sent=not isinstance(error, UNSENT)) from error
+            raise not_answered(error) from error
+
+
+def not_answered(error: httpx.RequestError) -> NotAnswered:
+    """Return what a failure of the connection means."""
+    return NotAnswered(str(error) or type(error).__name__, sent=not isinstance(error, UNSENT))
 
 
 def checked(response: httpx.Response) -> None:

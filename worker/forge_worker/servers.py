@@ -82,10 +82,10 @@ class Servers:
             ServerUnreachable: there is none.
             ForgeError: what the question raised, which is an answer too.
         """
-        failed: type[ServerUnreachable] = ServersRest
+        asked: list[Server] = []
         why = "left alone for a moment after a failure"
         for server in self._due():
-            failed = ServerUnreachable
+            asked.append(server)
             try:
                 answer = question(server.url)
             except NotAnswered as error:
@@ -99,8 +99,8 @@ class Servers:
             else:
                 self._answered(server)
                 return answer
-        names = " and ".join(server.url for server in self._servers)
-        raise failed(
+        names = " and ".join(server.url for server in asked or self._servers)
+        raise (ServerUnreachable if asked else ServersRest)(
             f"no answer from {names}: {why}",
             hint="check the URL, that forge-server runs, and that this machine may reach it",
         )

@@ -127,6 +127,8 @@ def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
     folder = plan.dir / "workers" / name
     own = {
         "FORGE_DATABASE_URL": running.database_url,
+        # The user's own setting may name a server, and a worker has one way to the queue.
+        "FORGE_URL": "",
         "FORGE_STORE_URL": running.store_url,
         "FORGE_WORKER_DIR": str(folder),
         "FORGE_WORKER_NAME": name,
