@@ -26,7 +26,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "no audience": {"aud": None},
     "over": {"exp": datetime.now(UTC) - timedelta(minutes=5)},
     "without end": {"exp": None},
-    "not yet": {"nbf": datetime.now(UTC) + timedelta(minutes=5)},
+    "not yet": {"nbf": datetime.now(UTC) + timedelta(days=1)},
     "nobody's": {"sub": None},
     "another issuer": {"iss": "https://elsewhere.example"},
     "no issuer": {"iss": None},
