@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.certificates import certificates
 from support.http_bed import http_bed
+from support.tcp_proxy import tcp_proxy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,6 +142,42 @@ def test_server_that_leaves_in_good_order_is_waited_for(
         heard_again(made, eventually)
         let_go(made)
         ran_once_and_whole(made, job)
+
+
+def test_connections_that_break_all_the_time_cost_time_alone(
+    tmp_path: Path, database_url: str
+) -> None:
+    with (
+        http_bed(tmp_path, database_url, ttl_s=PATIENT_S) as made,
+        tcp_proxy(made.servers[0].url) as between,
+    ):
+        worker = made.worker(url=between.url)
+        job = made.script(WAITS)
+        made.says(job, "line 1")
+        pause = Event()
+        for _ in range(40):
+            between.cut()
+            pause.wait(0.1)
+        let_go(made)
+        ran_once_and_whole(made, job)
+        assert between.connections > 20
+        assert "Traceback" not in worker.output
+
+
+def test_worker_that_is_killed_and_started_again_gives_its_job_back_at_once(
+    tmp_path: Path, database_url: str, eventually: Eventually
+) -> None:
+    with http_bed(tmp_path, database_url, ttl_s=600, heartbeat_s=100) as made:
+        first = made.worker()
+        job = made.script(WAITS, max_losses=1)
+        made.says(job, "line 3")
+        first.kill()
+        made.worker()
+        eventually(lambda: any(tmp_path.glob(f"one/jobs/{job}-2-*/work")))
+        let_go(made)
+        made.succeeds(job)
+        assert made.reasons(job) == ["worker_lost", "succeeded"]
+        assert made.jobs.attempts(job)[0]["detail"] == "the agent was restarted"
 
 
 def test_silent_past_its_lease_the_worker_is_told_that_it_lost(

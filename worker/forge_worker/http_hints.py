@@ -47,11 +47,20 @@ class HttpHints(Loop):
         while not self.ending:
             streams = monotonic() > self._no_stream_until
             kinds = f"{EVENTS}, application/json" if streams else "application/json"
-            hints = self._session.ask(partial(self._hear, accept=kinds), repeatable=False)
+            hints = self._next(kinds)
             for kind in hints.items:
                 self._call_back(kind)
             if not hints.wait_s:
                 return
+
+    def _next(self, kinds: str) -> Hints:
+        try:
+            return self._session.ask(partial(self._hear, accept=kinds), repeatable=False)
+        except RuntimeError:
+            # The worker leaves, and has closed its connections.
+            if self.ending:
+                return Hints()
+            raise
 
     def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for
         """Have it end; what the server has still to say is not waited for."""

@@ -70,6 +70,7 @@ class Servers:
         self._clock = clock
         self._lock = Lock()
         self._last = self._servers[0]
+        self._why = ""
 
     def ask(self, question: Callable[[str], T], *, repeatable: bool = True) -> T:
         """Return the first answer.
@@ -83,14 +84,12 @@ class Servers:
             ForgeError: what the question raised, which is an answer too.
         """
         asked: list[Server] = []
-        why = "left alone for a moment after a failure"
         for server in self._due():
             asked.append(server)
             try:
                 answer = question(server.url)
             except NotAnswered as error:
                 self._failed(server, error)
-                why = str(error)
                 if error.sent and not repeatable:
                     break
             except ForgeError:
@@ -101,7 +100,7 @@ class Servers:
                 return answer
         names = " and ".join(server.url for server in asked or self._servers)
         raise (ServerUnreachable if asked else ServersRest)(
-            f"no answer from {names}: {why}",
+            f"no answer from {names}: {self._why}",
             hint="check the URL, that forge-server runs, and that this machine may reach it",
         )
 
@@ -117,6 +116,7 @@ class Servers:
 
     def _failed(self, server: Server, error: NotAnswered) -> None:
         with self._lock:
+            self._why = str(error)
             server.failures += 1
             pause_s = min(self._longest_pause_s, FIRST_PAUSE_S * 2.0 ** min(server.failures, 20))
             pause_s = max(pause_s * uniform(0.5, 1.0), error.rest_s)  # noqa: S311 - no secret
