@@ -106,6 +106,22 @@ def test_a_server_is_tried_again_by_one_at_a_time(net: Net) -> None:
     assert net.heard() == [SECOND, FIRST, SECOND]
 
 
+def test_many_that_fail_together_are_one_failure(net: Net) -> None:
+    servers = net.servers(FIRST, SECOND)
+
+    def fail(url: str, then: int = 20) -> str:
+        # While this one is on its way, others set out, and fail first.
+        if url == FIRST:
+            if then:
+                servers.ask(lambda url: fail(url, then - 1))
+            net.now += 0.001
+            raise NotAnswered("refused", sent=False)
+        return url
+
+    servers.ask(fail)
+    assert servers._servers[0].failures == 1
+
+
 def test_what_may_have_been_done_is_asked_of_no_second_one_unless_it_may_be_repeated(
     net: Net,
 ) -> None:

@@ -12,6 +12,7 @@ import httpx
 import structlog
 from forge_schema.errors import ForgeError
 from forge_schema.queue import WorkerUnknown
+from forge_schema.storage import StoreUnreachable
 from forge_schema.wire import Body
 from forge_schema.wire_answers import Answer
 from pydantic import BaseModel, ValidationError
@@ -52,12 +53,19 @@ class ServerRefused(ForgeError):
     code = "server_refused"
 
 
+class ServerFailed(ServerUnreachable):
+    """The server failed at this one request; it is there, and others may go well."""
+
+    code = "server_failed"
+
+
 class Problem(BaseModel):
     """A server's answer where it is no good one."""
 
     code: str = ""
     message: str = ""
     hint: str = ""
+    request_id: str = ""
 
 
 class Session:
@@ -87,6 +95,8 @@ class Session:
 
         Raises:
             ServerUnreachable: no server answers.
+            ServerFailed: one answers, but cannot do this now.
+            StoreUnreachable: the store behind it cannot be used now.
             TokenRefused: the token is not valid.
             WorkerUnknown: the worker must register.
             LeaseUnknown: it does not hold the lease.
@@ -118,11 +128,21 @@ class Session:
         with self._lock:
             if self._token and monotonic() > self._refused_until:
                 return self._token
-            token = self._read_token()
+            token = self._newest()
             if token == self._token and self._refused_until > monotonic():
                 raise _token_refused()
             self._token, self._refused_until = token, 0.0
             return token
+
+    def _newest(self) -> str:
+        try:
+            return self._read_token()
+        except ForgeError as error:
+            if not self._token:
+                raise
+            # Its file is being replaced, or is gone for a moment.
+            log.warning("the token cannot be read again", error=error.message)
+            return self._token
 
     def _refused(self, shown: str) -> None:
         with self._lock:
@@ -154,6 +174,10 @@ def checked(response: httpx.Response) -> None:
         return
     problem = _problem(response)
     said = f"{response.status_code} {problem.message or response.reason_phrase}"
+    if problem.code.startswith("store_"):
+        raise StoreUnreachable(f"the server's store: {said}", hint=problem.hint)
+    if problem.code == "internal":
+        raise ServerFailed(f"the server failed: {said}", hint=f"its log: {problem.request_id}")
     if response.status_code >= 500 or response.status_code in {408, 429}:  # noqa: PLR2004
         rest_s = _seconds(response.headers.get("Retry-After", ""))
         raise NotAnswered(said, sent=response.status_code != 429, rest_s=rest_s)  # noqa: PLR2004

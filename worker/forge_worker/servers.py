@@ -44,10 +44,11 @@ class NotAnswered(Exception):
 
 @dataclass(slots=True)
 class Server:
-    """One server, how often it failed in a row, and until when it is left alone."""
+    """One server, how often it failed in a row and when last, and until when it is left alone."""
 
     url: str
     failures: int = 0
+    failed_at: float = 0.0
     rests_until: float = 0.0
 
 
@@ -86,10 +87,11 @@ class Servers:
         asked: list[Server] = []
         for server in self._due():
             asked.append(server)
+            began = self._clock()
             try:
                 answer = question(server.url)
             except NotAnswered as error:
-                self._failed(server, error)
+                self._failed(server, error, began)
                 if error.sent and not repeatable:
                     break
             except ForgeError:
@@ -114,10 +116,14 @@ class Servers:
             if due:
                 yield server
 
-    def _failed(self, server: Server, error: NotAnswered) -> None:
+    def _failed(self, server: Server, error: NotAnswered, began: float) -> None:
         with self._lock:
+            if began < server.failed_at:
+                # Of many that were on their way together, the first has told of it.
+                return
             self._why = str(error)
             server.failures += 1
+            server.failed_at = self._clock()
             pause_s = min(self._longest_pause_s, FIRST_PAUSE_S * 2.0 ** min(server.failures, 20))
             pause_s = max(pause_s * uniform(0.5, 1.0), error.rest_s)  # noqa: S311 - no secret
             server.rests_until = self._clock() + pause_s
