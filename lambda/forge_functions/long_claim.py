@@ -16,7 +16,7 @@ from forge_schema.wire_answers import Claimed, EndedJob, Granted
 
 from forge_functions.auth.worker import WorkerCaller, checked_again
 from forge_functions.holder import own
-from forge_functions.hub import MISSED, READY, Ear
+from forge_functions.hub import ASKED, LEAVING, Ear
 from forge_functions.services import Services
 
 # A hint may be lost, so it looks by itself this often.
@@ -58,11 +58,11 @@ class LongClaim:
         claimed = await run_in_threadpool(self._look)
         while not claimed.grants and (left_s := until - monotonic()) > 0:
             heard = await ear.wait(min(left_s, LOOK_S))
-            if heard - {READY, MISSED}:
+            if heard & {GONE, LEAVING}:
                 break
             self._hinted = bool(heard)
             self._caller = await run_in_threadpool(checked_again, self._shared, self._caller)
-            if self._caller.command:
+            if ASKED in heard or self._caller.command:
                 break
             claimed = await run_in_threadpool(self._look)
             await asyncio.sleep(0 if claimed.grants else SPACING_S)

@@ -243,6 +243,22 @@ def test_a_stream_tells_of_work_and_of_what_is_asked(
     eventually(lambda: api.services.hub.waiting == 0, timeout=SOON_S)
 
 
+def test_a_stream_ends_when_its_token_is_replaced(
+    worker: RawWorker, eventually: Eventually
+) -> None:
+    api = worker.api
+    until_listening(worker, eventually)
+    headers = {**worker.headers, "Accept": "text/event-stream"}
+    with api.http.stream("GET", "/api/workers/stream", headers=headers) as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == ": hello"
+        api.rig.registry.command(worker.id, Command.DRAIN)
+        assert wait_for(lines, "event: asked")
+        api.workers.rotate(worker.id)
+        assert not wait_for(lines, "event: asked")
+    eventually(lambda: api.services.hub.waiting == 0, timeout=SOON_S)
+
+
 def wait_for(lines: Iterator[str], wanted: str) -> bool:
     return any(line == wanted for line in lines)
 

@@ -72,7 +72,7 @@ async def stream(
         # Where a call costs by its time, nothing is waited for.
         return Hints()
     if hint_stream.MEDIA_TYPE in accept:
-        told = hint_stream.events(shared.hub, caller.id)
+        told = hint_stream.events(shared, caller)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(told, media_type=hint_stream.MEDIA_TYPE, headers=headers)
     heard = await hint_stream.next_hints(shared.hub, caller.id, waits_s)
