@@ -1,6 +1,7 @@
 """What the command answers: on stdout, as a table for people or as JSON for programs."""
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from forge_client.quantity import readable_seconds
 Column = tuple[str, Callable[[Any], object]]
 """A column's title, and what it shows of a row."""
 
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STATE_STYLES = {
     "succeeded": "green",
     "running": "cyan",
@@ -143,7 +145,8 @@ def _print(table: Table) -> None:
 
 
 def _cell(value: object) -> Text:
-    text = "" if value is None else str(value)
+    # What others typed must not speak to this terminal.
+    text = CONTROLS.sub("�", "" if value is None else str(value))
     return Text(text, style=STATE_STYLES.get(text, ""))
 
 

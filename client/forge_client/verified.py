@@ -11,6 +11,9 @@ import zstandard
 from forge_client.errors import ClientError
 from forge_client.records import LogChunk
 
+# It is unpacked in memory, and its size is what its worker says. Workers make them of 4 MiB.
+LARGEST_CHUNK = 16 << 20
+
 
 def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
     """Return a log chunk's output.
@@ -18,6 +21,8 @@ def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
     Raises:
         ClientError: the object is not what the worker stored.
     """
+    if chunk.bytes > LARGEST_CHUNK:
+        raise corrupt(f"the log chunk {chunk.key}")
     try:
         data = zstandard.ZstdDecompressor().decompress(stored, max_output_size=chunk.bytes)
     except zstandard.ZstdError:

@@ -13,7 +13,6 @@ from forge_schema.registry import Machine
 from forge_schema.states import Phase, Reason, WorkerKind, WorkerStatus
 from forge_schema.wire_fields import (
     INTEGER,
-    LARGEST,
     NUMERIC,
     Amount,
     Count,
@@ -51,6 +50,8 @@ A_PUT: JsonDict = {
 # How many rows and leases travel in one request.
 ROWS = 5000
 LEASES = 10_000
+# A log chunk is unpacked in its reader's memory. A worker makes them of a quarter of this.
+CHUNK = 16 << 20
 
 
 class Body(BaseModel):
@@ -188,7 +189,9 @@ class Ending(Body):
     usage: Used = Used()
 
     def of(self, fence: Fence) -> End:
-        return End(fence, self.reason, self.exit_code, self.detail, self.usage.usage())
+        # What succeeded has exited with 0, whatever else is said.
+        code = 0 if self.reason is Reason.SUCCEEDED else self.exit_code
+        return End(fence, self.reason, code, self.detail, self.usage.usage())
 
 
 class Status(Held):
@@ -214,7 +217,7 @@ class NewLogChunk(Held):
     number: Annotated[int, Field(ge=0, lt=10**8), NUMERIC]
     key: Key
     start: Size
-    bytes: Annotated[int, Field(gt=0, le=LARGEST), NUMERIC]
+    bytes: Annotated[int, Field(gt=0, le=CHUNK), NUMERIC]
     sha256: Digest
 
     def record(self) -> LogChunk:

@@ -98,7 +98,8 @@ def test_a_worker_is_made_rotated_drained_and_deleted(admin: Command, database_u
     token = made.stdout.strip()
     assert valid_token(database_url, token)
     url = admin.env.get("FORGE_URL", "https://YOUR-SERVER")
-    assert f"  forge-worker --url {url} --token {token}\n" in made.stderr
+    assert f"  forge-worker --url {url} --token-file FILE" in made.stderr
+    assert token not in made.stderr
     told(admin("worker", "create", "gpu-1"), 4, "'gpu-1' already")
     again = json.loads(admin("worker", "rotate", "gpu-1", "-o", "json").stdout)
     assert not valid_token(database_url, token)

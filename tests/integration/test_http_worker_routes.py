@@ -10,6 +10,7 @@ from forge_schema.audit import Audit
 from forge_schema.lease import End, Fence
 from forge_schema.states import Command, Reason, WorkerKind
 from forge_schema.storage import keys, open_store
+from forge_schema.wire import CHUNK
 from forge_schema.wire_fields import LARGEST
 from support.api import opened, problem
 from support.http_worker import DIGEST, FREE, RawWorker, held, lease, raw_worker
@@ -420,14 +421,13 @@ def test_the_largest_that_is_taken_fits_into_a_row(worker: RawWorker) -> None:
     values = {"big": 10**4000, "small": 5e-324, "large": 1.7e308, "deep": deep, "": None}
     files = [
         # Random, so that the index cannot compress it.
-        {"path": uuid4().hex * 62, "key": own.artifact(str(n)), "bytes": LARGEST,
-         "sha256": DIGEST}
-        for n in range(3)
-    ]  # fmt: skip
+        {"path": path, "key": own.artifact(path), "bytes": LARGEST, "sha256": DIGEST}
+        for path in ("/".join(uuid4().hex * 7 for _ in range(3)) for _ in range(3))
+    ]
     for what, body in (
         ("status", {"phase": "running", "devices": ["d" * 200] * 64, "progress": 1e300}),
         ("log-chunks", {"number": 99_999_999, "key": own.log_chunk(99_999_999),
-                        "start": LARGEST, "bytes": LARGEST, "sha256": DIGEST}),
+                        "start": LARGEST, "bytes": CHUNK, "sha256": DIGEST}),
         ("checkpoints", {"number": 999_999, "key": own.checkpoint_manifest(999_999),
                          "files": 2**31 - 1, "bytes": LARGEST}),
         ("artifacts", {"artifacts": files}),
@@ -445,6 +445,30 @@ def test_the_largest_that_is_taken_fits_into_a_row(worker: RawWorker) -> None:
 @pytest.mark.parametrize("job_id", ["0", "-1", str(2**63), "x", "1.5"])
 def test_a_job_that_is_no_number_is_refused(worker: RawWorker, job_id: str) -> None:
     problem(worker.get(f"/job/{job_id}/checkpoint"), 422, "invalid")
+
+
+@pytest.mark.parametrize("path", ["../../evil", "other", "a\x1b", "/a", ""])
+def test_an_artifact_goes_by_the_path_that_its_key_has(worker: RawWorker, path: str) -> None:
+    grant = granted(worker)
+    file = {"path": path, "key": own_keys(grant).artifact("a"), "bytes": 1, "sha256": DIGEST}
+    answer = worker.post(f"/job/{grant['job_id']}/artifacts", {**held(grant), "artifacts": [file]})
+    assert answer.status_code in {404, 422}
+
+
+def test_a_log_chunk_is_no_larger_than_its_reader_can_take(worker: RawWorker) -> None:
+    grant = granted(worker)
+    chunk = {"number": 0, "key": own_keys(grant).log_chunk(0), "start": 0, "sha256": DIGEST}
+    answer = worker.post(
+        f"/job/{grant['job_id']}/log-chunks", {**held(grant), **chunk, "bytes": CHUNK + 1}
+    )
+    problem(answer, 422, "invalid")
+
+
+def test_what_succeeded_has_exited_with_0(worker: RawWorker, rig: Rig) -> None:
+    grant = granted(worker)
+    end = {"end": {"reason": "succeeded", "exit_code": 7}}
+    worker.post(f"/job/{grant['job_id']}/status", {**held(grant), **end})
+    assert rig.jobs.job(grant["job_id"])["exit_code"] == 0
 
 
 def test_a_reason_of_each_kind_can_be_told(worker: RawWorker) -> None:

@@ -41,7 +41,10 @@ class Keeper(Loop):
         try:
             renewal = self._gateway.renew(list(held), status)
         except WorkerUnknown:
-            log.warning("the queue does not know this worker; registering again")
+            log.warning(
+                "the queue does not know this boot of the worker: it was removed, or another"
+                " process goes by its name or token; registering again"
+            )
             self._register()
             renewal = self._gateway.renew(list(held), status)
         self.answered = True

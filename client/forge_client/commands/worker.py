@@ -74,6 +74,7 @@ def _server(settings: Settings) -> str:
 
 
 def _show(worker_id: str, token: str, url: str, form: Format) -> None:
-    narration.say(f"  forge-worker --url {url} --token {token}")
+    # The token itself goes to stdout alone, which may be a file for the worker.
+    narration.say(f"  forge-worker --url {url} --token-file FILE, with the token in FILE")
     narration.say("keep the token now: it is stored nowhere, and cannot be shown again", "dim")
     output.show_one({"id": int(worker_id), "token": token}, form, lambda: print(token))  # noqa: T201 - the data

@@ -5,11 +5,13 @@ from forge_schema import wire
 from forge_schema.holdings import Holdings
 from forge_schema.records import Records
 from forge_schema.states import Standing
+from forge_schema.storage.errors import KeyInvalid
+from forge_schema.storage.keys import AttemptKeys
 from forge_schema.wire_answers import EndedJob, Nothing, Restorable, Signed, Told
 
 from forge_functions.bodies import IdInPath as JobId
 from forge_functions.errors import problems
-from forge_functions.held_objects import may_put, signed
+from forge_functions.held_objects import signed
 from forge_functions.holder import absent, held, lost, own
 from forge_functions.routes.workers import Caller
 from forge_functions.services import Shared
@@ -58,7 +60,7 @@ def add_artifacts(
 ) -> Nothing:
     """Index artifacts whose uploads are complete."""
     holding = held(shared, caller, body.fence(job_id))
-    _own_key(all(may_put(holding, artifact.key) for artifact in body.artifacts))
+    _own_key(all(_is_own(holding.keys, artifact) for artifact in body.artifacts))
     return _kept(Records(shared.database).add_artifacts(holding.fence, body.records()))
 
 
@@ -88,6 +90,13 @@ def objects(
     """Sign a URL for one object: below the lease's own prefix to store, the job's own to read."""
     holding = held(shared, caller, body.fence(job_id))
     return signed(holding, body, shared.signer(str(request.base_url)))
+
+
+def _is_own(keys: AttemptKeys, artifact: wire.NewArtifact) -> bool:
+    try:
+        return artifact.key == keys.artifact(artifact.path)
+    except KeyInvalid:
+        return False
 
 
 def _own_key(own_key: bool) -> None:  # noqa: FBT001 - the question is in the call
