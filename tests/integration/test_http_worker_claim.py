@@ -190,6 +190,7 @@ def test_what_is_granted_to_who_has_left_is_given_back(
     leaving = pool.submit(worker.post, "/claim", body, timeout=1)
     assert granted.wait(WAIT_S)
     assert isinstance(leaving.exception(WAIT_S), httpx.ReadTimeout)
+    eventually(lambda: any("gone" in ear._heard for ear in api.services.hub._ears))
     left.set()
     eventually(lambda: api.rig.places(job) == ["ready"])
     (attempt,) = api.rig.jobs.attempts(job)
