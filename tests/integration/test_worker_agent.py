@@ -88,6 +88,10 @@ def bed_on(crashing: CrashingServer, root: Path) -> Iterator[Bed]:
         yield made
 
 
+# Longer than a worker tries one statement again before it says that the step failed.
+GIVES_UP_S = 60
+
+
 def said_again(worker: Worker, before: int) -> bool:
     return worker.output.count("step failed") > before
 
@@ -106,7 +110,7 @@ def test_job_that_ends_while_the_database_is_down_counts(
         made.says(job, "up")
         crashing.crash()
         let_go(made)
-        eventually(lambda: "step failed" in worker.output)
+        eventually(lambda: "step failed" in worker.output, timeout=GIVES_UP_S)
         work = tmp_path / "one" / "jobs"
         eventually(lambda: any(work.glob("*/output/result")))
         crashing.start()
@@ -127,12 +131,16 @@ def test_running_job_does_not_notice_that_the_database_crashed(
         for _ in range(2):
             crashing.crash()
             failures = worker.output.count("step failed")
-            eventually(partial(said_again, worker, failures))
+            eventually(partial(said_again, worker, failures), timeout=GIVES_UP_S)
             crashing.start()
         with Database(made.database.url) as database:
             seen = "SELECT last_seen_at > pg_postmaster_start_time() FROM worker"
             with database.connection() as connection:
-                eventually(lambda: next(iter(connection.execute(seen).fetchall()[0].values())))
+
+                def heard_again() -> object:
+                    return next(iter(connection.execute(seen).fetchall()[0].values()))
+
+                eventually(heard_again, timeout=GIVES_UP_S)
         assert made.job(job)["state"] == "running"
         # LISTEN is back as well: the cancel needs no renewal.
         let_go(made)
