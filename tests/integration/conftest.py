@@ -1,4 +1,4 @@
-"""What the tests of the queue share."""
+"""What the tests of the queue and of the store share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.api import Api
+    from support.storage import Bucket
 
 
 @pytest.fixture
@@ -29,3 +30,21 @@ def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
 
     with opened(rig, tmp_path / "store") as api:
         yield api
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    """The address of a moto server, for the tests of one module."""
+    from support.storage import moto_server  # noqa: PLC0415  most tests store nothing in S3
+
+    with moto_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(moto: str) -> Iterator[Bucket]:
+    """A bucket of the test's own."""
+    from support.storage import new_bucket  # noqa: PLC0415  as above
+
+    with new_bucket(moto) as made:
+        yield made

@@ -17,8 +17,6 @@ from support.storage import (
     answer,
     drop,
     kill_in_mid_upload,
-    moto_server,
-    new_bucket,
     proxy,
     s3_url,
     unfinished_uploads,
@@ -37,18 +35,6 @@ NO_UPLOAD = b"<Error><Code>NoSuchUpload</Code><Message>m</Message></Error>"
 @pytest.fixture(autouse=True)
 def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     use_credentials(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    with moto_server() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def bucket(moto: str) -> Iterator[Bucket]:
-    with new_bucket(moto) as made:
-        yield made
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from support.signed_doors import Door, Request, S3Door, get, put, s3_door, server_door
-from support.storage import Bucket, moto_server, new_bucket, use_credentials
+from support.storage import Bucket, new_bucket, use_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,18 +29,6 @@ KINDS = ("s3", "server")
 @pytest.fixture(autouse=True)
 def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     use_credentials(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    with moto_server() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def bucket(moto: str) -> Iterator[Bucket]:
-    with new_bucket(moto) as made:
-        yield made
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoredObject, open_store
-from support.storage import Bucket, Proxy, moto_server, new_bucket, proxy, use_credentials
+from support.storage import Bucket, Proxy, proxy, use_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,18 +21,6 @@ LARGE = 17 << 20  # three parts in S3
 @pytest.fixture(autouse=True)
 def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     use_credentials(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    with moto_server() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def bucket(moto: str) -> Iterator[Bucket]:
-    with new_bucket(moto) as made:
-        yield made
 
 
 @pytest.fixture
