@@ -125,7 +125,9 @@ def test_running_job_does_not_notice_that_the_database_crashed(
     crashing: CrashingServer, tmp_path: Path, eventually: Eventually
 ) -> None:
     with bed_on(crashing, tmp_path) as made:
-        worker = made.worker()
+        # The queue leaves leases alone for one TTL after its start, and a busy machine needs more
+        # than the other tests' few seconds to connect and renew.
+        worker = made.worker(lease_ttl_s=60)
         job = made.script(WAITS)
         made.says(job, "up")
         for _ in range(2):

@@ -98,7 +98,7 @@ def server_process(
         "FORGE_STORE_URL": store_url,
         "FORGE_SERVER_SECRET": secrets.token_hex(32),
         "FORGE_HEARTBEAT_S": "0.5",
-        "FORGE_LEASE_TTL_S": "4",
+        "FORGE_LEASE_TTL_S": "8",
         "FORGE_LONG_POLL_S": "5",
         **given,
     }

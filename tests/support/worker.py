@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Seconds, all short; the lease outlives a machine that is busy for a moment.
 FAST = {
     "FORGE_HEARTBEAT_S": "0.5",
-    "FORGE_LEASE_TTL_S": "4",
+    "FORGE_LEASE_TTL_S": "8",
     "FORGE_POLL_S": "0.5",
     "FORGE_SWEEP_S": "0.5",
     "FORGE_LOG_FLUSH_S": "0.2",
