@@ -43,11 +43,17 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an attempt used: GPU-seconds, joules, money in the worker's currency."""
+    """What an attempt used: GPU-seconds, joules, money in the worker's currency, CPU-seconds, MiB.
+
+    What could not be measured is None.
+    """
 
     gpu_seconds: float = 0.0
     energy_j: float | None = None
     cost: float | None = None
+    cpu_seconds: float | None = None
+    peak_memory_mb: int | None = None
+    peak_vram_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +120,7 @@ def usages(ends: Sequence[End]) -> dict[str, str]:
         "gpu_seconds": array([end.usage.gpu_seconds for end in ends]),
         "energies": array([end.usage.energy_j for end in ends]),
         "costs": array([end.usage.cost for end in ends]),
+        "cpu_seconds": array([end.usage.cpu_seconds for end in ends]),
+        "peak_memories": array([end.usage.peak_memory_mb for end in ends]),
+        "peak_vrams": array([end.usage.peak_vram_mb for end in ends]),
     }

@@ -1,6 +1,6 @@
 """The queue: its verbs, each one statement of `queries/`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -104,9 +104,9 @@ class Queue:
 
     def _row(self, spec: JobSpec, fresh_key: str) -> dict[str, Any]:
         fields = {"owner", "name", "bundle_digest", "max_failures", "max_losses"}
-        fields |= {"max_preemptions", "backoff_s", "timeout_s", "delay_s"}
+        fields |= {"max_preemptions", "backoff_s", "timeout_s", "delay_s", "kind", "sweep"}
         return {
-            **spec.model_dump(include=fields),
+            **spec.model_dump(mode="json", include=fields),
             "idempotency_key": spec.idempotency_key or fresh_key,
             "lane_id": self._lane(spec),
             "nice": -spec.priority,
@@ -196,9 +196,16 @@ class Queue:
         return {end.fence: _repeated(end, stored.get(end.fence)) for end in gone}
 
     def renew(
-        self, worker_id: int, boot_id: UUID, leases: Sequence[Fence], status: WorkerStatus
+        self,
+        worker_id: int,
+        boot_id: UUID,
+        leases: Sequence[Fence],
+        status: WorkerStatus,
+        condition: Mapping[str, object] | None = None,
     ) -> Renewal:
         """Renew a worker's leases and hear how each stands.
+
+        `condition` is how its machine is; None leaves what was said before.
 
         Raises:
             WorkerUnknown: the worker must register again.
@@ -211,6 +218,7 @@ class Queue:
             boot_id=boot_id,
             status=status.value,
             ttl=self.ttl,
+            condition=None if condition is None else Jsonb(condition),
             **fences(ordered),
         )
         if not rows:

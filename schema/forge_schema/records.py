@@ -7,6 +7,7 @@ from psycopg.types.json import Jsonb
 
 from forge_schema.database import Database, Row
 from forge_schema.lease import Fence, fence_params, share
+from forge_schema.states import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,26 @@ class MetricLine:
     values: dict[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What an attempt used when the worker looked, numbered from 0 within its attempt."""
+
+    number: int
+    values: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """How one test ended, numbered from 0 within its attempt; `seconds` None where not told."""
+
+    number: int
+    suite: str
+    name: str
+    verdict: Verdict
+    seconds: float | None = None
+    message: str | None = None
+
+
 class Records:
     """Every method answers False when the lease is lost; a repeat changes nothing."""
 
@@ -71,6 +92,20 @@ class Records:
         rows = Jsonb([asdict(line) for line in lines])
         kept = max((line.number + 1 for line in lines), default=0)
         return self._add("add_metrics", fence, lines=rows, kept=kept, progress=share(progress))
+
+    def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool:
+        """Keep samples, in order of their numbers."""
+        kept = max((sample.number + 1 for sample in samples), default=0)
+        lines = Jsonb([asdict(sample) for sample in samples])
+        return self._add("add_samples", fence, lines=lines, kept=kept)
+
+    def add_result(self, fence: Fence, values: dict[str, object]) -> bool:
+        """Keep the result of an attempt; the first one stays."""
+        return self._add("add_result", fence, values=Jsonb(values))
+
+    def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool:
+        """Keep how each test ended."""
+        return self._add("add_tests", fence, tests=Jsonb([asdict(test) for test in tests]))
 
     def latest_checkpoint(self, job_id: int) -> Row | None:
         """Return the newest complete checkpoint of a job, of whichever attempt, or None."""

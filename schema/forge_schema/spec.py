@@ -5,10 +5,17 @@ import json
 import re
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
-from forge_schema.states import Target
-from forge_schema.wire_fields import NUMERIC, Number, Text
+from forge_schema.states import JobKind, Target
+from forge_schema.wire_fields import NUMERIC, Document, Flag, Number, Text
 from forge_schema.wire_fields import Word as Name
 
 # What a row can hold: an integer column's, and a jsonb key of the index over the shapes.
@@ -16,9 +23,29 @@ MAX_INTEGER = 2_000_000_000
 MAX_LABELS_BYTES = 1500
 YEAR_S = 31_536_000
 
+# What a payload holds only where it is not the default; a worker asks with `.get`.
+OPTIONAL = {"kind", "handler", "arguments", "parameters", "sweep", "junit", "share"}
+OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
+HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def _relative(path: str) -> str:
+    parts = path.split("/")
+    if path.startswith("/") or "\\" in path or any(part in {"", ".", ".."} for part in parts):
+        raise ValueError("it is to be a path below the project's folder, with forward slashes")
+    return path
+
+
+RelativePath = Annotated[Text, Field(min_length=1, max_length=500), AfterValidator(_relative)]
+EnvName = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+Parameter = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+Scalar = Flag | Annotated[int, Field(strict=True)] | Number | Annotated[Text, Field(max_length=500)]
 Budget = Annotated[int, Field(ge=0, le=10_000), NUMERIC]
 # The label by which a worker says what it runs: jobs with an image, projects without one.
 RUNS = "forge.runs"
+RUNS_IMAGES, RUNS_PROJECTS, RUNS_BUILDS = "images", "projects", "builds"
+# The label by which a worker lists the handlers that it has for custom jobs.
+HANDLERS = "forge.handlers"
 RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
 # For readers of the schema, what the validators below refuse.
 A_PROGRAM = {"prefixItems": [{"type": "string", "minLength": 1}]}
@@ -39,6 +66,16 @@ class Resources(BaseModel):
     disk_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] = 10240
 
 
+class Tuning(BaseModel):
+    """What a job is told about how to use its GPU; nothing here is enforced."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    precision: Annotated[str, Field(pattern="^(fp32|tf32|fp16|bf16|fp8|int8)$")] | None = None
+    streams: Annotated[int, Field(ge=1, le=64), NUMERIC] | None = None
+    objective: Annotated[str, Field(pattern="^(throughput|latency)$")] | None = None
+
+
 class JobSpec(BaseModel):
     """A job as submitted; times in seconds, a higher priority goes first."""
 
@@ -50,7 +87,19 @@ class JobSpec(BaseModel):
     queue: Name = "default"
     priority: Annotated[int, Field(ge=-1000, le=1000), NUMERIC] = 0
     env: Annotated[dict[Text, Text], Field(json_schema_extra=OWN_NAMES)] = {}
+    kind: JobKind = JobKind.COMMAND
+    handler: Name | None = None
+    arguments: Document = {}
+    parameters: Annotated[dict[Parameter, Scalar], Field(max_length=50)] = {}
+    sweep: Name | None = None
+    junit: RelativePath | None = None
+    share: Flag = False
     image: Text | None = None
+    image_tar: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    dockerfile: RelativePath | None = None
+    requirements: RelativePath | None = None
+    secrets: Annotated[list[EnvName], Field(max_length=50)] = []
+    tuning: Tuning = Tuning()
     bundle_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     resources: Resources = Resources()
     labels: dict[Name, Name] = {}
@@ -83,6 +132,27 @@ class JobSpec(BaseModel):
                 raise ValueError(f"{name} is reserved: FORGE_*, LD_* and NVIDIA_* are the worker's")
         return env
 
+    @field_validator("secrets")
+    @classmethod
+    def _secrets_are_the_jobs_own(cls, secrets: list[str]) -> list[str]:
+        if reserved := next((name for name in secrets if RESERVED_ENV.match(name)), None):
+            raise ValueError(f"{reserved} is reserved: FORGE_*, LD_* and NVIDIA_* are the worker's")
+        return secrets
+
+    @model_validator(mode="after")
+    def _one_image(self) -> Self:
+        if sum(said is not None for said in (self.image, self.image_tar, self.dockerfile)) > 1:
+            raise ValueError("name an image, or a saved tar, or a Dockerfile, and not two of them")
+        return self
+
+    @model_validator(mode="after")
+    def _a_handler_for_custom_jobs(self) -> Self:
+        if (self.kind is JobKind.CUSTOM) != (self.handler is not None):
+            raise ValueError("a job of kind custom names its handler, and no other does")
+        if self.handler is not None and not HANDLER.fullmatch(self.handler):
+            raise ValueError("a handler is called by letters, digits, dots, dashes, underscores")
+        return self
+
     @model_validator(mode="after")
     def _labels_fit(self) -> Self:
         if len(json.dumps(self.labels, ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
@@ -93,12 +163,18 @@ class JobSpec(BaseModel):
         """Return the columns of the job's shape."""
         return {
             **self.resources.model_dump(),
-            "labels": dict(
-                sorted({**self.labels, RUNS: "*images*" if self.image else "*projects*"}.items())
-            ),
+            "labels": dict(sorted({**self.labels, **self._needs_of_the_worker()}.items())),
             "nodes": 1,
             "target": self.target.value,
         }
+
+    def _needs_of_the_worker(self) -> dict[str, str]:
+        if self.handler is not None:
+            return {HANDLERS: f"*,{self.handler},*"}
+        if self.dockerfile is not None:
+            return {RUNS: f"*{RUNS_BUILDS}*"}
+        named = self.image is not None or self.image_tar is not None
+        return {RUNS: f"*{RUNS_IMAGES if named else RUNS_PROJECTS}*"}
 
     def payload(self) -> dict[str, Any]:
         """Return what the worker needs to run the job: the `spec` column."""
@@ -109,6 +185,7 @@ class JobSpec(BaseModel):
             "resources": self.resources.model_dump(),
             "checkpoint_interval_s": self.checkpoint_interval_s,
             "grace_s": self.grace_s,
+            **self.model_dump(mode="json", include=OPTIONAL, exclude_defaults=True),
         }
 
     def content_digest(self) -> str:

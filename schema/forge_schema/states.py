@@ -60,7 +60,8 @@ class Reason(StrEnum):
 
 
 # A failure is the job's own fault, a loss the infrastructure's; a final reason
-# would only repeat itself, so it is not retried.
+# would only repeat itself, so it is not retried. A GPU that faults is lent no more, so the job
+# goes on elsewhere, and there is an end to that.
 BUDGETS = {
     Reason.SUCCEEDED: Budget.SUCCESS,
     Reason.EXIT_CODE: Budget.FAILURES,
@@ -71,7 +72,7 @@ BUDGETS = {
     Reason.IMAGE_MISSING: Budget.FINAL,
     Reason.START_FAILED: Budget.LOSSES,
     Reason.STORAGE_FAILED: Budget.LOSSES,
-    Reason.GPU_FAULT: Budget.LOSSES,
+    Reason.GPU_FAULT: Budget.FREE,
     Reason.WORKER_LOST: Budget.LOSSES,
     Reason.PREEMPTED: Budget.PREEMPTIONS,
     Reason.DRAINED: Budget.FREE,
@@ -114,11 +115,15 @@ class WorkerKind(StrEnum):
 
 
 class WorkerStatus(StrEnum):
-    """What a worker is doing; `offline` is set by the sweeper or by a disconnect."""
+    """What a worker is doing; `offline` is set by the sweeper or by a disconnect.
+
+    `constrained` runs what it has, and takes no more until its machine has room again.
+    """
 
     CONNECTING = "connecting"
     IDLE = "idle"
     BUSY = "busy"
+    CONSTRAINED = "constrained"
     DRAINING = "draining"
     OFFLINE = "offline"
 
@@ -128,6 +133,24 @@ class Command(StrEnum):
 
     DRAIN = "drain"
     STOP = "stop"
+
+
+class JobKind(StrEnum):
+    """What a job is: a command, tests with a result each, one point of a benchmark, a handler."""
+
+    COMMAND = "command"
+    TEST = "test"
+    BENCHMARK = "benchmark"
+    CUSTOM = "custom"
+
+
+class Verdict(StrEnum):
+    """How one test ended, in JUnit's words."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
 
 
 class Role(StrEnum):

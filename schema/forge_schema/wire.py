@@ -8,9 +8,9 @@ from pydantic.config import JsonDict
 
 from forge_schema.lanes import Capacity
 from forge_schema.lease import End, Fence, Usage
-from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine, Sample, Tested
 from forge_schema.registry import Machine
-from forge_schema.states import Phase, Reason, WorkerKind, WorkerStatus
+from forge_schema.states import Phase, Reason, Verdict, WorkerKind, WorkerStatus
 from forge_schema.wire_fields import (
     INTEGER,
     NUMERIC,
@@ -61,11 +61,15 @@ class Body(BaseModel):
 
 
 class Gpu(Body):
-    """One GPU of a worker; memory in MiB."""
+    """One GPU of a worker, or a slice of one; memory in MiB."""
 
     uuid: Word
     name: Word
     vram_mb: Count
+    vendor: Word = "nvidia"
+    capability: Annotated[Text, Field(max_length=200)] = ""
+    driver: Annotated[Text, Field(max_length=200)] = ""
+    parent: Word | None = None
 
 
 class Register(Body):
@@ -102,6 +106,9 @@ class Used(Body):
     gpu_seconds: Amount = 0.0
     energy_j: Amount | None = None
     cost: Amount | None = None
+    cpu_seconds: Amount | None = None
+    peak_memory_mb: Count | None = None
+    peak_vram_mb: Count | None = None
 
     def usage(self) -> Usage:
         return Usage(**self.model_dump())
@@ -170,8 +177,9 @@ class Heartbeat(Body):
     """Renew leases; one that is not listed runs out."""
 
     boot_id: UUID
-    status: Literal[WorkerStatus.IDLE, WorkerStatus.BUSY]
+    status: Literal[WorkerStatus.IDLE, WorkerStatus.BUSY, WorkerStatus.CONSTRAINED]
     leases: Annotated[list[Lease], Field(max_length=LEASES)] = []
+    condition: Document | None = None
 
 
 class Boot(Body):
@@ -270,6 +278,48 @@ class NewMetrics(Held):
 
     def records(self) -> list[MetricLine]:
         return [MetricLine(line.number, line.step, dict(line.values)) for line in self.lines]
+
+
+class NewSample(Body):
+    """What an attempt used when the worker looked, numbered from 0 within its attempt."""
+
+    number: Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
+    values: Document
+
+
+class NewSamples(Held):
+    """Samples, in order."""
+
+    samples: Annotated[list[NewSample], Field(min_length=1, max_length=ROWS)]
+
+    def records(self) -> list[Sample]:
+        return [Sample(sample.number, dict(sample.values)) for sample in self.samples]
+
+
+class NewResult(Held):
+    """What an attempt found, one JSON object."""
+
+    values: Document
+
+
+class NewTest(Body):
+    """How one test ended, numbered from 0 within its attempt."""
+
+    number: Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
+    suite: Annotated[Text, Field(max_length=1000)]
+    name: Annotated[Text, Field(max_length=1000)]
+    verdict: Verdict
+    seconds: Amount | None = None
+    message: Annotated[Text, Field(max_length=10_000)] | None = None
+
+
+class NewTests(Held):
+    """How the tests of an attempt ended."""
+
+    tests: Annotated[list[NewTest], Field(min_length=1, max_length=ROWS)]
+
+    def records(self) -> list[Tested]:
+        return [Tested(**test.model_dump()) for test in self.tests]
 
 
 class ObjectWanted(Held):

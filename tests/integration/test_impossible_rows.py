@@ -40,6 +40,7 @@ WORKER = (
     "INSERT INTO worker (name, boot_id, registered_at, last_seen_at, cpus, memory_mb, disk_mb, {})"
     " VALUES ('x', gen_random_uuid(), now(), now(), {})"
 )
+TEST = "INSERT INTO test_result VALUES (1, 1, {}, 1, 's', 'n', 'passed', {}, NULL, now())"
 
 IMPOSSIBLE = {
     (
@@ -189,6 +190,15 @@ IMPOSSIBLE = {
     ("pinned_labels_object", "pinned labels that are no object"): WORKER.format(
         "pinned_labels", "1, 1, 1, '[]'"
     ),
+    ("condition_object", "a machine's condition that is no object"): WORKER.format(
+        "condition", "1, 1, 1, '[]'"
+    ),
+    (
+        "values_object",
+        "a result that is no object",
+    ): "INSERT INTO result VALUES (1, 1, 1, '[]', now())",
+    ("number_not_negative", "a test before the first"): TEST.format(-1, 0),
+    ("seconds_not_negative", "a test that ended before it began"): TEST.format(0, -1),
 }
 REFUSALS = (psycopg.IntegrityError, psycopg.errors.InvalidTextRepresentation)
 

@@ -33,6 +33,8 @@ WORDS = [
     states.WorkerStatus,
     states.Command,
     states.Target,
+    states.JobKind,
+    states.Verdict,
 ]
 
 

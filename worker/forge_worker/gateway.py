@@ -1,6 +1,6 @@
 """How the worker reaches the queue: the protocol, and its transport over SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -10,7 +10,15 @@ from forge_schema.database import Database, Row
 from forge_schema.lanes import Capacity, Lanes
 from forge_schema.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.queue import Queue
-from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine, Records
+from forge_schema.records import (
+    Artifact,
+    Checkpoint,
+    LogChunk,
+    MetricLine,
+    Records,
+    Sample,
+    Tested,
+)
 from forge_schema.registry import Machine, Registry
 from forge_schema.states import Phase, Standing, WorkerKind, WorkerStatus
 
@@ -42,8 +50,13 @@ class Gateway(Protocol):
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         """End leases for any reason."""
 
-    def renew(self, leases: Sequence[Fence], status: WorkerStatus) -> Renewal:
-        """Renew leases and hear what is asked."""
+    def renew(
+        self,
+        leases: Sequence[Fence],
+        status: WorkerStatus,
+        condition: Mapping[str, object] | None = None,
+    ) -> Renewal:
+        """Renew leases, say how the machine is, and hear what is asked."""
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
         """Record what the worker is doing with a job."""
@@ -54,6 +67,9 @@ class Gateway(Protocol):
     def add_metrics(
         self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None
     ) -> bool: ...
+    def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool: ...
+    def add_result(self, fence: Fence, values: dict[str, object]) -> bool: ...
+    def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool: ...
     def latest_checkpoint(self, job_id: int) -> Row | None: ...
     def new_work(self) -> None:
         """Hear that there may be new work, of a kind not seen before."""
@@ -75,6 +91,9 @@ class SqlGateway:
         self.add_checkpoint = records.add_checkpoint
         self.add_artifacts = records.add_artifacts
         self.add_metrics = records.add_metrics
+        self.add_samples = records.add_samples
+        self.add_result = records.add_result
+        self.add_tests = records.add_tests
         self.latest_checkpoint = records.latest_checkpoint
         self._worker_id = 0
         self._boot_id = UUID(int=0)
@@ -94,8 +113,13 @@ class SqlGateway:
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         return self.queue.finish(ends)
 
-    def renew(self, leases: Sequence[Fence], status: WorkerStatus) -> Renewal:
-        return self.queue.renew(self._worker_id, self._boot_id, leases, status)
+    def renew(
+        self,
+        leases: Sequence[Fence],
+        status: WorkerStatus,
+        condition: Mapping[str, object] | None = None,
+    ) -> Renewal:
+        return self.queue.renew(self._worker_id, self._boot_id, leases, status, condition)
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
         return self.queue.report(fence, phase, devices=devices)

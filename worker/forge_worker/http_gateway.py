@@ -1,6 +1,6 @@
 """The gateway over HTTP: the lease protocol for a worker that has nothing but URL and token."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TypedDict, TypeVar
 from uuid import UUID
@@ -10,7 +10,7 @@ from forge_schema.database import Row
 from forge_schema.lanes import Capacity
 from forge_schema.lease import End, Ended, Fence, Grant, Renewal, Usage
 from forge_schema.queue import DETAIL_LENGTH, storable
-from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine, Sample, Tested
 from forge_schema.registry import Machine
 from forge_schema.states import Phase, Standing, WorkerStatus
 from forge_schema.wire_answers import (
@@ -89,12 +89,18 @@ class HttpGateway:
         assert told.ended is not None  # noqa: S101 - an end is answered with what became of it
         return told.ended.ended()
 
-    def renew(self, leases: Sequence[Fence], status: WorkerStatus) -> Renewal:
+    def renew(
+        self,
+        leases: Sequence[Fence],
+        status: WorkerStatus,
+        condition: Mapping[str, object] | None = None,
+    ) -> Renewal:
         beat = wire.Heartbeat.model_validate(
             {
                 "boot_id": self._boot_id,
                 "status": status,
                 "leases": [_lease(fence) for fence in leases],
+                "condition": condition,
             }
         )
         renewed = self._session.post("/heartbeat", beat, Renewed)
@@ -131,6 +137,20 @@ class HttpGateway:
             for piece in _pieces(rows)
         )
         return all(self._kept(fence, "metrics", body) for body in bodies)
+
+    def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool:
+        rows = [wire.NewSample.model_validate(asdict(sample)) for sample in samples]
+        bodies = (wire.NewSamples(**_held(fence), samples=piece) for piece in _pieces(rows))
+        return all(self._kept(fence, "samples", body) for body in bodies)
+
+    def add_result(self, fence: Fence, values: dict[str, object]) -> bool:
+        body = wire.NewResult.model_validate({**_held(fence), "values": values})
+        return self._kept(fence, "result", body)
+
+    def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool:
+        rows = [wire.NewTest.model_validate(asdict(test)) for test in tests]
+        bodies = (wire.NewTests(**_held(fence), tests=piece) for piece in _pieces(rows))
+        return all(self._kept(fence, "tests", body) for body in bodies)
 
     def latest_checkpoint(self, job_id: int) -> Row | None:
         restorable = self._session.get(f"/job/{job_id}/checkpoint", Restorable)

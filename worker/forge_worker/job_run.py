@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -28,7 +29,8 @@ from forge_worker.metrics import MetricsTail
 from forge_worker.objects import Objects
 from forge_worker.patience import Patience
 from forge_worker.phases import PhaseReporter
-from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, StartFailed
+from forge_worker.provisions import Provision
+from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, RunSpec, StartFailed
 from forge_worker.slots import Slot
 from forge_worker.surroundings import Host, run_spec
 
@@ -60,6 +62,7 @@ class Around:
     log_flush_s: float
     store_patience_s: float
     money_per_second: float
+    provisions: tuple[Provision, ...] = ()
 
 
 class JobRun:
@@ -111,11 +114,9 @@ class JobRun:
         return self._end(reason, detail=detail)
 
     def _attempt(self) -> End | None:
-        self._prepare()
+        spec = self._prepare()
         self.attempt.while_wanted()
-        handle = self._runner.start(
-            run_spec(self.attempt, self._slot, self._runner, self._around.host)
-        )
+        handle = self._runner.start(spec)
         try:
             exited = self._watch(handle)
         finally:
@@ -129,11 +130,15 @@ class JobRun:
             # The job has ended; what the engine would not remove now is reaped at the next start.
             log.warning("left behind", job=self.attempt.fence.job_id, error=error.message)
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> RunSpec:
         self._phases.enter(Phase.PREPARING)
         self.attempt.folders.make(self.attempt.fence)
         self._patiently(self._unpack)
+        spec = run_spec(self.attempt, self._slot, self._runner, self._around.host)
+        for provision in self._around.provisions:
+            spec = self._patiently(partial(provision.provide, spec, self.attempt, self._runner))
         self._patiently(self._checkpoints.restore)
+        return spec
 
     def _unpack(self) -> None:
         if digest := self.attempt.grant.bundle_digest:

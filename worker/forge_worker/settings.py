@@ -5,21 +5,22 @@ import secrets
 import socket
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
-import psutil
 from forge_schema.errors import ForgeError
 from forge_schema.tokens import TokenKind, parse
 from pydantic import (
+    AliasChoices,
     BeforeValidator,
     Field,
     PositiveFloat,
-    PositiveInt,
     SecretStr,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
+from forge_worker.machine_settings import MachineSettings
+from forge_worker.policy_settings import PolicySettings, Words
 from forge_worker.server_url import urls
 
 HOW = "give --url and --token, or --database-url and --store-url"
@@ -46,7 +47,7 @@ def default_folder() -> Path:
     return Path(root) / "forge-worker"
 
 
-class WorkerSettings(BaseSettings):
+class WorkerSettings(PolicySettings, MachineSettings):
     """Run jobs of a Forge queue on this machine."""
 
     model_config = SettingsConfigDict(
@@ -80,24 +81,26 @@ class WorkerSettings(BaseSettings):
         "", description="and the object store, s3://bucket/prefix or file:///folder"
     )
     worker_name: str = Field("", description="its name in the queue; made up once if absent")
+    verbose: bool = Field(default=False, description="log also what is of use only in a search")
+    status: bool = Field(default=False, description="print what this worker sees and does; leave")
+    json_output: bool = Field(
+        default=False,
+        validation_alias=AliasChoices("json", "FORGE_JSON"),
+        description="with --status: as JSON",
+    )
+    recover: bool = Field(
+        default=False, description="clear what a worker that was killed left behind; leave"
+    )
+    reset_state: bool = Field(
+        default=False, description="as --recover, and forget its caches and name too; leave"
+    )
     worker_dir: Path = Field(default_factory=default_folder, description="its folder for state")
     ephemeral: bool = Field(default=False, description="leave after one job")
-    runner: Literal["auto", "docker", "process"] = Field("auto", description="how to run jobs")
-    allow_processes: bool = Field(
-        default=False, description="allow jobs as plain processes, which have no boundary"
-    )
-    default_image: str = Field("", description="the image for jobs that name none")
-    cpus: PositiveFloat = Field(
-        default_factory=lambda: float(psutil.cpu_count() or 1), description="CPUs to lend"
-    )
-    memory_mb: PositiveInt = Field(
-        default_factory=lambda: max(256, (psutil.virtual_memory().total >> 20) - 512),
-        description="memory to lend, MiB",
-    )
-    disk_mb: PositiveInt = Field(102_400, description="disk to lend, MiB")
-    max_jobs: PositiveInt = Field(64, description="jobs at once, however small they are")
     labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_pairs)] = Field(
         default_factory=dict, description="labels for jobs to select by, name=value,name=value"
+    )
+    tags: Words = Field(
+        default_factory=list, description="labels without a value, by commas: each is name=true"
     )
     local: bool = Field(default=False, description="serve jobs of target local")
     price_per_hour: float | None = Field(None, ge=0, description="what this machine costs")
@@ -110,7 +113,6 @@ class WorkerSettings(BaseSettings):
     )
     sweep: bool = Field(default=True, description="run the sweeper in here too")
     sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
-    cache_mb: PositiveInt = Field(20_480, description="disk for the bundle cache, MiB")
 
     @model_validator(mode="after")
     def _one_way_to_the_queue(self) -> Self:

@@ -74,6 +74,27 @@ def add_metrics(job_id: JobId, body: wire.NewMetrics, caller: Caller, shared: Sh
     return _kept(kept)
 
 
+@router.post("/samples")
+def add_samples(job_id: JobId, body: wire.NewSamples, caller: Caller, shared: Shared) -> Nothing:
+    """Keep what an attempt was measured to use; what was kept before is passed over."""
+    holding = held(shared, caller, body.fence(job_id))
+    return _kept(Records(shared.database).add_samples(holding.fence, body.records()))
+
+
+@router.post("/result")
+def add_result(job_id: JobId, body: wire.NewResult, caller: Caller, shared: Shared) -> Nothing:
+    """Keep the result of an attempt; the first one stays."""
+    holding = held(shared, caller, body.fence(job_id))
+    return _kept(Records(shared.database).add_result(holding.fence, dict(body.values)))
+
+
+@router.post("/tests")
+def add_tests(job_id: JobId, body: wire.NewTests, caller: Caller, shared: Shared) -> Nothing:
+    """Keep how the tests of an attempt ended."""
+    holding = held(shared, caller, body.fence(job_id))
+    return _kept(Records(shared.database).add_tests(holding.fence, body.records()))
+
+
 @router.get("/checkpoint")
 def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorable:
     """Return the newest complete checkpoint of a job that the caller holds a lease of."""

@@ -50,7 +50,8 @@ async def claim(body: wire.Claim, caller: Caller, shared: Shared, request: Reque
 def heartbeat(body: wire.Heartbeat, caller: Caller, shared: Shared) -> Renewed:
     """Renew leases, and hear how each stands and what the worker is asked to do."""
     fences = [lease.lease() for lease in body.leases]
-    renewal = shared.queue(caller.actor).renew(caller.id, body.boot_id, fences, body.status)
+    queue = shared.queue(caller.actor)
+    renewal = queue.renew(caller.id, body.boot_id, fences, body.status, body.condition)
     standings = [Stands.of(fence, standing) for fence, standing in renewal.standings.items()]
     return Renewed.model_validate({"standings": standings, "command": renewal.command})
 

@@ -6,7 +6,7 @@ DECLARE
     lower_bound date;
     made integer := 0;
 BEGIN
-    FOREACH parent IN ARRAY ARRAY['attempt', 'event', 'metric'] LOOP
+    FOREACH parent IN ARRAY ARRAY['attempt', 'event', 'metric', 'sample'] LOOP
         FOR lower_bound IN
             SELECT (date_trunc('month', since AT TIME ZONE 'UTC') + make_interval(months => m))::date
             FROM generate_series(0, ahead) AS m
@@ -19,7 +19,7 @@ BEGIN
                     lower_bound::text || ' 00:00+00',
                     (lower_bound + interval '1 month')::date::text || ' 00:00+00'
                 );
-                IF parent <> 'metric' THEN
+                IF parent IN ('attempt', 'event') THEN
                     EXECUTE format(
                         'CREATE TRIGGER %I BEFORE TRUNCATE ON %I'
                         ' FOR EACH STATEMENT EXECUTE FUNCTION forge_refuse_change()',

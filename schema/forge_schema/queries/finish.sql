@@ -6,10 +6,12 @@ WITH ended AS (
     USING unnest(
         %(job_ids)s::bigint[], %(tokens)s::bigint[], %(nonces)s::uuid[], %(reasons)s::reason[],
         %(budgets)s::text[], %(back_off)s::boolean[], %(exit_codes)s::integer[],
-        %(details)s::text[], %(gpu_seconds)s::float8[], %(energies)s::float8[], %(costs)s::float8[]
+        %(details)s::text[], %(gpu_seconds)s::float8[], %(energies)s::float8[],
+        %(costs)s::float8[], %(cpu_seconds)s::float8[], %(peak_memories)s::integer[],
+        %(peak_vrams)s::integer[]
     ) AS f (
         job_id, token, nonce, reason, budget, back_off, exit_code, detail,
-        gpu_seconds, energy_j, cost
+        gpu_seconds, energy_j, cost, cpu_seconds, peak_memory_mb, peak_vram_mb
     )
     WHERE lease.job_id = f.job_id AND lease.token = f.token AND lease.nonce = f.nonce
         AND (NOT %(expired_only)s OR lease.expires_at < forge_now())
@@ -21,7 +23,8 @@ WITH ended AS (
         lease.losses + (f.budget = 'losses')::integer AS losses,
         lease.preemptions + (f.budget = 'preemptions')::integer AS preemptions,
         f.reason, f.budget, f.back_off, f.exit_code, f.detail,
-        f.gpu_seconds, f.energy_j, f.cost, forge_now() AS now
+        f.gpu_seconds, f.energy_j, f.cost, f.cpu_seconds, f.peak_memory_mb, f.peak_vram_mb,
+        forge_now() AS now
 ),
 verdict AS (
     SELECT
@@ -45,12 +48,13 @@ verdict AS (
 history AS (
     INSERT INTO attempt (
         job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
-        started_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost
+        started_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
+        cpu_seconds, peak_memory_mb, peak_vram_mb
     )
     SELECT
         job_id, attempt, rank, greatest(now, claimed_at), token, nonce, worker_id, lane_id,
         ready_at, claimed_at, started_at, reason, exit_code, detail, devices, gpu_seconds,
-        energy_j, cost
+        energy_j, cost, cpu_seconds, peak_memory_mb, peak_vram_mb
     FROM verdict
 ),
 ends AS (

@@ -18,12 +18,14 @@ accepted AS (
 history AS (
     INSERT INTO attempt (
         job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id, ready_at,
-        claimed_at, started_at, reason, exit_code, devices, gpu_seconds, energy_j, cost
+        claimed_at, started_at, reason, exit_code, devices, gpu_seconds, energy_j, cost,
+        cpu_seconds, peak_memory_mb, peak_vram_mb
     )
     SELECT
         job_id, attempt, rank, greatest(now, claimed_at), token, nonce, worker_id, lane_id,
         ready_at, claimed_at, started_at, 'succeeded', 0, devices, (%(gpu_seconds)s::float8[])[n],
-        (%(energies)s::float8[])[n], (%(costs)s::float8[])[n]
+        (%(energies)s::float8[])[n], (%(costs)s::float8[])[n], (%(cpu_seconds)s::float8[])[n],
+        (%(peak_memories)s::integer[])[n], (%(peak_vrams)s::integer[])[n]
     FROM done
 ),
 taken AS (

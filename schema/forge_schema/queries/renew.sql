@@ -11,6 +11,7 @@ seen AS (
     UPDATE worker
     SET last_seen_at = forge_now(),
         connected_at = coalesce(connected_at, forge_now()),
+        condition = coalesce(%(condition)s::jsonb, condition),
         status = CASE WHEN command IS NULL THEN %(status)s::worker_status ELSE 'draining' END
     FROM before
     WHERE worker.id = before.id

@@ -7,7 +7,8 @@ input AS MATERIALIZED (
     FROM jsonb_to_recordset(%(jobs)s) AS j (
         lane_id integer, owner text, name text, nice smallint, spec jsonb, bundle_digest text,
         idempotency_key text, content_digest text, max_failures smallint, max_losses smallint,
-        max_preemptions smallint, backoff_s integer, timeout_s integer, delay_s double precision
+        max_preemptions smallint, backoff_s integer, timeout_s integer, delay_s double precision,
+        kind job_kind, sweep text
     )
 ),
 conflict AS MATERIALIZED (
@@ -20,12 +21,13 @@ conflict AS MATERIALIZED (
 inserted AS (
     INSERT INTO job (
         id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
-        max_failures, max_losses, max_preemptions, backoff_s, timeout_s, run_at, submitted_at
+        max_failures, max_losses, max_preemptions, backoff_s, timeout_s, run_at, submitted_at,
+        kind, sweep
     )
     SELECT
         id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
         max_failures, max_losses, max_preemptions, backoff_s, timeout_s,
-        CASE WHEN delay_s > 0 THEN now + make_interval(secs => delay_s) END, now
+        CASE WHEN delay_s > 0 THEN now + make_interval(secs => delay_s) END, now, kind, sweep
     FROM input, clock
     WHERE NOT EXISTS (SELECT FROM conflict)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING

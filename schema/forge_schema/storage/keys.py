@@ -78,6 +78,11 @@ def bundle(digest: str) -> str:
     return f"bundles/{checked_digest(digest)}.tar.zst"
 
 
+def image(digest: str) -> str:
+    """Name the saved image with this SHA-256."""
+    return f"images/{checked_digest(digest)}.tar"
+
+
 @dataclass(frozen=True)
 class AttemptKeys:
     """The names of what one attempt writes; the token keeps a late writer's objects apart."""

@@ -10,6 +10,7 @@ from forge_schema.tables.lane import Lane
 from forge_schema.tables.limits import OwnerQuota, Queue
 from forge_schema.tables.places import Lease, Ready, Scheduled
 from forge_schema.tables.plans import Dependency, Schedule, Template
+from forge_schema.tables.results import Result, Sample, TestResult
 from forge_schema.tables.shape import Shape
 from forge_schema.tables.stored import Artifact, Checkpoint, LogChunk, Metric
 from forge_schema.tables.worker import Worker
@@ -33,10 +34,13 @@ __all__ = [
     "Queue",
     "Ready",
     "RequestNonce",
+    "Result",
+    "Sample",
     "Schedule",
     "Scheduled",
     "Shape",
     "Template",
+    "TestResult",
     "Worker",
     "metadata",
 ]

@@ -42,3 +42,6 @@ class Attempt(SQLModel, table=True):
     gpu_seconds: float = c.number(default="0")
     energy_j: float | None = c.number(null=True)
     cost: float | None = c.number(null=True)
+    cpu_seconds: float | None = c.number(null=True)
+    peak_memory_mb: int | None = c.integer(null=True)
+    peak_vram_mb: int | None = c.integer(null=True)

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, text
 from sqlmodel import SQLModel
 
-from forge_schema.states import Reason, State
+from forge_schema.states import JobKind, Reason, State
 from forge_schema.tables import columns as c
 
 
@@ -23,6 +23,7 @@ class Job(SQLModel, table=True):
             unique=True,
             postgresql_where=text("idempotency_key IS NOT NULL"),
         ),
+        Index("job_sweep", "owner", "sweep", "id", postgresql_where=text("sweep IS NOT NULL")),
         CheckConstraint("bundle_digest ~ '^[0-9a-f]{64}$'", name="bundle_digest_sha256"),
         CheckConstraint(
             "least(max_failures, max_losses, max_preemptions) >= 0", name="budgets_not_negative"
@@ -50,6 +51,8 @@ class Job(SQLModel, table=True):
     timeout_s: int | None = c.integer(null=True)
     run_at: datetime | None = c.moment(null=True)
     submitted_at: datetime = c.moment()
+    kind: JobKind = c.word(JobKind, default="'command'")
+    sweep: str | None = c.string(null=True)
 
 
 class Outcome(SQLModel, table=True):

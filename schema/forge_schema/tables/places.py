@@ -83,6 +83,7 @@ class Lease(SQLModel, table=True):
     phase: Phase = c.word(Phase, default="'claimed'")
     progress: float | None = c.number(null=True)
     metrics: int = c.integer(default="0")
+    samples: int = c.integer(default="0")
     asked: Asked | None = c.word(Asked, null=True)
     devices: list[str] = c.strings(default="'{}'")
 

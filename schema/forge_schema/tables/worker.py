@@ -24,6 +24,7 @@ class Worker(SQLModel, table=True):
         CheckConstraint("jsonb_typeof(pinned_labels) = 'object'", name="pinned_labels_object"),
         CheckConstraint("jsonb_typeof(gpus) = 'array'", name="gpus_array"),
         CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
+        CheckConstraint("jsonb_typeof(condition) = 'object'", name="condition_object"),
         {"postgresql_with": {"fillfactor": 50}},
     )
 
@@ -44,6 +45,7 @@ class Worker(SQLModel, table=True):
     version: str = c.string(default="''")
     token_hash: bytes | None = c.octets(null=True)
     token_expires_at: datetime | None = c.moment(null=True)
+    condition: dict[str, Any] = c.document(default="'{}'")
     command: Command | None = c.word(Command, null=True)
     registered_at: datetime = c.moment()
     connected_at: datetime | None = c.moment(null=True)

@@ -26,6 +26,7 @@ from forge_worker.runners.runner import (
     EngineUnreachable,
     JobPaths,
     Leftover,
+    Mount,
     RunSpec,
     StartFailed,
 )
@@ -62,6 +63,10 @@ class DockerRunner:
         """Return the folders as the job sees them: where they are mounted."""
         places = (hardening.WORK, hardening.OUTPUT, hardening.CHECKPOINT, hardening.CONTROL)
         return JobPaths(*map(PurePosixPath, places))
+
+    def place(self, mount: Mount) -> PurePosixPath:
+        """Return where the job finds a mounted folder."""
+        return mount.target
 
     def start(self, spec: RunSpec) -> ContainerHandle:
         """Create the container, then start it.

@@ -29,6 +29,7 @@ PIPE = "/forge/out"
 # The shell opens the pipe for reading too: with the agent away the job then waits for it to come
 # back, instead of dying of SIGPIPE. It replaces itself by the job, so that signals reach that.
 REDIRECT = f'exec "$@" 1<>{PIPE} 2>&1'
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIB = 1 << 20
 NANO = 1_000_000_000
 HOSTNAME_LENGTH = 63
@@ -117,12 +118,25 @@ def _environment(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
     base = {"HOME": WORK} | ({} if "LANG" in named else {"LANG": "C.UTF-8"})
     # Many images ask for all GPUs by this variable, and some engines would grant it.
     gpus = {} if spec.gpu_uuids else {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": ""}
-    return {**base, **spec.env, **gpus}
+    return {**base, **spec.env, **_path(spec, image), **gpus}
+
+
+def _path(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
+    if not spec.bin_dirs:
+        return {}
+    kept = [entry.partition("=")[2] for entry in image.get("Env") or [] if entry[:5] == "PATH="]
+    path = spec.env.get("PATH") or next(iter(kept), DEFAULT_PATH)
+    return {"PATH": ":".join([*map(str, spec.bin_dirs), path])}
 
 
 def _mounts(spec: RunSpec, pipe: Path) -> list[Mount]:
     places = dict(zip((WORK, OUTPUT, CHECKPOINT, CONTROL), spec.folders, strict=True))
-    return [
+    own = [
         Mount(target=target, source=str(source.absolute()), type="bind")
         for target, source in {**places, PIPE: pipe}.items()
     ]
+    more = [
+        Mount(str(m.target), str(m.source.absolute()), type="bind", read_only=not m.writable)
+        for m in spec.mounts
+    ]
+    return own + more

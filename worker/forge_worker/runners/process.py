@@ -24,6 +24,7 @@ from forge_worker.runners.runner import (
     Exit,
     JobPaths,
     Leftover,
+    Mount,
     RunSpec,
     StartFailed,
 )
@@ -129,6 +130,10 @@ class ProcessRunner:
         """Return the folders as the job sees them: as they are."""
         return JobPaths(*spec.folders)
 
+    def place(self, mount: Mount) -> Path:
+        """Return where the job finds a mounted folder: where it is."""
+        return mount.source
+
     def start(self, spec: RunSpec) -> ProcessHandle:
         """Start the job.
 
@@ -212,7 +217,7 @@ def _order(spec: RunSpec) -> bytes:
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids)}
     order = Order(
         command=list(spec.command),
-        env={**base_environment(), **spec.env, **gpus},
+        env=_environment(spec) | gpus,
         cwd=str(spec.work_dir.absolute()),
         log=str(spec.log_path.absolute()),
         memory_bytes=spec.memory_mb << 20,
@@ -220,6 +225,11 @@ def _order(spec: RunSpec) -> bytes:
     )
     packed = json.dumps(order._asdict()).encode()
     return LENGTH.pack(len(packed)) + packed
+
+
+def _environment(spec: RunSpec) -> dict[str, str]:
+    env = {**base_environment(), **spec.env, **spec.secrets}
+    return {**env, "PATH": ":".join([*map(str, spec.bin_dirs), env["PATH"]])}
 
 
 def _leftover(info: dict[str, Any]) -> Leftover | None:

@@ -13,9 +13,18 @@ from forge_schema.errors import ForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path, PurePath
+    from pathlib import Path, PurePath, PurePosixPath
 
 WORKER_LABEL = "forge.worker"
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder of the host for a job; `target` is where a container has it."""
+
+    source: Path
+    target: PurePosixPath
+    writable: bool = False
 
 
 @dataclass(frozen=True)
@@ -24,7 +33,9 @@ class RunSpec:
 
     The four folders are the host's, and exist; the job may write to all of them. `log_path`
     receives stdout and stderr as bytes, in the order in which they were written. `memory_mb` is
-    in MiB; `grace_s` is the time from SIGTERM to SIGKILL, in seconds.
+    in MiB; `grace_s` is the time from SIGTERM to SIGKILL, in seconds. `secrets` are variables too,
+    but stand in nothing that an engine or a process list shows. `bin_dirs` come first on the job's
+    PATH, under the names by which the job reaches them.
     """
 
     name: str
@@ -41,6 +52,9 @@ class RunSpec:
     gpu_uuids: tuple[str, ...]
     grace_s: float
     labels: Mapping[str, str]
+    mounts: tuple[Mount, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    bin_dirs: tuple[PurePath, ...] = ()
 
     @property
     def folders(self) -> tuple[Path, Path, Path, Path]:
@@ -102,6 +116,9 @@ class Runner(Protocol):
 
     def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them."""
+
+    def place(self, mount: Mount) -> PurePath:
+        """Return where the job finds a mounted folder."""
 
     def start(self, spec: RunSpec) -> Handle:
         """Start the job.
