@@ -15,6 +15,8 @@ from support.waiting import eventually as wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from support.nvml.fake import FakeNvml
+
 TEMPLATE = "forge_template"
 
 # A developer's own settings must not decide how a test ends. FORGE_TEST_* are for the tests.
@@ -82,3 +84,18 @@ def postgres15_url(_postgres15: postgres.Server) -> Iterator[str]:
     """URL of a database without any table, on Postgres 15."""
     with _postgres15.database() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def _nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from support.nvml.fake import build  # noqa: PLC0415  most tests have no GPU
+
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def nvml(_nvml_library: Path, tmp_path: Path) -> FakeNvml:
+    """GPUs that are not there, for this process (`here`) or for others (`environment`)."""
+    from support.nvml.fake import FakeNvml  # noqa: PLC0415  as above
+
+    return FakeNvml(_nvml_library, tmp_path / "nvml.state")
