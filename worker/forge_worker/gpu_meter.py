@@ -1,0 +1,113 @@
+"""The GPU meter: what NVML says of a GPU now. What it cannot say is None, never a guess."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeVar
+
+import pynvml
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLook:
+    """One GPU at one moment: percent, MiB, watts, °C, joules and errors since its driver started.
+
+    `ecc` counts uncorrected errors. `lost` means that the GPU no longer answers at all. A MIG slice
+    knows only its memory.
+    """
+
+    utilisation: float | None = None
+    memory_mb: int | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    energy_j: float | None = None
+    ecc: int | None = None
+    lost: bool = False
+
+    def reported(self) -> dict[str, object]:
+        """Return what is known, as JSON takes it."""
+        pairs = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in pairs.items() if value not in (None, False)}
+
+
+class GpuMeter:
+    """Holds NVML open: to open it can take seconds on a machine whose GPUs are idle.
+
+    It may be asked from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open = False
+
+    def look(self, uuids: Iterable[str]) -> dict[str, GpuLook]:
+        """Return how each of the GPUs is; one that NVML does not know is left out."""
+        if not (wanted := list(uuids)) or not self._opened():
+            return {}
+        looks = {uuid: _look(uuid) for uuid in wanted}
+        return {uuid: look for uuid, look in looks.items() if look is not None}
+
+    def close(self) -> None:
+        """Let go of NVML; the next look opens it again."""
+        with self._lock:
+            if self._open:
+                pynvml.nvmlShutdown()
+            self._open = False
+
+    def _opened(self) -> bool:
+        with self._lock:
+            if not self._open:
+                with suppress(pynvml.NVMLError):
+                    pynvml.nvmlInit()
+                    self._open = True
+            return self._open
+
+
+def is_lost(error: Exception) -> bool:
+    """Tell whether NVML's error means that the GPU is gone until the machine is started again."""
+    gone = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
+    return getattr(error, "value", None) in gone
+
+
+def _look(uuid: str) -> GpuLook | None:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        memory = _said(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) >> 20)
+        return GpuLook(
+            utilisation=_said(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
+            memory_mb=memory,
+            power_w=_said(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+            temperature_c=_said(lambda: _celsius(handle)),
+            energy_j=_said(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000),
+            ecc=_said(lambda: _uncorrected(handle)),
+        )
+    except pynvml.NVMLError as error:
+        return GpuLook(lost=True) if is_lost(error) else None
+
+
+def _said(ask: Callable[[], T]) -> T | None:
+    """Return an answer, or None where the GPU has none; a GPU that is lost is an error."""
+    try:
+        return ask()
+    except pynvml.NVMLError as error:
+        if is_lost(error):
+            raise
+        return None
+
+
+def _celsius(handle: Any) -> float:  # noqa: ANN401 - NVML's own opaque type
+    try:
+        return float(pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU))
+    except pynvml.NVMLError as error:
+        # An older driver has only the older call.
+        if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+        return float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
+
+
+def _uncorrected(handle: Any) -> int:  # noqa: ANN401 - as above
+    kind, since = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    return int(pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, since))
