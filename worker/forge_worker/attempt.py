@@ -8,6 +8,8 @@ from forge_schema.states import Reason, Standing
 from forge_schema.storage import keys
 
 from forge_worker.folders import Folders
+from forge_worker.redact import Redactor
+from forge_worker.places import Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Stopped(Exception):
 class Attempt:
     """What the loops around one job know of it.
 
-    The first reason to stop wins, but `lost` wins over all.
+    The first reason to stop wins, but `lost` wins over all. `places` is where each loop keeps how
+    far it has come, for an agent that goes on with the job.
     """
 
     grant: Grant
@@ -35,6 +38,10 @@ class Attempt:
     stopping: Event = field(default_factory=Event)
     _stop: Stop | None = None
     _lock: Lock = field(default_factory=Lock)
+    places: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = Places(self.folders.places)
 
     @property
     def fence(self) -> Fence:

@@ -32,7 +32,7 @@ class CheckpointSync(Loop):
         self._store = store
         self._gateway = gateway
         self._folder = attempt.folders.checkpoint
-        self._number = 0
+        self._number = attempt.places["checkpoint_number"]
         self._stored: Listing = {}
         self._keys: dict[str, str] = {}
         self._unreadable: set[str] = set()
@@ -55,6 +55,14 @@ class CheckpointSync(Loop):
         self._keys = {entry.sha256: entry.key for entry in manifest.files}
         self._stored = listing(self._folder)
         return True
+
+    def recall(self) -> None:
+        """Go on after an earlier agent: what is stored of the job need not travel again."""
+        row = self._gateway.latest_checkpoint(self._attempt.fence.job_id)
+        if row is not None:
+            job_id = self._attempt.fence.job_id
+            manifest = Manifest.loaded(self._store.get(row["key"]), job_id=job_id)
+            self._keys = {entry.sha256: entry.key for entry in manifest.files}
 
     def _fetch(self, entry: Entry) -> None:
         self._attempt.while_wanted()
@@ -93,6 +101,7 @@ class CheckpointSync(Loop):
         manifest = Manifest(entries)
         # A number is used once: a row whose answer was lost must go on describing its object.
         number, self._number = self._number, self._number + 1
+        self._attempt.places.keep(checkpoint_number=self._number)
         key = self._attempt.keys.checkpoint_manifest(number)
         self._store.put(key, manifest.dumped())
         row = Checkpoint(number, key, len(entries), manifest.size)

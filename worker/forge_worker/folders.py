@@ -45,6 +45,10 @@ class Folders:
         return self.root / "log"
 
     @property
+    def places(self) -> Path:
+        return self.root / "places"
+
+    @property
     def preempt(self) -> Path:
         return self.control / "preempt"
 

@@ -1,6 +1,8 @@
 """The log shipper: a job's output goes to the store in numbered, checksummed chunks."""
 
 import hashlib
+from io import BufferedReader
+from threading import Lock
 
 import zstandard
 from forge_schema.records import LogChunk
@@ -25,10 +27,11 @@ class LogShipper(Loop):
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
-        self._number = 0
-        self._start = 0
-        # Of a chunk whose row may have been written although its answer was lost.
-        self._promised: int | None = None
+        self._places = attempt.places
+        self._number = self._places["log_number"]
+        self._start = self._places["log_start"]
+        # The length of a chunk that may be stored already: a repeat must have the same content.
+        self._promised = self._places["log_promised"]
 
     def step(self) -> None:
         """Ship everything that has been written by now, chunk by chunk."""
@@ -39,6 +42,7 @@ class LogShipper(Loop):
 
     def _ship(self, piece: bytes) -> None:
         self._promised = len(piece)
+        self._places.keep(log_promised=len(piece))
         key = self._attempt.keys.log_chunk(self._number)
         self._store.put(key, zstandard.compress(piece))
         digest = hashlib.sha256(piece).hexdigest()
@@ -48,4 +52,5 @@ class LogShipper(Loop):
             return
         self._number += 1
         self._start += len(piece)
-        self._promised = None
+        self._promised = 0
+        self._places.keep(log_number=self._number, log_start=self._start, log_promised=0)

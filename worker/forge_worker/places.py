@@ -1,0 +1,62 @@
+"""Named whole numbers of one attempt that outlive the agent: how far each of its loops has come."""
+
+import json
+import os
+from pathlib import Path
+from threading import Lock
+
+# Within one page, so that one write is all or nothing, whenever the agent is killed.
+BYTES = 2048
+MODE = 0o600
+
+
+class Places:
+    """The numbers kept in a file; one that was never kept is 0. From any thread.
+
+    The file has its size from the first write on, so that later ones need no more disk. Nothing is
+    forced to the disk: a machine that went down has no job left that could go on.
+
+    Raises:
+        ValueError: the file is there, and is not what `keep` wrote.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = Lock()
+        self._kept: dict[str, int] = _read(path)
+
+    def __getitem__(self, name: str) -> int:
+        return self._kept.get(name, 0)
+
+    def keep(self, **numbers: int) -> None:
+        """Keep some numbers, all or none of them.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        with self._lock:
+            kept = self._kept | numbers
+            if kept != self._kept:
+                _write(self._path, json.dumps(kept).encode().ljust(BYTES))
+                self._kept = kept
+
+
+def _read(path: Path) -> dict[str, int]:
+    try:
+        kept = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    if not isinstance(kept, dict) or not all(type(number) is int for number in kept.values()):
+        raise ValueError(f"{path} holds no places")
+    return kept
+
+
+def _write(path: Path, page: bytes) -> None:
+    if len(page) > BYTES:
+        raise ValueError(f"more places than {path} has room for")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE)
+    try:
+        os.pwrite(file, page, 0)
+    finally:
+        os.close(file)
