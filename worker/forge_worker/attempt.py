@@ -8,8 +8,8 @@ from forge_schema.states import Reason, Standing
 from forge_schema.storage import keys
 
 from forge_worker.folders import Folders
-from forge_worker.redact import Redactor
 from forge_worker.places import Places
+from forge_worker.redact import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,14 @@ class Attempt:
     """What the loops around one job know of it.
 
     The first reason to stop wins, but `lost` wins over all. `places` is where each loop keeps how
-    far it has come, for an agent that goes on with the job.
+    far it has come, for an agent that goes on with the job. `redactor` covers the job's secrets in
+    whatever is stored or said of it.
     """
 
     grant: Grant
     folders: Folders
     stopping: Event = field(default_factory=Event)
+    redactor: Redactor = field(default_factory=Redactor)
     _stop: Stop | None = None
     _lock: Lock = field(default_factory=Lock)
     places: Places = field(init=False)

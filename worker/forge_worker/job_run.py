@@ -21,6 +21,7 @@ from forge_worker.below import touch
 from forge_worker.bundle import BundleCache, BundleCorrupt, BundleRefused
 from forge_worker.checkpoints import CheckpointSync
 from forge_worker.disk import DiskWatch
+from forge_worker.findings import Findings
 from forge_worker.gateway import Gateway
 from forge_worker.logs import LogShipper
 from forge_worker.loop import Loop
@@ -29,7 +30,7 @@ from forge_worker.metrics import MetricsTail
 from forge_worker.objects import Objects
 from forge_worker.patience import Patience
 from forge_worker.phases import PhaseReporter
-from forge_worker.provisions import Provision
+from forge_worker.provisions import Provision, ProvisionFailed
 from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, RunSpec, StartFailed
 from forge_worker.slots import Slot
 from forge_worker.surroundings import Host, run_spec
@@ -41,6 +42,7 @@ REASONS: dict[type[Exception], Reason] = {
     BundleRefused: Reason.BUNDLE_CORRUPT,
     ImageMissing: Reason.IMAGE_MISSING,
     StartFailed: Reason.START_FAILED,
+    ProvisionFailed: Reason.EXIT_CODE,
     CheckpointUnsound: Reason.STORAGE_FAILED,
     StoreError: Reason.STORAGE_FAILED,
     OSError: Reason.STORAGE_FAILED,
@@ -81,6 +83,7 @@ class JobRun:
         self._checkpoints = CheckpointSync(attempt, objects, gateway)
         self._artifacts = ArtifactKeeper(attempt, objects, gateway)
         self._disk = DiskWatch(attempt, slot.disk_mb)
+        self._findings = Findings(attempt, gateway)
         self._patiently = Patience(attempt, around.store_patience_s)
         # Why the job was stopped; None while it has not been, whatever is asked afterwards.
         self._stopped_for: Stop | None = None
@@ -95,23 +98,26 @@ class JobRun:
             return self._end_of(self.attempt.stop)
         except (ForgeError, OSError) as error:
             said = error.message if isinstance(error, ForgeError) else str(error)
+            said = self.attempt.redactor.text(said)
             log.warning("attempt failed", job=self.attempt.fence.job_id, error=said)
             reason = next((r for kind, r in REASONS.items() if isinstance(error, kind)), None)
-            return self._failed(reason or Reason.START_FAILED, said)
+            return self._failed(reason or Reason.START_FAILED, said, _code(error))
         except Exception as error:
             log.exception("attempt failed", job=self.attempt.fence.job_id)
             return self._failed(Reason.START_FAILED, f"the worker failed: {error!r}")
         finally:
+            self._logs.end()
             self._phases.end()
 
-    def _failed(self, reason: Reason, detail: str) -> End | None:
+    def _failed(self, reason: Reason, detail: str, code: int | None = None) -> End | None:
         """End an attempt that came to nothing, and say why in its log if that can be stored."""
         if self.attempt.lost:
             return None
         with suppress(Exception):
             self.attempt.note(detail)
+            self._logs.end()
             self._logs.step()
-        return self._end(reason, detail=detail)
+        return self._end(reason, code, detail)
 
     def _attempt(self) -> End | None:
         spec = self._prepare()
@@ -133,6 +139,7 @@ class JobRun:
     def _prepare(self) -> RunSpec:
         self._phases.enter(Phase.PREPARING)
         self.attempt.folders.make(self.attempt.fence)
+        self._logs.start()
         self._patiently(self._unpack)
         spec = run_spec(self.attempt, self._slot, self._runner, self._around.host)
         for provision in self._around.provisions:
@@ -149,13 +156,13 @@ class JobRun:
 
     def _watch(self, handle: Handle) -> Exit:
         self._phases.enter(Phase.RUNNING)
-        loops: list[Loop] = [self._logs, self._metrics, self._checkpoints, self._disk]
+        loops: list[Loop] = [self._metrics, self._checkpoints, self._disk]
         for loop in loops:
             loop.start()
         try:
             return self._wait(handle)
         finally:
-            for loop in loops:
+            for loop in (self._logs, *loops):
                 loop.end()
 
     def _wait(self, handle: Handle) -> Exit:
@@ -193,6 +200,7 @@ class JobRun:
         """Store what came since the loops ended; each part that is stored already is skipped."""
         self.attempt.while_held()
         self._phases.step()
+        self._findings.store()
         self._checkpoints.step()
         if self._stopped_for is None or self._stopped_for.reason is Reason.TIMEOUT:
             self._artifacts.store()
@@ -220,4 +228,9 @@ class JobRun:
         usage = Usage(
             gpu_seconds=held_s * len(self._slot.gpu_uuids), cost=held_s * money if money else None
         )
-        return End(self.attempt.fence, reason, code, detail, usage)
+        said = None if detail is None else self.attempt.redactor.text(detail)
+        return End(self.attempt.fence, reason, code, said, usage)
+
+
+def _code(error: Exception) -> int | None:
+    return error.exit_code if isinstance(error, ProvisionFailed) else None

@@ -32,13 +32,26 @@ class LogShipper(Loop):
         self._start = self._places["log_start"]
         # The length of a chunk that may be stored already: a repeat must have the same content.
         self._promised = self._places["log_promised"]
+        # Who fails ships the last words while the loop may be in a step.
+        self._turn = Lock()
 
     def step(self) -> None:
-        """Ship everything that has been written by now, chunk by chunk."""
-        with self._attempt.folders.log.open("rb") as log:
-            log.seek(self._start)
-            while not self._attempt.lost and (piece := log.read(self._promised or CHUNK_BYTES)):
+        """Ship everything that has been written by now, chunk by chunk.
+
+        What may be the beginning of a secret waits for the next step, or for the end of the loop.
+        """
+        with self._turn, self._attempt.folders.log.open("rb") as log:
+            while not self._attempt.lost and (piece := self._next(log)):
                 self._ship(piece)
+
+    def _next(self, log: BufferedReader) -> bytes:
+        """Return the next bytes, with the secrets covered that they have or share with others."""
+        redactor, count = self._attempt.redactor, self._promised or CHUNK_BYTES
+        before = min(self._start, redactor.reach)
+        log.seek(self._start - before)
+        data = log.read(before + count + redactor.reach)
+        kept_back = 0 if self.ending or self._promised else redactor.doubtful(data)
+        return redactor.cover(data)[before : min(before + count, len(data) - kept_back)]
 
     def _ship(self, piece: bytes) -> None:
         self._promised = len(piece)

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from forge_schema.errors import ForgeError
+
 from forge_worker.attempt import Attempt
 from forge_worker.runners.runner import Runner, RunSpec
 
@@ -22,3 +24,10 @@ class Provision(Protocol):
             ForgeError: it cannot be had; `job_run.REASONS` names the reason that this is.
             Stopped: the attempt must stop.
         """
+
+
+class ProvisionFailed(ForgeError):
+    """What the project asked for could not be made of what it brought: a failure of the job's."""
+
+    code = "provision_failed"
+    exit_code: int | None = None
