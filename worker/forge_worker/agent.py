@@ -19,6 +19,7 @@ from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
 from forge_worker.job_run import Around, JobRun
 from forge_worker.keeper import Keeper
+from forge_worker.kinds import KindProvision
 from forge_worker.machine import accelerator, capacity, machine
 from forge_worker.objects import Objects
 from forge_worker.patience import Patience
@@ -66,6 +67,7 @@ class Agent:
             log_flush_s=settings.log_flush_s,
             store_patience_s=settings.store_patience_s,
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
+            provisions=(KindProvision(),),
         )
         self.claimer = Claimer(
             gateway,
@@ -206,7 +208,7 @@ class Agent:
 
     def _end_of(self, attempt: Attempt, slot: Slot) -> End | None:
         try:
-            runner = self._runners.choose(attempt.grant.spec.get("image"))
+            runner = self._runners.of(attempt.grant.spec)
         except ForgeError as error:
             return End(attempt.fence, Reason.START_FAILED, detail=error.message)
         return JobRun(attempt, slot, runner, self._around).run()

@@ -61,9 +61,7 @@ def handler_start(spec: RunSpec, attempt: Attempt) -> RunSpec:
     path = attempt.folders.control / ARGUMENTS
     path.write_text(json.dumps(told), encoding="utf-8")
     places = [place for place in sys.path if place]
-    boot = (
-        f"import sys; sys.path[:0] = {places!r}; from forge_worker.handler import main; main()"
-    )
+    boot = f"import sys; sys.path[:0] = {places!r}; from forge_worker.handler import main; main()"
     return replace(
         spec,
         command=(sys.executable, "-I", "-c", boot, name, str(path)),

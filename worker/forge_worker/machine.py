@@ -8,6 +8,7 @@ from forge_schema.registry import Machine
 from forge_schema.spec import RUNS
 from forge_schema.states import WorkerKind
 
+from forge_worker import handlers
 from forge_worker.devices import Gpu
 from forge_worker.runner_choice import Runners
 from forge_worker.settings import WorkerSettings
@@ -29,7 +30,7 @@ def machine(settings: WorkerSettings, boot_id: UUID, gpus: list[Gpu], runners: R
         kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
         accelerator=accelerator(gpus),
         gpus=[gpu.reported() for gpu in gpus],
-        labels={**settings.labels, RUNS: runners.words},
+        labels={**settings.labels, RUNS: runners.words, **handlers.label()},
         local=settings.local,
         price_per_hour=settings.price_per_hour,
         version=version("forge-queue"),

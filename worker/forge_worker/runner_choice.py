@@ -1,12 +1,15 @@
 """Which runner a job gets: the operator's settings decide, not the job."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from forge_schema.errors import ForgeError
 
+from forge_worker.handlers import installed
 from forge_worker.runners.docker import DockerPolicy, DockerRunner, engine_answers
 from forge_worker.runners.process import ProcessRunner
-from forge_worker.runners.runner import ImageMissing, Runner
+from forge_worker.runners.runner import ImageMissing, Runner, StartFailed
 from forge_worker.settings import WorkerSettings
 
 
@@ -23,10 +26,13 @@ class Runners:
     docker: Runner | None
     process: Runner | None
     default_image: str
+    # Runs the operator's own handlers, which need no leave for processes.
+    handlers: Runner | None = None
 
     @property
     def all(self) -> list[Runner]:
-        return [runner for runner in (self.docker, self.process) if runner is not None]
+        own = self.handlers if self.process is None else None
+        return [runner for runner in (self.docker, self.process, own) if runner is not None]
 
     @property
     def words(self) -> str:
@@ -34,6 +40,19 @@ class Runners:
         bare = self.process is not None or (self.docker is not None and self.default_image)
         kinds = {"images": self.docker is not None, "projects": bare}
         return ",".join(kind for kind, runs in kinds.items() if runs)
+
+    def of(self, asked: Mapping[str, Any]) -> Runner:
+        """Return the runner for a job, by its spec.
+
+        Raises:
+            ImageMissing: as `choose`.
+            StartFailed: it is for a handler, and there is none here.
+        """
+        if not asked.get("handler"):
+            return self.choose(asked.get("image"))
+        if self.handlers is None:
+            raise StartFailed(f"this worker has no handler {asked['handler']!r}")
+        return self.handlers
 
     def choose(self, image: str | None) -> Runner:
         """Return the runner for a job: a container where there can be one, else a process.
@@ -64,9 +83,10 @@ def available(settings: WorkerSettings) -> Runners:
         docker = DockerRunner(DockerPolicy(default_image=settings.default_image or None))
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
         process = ProcessRunner() if settings.allow_processes else None
-    if docker is None and process is None:
+    handlers = ProcessRunner() if installed() else None
+    if docker is None and process is None and handlers is None:
         raise NoRunner(
             "no container engine answers here, and processes are not allowed",
             hint="start Docker, or set FORGE_ALLOW_PROCESSES=true where every job is trusted",
         )
-    return Runners(docker, process, settings.default_image)
+    return Runners(docker, process, settings.default_image, handlers)
