@@ -2,6 +2,7 @@
 
 import os
 import sys
+from logging import DEBUG, INFO
 from typing import Literal, TextIO
 
 import structlog
@@ -10,12 +11,15 @@ from structlog.typing import Processor
 Form = Literal["text", "json"]
 
 
-def configure_log(form: Form = "text", stream: TextIO | None = None) -> None:
+def configure_log(
+    form: Form = "text", stream: TextIO | None = None, *, verbose: bool = True
+) -> None:
     """Write this process's log as text, or as JSON where $FORGE_LOG is `json`.
 
     Args:
         form: what to write when $FORGE_LOG does not say it.
         stream: where to; None is stderr.
+        verbose: also what is of use only in a search.
     """
     wanted = os.environ.get("FORGE_LOG") or form
     into = stream or sys.stderr
@@ -26,6 +30,7 @@ def configure_log(form: Form = "text", stream: TextIO | None = None) -> None:
             structlog.processors.TimeStamper(fmt="iso"),
             *_rendering(into, "json" if wanted == "json" else "text"),
         ],
+        wrapper_class=structlog.make_filtering_bound_logger(DEBUG if verbose else INFO),
         logger_factory=structlog.PrintLoggerFactory(into),
     )
 

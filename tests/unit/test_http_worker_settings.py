@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema import tokens
 from forge_schema.tokens import TokenKind
-from forge_worker.settings import TokenUnusable, WorkerSettings
+from forge_worker.queue_settings import TokenUnusable
+from forge_worker.settings import WorkerSettings
 from forge_worker.tls import CertificatesUnusable, Tls
 from pydantic import ValidationError
 from pydantic_settings import CliApp

@@ -20,19 +20,22 @@ class MachineSettings(BaseSettings):
     """What of the machine is lent to jobs; sizes in MiB, times in seconds."""
 
     profile: Literal["", "benchmark", "test", "light"] = Field(
-        "", description="defaults for a kind of use; what is set besides wins"
+        "", description="defaults for a kind of use, see below; what is set besides wins"
     )
     cpus: PositiveFloat = Field(
-        default_factory=lambda: float(psutil.cpu_count() or 1), description="CPUs to lend"
+        default_factory=lambda: float(psutil.cpu_count() or 1),
+        description="CPUs to lend",
+        json_schema_extra={"default": "all"},
     )
     memory_mb: PositiveInt = Field(
         default_factory=lambda: max(256, (psutil.virtual_memory().total >> 20) - 512),
-        description="memory to lend, MiB",
+        description="memory to lend, MiB; never more than there is",
+        json_schema_extra={"default": "all but 512"},
     )
     memory_reserve_mb: NonNegativeInt = Field(
         0, description="memory that must stay free on the machine for a new job to start, MiB"
     )
-    disk_mb: PositiveInt = Field(102_400, description="disk to lend, MiB")
+    disk_mb: PositiveInt = Field(102_400, description="disk to lend, MiB; never more than is free")
     disk_floor_mb: NonNegativeInt = Field(
         1024, description="disk that must stay free below --worker-dir for a new job to start, MiB"
     )
@@ -48,7 +51,8 @@ class MachineSettings(BaseSettings):
         None, description="use of the memory past which no new job is taken"
     )
     max_gpu_percent: Percent | None = Field(
-        None, description="use of any lent GPU that no job of this worker has, as above"
+        None,
+        description="use of a lent GPU that no job of this worker has, past which none is taken",
     )
     cooldown_s: PositiveFloat = Field(
         60.0, description="seconds that all must be within the limits before jobs are taken again"

@@ -1,0 +1,31 @@
+"""The worker's settings about when it does what; times in seconds."""
+
+from datetime import timedelta
+from typing import Self
+
+from pydantic import Field, PositiveFloat, model_validator
+from pydantic_settings import BaseSettings
+
+
+class PaceSettings(BaseSettings):
+    """How often it is heard, looks for work, and stores what its jobs write."""
+
+    heartbeat_s: PositiveFloat = Field(30.0, description="seconds between renewals")
+    lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
+    poll_s: PositiveFloat = Field(5.0, description="seconds between looks at the queue, unwoken")
+    log_flush_s: PositiveFloat = Field(1.0, description="seconds between log chunks")
+    store_patience_s: PositiveFloat = Field(
+        300.0, description="seconds that a job waits for a store that is away"
+    )
+    sweep: bool = Field(default=True, description="run the sweeper in here too")
+    sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
+
+    @model_validator(mode="after")
+    def _beats_within_a_lease(self) -> Self:
+        if self.heartbeat_s * 2 > self.lease_ttl_s:
+            raise ValueError("heartbeat_s must be at most half of lease_ttl_s, or leases run out")
+        return self
+
+    @property
+    def ttl(self) -> timedelta:
+        return timedelta(seconds=self.lease_ttl_s)
