@@ -7,6 +7,7 @@ this machine's kernel; an image needs /bin/sh.
 from __future__ import annotations
 
 import os
+import platform
 import uuid
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +18,8 @@ from docker.errors import APIError
 from forge_worker.runners import hardening
 from forge_worker.runners.container import FAILED, ContainerHandle, remove_container
 from forge_worker.runners.engine import Engine, engine_answers
+from forge_worker.runners.engine_run import EngineRun, engine_run, of_label
+from forge_worker.runners.handover import handed_over
 from forge_worker.runners.hardening import DockerPolicy
 from forge_worker.runners.image import ensure_image
 from forge_worker.runners.network import ensure_network
@@ -40,6 +43,7 @@ log = structlog.get_logger(__name__)
 
 AGENT_LABEL = "forge.agent"
 PIPE_LABEL = "forge.pipe"
+ENGINE_LABEL = "forge.engine"
 
 
 class DockerRunner:
@@ -57,6 +61,8 @@ class DockerRunner:
         self._agent = uuid.uuid4().hex
         self._cpus: float | None = None
         self._uncleared: set[str] = set()
+        self._adopted: set[str] = set()
+        self._run: EngineRun | None = None
         self.exposed = ""
 
     def paths(self, spec: RunSpec) -> JobPaths:  # noqa: ARG002  the same for every job
@@ -67,6 +73,19 @@ class DockerRunner:
     def place(self, mount: Mount) -> PurePosixPath:
         """Return where the job finds a mounted folder."""
         return mount.target
+
+    def foundation(self, spec: RunSpec) -> str:
+        """Return what the job's Python is: that of the image, by the image's id.
+
+        Raises:
+            ImageMissing: as `start`.
+            StartFailed: the engine cannot say.
+        """
+        try:
+            image = ensure_image(self._engine.client, spec.image, self._policy)
+        except FAILED as error:
+            raise _refused(spec, error) from error
+        return f"{image['Id']} {platform.machine()}"
 
     def start(self, spec: RunSpec) -> ContainerHandle:
         """Create the container, then start it.
@@ -80,16 +99,35 @@ class DockerRunner:
             self._ensure_network()
             uid, gid = self._owner()
             give(spec.folders, uid, gid)
-            pipe = Pipe(_pipe_path(spec), spec.log_path, uid=uid, gid=gid)
+            for mount in spec.mounts:
+                if mount.given and os.geteuid() == 0:
+                    os.chown(mount.source, uid, gid)
+            pipe = Pipe.made(_pipe_path(spec.log_path), spec.log_path, uid=uid, gid=gid)
         except (*FAILED, OSError) as error:
             raise _refused(spec, error) from error
         try:
-            self._create_and_start(spec, image, pipe, f"{uid}:{gid}")
-        except FAILED as error:
+            run = self._run = engine_run(self._engine, self._run)
+            with handed_over(spec, uid, gid) as whole:
+                self._create_and_start(whole, image, pipe, f"{uid}:{gid}")
+        except (*FAILED, OSError) as error:
             self._clear(spec.name)
             pipe.finish()
             raise _refused(spec, error) from error
-        return ContainerHandle(self._engine, spec.name, pipe, spec.grace_s)
+        return ContainerHandle(self._engine, spec.name, pipe, spec.grace_s, since=run)
+
+    def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ContainerHandle | None:
+        """Go on with a container of an earlier agent, which may have ended meanwhile."""
+        try:
+            found = self._engine.client.api.inspect_container(leftover.id)
+            pipe = _reopened(log_path, running=found["State"]["Running"])
+        except (*FAILED, OSError) as error:
+            log.warning("not adopted", container=leftover.name, error=str(error))
+            return None
+        self._adopted.add(leftover.name)
+        since = of_label(leftover.labels.get(ENGINE_LABEL, ""))
+        return ContainerHandle(
+            self._engine, leftover.name, pipe, grace_s, since=since, watched=False
+        )
 
     def leftovers(self, worker: str) -> list[Leftover]:
         """Return the containers, running or not, of another agent process of this worker.
@@ -110,7 +148,8 @@ class DockerRunner:
         return [
             left
             for left in named
-            if left.labels.get(AGENT_LABEL) != self._agent or left.name in self._uncleared
+            if left.name in self._uncleared
+            or (left.labels.get(AGENT_LABEL) != self._agent and left.name not in self._adopted)
         ]
 
     def reap(self, leftover: Leftover) -> None:
@@ -157,6 +196,7 @@ class DockerRunner:
             host_cpus=self._host_cpus(),
         )
         arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
+        arguments["labels"] |= {ENGINE_LABEL: self._run.label() if self._run else ""}
         # A container of this name can only be this attempt's own, from a call whose answer was
         # lost: the name holds the token.
         remove_container(self._engine, spec.name)
@@ -178,8 +218,20 @@ def give(folders: Iterable[Path], uid: int, gid: int) -> None:
                 os.chown(Path(parent) / name, uid, gid, follow_symlinks=False)
 
 
-def _pipe_path(spec: RunSpec) -> Path:
-    return spec.log_path.absolute().with_name(f"{spec.log_path.name}.pipe")
+def _pipe_path(log_path: Path) -> Path:
+    return log_path.absolute().with_name(f"{log_path.name}.pipe")
+
+
+def _reopened(log_path: Path, *, running: bool) -> Pipe:
+    """Open the pipe of a container; one that ended may have none left, and needs none.
+
+    Raises:
+        OSError: it is not there.
+    """
+    path = _pipe_path(log_path)
+    if running or path.exists():
+        return Pipe.found(path, log_path)
+    return Pipe.made(path, log_path, uid=os.geteuid(), gid=os.getegid())
 
 
 def _refused(spec: RunSpec, error: Exception) -> StartFailed:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
+from forge_worker.runners.handover import TAKE
 from forge_worker.runners.network import NETWORK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from forge_worker.runners.runner import Mount as Bind
     from forge_worker.runners.runner import RunSpec
 
 WORK = "/forge/work"
@@ -33,12 +35,15 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIB = 1 << 20
 NANO = 1_000_000_000
 HOSTNAME_LENGTH = 63
+# The queue refuses them too; what they do happens before the job's first instruction.
+REFUSED_ENV = ("LD_", "NVIDIA_")
 
 
 @dataclass(frozen=True)
 class DockerPolicy:
     """What the operator of a machine allows its containers; no job can change it.
 
+    `allowed_images` are globs of the images that a job may name, `mounts` are every job's.
     `uid` and `gid` own the job's folders and run it; they count only when the agent is root,
     since any other agent can give its folders to nobody but itself.
     """
@@ -46,6 +51,10 @@ class DockerPolicy:
     network: Literal["bridge", "none"] = "bridge"
     pull: Literal["missing", "always", "never"] = "missing"
     default_image: str | None = None
+    allowed_images: tuple[str, ...] = ("*",)
+    allow_builds: bool = False
+    allow_swap: bool = False
+    mounts: tuple[Bind, ...] = ()
     uid: int = 65532
     gid: int = 65532
     pids_limit: int = 4096
@@ -68,18 +77,18 @@ def settings(
         "name": spec.name,
         "hostname": spec.name[:HOSTNAME_LENGTH],
         "labels": dict(spec.labels),
-        "entrypoint": ["/bin/sh", "-c", REDIRECT, "sh"],
+        "entrypoint": ["/bin/sh", "-c", (TAKE if spec.secrets else "") + REDIRECT, "sh"],
         "command": [*(image.get("Entrypoint") or []), *spec.command],
         "environment": _environment(spec, image),
         "working_dir": WORK,
-        "mounts": _mounts(spec, pipe),
+        "mounts": _mounts(spec, policy, pipe),
         "user": user,
         "network": NETWORK if policy.network == "bridge" else "none",
         "healthcheck": {"test": ["NONE"]},
         # The output goes through the pipe; this is left for what fails before the redirection.
         "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
         **_confinement(policy),
-        **_resources(spec, host_cpus),
+        **_resources(spec, policy, host_cpus),
     }
 
 
@@ -96,12 +105,13 @@ def _confinement(policy: DockerPolicy) -> dict[str, Any]:
     }
 
 
-def _resources(spec: RunSpec, host_cpus: float) -> dict[str, Any]:
+def _resources(spec: RunSpec, policy: DockerPolicy, host_cpus: float) -> dict[str, Any]:
     memory = spec.memory_mb * MIB
     return {
         "nano_cpus": int(min(spec.cpus, host_cpus) * NANO),
         "mem_limit": memory,
-        "memswap_limit": memory,
+        # The sum of both: as much again to swap to, or nothing.
+        "memswap_limit": memory * 2 if policy.allow_swap else memory,
         # Both count towards the memory limit. Compilers of kernels run what they put in /tmp.
         "shm_size": memory // 2,
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // 2}"},  # noqa: S108  the container's
@@ -118,7 +128,8 @@ def _environment(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
     base = {"HOME": WORK} | ({} if "LANG" in named else {"LANG": "C.UTF-8"})
     # Many images ask for all GPUs by this variable, and some engines would grant it.
     gpus = {} if spec.gpu_uuids else {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": ""}
-    return {**base, **spec.env, **_path(spec, image), **gpus}
+    own = {name: said for name, said in spec.env.items() if not name.startswith(REFUSED_ENV)}
+    return {**base, **own, **_path(spec, image), **gpus}
 
 
 def _path(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
@@ -129,7 +140,7 @@ def _path(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
     return {"PATH": ":".join([*map(str, spec.bin_dirs), path])}
 
 
-def _mounts(spec: RunSpec, pipe: Path) -> list[Mount]:
+def _mounts(spec: RunSpec, policy: DockerPolicy, pipe: Path) -> list[Mount]:
     places = dict(zip((WORK, OUTPUT, CHECKPOINT, CONTROL), spec.folders, strict=True))
     own = [
         Mount(target=target, source=str(source.absolute()), type="bind")
@@ -137,6 +148,6 @@ def _mounts(spec: RunSpec, pipe: Path) -> list[Mount]:
     ]
     more = [
         Mount(str(m.target), str(m.source.absolute()), type="bind", read_only=not m.writable)
-        for m in spec.mounts
+        for m in (*policy.mounts, *spec.mounts)
     ]
     return own + more

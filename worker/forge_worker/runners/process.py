@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -134,6 +135,10 @@ class ProcessRunner:
         """Return where the job finds a mounted folder: where it is."""
         return mount.source
 
+    def foundation(self, spec: RunSpec) -> str:  # noqa: ARG002  the same for every job
+        """Return what the job's Python is: the worker's own."""
+        return f"{sys.executable} {sys.version} {platform.machine()}"
+
     def start(self, spec: RunSpec) -> ProcessHandle:
         """Start the job.
 
@@ -158,6 +163,9 @@ class ProcessRunner:
             if process.info["ppid"] != own
         )
         return [left for left in found if left and left.labels.get(WORKER_LABEL) == worker]
+
+    def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> None:
+        """Adopt nothing: a shim whose agent is gone is already stopping its job."""
 
     def reap(self, leftover: Leftover) -> None:
         """Have the shim kill the job at once, and wait until both are gone."""

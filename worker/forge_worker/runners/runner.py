@@ -20,11 +20,15 @@ WORKER_LABEL = "forge.worker"
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder of the host for a job; `target` is where a container has it."""
+    """A folder of the host for a job; `target` is where a container has it.
+
+    One that is `given` becomes the job's user's own, but not what is in it already.
+    """
 
     source: Path
     target: PurePosixPath
     writable: bool = False
+    given: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class RunSpec:
     grace_s: float
     labels: Mapping[str, str]
     mounts: tuple[Mount, ...] = ()
-    secrets: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     bin_dirs: tuple[PurePath, ...] = ()
 
     @property
@@ -120,6 +124,14 @@ class Runner(Protocol):
     def place(self, mount: Mount) -> PurePath:
         """Return where the job finds a mounted folder."""
 
+    def foundation(self, spec: RunSpec) -> str:
+        """Return what the job's Python is: what is built on one foundation may break on another.
+
+        Raises:
+            ImageMissing: as `start`.
+            StartFailed: it cannot be found out now.
+        """
+
     def start(self, spec: RunSpec) -> Handle:
         """Start the job.
 
@@ -130,6 +142,9 @@ class Runner(Protocol):
 
     def leftovers(self, worker: str) -> list[Leftover]:
         """Return what another agent process of this worker started and left."""
+
+    def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> Handle | None:
+        """Go on with a leftover that runs, or has ended meanwhile; None if that cannot be."""
 
     def reap(self, leftover: Leftover) -> None:
         """End a leftover at once, without grace, and remove it."""
