@@ -1,7 +1,6 @@
 """What an attempt leaves in its folder, so that a later agent can go on with it."""
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -76,8 +75,8 @@ def read(root: Path) -> Record | None:
         fence = Fence(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]))
         slot = Slot(**{**kept["slot"], "gpu_uuids": tuple(kept["slot"]["gpu_uuids"])})
         grant = Grant(fence=fence, **{name: kept["grant"][name] for name in GRANTED})
-        words = (str(kept[name]) for name in ("kind", "container"))
-        return Record(grant, slot, *words, float(kept["claimed_s"]), str(kept["boot"]))
+        kind, container, boot = (str(kept[name]) for name in ("kind", "container", "boot"))
+        return Record(grant, slot, kind, container, float(kept["claimed_s"]), boot)
     return None
 
 
@@ -116,7 +115,7 @@ def seconds() -> float:
     return time.clock_gettime(CLOCK)
 
 
-def boot() -> str:
+def this_boot() -> str:
     """Return the name of the machine's run, which changes when it restarts; "" if it has none."""
     with suppress(OSError):
         return BOOT.read_text(encoding="ascii").strip()
@@ -127,7 +126,7 @@ def replace(path: Path, kept: Mapping[str, Any]) -> None:
     """Write a small JSON file whole, or leave what was there."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(json.dumps(kept), encoding="utf-8")
-    os.replace(fresh, path)
+    fresh.replace(path)
 
 
 def _kept(path: Path) -> dict[str, Any] | None:

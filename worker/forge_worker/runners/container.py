@@ -12,6 +12,7 @@ import structlog
 from docker.errors import APIError, NotFound
 
 from forge_worker.runners.engine import UNREACHABLE, Engine, is_silence, timed_out
+from forge_worker.runners.engine_run import EngineRun, engine_run
 from forge_worker.runners.runner import EngineUnreachable, Exit
 
 if TYPE_CHECKING:
@@ -25,12 +26,27 @@ ENGINE_PATIENCE_S = 120.0
 REMOVE_PATIENCE_S = 60.0
 FAILED = (*UNREACHABLE, APIError, EngineUnreachable)
 LAST_LINES = 20
+# What an engine writes for a container whose end it did not see; it may call the code 0 then.
+NEVER = "0001-01-01"
 
 
 class ContainerHandle:
-    """A job in a container, known by its name, which holds the job's token."""
+    """A job in a container, known by its name, which holds the job's token.
 
-    def __init__(self, engine: Engine, name: str, pipe: Pipe, grace_s: float) -> None:
+    `since` is the engine's run in which the container was started; `watched` is False if nobody
+    has seen since then whether the engine stopped.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        pipe: Pipe,
+        grace_s: float,
+        *,
+        since: EngineRun,
+        watched: bool = True,
+    ) -> None:
         self._engine = engine
         self._name = name
         self._pipe = pipe
@@ -38,7 +54,8 @@ class ContainerHandle:
         self._exit: Exit | None = None
         self._lock = threading.Lock()
         self._answered = time.monotonic()
-        self._doubtful = False
+        self._since = since
+        self._doubtful = not watched
 
     def wait(self, timeout: float) -> Exit | None:
         """Return the exit within `timeout` seconds, or None: still running."""
@@ -94,13 +111,21 @@ class ContainerHandle:
     def _judge(self, state: dict[str, Any]) -> None:
         if state["Running"] or state["Status"] == "created":
             self._doubtful = False
-        elif self._doubtful:
+        elif state["FinishedAt"].startswith(NEVER):
+            self._end(Exit(code=None, detail="the engine did not see how the job ended"))
+        elif self._doubtful and not self._vouched():
             # An engine that stops ends its containers, with whatever code they then choose:
             # a job that handles SIGTERM well would look like one that succeeded.
             said = f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
             self._end(Exit(code=None, oom_killed=state["OOMKilled"], detail=said))
         else:
             self._end(Exit(state["ExitCode"], state["OOMKilled"], state["Error"]))
+
+    def _vouched(self) -> bool:
+        """Tell whether the engine can have let the job end by itself; not, while it is away."""
+        with contextlib.suppress(*FAILED):
+            return engine_run(self._engine).vouches(self._since)
+        return False
 
     def _silent(self, error: Exception) -> None:
         self._doubtful = True

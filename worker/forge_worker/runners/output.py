@@ -27,7 +27,7 @@ class Output:
         with contextlib.suppress(OSError):  # the user's share of pipe memory may be used up
             fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
         self.source = source
-        self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.error = ""
         self.ended = False
 
@@ -42,7 +42,7 @@ class Output:
 
     def close(self) -> None:
         """Close the log; the source stays its owner's business."""
-        os.close(self._log)
+        os.close(self.log)
 
     def _block(self) -> bool:
         try:
@@ -58,6 +58,6 @@ class Output:
         left = memoryview(data)
         try:
             while left:
-                left = left[os.write(self._log, left) :]
+                left = left[os.write(self.log, left) :]
         except OSError as error:
             self.error = f"{len(left)} bytes or more of output were lost: {error.strerror}"
