@@ -1,6 +1,6 @@
 """The claim: what is asked of the database for it, under limits or without."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from time import monotonic
@@ -14,6 +14,8 @@ from forge_schema.lease import End, Fence, Grant, array, fences, usages
 # How far past the wanted count a claim looks, since others may lock what is in front.
 LOOK_PAST = 16
 LOOK_FAR = 1000
+# How many jobs of a lane fit beside what is kept for another, and up to which `nice`.
+Beside = Callable[[Lane], tuple[int, int]]
 
 
 def claim(
@@ -58,19 +60,21 @@ def _ask(
     look: int = LOOK_PAST,
 ) -> list[Row]:
     fitting = lanes.fitting(free)
+    beside = partial(lanes.reserve(free).beside, free)
     if count > 1:
-        count = min([count, *(lane.fits(free) for lane in fitting)])
+        count = min([count, *(beside(lane)[0] for lane in fitting)])
+    places = partial(_places, lanes, beside)
     ended: dict[str, Any] = {**fences([end.fence for end in ends]), **usages(ends)}
     params = {**ended, "worker_id": lanes.worker_id, "ttl": ttl, "nonce": nonce}
     if not any(lane.limited for lane in fitting):
         began = monotonic()
-        rows = database.rows("finish_and_claim", **params, **_places(lanes, fitting, count, look))
+        rows = database.rows("finish_and_claim", **params, **places(fitting, count, look))
         lanes.took(monotonic() - began)
         return rows
     with database.transaction() as connection:
         within = _within_limits(connection, fitting)
-        places = _places(lanes, within, min(count, 1), look)
-        return run(connection, "finish_and_claim", {**params, **places})
+        params |= places(within, min(count, 1), look)
+        return run(connection, "finish_and_claim", params)
 
 
 def _within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
@@ -82,14 +86,16 @@ def _within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
     return [lane for lane in fitting if lane.id in allowed]
 
 
-def _places(lanes: Lanes, fitting: list[Lane], count: int, look: int) -> dict[str, Any]:
+def _places(
+    lanes: Lanes, beside: Beside, fitting: list[Lane], count: int, look: int
+) -> dict[str, Any]:
     stretches = lanes.stretches(fitting)
     return {
         "lanes": array([lane.id for lane, _, _ in stretches]),
         "shares": array([lane.share for lane, _, _ in stretches]),
         "after_nices": array([after[0] for _, after, _ in stretches]),
         "after_jobs": array([after[1] for _, after, _ in stretches]),
-        "last_nices": array([last for _, _, last in stretches]),
+        "last_nices": array([min(last, beside(lane)[1]) for lane, _, last in stretches]),
         "count": count,
         "peek": count + look,
     }

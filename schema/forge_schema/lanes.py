@@ -1,87 +1,33 @@
 """The lanes that a worker can serve, remembered between claims."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from threading import Lock
 from time import monotonic
 
-from forge_schema.database import Database, Row
+from forge_schema.database import Database
+from forge_schema.lane import FIRST, LAST, Capacity, Lane, Stretch, read
 from forge_schema.lease import Grant
+from forge_schema.reserve import PATIENCE_S, Reserve, Waiting
 
-# `nice` is a smallint.
-FIRST = (-32768, 0)
-LAST = 32767
-# For how many priorities of a lane it is remembered how far they were emptied.
-REMEMBERED = 8
+__all__ = ["Capacity", "Lane", "Lanes"]
+
 # Of its time, a worker spends at most one part in so many on looking below the floors.
 SPARING = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What a worker has free now; memory and disk in MiB."""
-
-    cpus: float
-    memory_mb: int
-    disk_mb: int
-    gpus: int = 0
-
-
-@dataclass(slots=True)
-class Lane:
-    """A lane's needs, its owner's share, and its floors: how far this worker emptied it.
-
-    A share is the owner's running jobs by the owner's weight: the least goes first.
-
-    A floor is the last job claimed of one `nice`, and a hint. It spares the claim the dead rows
-    in front, which Postgres cannot remove while any old snapshot lives; what appears below it
-    waits for the next refresh.
-    """
-
-    id: int
-    needs: Capacity
-    limited: bool
-    owner: str
-    weight: float
-    share: float
-    floors: dict[int, int] = field(default_factory=dict)
-
-    def fits(self, free: Capacity) -> int:
-        """Return how many jobs of this lane fit into what is free."""
-        pairs = (
-            (free.cpus, self.needs.cpus),
-            (free.memory_mb, self.needs.memory_mb),
-            (free.disk_mb, self.needs.disk_mb),
-            (free.gpus, self.needs.gpus),
-        )
-        # Ten tenths of a CPU are one CPU, which // does not find.
-        return min(int(have / need + 1e-9) for have, need in pairs if need)
-
-    def stretches(self) -> Iterator["Stretch"]:
-        """Yield the stretches of `ready` above the floors: after what, and up to which `nice`."""
-        after = FIRST
-        for nice, job_id in sorted(self.floors.items()):
-            yield self, after, nice - 1
-            after = (nice, job_id)
-        yield self, after, LAST
-
-    def raise_floor(self, nice: int, job_id: int) -> None:
-        """Remember that this worker emptied the lane so far."""
-        self.floors.pop(nice, None)
-        self.floors[nice] = job_id
-        if len(self.floors) > REMEMBERED:
-            del self.floors[next(iter(self.floors))]
-
-
-# A lane, the `(nice, job_id)` after which to look at it, and the last `nice` to look at.
-Stretch = tuple[Lane, tuple[int, int], int]
 
 
 class Lanes:
     """The matched lanes of one worker, read anew every `refresh_s` seconds or when told."""
 
-    def __init__(self, database: Database, worker_id: int, *, refresh_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        database: Database,
+        worker_id: int,
+        *,
+        refresh_s: float = 2.0,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self.worker_id = worker_id
+        self._waiting = Waiting(database, worker_id, refresh_s=refresh_s, patience_s=patience_s)
         self._database = database
         self._refresh_s = refresh_s
         self._lock = Lock()
@@ -117,6 +63,13 @@ class Lanes:
                 self._read(now)
             return [lane for lane in self._lanes.values() if lane.fits(free) > 0]
 
+    def reserve(self, free: Capacity) -> Reserve:
+        """Return what is to be kept for a job that would else wait for ever."""
+        if not free.gpus_in_all:
+            return Reserve()
+        with self._lock:
+            return self._waiting.reserve(self._lanes.values(), free)
+
     def stretches(self, lanes: Iterable[Lane]) -> list[Stretch]:
         """Return where to look for jobs: above the floors, or everywhere now and then."""
         if self._from_below:
@@ -131,6 +84,7 @@ class Lanes:
         with self._lock:
             self._from_below = False
             for grant in grants:
+                self._waiting.forget(grant.fence.job_id)
                 lane = self._lanes.get(grant.lane_id)
                 if lane is not None:
                     lane.raise_floor(-grant.priority, grant.fence.job_id)
@@ -152,11 +106,6 @@ class Lanes:
         self._forgotten = self._hinted = False
         self._read_at = now
         rows = self._database.rows("match", again=True, worker_id=self.worker_id)
-        before, self._lanes = self._lanes, {row["id"]: _lane(row) for row in rows}
+        before, self._lanes = self._lanes, {row["id"]: read(row) for row in rows}
         for lane_id in before.keys() & self._lanes.keys():
             self._lanes[lane_id].floors = before[lane_id].floors
-
-
-def _lane(row: Row) -> Lane:
-    needs = Capacity(row["cpus"], row["memory_mb"], row["disk_mb"], row["gpus"])
-    return Lane(row["id"], needs, row["limited"], row["owner"], row["weight"], row["share"])

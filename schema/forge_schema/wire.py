@@ -83,7 +83,7 @@ class Register(Body):
     accelerator: Word = "cpu"
     gpus: Annotated[list[Gpu], Field(max_length=64)] = []
     labels: Annotated[
-        dict[Word, Annotated[Text, Field(max_length=200)]], Field(max_length=100)
+        dict[Word, Annotated[Text, Field(max_length=2000)]], Field(max_length=100)
     ] = {}
     local: Flag = False
     price_per_hour: Amount | None = None
@@ -143,12 +143,15 @@ class Success(Lease):
 
 
 class Free(Body):
-    """What a worker has free; memory and disk in MiB."""
+    """What a worker has free, its GPUs of one kind; as `Capacity`, memory and disk in MiB."""
 
     cpus: Annotated[Number, Field(ge=0, le=1e6)]
     memory_mb: Count
     disk_mb: Count
     gpus: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
+    gpu_model: Annotated[Text, Field(max_length=200)] = ""
+    vram_mb: Count = 0
+    gpus_in_all: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
 
     def capacity(self) -> Capacity:
         return Capacity(**self.model_dump())

@@ -17,6 +17,7 @@ A100 = {"name": "NVIDIA A100-SXM4-80GB", "uuid": "GPU-a", "vram_mb": 81_920}
 RTX = {"name": "NVIDIA GeForce RTX 3090", "uuid": "GPU-b", "vram_mb": 24_576}
 MI300 = {"name": "AMD Instinct MI300X", "uuid": "GPU-c", "vram_mb": 196_608}
 CUDA: dict[str, Any] = {"accelerator": "cuda", "gpus": [A100, RTX]}
+TWINS = {**CUDA, "gpus": [A100, RTX, {**RTX, "uuid": "GPU-d"}]}
 
 FITS = [
     ({}, {}),
@@ -27,14 +28,14 @@ FITS = [
     ({"accelerator": "cpu"}, {}),
     ({"accelerator": "any"}, CUDA),
     ({"accelerator": "cuda"}, CUDA),
-    ({"gpus": 2}, CUDA),
+    ({"gpus": 2}, TWINS),
     ({"gpus": 1, "gpu_model": "a100*"}, CUDA),
     ({"gpus": 1, "gpu_model": "A100-SXM4-80GB"}, CUDA),
     ({"gpus": 1, "gpu_model": "nvidia a100*"}, CUDA),
     ({"gpus": 1, "gpu_model": "*rtx*"}, CUDA),
     ({"gpus": 1, "gpu_model": "a?00*"}, CUDA),
     ({"gpus": 1, "vram_mb": 81_920}, CUDA),
-    ({"gpus": 2, "vram_mb": 20_000}, CUDA),
+    ({"gpus": 2, "vram_mb": 20_000}, TWINS),
     ({"gpus": 1, "gpu_model": "instinct*"}, {"accelerator": "rocm", "gpus": [MI300]}),
     ({"gpu_model": "h100*"}, {}),
     ({"labels": {"zone": "eu"}}, {"labels": {"zone": "eu", "more": "1"}}),
@@ -55,7 +56,8 @@ FITS_NOT = [
     ({"accelerator": "cpu"}, CUDA),
     ({"accelerator": "rocm"}, CUDA),
     ({"gpus": 1}, {}),
-    ({"gpus": 3}, CUDA),
+    ({"gpus": 2}, CUDA),
+    ({"gpus": 3}, TWINS),
     ({"gpus": 2, "gpu_model": "a100*"}, CUDA),
     ({"gpus": 1, "gpu_model": "h100*"}, CUDA),
     ({"gpus": 1, "gpu_model": "100*"}, CUDA),

@@ -6,7 +6,7 @@ WITH running AS (
     GROUP BY lane.owner
 )
 SELECT
-    lane.id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus,
+    lane.id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model, shape.vram_mb,
     num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
     lane.owner, o.weight, coalesce(running.leases, 0) / o.weight AS share
 FROM worker

@@ -1,0 +1,11 @@
+-- How many workers are to keep GPUs for a waiting job before this one does: of those that could
+-- serve it, the ones in front in an order that is another for each job.
+SELECT count(*) AS workers
+FROM lane
+JOIN shape ON shape.id = lane.shape_id
+JOIN worker ON forge_fits(shape, worker)
+WHERE lane.id = %(lane_id)s
+    AND worker.status IN ('idle', 'busy')
+    AND worker.command IS NULL
+    AND md5(concat_ws(':', worker.id, %(job_id)s::bigint))
+    < md5(concat_ws(':', %(worker_id)s::bigint, %(job_id)s::bigint))
