@@ -17,7 +17,7 @@ GPUS = [{"uuid": f"GPU-{n}", "name": A100, "vram_mb": 81_920} for n in range(4)]
 
 
 def gpu_worker(rig: Rig, name: str = "w", *, patience_s: float = 0) -> Worker:
-    """Register a worker with four equal GPUs, all of them free, that looks anew with every claim."""
+    """Register a worker with four free GPUs of one kind; it looks anew with every claim."""
     worker = rig.worker(name, accelerator="cuda", gpus=GPUS)
     worker.lanes = Lanes(rig.database, worker.id, refresh_s=-1, patience_s=patience_s)
     worker.free = replace(worker.free, gpu_model=A100, vram_mb=81_920, gpus_in_all=4)
@@ -62,7 +62,8 @@ def test_a_job_for_all_gpus_gets_them_however_many_small_ones_come(rig: Rig) -> 
         assert claim(worker, free, count=1) == [next(plain)]
     assert claim(worker, 4, count=1) == [large]
     # It waits no more, and the others go on.
-    assert claim(worker, 4, count=4) == [next(later) for _ in range(4)]
+    for free in (4, 3, 2, 1):
+        assert claim(worker, free, count=1) == [next(later)]
 
 
 def test_small_jobs_fill_the_gap_until_patience_ends(rig: Rig) -> None:
