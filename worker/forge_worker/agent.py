@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import Event, Lock, Thread
+from typing import Any
 from uuid import uuid4
 
 import structlog
@@ -17,15 +18,20 @@ from forge_worker.claimer import Claimer
 from forge_worker.devices import gpus
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
+from forge_worker.guard import Guard
 from forge_worker.job_run import Around, JobRun
 from forge_worker.keeper import Keeper
 from forge_worker.kinds import KindProvision
+from forge_worker.limits import limits_of
 from forge_worker.machine import accelerator, capacity, machine
 from forge_worker.objects import Objects
+from forge_worker.observation import Observer
 from forge_worker.patience import Patience
 from forge_worker.runner_choice import Runners
 from forge_worker.settings import WorkerSettings
 from forge_worker.slots import Slot, Slots
+from forge_worker.snapshot import snapshot
+from forge_worker.state_file import StateKeeper
 from forge_worker.surroundings import Host
 
 LEAVE_S = 5.0
@@ -69,18 +75,30 @@ class Agent:
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
             provisions=(KindProvision(),),
         )
+        self.guard = Guard(
+            limits_of(settings),
+            Observer(settings.worker_dir),
+            period_s=settings.sample_s,
+            cooldown_s=settings.cooldown_s,
+            gpus=[gpu.uuid for gpu in self._gpus],
+            own_gpus=self._gpus_in_use,
+            changed=self._condition_changed,
+        )
+        self._state = StateKeeper(settings.worker_dir, self._told)
         self.claimer = Claimer(
             gateway,
             self._slots,
             self._start_job,
             period_s=settings.poll_s,
             ephemeral=settings.ephemeral,
+            allowed=lambda: self.guard.open,
         )
         self.keeper = Keeper(
             gateway,
             self._attempts,
             register=self._register,
             command=self._commanded,
+            condition=self.guard.condition,
             period_s=settings.heartbeat_s,
         )
 
@@ -89,7 +107,7 @@ class Agent:
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._register()
         leftovers.clear(self._settings.name(), self._jobs, self._runners.all, self._gateway)
-        loops = (self.keeper, self.claimer)
+        loops = (self.guard, self.keeper, self.claimer, self._state)
         for loop in loops:
             loop.start()
         log.info("ready", worker=self.name, runs=self._runners.words)
@@ -141,6 +159,22 @@ class Agent:
         if self.keeper.answered:
             with suppress(ForgeError):
                 self._gateway.disconnect()
+
+    def _gpus_in_use(self) -> set[str]:
+        return {uuid for slot in self._slots.lent.values() for uuid in slot.gpu_uuids}
+
+    def _condition_changed(self) -> None:
+        self.keeper.wake()
+        self.claimer.wake()
+
+    def _told(self) -> dict[str, Any]:
+        machine = (self._settings, self._gpus, self._runners.words)
+        who = {"worker": self.name, "worker_id": self.worker_id, "draining": self.claimer.closed}
+        return {
+            **who,
+            **snapshot(*machine, self._attempts(), self._slots.lent),
+            "condition": self.guard.condition(),
+        }
 
     def _attempts(self) -> list[Attempt]:
         with self._lock:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 from threading import Event, Lock
+from time import time
 
 from forge_schema.lease import Fence, Grant
-from forge_schema.states import Reason, Standing
+from forge_schema.states import Phase, Reason, Standing
 from forge_schema.storage import keys
 
 from forge_worker.folders import Folders
@@ -38,6 +39,9 @@ class Attempt:
     folders: Folders
     stopping: Event = field(default_factory=Event)
     redactor: Redactor = field(default_factory=Redactor)
+    phase: Phase = Phase.PREPARING
+    # By the machine's clock, for people alone.
+    since: float = field(default_factory=time)
     _stop: Stop | None = None
     _lock: Lock = field(default_factory=Lock)
     places: Places = field(init=False)

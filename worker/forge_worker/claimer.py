@@ -26,12 +26,14 @@ class Claimer(Loop):
         *,
         period_s: float,
         ephemeral: bool,
+        allowed: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(period_s)
         self._gateway = gateway
         self._slots = slots
         self._start_job = start_job
         self.ephemeral = ephemeral
+        self._allowed = allowed
         # Room is counted, claimed into and lent as one act.
         self._lock = Lock()
         self.closed = False
@@ -58,7 +60,8 @@ class Claimer(Loop):
     def _exchange(self, ends: list[End], without: int | None) -> tuple[list[Ended], list[Grant]]:
         with self._lock:
             free, room = self._slots.room(without=without)
-            count = 0 if self.closed else min(room, 1 if self.ephemeral else BATCH)
+            wanted = 0 if self.closed or not self._allowed() else BATCH
+            count = min(room, wanted, 1 if self.ephemeral else BATCH)
             if not ends and count <= 0:
                 return [], []
             ended, grants = self._gateway.finish_and_claim(ends, free, max(count, 0))

@@ -1,6 +1,6 @@
 """The lease keeper: renews every lease of the worker in one statement, and heeds the answer."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import structlog
 from forge_schema.queue import WorkerUnknown
@@ -25,6 +25,7 @@ class Keeper(Loop):
         *,
         register: Callable[[], None],
         command: Callable[[str | None], None],
+        condition: Callable[[], Mapping[str, object]] = dict,
         period_s: float,
     ) -> None:
         super().__init__(period_s)
@@ -32,21 +33,25 @@ class Keeper(Loop):
         self._attempts = attempts
         self._register = register
         self._command = command
+        self._condition = condition
         self.answered = False
 
     def step(self) -> None:
         self.answered = False
         held = {a.fence: a for a in self._attempts() if not a.lost}
+        condition = self._condition()
         status = WorkerStatus.BUSY if held else WorkerStatus.IDLE
+        if condition.get("constrained"):
+            status = WorkerStatus.CONSTRAINED
         try:
-            renewal = self._gateway.renew(list(held), status)
+            renewal = self._gateway.renew(list(held), status, condition)
         except WorkerUnknown:
             log.warning(
                 "the queue does not know this boot of the worker: it was removed, or another"
                 " process goes by its name or token; registering again"
             )
             self._register()
-            renewal = self._gateway.renew(list(held), status)
+            renewal = self._gateway.renew(list(held), status, condition)
         self.answered = True
         for fence, standing in renewal.standings.items():
             held[fence].heed(standing)

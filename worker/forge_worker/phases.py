@@ -28,6 +28,7 @@ class PhaseReporter(Loop):
 
     def enter(self, phase: Phase) -> None:
         """Have the phase reported soon."""
+        self._attempt.phase = phase
         self._untold.append(phase)
         self.wake()
 

@@ -29,6 +29,12 @@ class Slots:
         self._lock = Lock()
 
     @property
+    def lent(self) -> dict[int, Slot]:
+        """What each job has, by its token."""
+        with self._lock:
+            return dict(self._lent)
+
+    @property
     def jobs(self) -> int:
         """How many jobs hold a slot."""
         return len(self._lent)
