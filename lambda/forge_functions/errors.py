@@ -21,6 +21,7 @@ STATUS = {
     "key_not_found": HTTPStatus.NOT_FOUND,
     "template_not_found": HTTPStatus.NOT_FOUND,
     "report_unknown": HTTPStatus.NOT_FOUND,
+    "sweep_unknown": HTTPStatus.NOT_FOUND,
     "object_missing": HTTPStatus.NOT_FOUND,
     "worker_unknown": HTTPStatus.CONFLICT,
     "idempotency_conflict": HTTPStatus.CONFLICT,

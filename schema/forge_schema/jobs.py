@@ -10,7 +10,7 @@ from forge_schema.database import KEEPALIVE, Database, Row, explained
 from forge_schema.errors import ForgeError
 from forge_schema.queue import JobUnknown
 from forge_schema.statements import views
-from forge_schema.states import State
+from forge_schema.states import State, Verdict
 
 PAGE = 1000
 
@@ -88,6 +88,30 @@ class Jobs:
         """Return the metric lines after a (token, number), in the order written."""
         return self._database.rows(
             "metrics", again=True, job_id=job_id, token=after[0], number=after[1], count=PAGE
+        )
+
+    def result(self, job_id: int) -> Row | None:
+        """Return what the job found, of the attempt that counts; None where it said nothing."""
+        return self._database.one("result", again=True, job_id=job_id)
+
+    def tests(
+        self,
+        job_id: int,
+        *,
+        attempt: int | None = None,
+        verdicts: Sequence[Verdict] | None = None,
+        after: int = -1,
+        count: int = PAGE,
+    ) -> list[Row]:
+        """Return how the tests of the newest attempt that has any ended, after a number."""
+        return self._database.rows(
+            "tests",
+            again=True,
+            job_id=job_id,
+            attempt=attempt,
+            verdicts=None if verdicts is None else [verdict.value for verdict in verdicts],
+            after=after,
+            count=min(count, PAGE),
         )
 
     def report(self, name: str, *, count: int = PAGE) -> list[Row]:

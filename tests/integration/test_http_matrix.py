@@ -68,6 +68,14 @@ def of_template(body: object = None) -> Callable[[World, str], Request]:
     return request
 
 
+def of_sweep(what: str = "") -> Callable[[World, str], Request]:
+    def request(world: World, kind: str) -> Request:
+        query = "?owner=ann" if kind == "admin" else ""
+        return f"/api/queue/sweeps/{world.sweep()}{what}{query}", None
+
+    return request
+
+
 def of_lease(what: str, **body: Any) -> Callable[[World, str], Request]:  # noqa: ANN401  fields of all types
     """Return a request of whoever holds a lease; KEY stands for a key that it may write."""
 
@@ -125,6 +133,11 @@ TABLE: dict[tuple[str, str], Case] = {
         ACTS_ON_OWN,
         lambda world, _: (f"/api/queue/jobs/{world.dead_job()}/retry", None),
     ),
+    ("get", "/api/queue/jobs/{job_id}/tests"): (READS_OWN, of_job("/tests")),
+    ("get", "/api/queue/jobs/{job_id}/result"): (READS_OWN, of_job("/result")),
+    ("get", "/api/queue/sweeps/{name}"): (READS_OWN, of_sweep()),
+    ("get", "/api/queue/sweeps/{name}/points"): (READS_OWN, of_sweep("/points")),
+    ("post", "/api/queue/sweeps/{name}/cancel"): (ACTS_ON_OWN, of_sweep("/cancel")),
     ("get", "/api/queue/templates"): (READS, fixed("/api/queue/templates")),
     ("get", "/api/queue/templates/{name}"): (READS_OWN, of_template()),
     ("put", "/api/queue/templates/{name}"): (WRITES, of_template({"spec": {}})),
@@ -181,6 +194,15 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/workers/job/{job_id}/metrics"): (
         HOLDS,
         of_lease("/metrics", lines=[{"number": 0, "values": {"loss": 1}}]),
+    ),
+    ("post", "/api/workers/job/{job_id}/samples"): (
+        HOLDS,
+        of_lease("/samples", samples=[{"number": 0, "values": {"cpu": 1}}]),
+    ),
+    ("post", "/api/workers/job/{job_id}/result"): (HOLDS, of_lease("/result", values={"a": 1})),
+    ("post", "/api/workers/job/{job_id}/tests"): (
+        HOLDS,
+        of_lease("/tests", tests=[{"number": 0, "suite": "s", "name": "t", "verdict": "passed"}]),
     ),
     ("get", "/api/workers/job/{job_id}/checkpoint"): (
         HOLDS,

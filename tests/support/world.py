@@ -78,6 +78,11 @@ class World:
         """Submit a job of ann's."""
         return self.api.rig.submit(owner="ann")
 
+    def sweep(self) -> str:
+        """Submit a job of a sweep of ann's."""
+        self.api.rig.submit(owner="ann", kind="benchmark", sweep="batches")
+        return "batches"
+
     def dead_job(self) -> int:
         """Return a job of ann's that can be retried."""
         self.api.rig.submit(owner="ann", max_failures=0, priority=1000)

@@ -5,6 +5,7 @@ Both are read when the job has ended, however it did: one that failed has most t
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -68,9 +69,11 @@ class Findings:
         with suppress(OSError), opened(self._attempt.folders.control, RESULT) as file:
             said = file.read(DOCUMENT_BYTES + 1)
             try:
-                return parse_result(said)
+                found: dict[str, Any] = self._covered(parse_result(said))
             except ValueError as error:
                 self._attempt.note(f"the result is not kept: {error}")
+            else:
+                return found
         return None
 
     def _look_for_tests(self) -> list[Tested]:
@@ -85,7 +88,27 @@ class Findings:
                 fault = f"there is none at {named or '$FORGE_JUNIT_FILE'}"
         if fault:
             self._attempt.note(f"of the test report {len(tests)} tests are kept: {fault}")
-        return tests
+        return [
+            replace(
+                test,
+                suite=self._covered(test.suite),
+                name=self._covered(test.name),
+                message=self._covered(test.message),
+            )
+            for test in tests
+        ]
+
+    def _covered(self, value: Any) -> Any:  # noqa: ANN401  whatever JSON holds
+        """Return a value with the job's secrets covered in every text."""
+        match value:
+            case str():
+                return self._attempt.redactor.text(value)
+            case dict():
+                return {self._covered(name): self._covered(said) for name, said in value.items()}
+            case list():
+                return [self._covered(said) for said in value]
+            case _:
+                return value
 
 
 def parse_result(said: bytes) -> dict[str, Any]:

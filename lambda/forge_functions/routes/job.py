@@ -4,7 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from forge_schema.database import Row
-from forge_schema.jobs import Jobs
+from forge_schema.jobs import PAGE, Jobs
+from forge_schema.states import Verdict
 from forge_schema.wire_fields import INTEGER, LARGEST
 from pydantic import Field
 
@@ -12,6 +13,7 @@ from forge_functions.auth.caller import Viewer
 from forge_functions.auth.job import OwnJob
 from forge_functions.bodies import Body
 from forge_functions.errors import problems
+from forge_functions.found import JobTest, Result
 from forge_functions.records import Artifact, Attempt, Event, Items, JobDetail, LogChunk, Rows
 from forge_functions.services import Services, Shared
 
@@ -28,6 +30,15 @@ class After(Body):
     rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
     number: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
     attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
+
+
+class WhichTests(Body):
+    """Which tests of a job: by default all those of the newest attempt that has any."""
+
+    attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
+    verdict: list[Verdict] | None = None
+    after: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
+    count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
 
 
 @router.get("", response_model=JobDetail)
@@ -56,6 +67,26 @@ def logs(
     place = (after.token, after.rank, after.number)
     rows = Jobs(shared.database).log_chunks(job["job_id"], after=place, attempt=after.attempt)
     return {"items": _with_urls(shared, request, rows)}
+
+
+@router.get("/tests", response_model=Items[JobTest])
+def tests(_who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichTests, Query()]) -> Rows:
+    """List how a job's tests ended, in the order of its report."""
+    rows = Jobs(shared.database).tests(
+        job["job_id"],
+        attempt=which.attempt,
+        verdicts=which.verdict,
+        after=which.after,
+        count=which.count,
+    )
+    return {"items": rows}
+
+
+@router.get("/result", response_model=Result)
+def result(_who: Viewer, job: OwnJob, shared: Shared) -> Row:
+    """Tell what a job found; null where it has said nothing so far."""
+    found = Jobs(shared.database).result(job["job_id"])
+    return found or {"attempt": None, "values": None, "created_at": None}
 
 
 @router.get("/artifacts", response_model=Items[Artifact])

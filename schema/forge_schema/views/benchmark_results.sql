@@ -1,0 +1,25 @@
+-- Every job of a sweep that has ended: what it was given, what it found, and what it took.
+CREATE VIEW benchmark_results AS
+SELECT
+    job.sweep,
+    job.owner,
+    job.id AS job_id,
+    job.name,
+    outcome.state,
+    outcome.reason,
+    coalesce(job.spec -> 'parameters', '{}') AS parameters,
+    result.values AS result,
+    worker.name AS worker,
+    attempt.devices,
+    extract(EPOCH FROM attempt.finished_at - attempt.started_at)::double precision AS seconds,
+    attempt.gpu_seconds,
+    attempt.energy_j,
+    attempt.cost,
+    outcome.finished_at
+FROM job
+JOIN outcome ON outcome.job_id = job.id
+LEFT JOIN result ON result.job_id = job.id AND result.token = outcome.token
+LEFT JOIN attempt
+    ON attempt.job_id = job.id AND attempt.token = outcome.token AND attempt.rank = 0
+LEFT JOIN worker ON worker.id = attempt.worker_id
+WHERE job.sweep IS NOT NULL;
