@@ -31,6 +31,7 @@ STATE_STYLES = {
     "warn": "yellow",
     "ok": "green",
     "offline": "red",
+    "constrained": "yellow",
 }
 
 

@@ -121,7 +121,10 @@ class Artifact(Stored):
 
 
 class WorkerInfo(Record):
-    """A worker: what it has, and when it was last heard; memory and disk in MiB."""
+    """A worker: what it has, and when it was last heard; memory and disk in MiB.
+
+    `condition` is how its machine was then, and why it is `constrained` if it is.
+    """
 
     id: int
     name: str
@@ -135,6 +138,7 @@ class WorkerInfo(Record):
     disk_mb: int
     labels: dict[str, str]
     version: str
+    condition: dict[str, Any] = Field(default_factory=dict)
     silent_s: float
     leases: int
 

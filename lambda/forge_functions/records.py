@@ -127,7 +127,10 @@ class Artifact(BaseModel):
 
 
 class Worker(BaseModel):
-    """A worker: what it has, and when it was last heard; memory and disk in MiB."""
+    """A worker: what it has, and when it was last heard; memory and disk in MiB.
+
+    `condition` is how its machine was then, and why it is `constrained` if it is.
+    """
 
     id: int
     name: str
@@ -141,6 +144,7 @@ class Worker(BaseModel):
     disk_mb: int
     labels: dict[str, str]
     version: str
+    condition: dict[str, Any]
     last_seen_at: datetime
     silent_s: float
     leases: int

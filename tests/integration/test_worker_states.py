@@ -73,6 +73,7 @@ class Subject:
             "connecting": lambda: None,
             "idle": self.beat,
             "busy": lambda: self.beat(WorkerStatus.BUSY),
+            "constrained": lambda: self.beat(WorkerStatus.CONSTRAINED),
             "draining": self.drain,
             "offline": self.disconnect,
         }
@@ -86,6 +87,7 @@ ACTS: dict[str, Callable[[Subject], None]] = {
     "register": Subject.register,
     "heartbeat, idle": Subject.beat,
     "heartbeat, busy": lambda subject: subject.beat(WorkerStatus.BUSY),
+    "heartbeat, constrained": lambda subject: subject.beat(WorkerStatus.CONSTRAINED),
     "heartbeat, drained": Subject.drain,
     "disconnect": Subject.disconnect,
     "silence": Subject.be_silent,
@@ -114,7 +116,8 @@ def test_an_older_boot_changes_nothing(rig: Rig, status: WorkerStatus) -> None:
 def test_each_move_is_in_the_trail(rig: Rig) -> None:
     subject = Subject(rig)
     acts: list[Callable[[], None]] = [
-        subject.beat, subject.beat, partial(subject.beat, WorkerStatus.BUSY), subject.drain,
+        subject.beat, subject.beat, partial(subject.beat, WorkerStatus.BUSY),
+        partial(subject.beat, WorkerStatus.CONSTRAINED), subject.drain,
         subject.disconnect, subject.disconnect, subject.register, subject.be_silent,
         subject.be_silent,
     ]  # fmt: skip
@@ -123,14 +126,15 @@ def test_each_move_is_in_the_trail(rig: Rig) -> None:
         rig.clock.advance(1)
     events = Audit(rig.database).events(worker_id=subject.id)
     assert [row["action"] for row in events] == [
-        "worker_created", "registered", "status_changed", "status_changed", "drain",
-        "status_changed", "disconnected", "registered", "offline",
+        "worker_created", "registered", "status_changed", "status_changed", "status_changed",
+        "drain", "status_changed", "disconnected", "registered", "offline",
     ]  # fmt: skip
     moves = [row["detail"] for row in events if row["action"] == "status_changed"]
     assert moves == [
         {"from": "connecting", "to": "idle"},
         {"from": "idle", "to": "busy"},
-        {"from": "busy", "to": "draining"},
+        {"from": "busy", "to": "constrained"},
+        {"from": "constrained", "to": "draining"},
     ]
 
 

@@ -1,6 +1,6 @@
 """`forge workers` and `forge drain`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +22,17 @@ COLUMNS: list[Column] = [
     ("MEMORY", lambda w: readable_size(w.memory_mb << 20)),
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
     ("LABELS", lambda w: ",".join(f"{name}={value}" for name, value in w.labels.items())),
+    ("USE", lambda w: in_use(w.condition)),
     ("HEARD", lambda w: f"{readable_seconds(w.silent_s)} ago"),
 ]
+
+
+def in_use(condition: dict[str, Any]) -> str:
+    """Return in short how a machine is, or why it takes no jobs."""
+    if said := condition.get("constrained"):
+        return str(said)
+    uses = {"cpu": condition.get("cpu_percent"), "memory": condition.get("memory_percent")}
+    return ", ".join(f"{what} {use:.0f}%" for what, use in uses.items() if isinstance(use, float))
 
 
 def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
