@@ -12,7 +12,7 @@ from forge_schema.errors import ForgeError
 from forge_schema.lease import End, Ended, Grant
 from forge_schema.states import Budget, Command, Reason, WorkerKind
 
-from forge_worker import leftovers
+from forge_worker.adoption import take_up
 from forge_worker.attempt import Attempt, Stop
 from forge_worker.claimer import Claimer
 from forge_worker.devices import gpus
@@ -106,7 +106,7 @@ class Agent:
         """Work until drained."""
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._register()
-        leftovers.clear(self._settings.name(), self._jobs, self._runners.all, self._gateway)
+        self._go_on()
         loops = (self.guard, self.keeper, self.claimer, self._state)
         for loop in loops:
             loop.start()
@@ -118,6 +118,15 @@ class Agent:
             loop.end(LEAVE_S)
         self._disconnect()
         log.info("left", worker=self.name)
+
+    def _go_on(self) -> None:
+        """Go on with what an earlier agent left, and clear away what nobody goes on with."""
+        worker, runners = self._settings.name(), self._runners.all
+        for found in take_up(worker, self._jobs, runners, self._gateway):
+            self._slots.lend_again(found.attempt.fence.token, found.slot)
+            self.claimer.closed = self.claimer.closed or self.claimer.ephemeral
+            run = JobRun(found.attempt, found.slot, found.runner, self._around)
+            self._begin(found.attempt, partial(run.run, found.handle))
 
     def drain(self) -> None:
         """Claim no more, and leave when the running jobs have ended."""
@@ -206,10 +215,14 @@ class Agent:
     def _start_job(self, grant: Grant, slot: Slot) -> None:
         name = f"{grant.fence.job_id}-{grant.attempt}-{grant.fence.token}"
         attempt = Attempt(grant, Folders(self._jobs / name))
-        thread = Thread(target=self._run_job, args=(attempt, slot), name=f"job {name}")
+        self._begin(attempt, partial(self._end_of, attempt, slot))
+
+    def _begin(self, attempt: Attempt, end_of: Callable[[], End | None]) -> None:
+        fence = attempt.fence
+        thread = Thread(target=self._run_job, args=(attempt, end_of), name=f"job {fence.job_id}")
         with self._lock:
-            earlier = [a for a, _ in self._running.values() if a.fence.job_id == grant.fence.job_id]
-            self._running[grant.fence.token] = (attempt, thread)
+            earlier = [a for a, _ in self._running.values() if a.fence.job_id == fence.job_id]
+            self._running[fence.token] = (attempt, thread)
         for other in earlier:
             # Who is granted a job again has lost it before, and may not have heard of that.
             other.lose()
@@ -219,14 +232,14 @@ class Agent:
             thread.start()
         except RuntimeError as error:
             # The machine has no more threads; a lease that nobody works on must not be renewed.
-            self._forget(grant.fence.token)
-            self._gateway.finish([End(grant.fence, Reason.START_FAILED, detail=str(error))])
+            self._forget(fence.token)
+            self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
 
-    def _run_job(self, attempt: Attempt, slot: Slot) -> None:
+    def _run_job(self, attempt: Attempt, end_of: Callable[[], End | None]) -> None:
         token = attempt.fence.token
         log.info("started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
         try:
-            end = self._end_of(attempt, slot)
+            end = end_of()
             if end is not None:
                 self._deliver(attempt, end)
         finally:

@@ -8,6 +8,7 @@ from forge_schema.lease import Fence, Grant
 from forge_schema.states import Phase, Reason, Standing
 from forge_schema.storage import keys
 
+from forge_worker.clock import seconds
 from forge_worker.folders import Folders
 from forge_worker.places import Places
 from forge_worker.redact import Redactor
@@ -45,6 +46,8 @@ class Attempt:
     _stop: Stop | None = None
     _lock: Lock = field(default_factory=Lock)
     places: Places = field(init=False)
+    # By the clock that goes on while no agent runs.
+    claimed_s: float = field(default_factory=seconds)
 
     def __post_init__(self) -> None:
         self.places = Places(self.folders.places)
@@ -70,6 +73,16 @@ class Attempt:
     @property
     def lost(self) -> bool:
         return self._stop is not None and self._stop.lost
+
+    def started_s(self) -> float:
+        """Return since when the job runs, by the same clock as `claimed_s`; the first call counts.
+
+        Raises:
+            OSError: it could not be kept for a later agent.
+        """
+        if not self.places["started_ms"]:
+            self.places.keep(started_ms=int(seconds() * 1000))
+        return self.places["started_ms"] / 1000
 
     def note(self, words: str) -> None:
         """Say something in the job's own log."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from time import monotonic
 
 import structlog
 from forge_schema.database import DatabaseUnreachable
@@ -20,6 +19,7 @@ from forge_worker.attempt import Attempt, Stop, Stopped
 from forge_worker.below import touch
 from forge_worker.bundle import BundleCache, BundleCorrupt, BundleRefused
 from forge_worker.checkpoints import CheckpointSync
+from forge_worker.clock import seconds
 from forge_worker.disk import DiskWatch
 from forge_worker.findings import Findings
 from forge_worker.gateway import Gateway
@@ -31,6 +31,7 @@ from forge_worker.objects import Objects
 from forge_worker.patience import Patience
 from forge_worker.phases import PhaseReporter
 from forge_worker.provisions import Provision, ProvisionFailed
+from forge_worker.record import keep_exit, keep_stop, kept_stop, record_of
 from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, RunSpec, StartFailed
 from forge_worker.slots import Slot
 from forge_worker.surroundings import Host, run_spec
@@ -87,13 +88,15 @@ class JobRun:
         self._patiently = Patience(attempt, around.store_patience_s)
         # Why the job was stopped; None while it has not been, whatever is asked afterwards.
         self._stopped_for: Stop | None = None
-        self._claimed = monotonic()
 
-    def run(self) -> End | None:
-        """Run the attempt to its end; whatever happens is an end with a reason."""
+    def run(self, adopted: Handle | None = None) -> End | None:
+        """Run the attempt to its end; whatever happens is an end with a reason.
+
+        With what an earlier agent started, it goes on from there.
+        """
         self._phases.start()
         try:
-            return self._attempt()
+            return self._attempt(adopted)
         except Stopped:
             return self._end_of(self.attempt.stop)
         except (ForgeError, OSError) as error:
@@ -119,15 +122,36 @@ class JobRun:
             self._logs.step()
         return self._end(reason, code, detail)
 
-    def _attempt(self) -> End | None:
-        spec = self._prepare()
-        self.attempt.while_wanted()
-        handle = self._runner.start(spec)
+    def _attempt(self, adopted: Handle | None) -> End | None:
+        handle = self._started() if adopted is None else self._taken_up(adopted)
         try:
             exited = self._watch(handle)
+            self._keep(partial(keep_exit, self.attempt.folders.root, exited))
         finally:
             self._remove(handle)
         return self._settle(exited)
+
+    def _started(self) -> Handle:
+        spec = self._prepare()
+        self.attempt.while_wanted()
+        return self._runner.start(spec)
+
+    def _taken_up(self, adopted: Handle) -> Handle:
+        self._logs.start()
+        self._stopped_for = kept_stop(self.attempt.folders.root)
+        if self._stopped_for is not None:
+            self.attempt.request_stop(self._stopped_for)
+        # Without it, what is stored already travels once more, and no harm is done.
+        with suppress(ForgeError):
+            self._checkpoints.recall()
+        return adopted
+
+    def _keep(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            # Only an agent that starts after this one was killed would have read it.
+            log.warning("not kept", job=self.attempt.fence.job_id, error=str(error))
 
     def _remove(self, handle: Handle) -> None:
         try:
@@ -142,6 +166,7 @@ class JobRun:
         self._logs.start()
         self._patiently(self._unpack)
         spec = run_spec(self.attempt, self._slot, self._runner, self._around.host)
+        record_of(self.attempt, self._slot, self._runner.kind, spec.name).write()
         for provision in self._around.provisions:
             spec = self._patiently(partial(provision.provide, spec, self.attempt, self._runner))
         self._patiently(self._checkpoints.restore)
@@ -167,9 +192,9 @@ class JobRun:
 
     def _wait(self, handle: Handle) -> Exit:
         limit_s = self.attempt.grant.timeout_s
-        started = monotonic()
+        started_s = self.attempt.started_s()
         while (exited := handle.wait(WATCH_S)) is None:
-            if limit_s is not None and monotonic() - started > limit_s:
+            if limit_s is not None and seconds() - started_s > limit_s:
                 self.attempt.request_stop(Stop(Reason.TIMEOUT, f"over {limit_s} s"))
             if self.attempt.stopping.is_set():
                 return self._stopped(handle)
@@ -177,8 +202,9 @@ class JobRun:
 
     def _stopped(self, handle: Handle) -> Exit:
         """Stop the job: with grace, or at once when its lease is another's."""
-        self._stopped_for = self.attempt.stop
-        if not self.attempt.lost:
+        self._stopped_for = stop = self.attempt.stop
+        if stop is not None and not stop.lost:
+            self._keep(partial(keep_stop, self.attempt.folders.root, stop))
             touch(self.attempt.folders.control, self.attempt.folders.preempt.name)
             Thread(target=handle.stop, name="stop", daemon=True).start()
         while (exited := handle.wait(WATCH_S)) is None:
@@ -223,7 +249,7 @@ class JobRun:
         return self._end(stop.reason, code, stop.detail or None)
 
     def _end(self, reason: Reason, code: int | None = None, detail: str | None = None) -> End:
-        held_s = monotonic() - self._claimed
+        held_s = seconds() - self.attempt.claimed_s
         money = self._around.money_per_second
         usage = Usage(
             gpu_seconds=held_s * len(self._slot.gpu_uuids), cost=held_s * money if money else None

@@ -1,7 +1,6 @@
 """What an attempt leaves in its folder, so that a later agent can go on with it."""
 
 import json
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -12,12 +11,12 @@ from uuid import UUID
 from forge_schema.lease import Fence, Grant
 from forge_schema.states import Reason
 
-from forge_worker.attempt import Stop
+from forge_worker.attempt import Attempt, Stop
+from forge_worker.clock import this_boot
+from forge_worker.folders import Folders
 from forge_worker.runners.runner import Exit
 from forge_worker.slots import Slot
 
-BOOT = Path("/proc/sys/kernel/random/boot_id")
-CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # By name, so that what a grant may carry besides, a secret above all, is never written.
 GRANTED = (
     "attempt",
@@ -37,46 +36,53 @@ LEASE, STOP, EXIT = "lease.json", "stop.json", "exit.json"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One attempt on this machine: its lease, what it was lent, what runs it and since when.
+    """One attempt here: what it was lent, what runs it, and in which run of the machine."""
 
-    `claimed_s` counts seconds by a clock that goes on while no agent runs; `boot` is the machine's.
-    """
-
-    grant: Grant
+    attempt: Attempt
     slot: Slot
     kind: str
     container: str
-    claimed_s: float
     boot: str
 
-    def write(self, root: Path) -> None:
-        """Put it into the attempt's folder, in place of what is there."""
-        fence = self.grant.fence
-        replace(
-            root / LEASE,
-            {
-                "job_id": fence.job_id,
-                "token": fence.token,
-                "nonce": str(fence.nonce),
-                "grant": {name: getattr(self.grant, name) for name in GRANTED},
-                "slot": asdict(self.slot),
-                "kind": self.kind,
-                "container": self.container,
-                "claimed_s": self.claimed_s,
-                "boot": self.boot,
-            },
-        )
+    def write(self) -> None:
+        """Put it into the attempt's folder, in place of what is there.
+
+        Raises:
+            OSError: the disk is full or faulty.
+        """
+        grant, fence = self.attempt.grant, self.attempt.fence
+        kept = {
+            **asdict(fence),
+            "nonce": str(fence.nonce),
+            "grant": {name: getattr(grant, name) for name in GRANTED},
+            "slot": asdict(self.slot),
+            "kind": self.kind,
+            "container": self.container,
+            "claimed_s": self.attempt.claimed_s,
+            "boot": self.boot,
+        }
+        replace(self.attempt.folders.root / LEASE, kept)
+        # The places have their room on the disk from now on.
+        self.attempt.places.keep(log_number=0)
 
 
-def read(root: Path) -> Record | None:
-    """Return the record in a folder; None where there is none, or not a whole one."""
+def record_of(attempt: Attempt, slot: Slot, kind: str, container: str) -> Record:
+    """Return the record of an attempt that begins now."""
+    return Record(attempt, slot, kind, container, this_boot())
+
+
+def read(folders: Folders) -> Record | None:
+    """Return the record in an attempt's folder; None where there is none, or not a whole one."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        kept = json.loads((root / LEASE).read_text(encoding="utf-8"))
+        kept = _kept(folders.root / LEASE) or {}
         fence = Fence(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]))
-        slot = Slot(**{**kept["slot"], "gpu_uuids": tuple(kept["slot"]["gpu_uuids"])})
         grant = Grant(fence=fence, **{name: kept["grant"][name] for name in GRANTED})
+        slot = Slot(**{**kept["slot"], "gpu_uuids": tuple(kept["slot"]["gpu_uuids"])})
+        attempt = Attempt(grant, folders, claimed_s=float(kept["claimed_s"]))
         kind, container, boot = (str(kept[name]) for name in ("kind", "container", "boot"))
-        return Record(grant, slot, kind, container, float(kept["claimed_s"]), boot)
+        kept_stop(folders.root)
+        kept_exit(folders.root)
+        return Record(attempt, slot, kind, container, boot)
     return None
 
 
@@ -89,7 +95,7 @@ def kept_stop(root: Path) -> Stop | None:
     """Return why an earlier agent stopped the job, if it did.
 
     Raises:
-        ValueError: that cannot be read.
+        ValueError, KeyError, TypeError: what is there is not that.
     """
     kept = _kept(root / STOP)
     return None if kept is None else Stop(Reason(kept["reason"]), str(kept["detail"]))
@@ -104,22 +110,10 @@ def kept_exit(root: Path) -> Exit | None:
     """Return how the job ended, as an earlier agent saw it.
 
     Raises:
-        ValueError: that cannot be read.
+        ValueError, KeyError, TypeError: what is there is not that.
     """
     kept = _kept(root / EXIT)
     return None if kept is None else Exit(**kept)
-
-
-def seconds() -> float:
-    """Return the seconds since the machine started, those that it slept included."""
-    return time.clock_gettime(CLOCK)
-
-
-def this_boot() -> str:
-    """Return the name of the machine's run, which changes when it restarts; "" if it has none."""
-    with suppress(OSError):
-        return BOOT.read_text(encoding="ascii").strip()
-    return ""
 
 
 def replace(path: Path, kept: Mapping[str, Any]) -> None:

@@ -61,6 +61,11 @@ class Slots:
             self._lent[token] = slot
         return slot
 
+    def lend_again(self, token: int, slot: Slot) -> None:
+        """Lend what a job has had since an earlier boot, whatever is to be lent now."""
+        with self._lock:
+            self._lent[token] = slot
+
     def take_back(self, token: int) -> None:
         """Take back what the job of this token was lent; once more is fine."""
         with self._lock:

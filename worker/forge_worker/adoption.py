@@ -1,0 +1,123 @@
+"""What an agent that was killed left on this machine: its next boot goes on with it, or clears it.
+
+A job goes on if its container is still there, running or ended, and its lease still holds. What the
+container alone knows is how the job ended; all else is in the job's folder. Everything here may be
+cut off by another kill at any place, and the boot after that does it again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from forge_schema.states import Standing, WorkerStatus
+
+from forge_worker import leftovers, record
+from forge_worker.attempt import Attempt
+from forge_worker.clock import this_boot
+from forge_worker.folders import Folders
+from forge_worker.gateway import Gateway
+from forge_worker.runners.runner import Exit, Handle, Leftover, Runner
+from forge_worker.slots import Slot
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """An attempt that goes on, with what it was lent and what runs it."""
+
+    attempt: Attempt
+    slot: Slot
+    runner: Runner
+    handle: Handle
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An attempt that could go on; without a leftover it has ended, and its end is known."""
+
+    record: record.Record
+    runner: Runner
+    leftover: Leftover | None
+
+
+class Past:
+    """The handle of a job that has ended, and of which nothing is left but its end."""
+
+    def __init__(self, exited: Exit) -> None:
+        self._exited = exited
+
+    def wait(self, timeout: float) -> Exit | None:  # noqa: ARG002  it has been waited for
+        return self._exited
+
+    def signal(self, signum: int) -> None: ...
+    def stop(self) -> None: ...
+    def used(self) -> None: ...
+    def remove(self) -> None: ...
+
+
+def take_up(worker: str, jobs: Path, runners: Sequence[Runner], gateway: Gateway) -> list[Adopted]:
+    """Return what goes on, and clear the rest: kill it, give its lease back, remove its folder.
+
+    Raises:
+        EngineUnreachable: the engine cannot say what it runs.
+        ForgeError: the queue cannot say which leases hold.
+    """
+    left = {found.name: (runner, found) for runner in runners for found in runner.leftovers(worker)}
+    folders = [Folders(root) for root in sorted(jobs.iterdir())]
+    candidates = [found for one in folders if (found := _candidate(one, runners, left)) is not None]
+    adopted = [one for held in _held(candidates, gateway) if (one := _adopted(held)) is not None]
+    kept = {one.attempt.folders.root for one in adopted}
+    going_on = {one.record.container for one in candidates if _root(one) in kept and one.leftover}
+    leftovers.reap(found for name, found in left.items() if name not in going_on)
+    leftovers.clear((one for one in folders if one.root not in kept), runners, gateway)
+    return adopted
+
+
+def _root(candidate: Candidate) -> Path:
+    return candidate.record.attempt.folders.root
+
+
+def _candidate(
+    folders: Folders, runners: Sequence[Runner], left: dict[str, tuple[Runner, Leftover]]
+) -> Candidate | None:
+    found = record.read(folders)
+    # A machine that restarted has ended its containers, with codes that say nothing of the jobs.
+    # What was secret is kept nowhere, and what a job prints of it could no longer be covered.
+    if found is None or found.boot != this_boot() or found.attempt.grant.spec.get("secrets"):
+        return None
+    if record.kept_exit(folders.root) is not None:
+        runner = next((one for one in runners if one.kind == found.kind), None)
+        return None if runner is None else Candidate(found, runner, None)
+    if found.container in left:
+        return Candidate(found, *left[found.container])
+    return None
+
+
+def _held(candidates: list[Candidate], gateway: Gateway) -> list[Candidate]:
+    """Return those whose leases hold; whoever asks also renews them."""
+    if not candidates:
+        return []
+    attempts = [candidate.record.attempt for candidate in candidates]
+    renewal = gateway.renew([attempt.fence for attempt in attempts], WorkerStatus.BUSY)
+    for attempt in attempts:
+        attempt.heed(renewal.standings.get(attempt.fence, Standing.LOST))
+    return [candidate for candidate in candidates if not candidate.record.attempt.lost]
+
+
+def _adopted(candidate: Candidate) -> Adopted | None:
+    attempt, slot = candidate.record.attempt, candidate.record.slot
+    handle = _handle(candidate, attempt)
+    if handle is None:
+        return None
+    log.info("adopted", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
+    return Adopted(attempt, slot, candidate.runner, handle)
+
+
+def _handle(candidate: Candidate, attempt: Attempt) -> Handle | None:
+    if candidate.leftover is not None:
+        grace_s = float(attempt.grant.spec["grace_s"])
+        return candidate.runner.adopt(candidate.leftover, attempt.folders.log, grace_s)
+    exited = record.kept_exit(attempt.folders.root)
+    return None if exited is None else Past(exited)
