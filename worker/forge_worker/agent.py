@@ -19,6 +19,7 @@ from forge_worker.devices import gpus
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
 from forge_worker.guard import Guard
+from forge_worker.images import Images
 from forge_worker.job_run import Around, JobRun
 from forge_worker.keeper import Keeper
 from forge_worker.kinds import KindProvision
@@ -64,6 +65,10 @@ class Agent:
         self._drained = Event()
         self._stopping = False
         self._resting = False
+        # The first provision: others may look into the image.
+        images = Images(
+            runners.policy, objects, settings.worker_dir / "images", settings.cache_mb << 20
+        )
         self._around = Around(
             host=Host(settings.name(), accelerator(self._gpus), settings.default_image),
             objects=objects,
@@ -73,7 +78,7 @@ class Agent:
             log_flush_s=settings.log_flush_s,
             store_patience_s=settings.store_patience_s,
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
-            provisions=(KindProvision(),),
+            provisions=(images, KindProvision()),
         )
         self.guard = Guard(
             limits_of(settings),

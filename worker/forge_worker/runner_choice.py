@@ -1,13 +1,15 @@
 """Which runner a job gets: the operator's settings decide, not the job."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from forge_schema.errors import ForgeError
+from forge_schema.spec import RUNS_BUILDS, RUNS_IMAGES, RUNS_PROJECTS
 
 from forge_worker.handlers import installed
 from forge_worker.runners.docker import DockerPolicy, DockerRunner, engine_answers
+from forge_worker.runners.extra_mounts import extra_mounts
 from forge_worker.runners.process import ProcessRunner
 from forge_worker.runners.runner import ImageMissing, Runner, StartFailed
 from forge_worker.settings import WorkerSettings
@@ -28,6 +30,7 @@ class Runners:
     default_image: str
     # Runs the operator's own handlers, which need no leave for processes.
     handlers: Runner | None = None
+    policy: DockerPolicy = field(default_factory=DockerPolicy)
 
     @property
     def all(self) -> list[Runner]:
@@ -38,7 +41,8 @@ class Runners:
     def words(self) -> str:
         """What kinds of job run here, for the worker's label `forge.runs`."""
         bare = self.process is not None or (self.docker is not None and self.default_image)
-        kinds = {"images": self.docker is not None, "projects": bare}
+        builds = self.docker is not None and self.policy.allow_builds
+        kinds = {RUNS_IMAGES: self.docker is not None, RUNS_PROJECTS: bare, RUNS_BUILDS: builds}
         return ",".join(kind for kind, runs in kinds.items() if runs)
 
     def of(self, asked: Mapping[str, Any]) -> Runner:
@@ -49,7 +53,7 @@ class Runners:
             StartFailed: it is for a handler, and there is none here.
         """
         if not asked.get("handler"):
-            return self.choose(asked.get("image"))
+            return self.choose(image_wanted(asked))
         if self.handlers is None:
             raise StartFailed(f"this worker has no handler {asked['handler']!r}")
         return self.handlers
@@ -72,15 +76,40 @@ class Runners:
         )
 
 
+def image_wanted(spec: Mapping[str, Any]) -> str | None:
+    """Return what a job says of its image: a name, a tar's digest or a Dockerfile."""
+    said = (spec.get(way) for way in ("image", "image_tar", "dockerfile"))
+    return next(filter(None, said), None)
+
+
+def docker_policy(settings: WorkerSettings) -> DockerPolicy:
+    """Return what the operator allows containers.
+
+    Raises:
+        MountRefused: a folder that every job is to have cannot be mounted.
+    """
+    return DockerPolicy(
+        network=settings.network,
+        pull=settings.pull,
+        default_image=settings.default_image or None,
+        allowed_images=tuple(settings.allowed_images),
+        allow_builds=settings.allow_builds,
+        allow_swap=settings.allow_swap,
+        mounts=extra_mounts(settings.extra_mounts, settings.worker_dir),
+    )
+
+
 def available(settings: WorkerSettings) -> Runners:
     """Return the runners that the settings allow and the machine has.
 
     Raises:
         NoRunner: there is none.
+        MountRefused: as `docker_policy`.
     """
     docker = process = None
+    policy = docker_policy(settings)
     if settings.runner != "process" and engine_answers():
-        docker = DockerRunner(DockerPolicy(default_image=settings.default_image or None))
+        docker = DockerRunner(policy)
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
         process = ProcessRunner() if settings.allow_processes else None
     handlers = ProcessRunner() if installed() else None
@@ -89,4 +118,4 @@ def available(settings: WorkerSettings) -> Runners:
             "no container engine answers here, and processes are not allowed",
             hint="start Docker, or set FORGE_ALLOW_PROCESSES=true where every job is trusted",
         )
-    return Runners(docker, process, settings.default_image, handlers)
+    return Runners(docker, process, settings.default_image, handlers, policy)

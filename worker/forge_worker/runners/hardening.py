@@ -53,6 +53,7 @@ class DockerPolicy:
     default_image: str | None = None
     allowed_images: tuple[str, ...] = ("*",)
     allow_builds: bool = False
+    build_limit_s: float = 1800.0
     allow_swap: bool = False
     mounts: tuple[Bind, ...] = ()
     uid: int = 65532

@@ -9,9 +9,12 @@ import stamina
 from docker.errors import APIError, ImageNotFound, NotFound
 
 from forge_worker.runners.engine import is_silence
+from forge_worker.runners.reference import ID, Reference, parse
 from forge_worker.runners.runner import ImageMissing, StartFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from docker import DockerClient
 
     from forge_worker.runners.hardening import DockerPolicy
@@ -27,8 +30,20 @@ REFUSED = re.compile(
 UNASKED = re.compile(r"no such host|lookup .* on ", re.IGNORECASE)
 
 
-def ensure_image(client: DockerClient, name: str | None, policy: DockerPolicy) -> dict[str, Any]:
+def _unheard(_step: dict[str, Any]) -> None:
+    """Hear nothing of a pull."""
+
+
+def ensure_image(
+    client: DockerClient,
+    name: str | None,
+    policy: DockerPolicy,
+    hear: Callable[[dict[str, Any]], None] = _unheard,
+) -> dict[str, Any]:
     """Return the image's description as the engine gives it, after a pull where one is allowed.
+
+    `hear` is told each step of the pull, and ends it by what it raises. An image of a given id is
+    not looked for anywhere else.
 
     Raises:
         ImageMissing: none was named, or it is neither here nor to be had.
@@ -40,25 +55,49 @@ def ensure_image(client: DockerClient, name: str | None, policy: DockerPolicy) -
             "the job names no image and this worker has no default one",
             hint="Submit it with an image, or give the worker a default image.",
         )
-    here = None if policy.pull == "always" else _inspect(client, name)
+    if ID.fullmatch(name):
+        return _of_id(client, name)
+    reference = parse(name)
+    # What a digest pins cannot have changed.
+    stale = policy.pull == "always" and reference.digest is None
+    here = None if stale else find(client, reference)
     if here is None and policy.pull == "never":
         raise ImageMissing(
             f"the image {name} is not on this worker, which may not pull images",
             hint="Load it there with `docker load` or `docker build`, or allow pulls.",
         )
-    return here or _pulled(client, name)
+    return here or _pulled(client, name, reference, hear)
 
 
-def _inspect(client: DockerClient, name: str) -> dict[str, Any] | None:
+def find(client: DockerClient, reference: Reference) -> dict[str, Any] | None:
+    """Return the image that has exactly this name here; the engine would take part of an id too."""
     try:
-        return client.images.get(name).attrs
+        found: dict[str, Any] = client.images.get(reference.local).attrs
     except ImageNotFound:
         return None
+    names = [*(found.get("RepoTags") or []), *(found.get("RepoDigests") or [])]
+    return found if reference.local in names else None
 
 
-def _pulled(client: DockerClient, name: str) -> dict[str, Any]:
-    refusal, final = _refusal(client, name)
-    found = None if refusal else _inspect(client, name)
+def _of_id(client: DockerClient, name: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = client.images.get(name).attrs
+    except ImageNotFound as error:
+        raise StartFailed(
+            f"the image {name[:19]} is not on this machine any more",
+            hint="something removed it after it was made ready; the next attempt makes it again",
+        ) from error
+    return found
+
+
+def _pulled(
+    client: DockerClient,
+    name: str,
+    reference: Reference,
+    hear: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    refusal, final = _refusal(client, reference.local, hear)
+    found = None if refusal else find(client, reference)
     if found is None:
         raise (ImageMissing if final else StartFailed)(
             f"the image {name} could not be pulled: {refusal or 'it is not there afterwards'}",
@@ -67,10 +106,12 @@ def _pulled(client: DockerClient, name: str) -> dict[str, Any]:
     return found
 
 
-def _refusal(client: DockerClient, name: str) -> tuple[str, bool]:
+def _refusal(
+    client: DockerClient, name: str, hear: Callable[[dict[str, Any]], None]
+) -> tuple[str, bool]:
     """Pull; return what was complained of, or "", and whether that is the last word."""
     try:
-        refusal = _pull(client, name)
+        refusal = _pull(client, name, hear)
     except NotFound as error:
         return str(error.explanation or error), True
     except APIError as error:
@@ -83,7 +124,10 @@ def _may_pass(error: Exception) -> bool:
 
 
 @stamina.retry(on=_may_pass, attempts=PULL_ATTEMPTS, wait_initial=0.5, timeout=None)
-def _pull(client: DockerClient, name: str) -> str:
+def _pull(client: DockerClient, name: str, hear: Callable[[dict[str, Any]], None]) -> str:
     """Pull the image; return what the engine complained of while it did, or ""."""
-    steps = client.api.pull(name, stream=True, decode=True)
-    return next((step["error"] for step in steps if "error" in step), "")
+    for step in client.api.pull(name, stream=True, decode=True):
+        if "error" in step:
+            return str(step["error"])
+        hear(step)
+    return ""
