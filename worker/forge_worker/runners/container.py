@@ -13,10 +13,12 @@ from docker.errors import APIError, NotFound
 
 from forge_worker.runners.engine import UNREACHABLE, Engine, is_silence, timed_out
 from forge_worker.runners.engine_run import EngineRun, engine_run
+from forge_worker.runners.gauge import Gauge
 from forge_worker.runners.runner import EngineUnreachable, Exit
 
 if TYPE_CHECKING:
     from forge_worker.runners.pipe import Pipe
+    from forge_worker.runners.use import JobUse
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ class ContainerHandle:
         self._grace_s = grace_s
         self._exit: Exit | None = None
         self._lock = threading.Lock()
+        self._gauge = Gauge(engine, name)
         self._answered = time.monotonic()
         self._since = since
         self._doubtful = not watched
@@ -82,6 +85,10 @@ class ContainerHandle:
                 self.signal(signal.SIGKILL)
         while self.wait(SLICE_S) is None:
             self.signal(signal.SIGKILL)
+
+    def used(self) -> JobUse | None:
+        """Return what the job has used until now, or None when nobody can tell any more."""
+        return self._gauge.read() if self._exit is None else None
 
     def remove(self) -> None:
         """Kill what still runs and remove the container and its pipe. May be repeated.

@@ -30,6 +30,7 @@ from forge_worker.runners.runner import (
     StartFailed,
 )
 from forge_worker.runners.shim import LENGTH
+from forge_worker.runners.use import MIB, JobUse, use_below
 
 PACKAGES = str(Path(__file__).parents[2])
 MARK = "forge-shim"
@@ -50,6 +51,7 @@ class ProcessHandle:
         self._agent = agent
         self._spec = spec
         self._exit = Exit(code=None)
+        self._used: JobUse | None = None
         self._ended = threading.Event()
         self._reports = agent.makefile("rb")
         self.pid = self._started()
@@ -69,6 +71,10 @@ class ProcessHandle:
         if not self._ended.wait(self._spec.grace_s + END_PATIENCE_S):
             self._shim.kill()
             self._ended.wait()
+
+    def used(self) -> JobUse | None:
+        """Return what the job has used until now; after its end, what it has used in all."""
+        return self._used or use_below(self._shim.pid)
 
     def remove(self) -> None:
         """Kill what still runs. May be repeated."""
@@ -100,6 +106,7 @@ class ProcessHandle:
         self._shim.wait()
         if "code" in said:
             self._exit = Exit(said["code"], oom_killed=said["oom"], detail=said["detail"])
+            self._used = JobUse(said["cpu_seconds"], 0.0, said["peak_bytes"] / MIB)
         else:
             kill_session(self.pid)
             self._exit = Exit(code=None, detail="the process that watched over the job was killed")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path, PurePath, PurePosixPath
 
+    from forge_worker.runners.use import JobUse
+
 WORKER_LABEL = "forge.worker"
 
 
@@ -108,6 +110,9 @@ class Handle(Protocol):
 
     def stop(self) -> None:
         """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
+
+    def used(self) -> JobUse | None:
+        """Return what the job has used until now, or None when nobody can tell any more."""
 
     def remove(self) -> None:
         """Leave nothing behind, neither a process nor a container. May be repeated."""

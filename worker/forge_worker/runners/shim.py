@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -33,6 +34,7 @@ LENGTH = struct.Struct("!Q")
 CALM_S = 0.5
 ALERT_S = 0.1  # above half of the memory limit
 NEVER = float("inf")
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class Shim:
@@ -46,6 +48,7 @@ class Shim:
         self._measure_at = 0.0
         self._status: int | None = None
         self._oom = False
+        self._peak = 0
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
@@ -61,7 +64,8 @@ class Shim:
             self._turn()
         stubborn = kill_children()
         self._output.drain()
-        self._tell(code=self._code(), oom=self._oom, detail=self._detail(stubborn))
+        said = {"oom": self._oom, "detail": self._detail(stubborn)}
+        self._tell(code=self._code(), **said, **self._used())
 
     def kill(self) -> None:
         """End the job without grace."""
@@ -139,10 +143,17 @@ class Shim:
     def _measure(self) -> None:
         limit = self._order.memory_bytes
         used = memory_bytes(descendants(os.getpid()), limit)
+        self._peak = max(self._peak, used)
         self._measure_at = time.monotonic() + (ALERT_S if used > limit / 2 else CALM_S)
         if used > limit and self._status is None:
             self._oom = True
             self._signal(signal.SIGKILL)
+
+    def _used(self) -> dict[str, float]:
+        # Between two looks a process may have held more, and what it held at most is counted.
+        all_ = resource.getrusage(resource.RUSAGE_CHILDREN)
+        peak = max(self._peak, all_.ru_maxrss * MAXRSS_UNIT)
+        return {"cpu_seconds": all_.ru_utime + all_.ru_stime, "peak_bytes": peak}
 
     def _code(self) -> int:
         code = os.waitstatus_to_exitcode(self._status or 0)
