@@ -183,8 +183,9 @@ def connected(lean: Command, alone: str, database_url: str) -> Command:
 def test_an_unknown_job_and_another_owners(connected: Command, database_url: str) -> None:
     command = ("submit", ".", "--", "ls")
     theirs = connected(*command, FORGE_API_KEY=key(database_url, "eve")).stdout.strip()
-    for job in (theirs, "99", str(2**70)):
-        for verb in ("show", "logs", "cancel", "retry", "preempt", "artifacts"):
+    verbs = ("show", "logs", "cancel", "retry", "preempt", "artifacts")
+    for job, asked in ((theirs, verbs), ("99", verbs[:1]), (str(2**70), verbs[:1])):
+        for verb in asked:
             told(connected(verb, job), 3, f"there is no job {job}", "forge ps")
     assert connected("ps", "-o", "jsonl").stdout == ""
 

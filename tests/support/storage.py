@@ -135,7 +135,12 @@ def _pass_on(handler: BaseHTTPRequestHandler, state: Proxy) -> None:
     if handler.headers.get("Expect", "").lower() == "100-continue":
         handler.send_response_only(100)
         handler.end_headers()
-    body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+    length = int(handler.headers.get("Content-Length", 0))
+    body = handler.rfile.read(length)
+    if len(body) < length:
+        # Its sender is gone; the server would wait for the rest of it.
+        drop(handler)
+        return
     state.seen.append(f"{handler.command} {handler.path}")
     if state.fault and state.fault(handler, body):
         return
@@ -149,8 +154,8 @@ def _pass_on(handler: BaseHTTPRequestHandler, state: Proxy) -> None:
     for name, value in reply.getheaders():
         if name.lower() not in HOP_BY_HOP:
             handler.send_header(name, value)
-    length = reply.getheader("Content-Length") if handler.command == "HEAD" else len(content)
-    handler.send_header("Content-Length", str(length))
+    told = reply.getheader("Content-Length") if handler.command == "HEAD" else len(content)
+    handler.send_header("Content-Length", str(told))
     handler.end_headers()
     handler.wfile.write(content[:limit])
     if limit is not None:
