@@ -1,0 +1,39 @@
+"""The GPU of an Apple chip, which PyTorch calls MPS: one, with the machine's own memory."""
+
+import json
+import platform
+from contextlib import suppress
+from typing import ClassVar
+
+from forge_worker.devices.gpu import Gpu, Use
+from forge_worker.devices.program import asked
+
+
+class Apple:
+    """Asks macOS; anything else has none. Who uses the GPU, nobody can say."""
+
+    accelerator: ClassVar[str] = "mps"
+    fresh_s: ClassVar[float] = 60.0
+
+    def gpus(self) -> list[Gpu]:
+        """Return the one GPU, under a UUID made of the machine's own."""
+        if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
+            return []
+        hardware = read_hardware(asked("system_profiler", "-json", "SPHardwareDataType") or "")
+        memory = (asked("sysctl", "-n", "hw.memsize") or "").strip()
+        if hardware is None or not memory.isdigit():
+            return []
+        chip, machine = hardware
+        system = platform.mac_ver()[0]
+        return [Gpu(f"MPS-{machine}", chip, int(memory) >> 20, vendor="apple", driver=system)]
+
+    def use(self) -> dict[str, Use] | None:
+        return None
+
+
+def read_hardware(text: str) -> tuple[str, str] | None:
+    """Return the chip's name and the machine's UUID; None where it says neither."""
+    with suppress(ValueError, KeyError, IndexError, TypeError):
+        told = json.loads(text)["SPHardwareDataType"][0]
+        return str(told["chip_type"]), str(told["platform_UUID"])
+    return None

@@ -1,0 +1,43 @@
+"""Which of the machine's GPUs a worker lends: all, none, or those that its operator names."""
+
+from collections.abc import Sequence
+
+from forge_schema.errors import ForgeError
+
+from forge_worker.devices.gpu import Gpu
+
+
+class GpuMissing(ForgeError):
+    """A GPU that is named is not there."""
+
+    code = "gpu_missing"
+
+
+def chosen(gpus: Sequence[Gpu], words: Sequence[str]) -> list[Gpu]:
+    """Return the GPUs that `--gpus` names, by UUID or by the driver's number; each once.
+
+    A GPU in MIG mode stands for all of its slices.
+
+    Raises:
+        GpuMissing: one is not there, or `all` and `none` stand beside others.
+    """
+    if list(words) in (["none"], []):
+        return []
+    if list(words) == ["all"]:
+        return list(gpus)
+    wanted = {word.casefold() for word in words}
+    for word in words:
+        if not any(word.casefold() in _names(gpu) for gpu in gpus):
+            raise GpuMissing(f"--gpus names {word!r}, which is not here", hint=_listing(gpus))
+    return [gpu for gpu in gpus if wanted & _names(gpu)]
+
+
+def _names(gpu: Gpu) -> set[str]:
+    return {gpu.uuid.casefold(), str(gpu.number), (gpu.parent or gpu.uuid).casefold()}
+
+
+def _listing(gpus: Sequence[Gpu]) -> str:
+    if not gpus:
+        return "no GPU is found on this machine; `--gpus none` lends none"
+    listed = "; ".join(f"{gpu.number}: {gpu.uuid} ({gpu.name})" for gpu in gpus)
+    return f"give all, none, or some of these by commas, by number or UUID: {listed}"

@@ -1,0 +1,54 @@
+"""The inventory: the GPUs that a worker lends, from the first source that knows any."""
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from time import monotonic
+
+from forge_worker.devices.apple import Apple
+from forge_worker.devices.choice import chosen
+from forge_worker.devices.gpu import Gpu, Use
+from forge_worker.devices.nvidia_smi import NvidiaSmi
+from forge_worker.devices.nvml import Nvml
+from forge_worker.devices.rocm import Rocm
+from forge_worker.devices.source import Source
+
+SOURCES: tuple[Callable[[], Source], ...] = (Nvml, NvidiaSmi, Rocm, Apple)
+
+
+class Inventory:
+    """What this machine computes on; `use` tells who is busy on it, and may be called often."""
+
+    def __init__(self, words: Sequence[str] = ("all",)) -> None:
+        """Look once.
+
+        Raises:
+            GpuMissing: `words` names a GPU that is not there.
+        """
+        self._source, found = _first() if list(words) != ["none"] else (None, [])
+        self.gpus = chosen(found, words)
+        self._lock = Lock()
+        self._used: Mapping[str, Use] = {}
+        self._asked_at: float | None = None
+
+    @property
+    def accelerator(self) -> str:
+        """The word for what jobs compute on here: cuda, rocm, mps or cpu."""
+        return self._source.accelerator if self._source and self.gpus else "cpu"
+
+    def use(self) -> Mapping[str, Use]:
+        """Return who uses each GPU, by UUID; one that no source can say of is left out."""
+        if self._source is None or not self.gpus:
+            return {}
+        with self._lock:
+            now = monotonic()
+            if self._asked_at is None or now - self._asked_at >= self._source.fresh_s:
+                self._used, self._asked_at = self._source.use() or {}, now
+            return self._used
+
+
+def _first() -> tuple[Source | None, list[Gpu]]:
+    for make in SOURCES:
+        source = make()
+        if found := source.gpus():
+            return source, found
+    return None, []

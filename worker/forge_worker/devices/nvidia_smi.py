@@ -1,0 +1,117 @@
+"""NVIDIA's GPUs through `nvidia-smi`, where NVML cannot be loaded."""
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from forge_worker.devices.gpu import Gpu, Use
+from forge_worker.devices.program import asked
+
+FIELDS = (
+    "index",
+    "uuid",
+    "name",
+    "memory.total",
+    "compute_cap",
+    "driver_version",
+    "mig.mode.current",
+)
+# An older driver's program refuses a query with a field that it does not know.
+OLD_FIELDS = ("index", "uuid", "name", "memory.total", "driver_version")
+CSV = "--format=csv,noheader,nounits"
+# Of `nvidia-smi -L`: "GPU 0: NVIDIA A100 (UUID: GPU-…)", and below it
+# "  MIG 1g.5gb  Device 0: (UUID: MIG-…)".
+LISTED = re.compile(r"^GPU (?P<number>\d+): ", re.MULTILINE)
+SLICE = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+\d+: \(UUID: (?P<uuid>MIG-[^)]+)\)")
+# A profile names its memory: 1g.5gb, 3g.20gb, 1c.3g.20gb.
+GIB = re.compile(r"\.(\d+)gb")
+UNKNOWN = ("[N/A]", "[Not Supported]", "N/A", "")
+
+
+class NvidiaSmi:
+    """Asks the program each time; it takes a second."""
+
+    accelerator: ClassVar[str] = "cuda"
+    fresh_s: ClassVar[float] = 5.0
+
+    def gpus(self) -> list[Gpu]:
+        """Return the GPUs, and for one in MIG mode its slices instead."""
+        rows = _rows("gpu", FIELDS) or _rows("gpu", OLD_FIELDS) or []
+        found = [_gpu(row) for row in rows if row["uuid"].startswith("GPU-")]
+        sliced = {row["uuid"] for row in rows if row.get("mig.mode.current") == "Enabled"}
+        slices = _slices(asked("nvidia-smi", "-L") or "", found) if sliced else {}
+        return [
+            part
+            for gpu in found
+            for part in slices.get(gpu.uuid, [] if gpu.uuid in sliced else [gpu])
+        ]
+
+    def use(self) -> dict[str, Use] | None:
+        """Return who computes on which GPU; the program says nothing of who draws, or of slices."""
+        rows = _rows("compute-apps", ("gpu_uuid", "pid"))
+        known = _rows("gpu", ("uuid",))
+        if rows is None or known is None:
+            return None
+        pids: dict[str, set[int]] = {row["uuid"]: set() for row in known}
+        for row in rows:
+            if row["pid"].isdigit():
+                pids.setdefault(row["gpu_uuid"], set()).add(int(row["pid"]))
+        return {uuid: Use(frozenset(found)) for uuid, found in pids.items()}
+
+
+def _rows(about: str, fields: tuple[str, ...]) -> list[dict[str, str]] | None:
+    told = asked("nvidia-smi", f"--query-{about}={','.join(fields)}", CSV)
+    if told is None:
+        return None
+    lines = [line.split(", ") for line in told.splitlines()]
+    return [
+        dict(zip(fields, map(str.strip, line), strict=True))
+        for line in lines
+        if len(line) == len(fields)
+    ]
+
+
+def _gpu(row: dict[str, str]) -> Gpu:
+    return Gpu(
+        uuid=row["uuid"],
+        name=row["name"],
+        vram_mb=int(row["memory.total"]) if row["memory.total"].isdigit() else 0,
+        capability=_known(row.get("compute_cap", "")),
+        driver=_known(row["driver_version"]),
+        number=int(row["index"]),
+    )
+
+
+def _known(text: str) -> str:
+    return "" if text in UNKNOWN else text
+
+
+def _slices(listing: str, found: list[Gpu]) -> dict[str, list[Gpu]]:
+    """Return the slices by the UUID of their GPU, as `nvidia-smi -L` lists them."""
+    parents = {gpu.number: gpu for gpu in found}
+    slices: dict[str, list[Gpu]] = {}
+    for number, line in _numbered(listing):
+        if (match := SLICE.match(line)) and (parent := parents.get(number)):
+            slices.setdefault(parent.uuid, []).append(_slice(match, parent))
+    return slices
+
+
+def _numbered(listing: str) -> Iterator[tuple[int, str]]:
+    number = -1
+    for line in listing.splitlines():
+        if match := LISTED.match(line):
+            number = int(match["number"])
+        yield number, line
+
+
+def _slice(match: re.Match[str], parent: Gpu) -> Gpu:
+    gib = GIB.search(match["profile"])
+    return Gpu(
+        uuid=match["uuid"],
+        name=f"{parent.name} MIG {match['profile']}",
+        vram_mb=int(gib[1]) << 10 if gib else 0,
+        capability=parent.capability,
+        driver=parent.driver,
+        parent=parent.uuid,
+        number=parent.number,
+    )

@@ -1,0 +1,129 @@
+"""NVIDIA's GPUs through NVML: the driver's own library, which pynvml loads."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from threading import Lock
+from typing import Any, ClassVar, TypeVar
+
+import pynvml
+import structlog
+
+from forge_worker.devices.gpu import Gpu, Use
+
+T = TypeVar("T")
+Handle = Any
+
+log = structlog.get_logger(__name__)
+
+
+class Nvml:
+    """Keeps NVML open: to open it can take seconds on a machine whose GPUs are idle."""
+
+    accelerator: ClassVar[str] = "cuda"
+    fresh_s: ClassVar[float] = 1.0
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open = False
+
+    def gpus(self) -> list[Gpu]:
+        """Return the GPUs, and for one in MIG mode its slices instead."""
+        if not self._opened():
+            return []
+        driver = _said(pynvml.nvmlSystemGetDriverVersion) or ""
+        return [gpu for number, handle in _handles() for gpu in _gpus(handle, number, str(driver))]
+
+    def use(self) -> dict[str, Use] | None:
+        """Return who uses which GPU or slice; None when NVML does not answer."""
+        if not self._opened():
+            return None
+        whole = [handle for _, handle in _handles()]
+        handles = [part for handle in whole for part in (_slices(handle) or [handle])]
+        used = ((_uuid(part), _use(part)) for part in handles)
+        return {uuid: use for uuid, use in used if uuid and use}
+
+    def _opened(self) -> bool:
+        with self._lock:
+            if not self._open:
+                with suppress(pynvml.NVMLError):
+                    pynvml.nvmlInit()
+                    self._open = True
+            return self._open
+
+
+def _handles() -> Iterator[tuple[int, Handle]]:
+    for number in range(_said(pynvml.nvmlDeviceGetCount) or 0):
+        try:
+            yield number, pynvml.nvmlDeviceGetHandleByIndex(number)
+        except pynvml.NVMLError as error:
+            log.warning("a GPU does not answer and is left out", gpu=number, error=str(error))
+
+
+def _gpus(handle: Handle, number: int, driver: str) -> list[Gpu]:
+    try:
+        whole = _gpu(handle, number, driver, "", None)
+        if not _in_mig_mode(handle):
+            return [whole]
+        own = (whole.capability, whole.uuid)
+        return [_gpu(part, number, driver, *own) for part in _slices(handle)]
+    except pynvml.NVMLError as error:
+        log.warning("a GPU does not answer and is left out", gpu=number, error=str(error))
+        return []
+
+
+def _gpu(handle: Handle, number: int, driver: str, capability: str, parent: str | None) -> Gpu:
+    return Gpu(
+        uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
+        name=str(pynvml.nvmlDeviceGetName(handle)),
+        vram_mb=_said(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20) or 0,
+        capability=_said(lambda: _capability(handle)) or capability,
+        driver=driver,
+        parent=parent,
+        number=number,
+    )
+
+
+def _capability(handle: Handle) -> str:
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return f"{major}.{minor}"
+
+
+def _in_mig_mode(handle: Handle) -> bool:
+    modes = _said(lambda: pynvml.nvmlDeviceGetMigMode(handle))
+    return bool(modes and modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _slices(handle: Handle) -> list[Handle]:
+    if not _in_mig_mode(handle):
+        return []
+    most = _said(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))) or 0
+    found: list[Handle] = []
+    for number in range(most):
+        # The numbers have gaps where slices were taken away.
+        with suppress(pynvml.NVMLError):
+            found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
+    return found
+
+
+def _uuid(handle: Handle) -> str | None:
+    return _said(lambda: str(pynvml.nvmlDeviceGetUUID(handle)))
+
+
+def _use(handle: Handle) -> Use | None:
+    try:
+        computing = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLError:
+        return None
+    drawing = _said(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle)) or []
+    pids = frozenset(int(process.pid) for process in computing)
+    # One that does both is counted once, as computing; what it has is not always told.
+    others = [process.usedGpuMemory or 0 for process in drawing if process.pid not in pids]
+    return Use(pids, sum(others) >> 20)
+
+
+def _said(ask: Callable[[], T]) -> T | None:
+    """Return an answer, or None where there is none."""
+    try:
+        return ask()
+    except pynvml.NVMLError:
+        return None
