@@ -20,8 +20,10 @@ def may_put(holding: Holding, key: str) -> bool:
 
 
 def may_get(holding: Holding, key: str) -> bool:
-    """Tell whether a key is the job's code, or part of a checkpoint of the job."""
+    """Tell whether a key is the job's code or image, or part of a checkpoint of the job."""
     if holding.bundle_digest is not None and key == keys.bundle(holding.bundle_digest):
+        return True
+    if holding.image_tar is not None and key == keys.image(holding.image_tar):
         return True
     own = CHECKPOINT.format(job_id=holding.fence.job_id)
     return re.fullmatch(own, key) is not None and keys.is_valid(key)

@@ -49,5 +49,5 @@ def absent() -> Refused:
         HTTPStatus.NOT_FOUND,
         "object_unknown",
         "this lease has no such object",
-        hint="a lease's holder reads the job's code and checkpoints, and writes below its own keys",
+        hint="a lease's holder reads what its job needs, and writes below its own keys",
     )

@@ -15,6 +15,7 @@ class Holding:
     fence: Fence
     attempt: int
     bundle_digest: str | None
+    image_tar: str | None
 
     @property
     def keys(self) -> keys.AttemptKeys:
@@ -34,7 +35,7 @@ class Holdings:
         row = self._database.one(
             "held_lease", again=True, worker_id=self._worker_id, **fence_params(fence)
         )
-        return None if row is None else Holding(fence, row["attempt"], row["bundle_digest"])
+        return None if row is None else Holding(fence, **row)
 
     def job(self, job_id: int) -> bool:
         """Tell whether the worker holds a live lease of this job."""

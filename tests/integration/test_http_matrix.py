@@ -143,6 +143,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("put", "/api/queue/templates/{name}"): (WRITES, of_template({"spec": {}})),
     ("delete", "/api/queue/templates/{name}"): (ACTS_ON_OWN, of_template()),
     ("post", "/api/bundles"): (WRITES, fixed("/api/bundles", {"digest": DIGEST, "bytes": 6})),
+    ("post", "/api/images"): (WRITES, fixed("/api/images", {"digest": DIGEST, "bytes": 6})),
     ("get", "/api/reports"): (ADMINS, fixed("/api/reports")),
     ("get", "/api/reports/{name}"): (ADMINS, fixed("/api/reports/job_status")),
     ("get", "/api/workers"): (READS, fixed("/api/workers")),

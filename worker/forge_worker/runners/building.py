@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import deque
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from docker.errors import APIError
 from docker.utils import build as context_of
 from docker.utils.json_stream import json_stream
 
+from forge_worker.runners.build_output import BuildOutput
 from forge_worker.runners.runner import ImageMissing, StartFailed
 
 if TYPE_CHECKING:
@@ -23,12 +24,10 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 LOOK_S = 0.2
-LAST_LINES = 10
 REQUEST_TIMEOUT_S = 120
 OK = 200
 MIB = 1 << 20
 PERIOD = 100_000  # microseconds
-LONGEST_LINE = 300
 TOO_LONG = "it took longer than the {limit:.0f} s that a build may take"
 
 
@@ -57,42 +56,40 @@ def run_build(
 ) -> None:
     """Build, telling each line of output; the image then has the tag.
 
+    What the stages of the build left, or one that failed, has the tag with a number: the next
+    build begins there, and nothing stays in the engine that nobody knows of.
+
     Raises:
         BuildFailed: the Dockerfile is wrong, one of its commands failed, or it took too long.
         StartFailed: the engine went away, or the build was not wanted any more.
     """
-    last: deque[str] = deque(maxlen=LAST_LINES)
+    output = BuildOutput(say)
     deadline = time.monotonic() + build.limit_s
-    with _answer(client, build) as answer, _watched(answer, stopped, deadline):
-        try:
-            failure = _heard(answer, lambda line: (last.append(line), say(line)))
-        except (OSError, ValueError) as error:
-            failure = None
-            last.append(str(error))
+    with (
+        _answer(client, build) as answer,
+        _watched(answer, stopped, deadline),
+        # A connection that was cut says nothing but that.
+        suppress(OSError, ValueError),
+    ):
+        for step in json_stream(answer.iter_content(chunk_size=None)):
+            output.hear(step)
+    _keep(client, build.tag, output)
+    if output.whole:
+        return
     if time.monotonic() >= deadline:
-        raise _failed(build, TOO_LONG.format(limit=build.limit_s), last)
-    if failure:
-        raise _failed(build, failure, last)
-    if failure is None:
-        raise StartFailed(f"the engine ended the build of {build.dockerfile} without a word")
+        raise _failed(build, TOO_LONG.format(limit=build.limit_s), output)
+    if output.failure:
+        raise _failed(build, output.failure, output)
+    raise StartFailed(f"the engine ended the build of {build.dockerfile} without a word")
 
 
-def _heard(answer: requests.Response, say: Callable[[str], object]) -> str | None:
-    """Return what the builder says went wrong, "" for a whole build, None for half of one."""
-    whole = False
-    for step in _steps(answer):
-        if "error" in step:
-            return str(step["error"])
-        whole = whole or "ID" in (step.get("aux") or {})
-        for line in str(step.get("stream", "")).splitlines():
-            if line.strip():
-                say(line.rstrip())
-    return "" if whole else None
-
-
-def _steps(answer: requests.Response) -> Iterator[dict[str, Any]]:
-    pieces = answer.iter_content(chunk_size=None)
-    return json_stream(pieces)
+def _keep(client: DockerClient, tag: str, output: BuildOutput) -> None:
+    repository, _, key = tag.partition(":")
+    for number, image in enumerate(output.parts):
+        with suppress(APIError):
+            # What has no parent was not made here: the stage did nothing.
+            if client.api.inspect_image(image)["Parent"]:
+                client.api.tag(image, repository, f"{key}.{number}")
 
 
 @contextmanager
@@ -168,8 +165,8 @@ def _watched(
         thread.join()
 
 
-def _failed(build: Build, why: str, last: deque[str]) -> BuildFailed:
-    said = "".join(f"\n  {line[:LONGEST_LINE]}" for line in last)
+def _failed(build: Build, why: str, output: BuildOutput) -> BuildFailed:
+    said = "".join(f"\n  {line}" for line in output.last)
     return BuildFailed(
         f"{build.dockerfile} does not build: {why}; its last words:{said}",
         hint="try it with docker build on a machine of yours",
