@@ -15,18 +15,21 @@ from forge_schema.states import Budget, Command, Reason, WorkerKind
 from forge_worker.adoption import take_up
 from forge_worker.attempt import Attempt, Stop
 from forge_worker.claimer import Claimer
-from forge_worker.devices import gpus
+from forge_worker.devices import Inventory
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
+from forge_worker.gpu_locks import GpuLocks
+from forge_worker.gpu_pool import GpuPool
 from forge_worker.guard import Guard
 from forge_worker.images import Images
 from forge_worker.job_run import Around, JobRun
 from forge_worker.keeper import Keeper
 from forge_worker.kinds import KindProvision
 from forge_worker.limits import limits_of
-from forge_worker.machine import accelerator, capacity, machine
+from forge_worker.machine import capacity, machine
 from forge_worker.objects import Objects
 from forge_worker.observation import Observer
+from forge_worker.own_provisions import own_provisions
 from forge_worker.patience import Patience
 from forge_worker.runner_choice import Runners
 from forge_worker.settings import WorkerSettings
@@ -54,12 +57,14 @@ class Agent:
         self._settings = settings
         self._gateway = gateway
         self._runners = runners
-        self._gpus = gpus()
+        self._devices = Inventory(settings.gpus)
+        self._gpus = self._devices.gpus
         self._boot_id = uuid4()
         self.worker_id = 0
         self.name = ""
         self._jobs = settings.worker_dir / "jobs"
-        self._slots = Slots(capacity(settings, self._gpus), self._gpus, max_jobs=settings.max_jobs)
+        pool = GpuPool(self._gpus, self._devices.use, GpuLocks(settings.lock_dir))
+        self._slots = Slots(capacity(settings), pool, max_jobs=settings.max_jobs)
         self._running: dict[int, tuple[Attempt, Thread]] = {}
         self._lock = Lock()
         self._drained = Event()
@@ -70,7 +75,7 @@ class Agent:
             runners.policy, objects, settings.worker_dir / "images", settings.cache_mb << 20
         )
         self._around = Around(
-            host=Host(settings.name(), accelerator(self._gpus), settings.default_image),
+            host=Host(settings.name(), self._devices.accelerator, settings.default_image),
             objects=objects,
             gateway=gateway,
             bundles=settings.worker_dir / "bundles",
@@ -78,7 +83,7 @@ class Agent:
             log_flush_s=settings.log_flush_s,
             store_patience_s=settings.store_patience_s,
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
-            provisions=(images, KindProvision()),
+            provisions=(images, KindProvision(), *own_provisions(settings)),
         )
         self.guard = Guard(
             limits_of(settings),
@@ -196,7 +201,7 @@ class Agent:
 
     def _register(self) -> None:
         registration = self._gateway.register(
-            machine(self._settings, self._boot_id, self._gpus, self._runners)
+            machine(self._settings, self._boot_id, self._devices, self._runners)
         )
         self.worker_id, self.name = registration.worker_id, registration.name
         self.claimer.ephemeral = registration.kind is WorkerKind.EPHEMERAL

@@ -46,7 +46,8 @@ class PolicySettings(BaseSettings):
         None, description="a folder of secrets for jobs: a file for each, or a folder for an owner"
     )
     cache_mb: PositiveInt = Field(
-        20_480, description="disk for bundles, and as much for environments, MiB"
+        20_480,
+        description="disk for each of: bundles, saved images, environments, model caches, MiB",
     )
     share_s: NonNegativeFloat = Field(
         10.0, description="seconds that a shared container waits for its next small job"

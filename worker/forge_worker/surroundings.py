@@ -1,6 +1,9 @@
 """What a job finds around it: its folders, its variables, its limits."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from forge_worker.attempt import Attempt
 from forge_worker.runners.runner import WORKER_LABEL, Runner, RunSpec
@@ -62,4 +65,16 @@ def variables(attempt: Attempt, spec: RunSpec, runner: Runner, device: str) -> d
         "FORGE_METRICS_FILE": str(paths.control_dir / attempt.folders.metrics.name),
         "FORGE_DEVICE": device,
         "PYTHONUNBUFFERED": "1",
+        **_told(attempt.grant.spec),
     }
+
+
+def _told(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the job is told of its parameters and its tuning, as far as it asked for that."""
+    tuning, parameters = asked.get("tuning", {}), asked.get("parameters", {})
+    told = {f"FORGE_{name.upper()}": said for name, said in tuning.items() if said is not None}
+    told |= {f"FORGE_PARAM_{name.upper()}": said for name, said in parameters.items()}
+    words = {
+        name: said if isinstance(said, str) else json.dumps(said) for name, said in told.items()
+    }
+    return words | ({"FORGE_PARAMETERS": json.dumps(parameters)} if parameters else {})

@@ -1,0 +1,93 @@
+"""Environments of what projects require: made once for each content, and kept for the next job.
+
+An environment is one owner's: what gets into it depends on that owner's variables and secrets too.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from forge_schema.errors import ForgeError
+
+from forge_worker.attempt import Attempt
+from forge_worker.install import install
+from forge_worker.kept import KeptFolders
+from forge_worker.removal import remove_tree
+from forge_worker.requirements import Requirements, read
+from forge_worker.runners.runner import Mount, Runner, RunSpec
+
+ENV = PurePosixPath("/forge/env")
+COMPLETE = "complete"
+# To be changed with the way in which environments are made.
+RECIPE = 1
+
+
+class InstallRefused(ForgeError):
+    """The worker does not let projects install what they require."""
+
+    code = "install_refused"
+
+
+class EnvironmentProvision:
+    """Gives a job whose project names its requirements an environment that has them."""
+
+    def __init__(self, kept: KeptFolders, *, allowed: bool) -> None:
+        self._kept = kept
+        self._allowed = allowed
+
+    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
+        """Return the start with the environment, made now if there is none yet.
+
+        Raises:
+            InstallRefused: the operator does not want it.
+            ProvisionFailed: the requirements cannot be read, or not be installed.
+            StartFailed: this machine could not run the installation.
+            Stopped: the attempt must stop.
+        """
+        path = attempt.grant.spec.get("requirements")
+        if not path:
+            return spec
+        if not self._allowed:
+            raise InstallRefused(
+                f"this worker installs nothing, and the job wants what {path} requires",
+                hint="submit with --no-install and an image that has it, or let the worker install",
+            )
+        wanted = read(attempt.folders.work, path)
+        key = _key(wanted, spec, attempt.grant.owner, runner)
+        with self._kept.turn(key, attempt.while_wanted) as folder:
+            env = Mount(folder / "env", ENV)
+            if not (folder / COMPLETE).exists():
+                _make(folder, partial(install, wanted, env, spec, attempt, runner))
+            self._kept.use(key, attempt.folders)
+        self._kept.make_room()
+        place = runner.place(env)
+        return replace(
+            spec,
+            mounts=(*spec.mounts, env),
+            bin_dirs=(place / "bin", *spec.bin_dirs),
+            env={**spec.env, "VIRTUAL_ENV": str(place)},
+        )
+
+
+def _make(folder: Path, fill: Callable[[], None]) -> None:
+    """Make a folder anew; it counts only once it is complete."""
+    remove_tree(folder)
+    (folder / "env").mkdir(parents=True)
+    try:
+        fill()
+    except BaseException:
+        remove_tree(folder)
+        raise
+    # After a power cut, what is said to be complete must be on the disk.
+    os.sync()
+    (folder / COMPLETE).touch()
+
+
+def _key(wanted: Requirements, spec: RunSpec, owner: str, runner: Runner) -> str:
+    pip = sorted((name, said) for name, said in spec.env.items() if name.startswith("PIP_"))
+    content = [RECIPE, wanted.digest, runner.foundation(spec), owner, pip]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

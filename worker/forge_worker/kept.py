@@ -1,0 +1,101 @@
+"""Folders that stay when a job ends, for the next one: marked while used, dropped by last use.
+
+Who uses one is written down in the attempt's own folder, so that it counts for as long as that
+folder is there: also for a container that outlives the agent, and never for longer.
+"""
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from forge_worker.below import weight
+from forge_worker.folders import Folders
+from forge_worker.removal import remove_tree
+
+POLL_S = 0.05
+
+
+class KeptFolders:
+    """Folders by key below `root`, which one agent's jobs in `jobs` share; sizes in bytes."""
+
+    def __init__(self, root: Path, jobs: Path, max_bytes: int) -> None:
+        self.root, self._jobs, self._max_bytes = root, jobs, max_bytes
+        self._turns, self._dropped = root / ".turns", root / ".dropped"
+
+    @contextmanager
+    def turn(self, key: str, wait: Callable[[], None]) -> Iterator[Path]:
+        """Let one at a time see to a folder; what `wait`, called meanwhile, raises ends it."""
+        for folder in (self._turns, self._dropped):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._turns / key).open("ab") as file:
+            while not _locked(file.fileno()):
+                wait()
+                time.sleep(POLL_S)
+            yield self.root / key
+
+    def use(self, key: str, folders: Folders) -> None:
+        """Mark a folder as used for as long as the attempt's folders are there; in its turn."""
+        with (folders.root / "kept").open("a", encoding="utf-8") as marks:
+            marks.write(f"{self.root.name}/{key}\n")
+        os.utime(self.root / key)  # the order of dropping is the order of use
+
+    def make_room(self) -> None:
+        """Drop the folders unused for longest until the rest fits, but none in use."""
+        entries = visible(self.root)
+        self.drop_oldest([(path.stat().st_mtime_ns, weight(path), path) for path in entries])
+
+    def drop_oldest(self, found: list[tuple[int, int, Path]]) -> None:
+        """Drop what is oldest of (time, bytes, path) until the rest fits, but nothing in use."""
+        for path in visible(self._dropped):
+            _remove(path)
+        excess = sum(size for _, size, _ in found) - self._max_bytes
+        for _, size, path in sorted(found):
+            if excess > 0 and self._drop(path):
+                excess -= size
+
+    def _drop(self, path: Path) -> bool:
+        key = path.relative_to(self.root).parts[0]
+        with (self._turns / key).open("ab") as file:
+            if not _locked(file.fileno()) or self._used(key):
+                return False
+            # At once out of the way: to remove it takes time.
+            gone = self._dropped / secrets.token_hex(16)
+            try:
+                path.rename(gone)
+            except OSError:
+                return False
+        return _remove(gone)
+
+    def _used(self, key: str) -> bool:
+        mark = f"{self.root.name}/{key}"
+        for attempt in self._jobs.iterdir():
+            with suppress(OSError):
+                if mark in (attempt / "kept").read_text(encoding="utf-8").splitlines():
+                    return True
+        return False
+
+
+def visible(folder: Path) -> list[Path]:
+    """Return what is in a folder, but for what is the keeper's own; nothing where it is not."""
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def _remove(path: Path) -> bool:
+    if path.is_dir() and not path.is_symlink():
+        return remove_tree(path)
+    path.unlink(missing_ok=True)
+    return True
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,25 @@
+"""What each job gets of its worker beside its image: secrets, caches, an environment."""
+
+from forge_worker.environment import EnvironmentProvision
+from forge_worker.kept import KeptFolders
+from forge_worker.model_cache import CacheProvision
+from forge_worker.provisions import Provision
+from forge_worker.secret_provision import SecretProvision
+from forge_worker.settings import WorkerSettings
+from forge_worker.vault import Vault
+
+
+def own_provisions(settings: WorkerSettings) -> tuple[Provision, ...]:
+    """Return the provisions that the settings allow, in the order in which they build on another.
+
+    Secrets come first, since an installation may need them to reach its packages.
+    """
+    folder, most = settings.worker_dir, settings.cache_mb << 20
+    jobs = folder / "jobs"
+    environments = KeptFolders(folder / "envs", jobs, most)
+    caches = KeptFolders(folder / "caches", jobs, most)
+    return (
+        SecretProvision(Vault(settings.secrets_dir)),
+        *((CacheProvision(caches),) if settings.keep_caches else ()),
+        EnvironmentProvision(environments, allowed=settings.allow_install),
+    )
