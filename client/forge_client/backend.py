@@ -6,6 +6,7 @@ from typing import Any, Protocol, Self
 
 from forge_client.administration import Administration
 from forge_client.bundle import Bundle
+from forge_client.findings import Findings
 from forge_client.records import (
     Artifact,
     Attempt,
@@ -40,6 +41,10 @@ class Backend(Protocol):
     @property
     def admin(self) -> Administration:
         """What only admins may do."""
+
+    @property
+    def findings(self) -> Findings:
+        """What jobs found out."""
 
     def me(self) -> Caller:
         """Return who asks."""

@@ -5,10 +5,12 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from forge_client.backend import Backend
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError
+from forge_client.findings import JobTest, all_tests
 from forge_client.following import QUICKEST_S, follow
 from forge_client.log_reader import LogReader, Piece
 from forge_client.records import Artifact, JobStatus
@@ -130,6 +132,14 @@ class Job:
     def cancel(self) -> bool:
         """Ask for the job's end; tells whether it will be, or was, cancelled."""
         return self.backend.cancel(self.id) in {"running", "cancelled"}
+
+    def found(self) -> dict[str, Any] | None:
+        """Return what the job wrote to $FORGE_RESULT_FILE; None before it has, or if it did not."""
+        return self.backend.findings.result(self.id).values
+
+    def tests(self) -> list[JobTest]:
+        """Return how the job's tests ended, of its newest attempt that has any."""
+        return list(all_tests(self.backend.findings, self.id))
 
     def artifacts(self) -> list[Artifact]:
         """Return the files that the job left."""

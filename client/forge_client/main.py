@@ -13,9 +13,11 @@ from forge_client import narration
 from forge_client.commands import (
     act,
     artifacts,
+    benchmark,
     db,
     doctor,
     events,
+    handlers,
     keys,
     logs,
     ps,
@@ -23,6 +25,7 @@ from forge_client.commands import (
     report,
     submit,
     templates,
+    testing,
     up,
     worker,
     workers,
@@ -83,7 +86,15 @@ def forge(  # noqa: PLR0917 - typer calls it by name
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Jobs": (submit.submit, ps.ps, ps.show, logs.logs, artifacts.artifacts),
+    "Jobs": (submit.submit, ps.ps, ps.show, logs.logs, artifacts.artifacts, handlers.result),
+    "Tests and benchmarks": (
+        testing.run_tests,
+        testing.list_tests,
+        benchmark.benchmark,
+        benchmark.sweep,
+        benchmark.compare,
+        handlers.run_handler,
+    ),
     "Control": (act.cancel, act.retry, act.preempt, workers.workers, workers.drain),
     "Administration": (
         queues.queues,
@@ -94,10 +105,12 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     "Installation": (up.up, up.down, doctor.doctor, report.report),
 }
+NAMES = {testing.run_tests: "test", testing.list_tests: "tests"}
+WITH_A_COMMAND = {submit.submit, testing.run_tests, benchmark.benchmark}
 for panel, commands in PANELS.items():
     for command in commands:
-        kind = submit.SubmitCommand if command is submit.submit else None
-        app.command(rich_help_panel=panel, cls=kind)(command)
+        kind = submit.SubmitCommand if command in WITH_A_COMMAND else None
+        app.command(NAMES.get(command), rich_help_panel=panel, cls=kind)(command)
 app.add_typer(templates.app, name="templates", rich_help_panel="Jobs")
 app.add_typer(keys.app, name="keys", rich_help_panel="Administration")
 app.add_typer(worker.app, name="worker", rich_help_panel="Administration")

@@ -3,9 +3,9 @@
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -27,9 +27,11 @@ class ProjectConnection(BaseModel):
 
 
 class Project(Request):
-    """A forge.toml: the fields of a job, `limit` for its bundle, and `[connection]`."""
+    """A forge.toml: the fields of a job, `limit` for its bundle, `[matrix]`, `[connection]`."""
 
     limit: Size | None = None
+    matrix: dict[str, list[Any]] = Field(default_factory=dict)
+    repeat: PositiveInt = 1
     connection: ProjectConnection = ProjectConnection()
 
     @classmethod

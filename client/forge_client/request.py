@@ -62,6 +62,13 @@ class Request(BaseModel):
     max_losses: int | None = None
     max_preemptions: int | None = None
     idempotency_key: str | None = None
+    kind: str | None = None
+    share: bool | None = None
+    junit: str | None = None
+    handler: str | None = None
+    arguments: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = None
+    sweep: str | None = None
     resources: Resources = Resources()
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
@@ -115,6 +122,7 @@ class Request(BaseModel):
         }
         same = {"name", "command", "image", "queue", "priority", "target", "idempotency_key"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
+        same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep"}
         return {
             **self.model_dump(include=same, exclude_none=True),
             **{field: math.ceil(value) for field, value in seconds.items() if value is not None},

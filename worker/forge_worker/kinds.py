@@ -41,8 +41,8 @@ class KindProvision:
 
 
 def _report(attempt: Attempt, work: PurePath, control: PurePath) -> PurePath:
-    named = attempt.grant.spec.get("junit")
-    if not named:
+    named: str | None = attempt.grant.spec.get("junit")
+    if named is None:
         return control / REPORT
     with suppress(OSError):
         # One that came with the code is an earlier run's. Nothing of the job has run yet, so

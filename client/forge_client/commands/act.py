@@ -19,10 +19,26 @@ ANSWERS = {
 }
 
 
-def cancel(context: typer.Context, jobs: JobIds) -> None:
+def cancel(
+    context: typer.Context,
+    jobs: Annotated[
+        list[int] | None, typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)
+    ] = None,
+    sweep: Annotated[str | None, typer.Option(help="All of this sweep that has not ended.")] = None,
+) -> None:
     """Cancel jobs: at once where they wait, with SIGTERM and then SIGKILL where they run."""
+    if not jobs and sweep is None:
+        raise ClientError(
+            "there is nothing to cancel",
+            hint="name jobs by their ids, or a benchmark by --sweep",
+            code="option_invalid",
+            exit_code=ExitCode.USAGE,
+        )
     with backend_of(context) as backend:
-        _each(jobs, partial(_cancel, backend))
+        if sweep is not None:
+            done = backend.findings.cancel_sweep(sweep)
+            narration.say(f"{sweep}: {done.cancelled} cancelled, {done.running} asked to stop")
+        _each(jobs or [], partial(_cancel, backend))
 
 
 def retry(context: typer.Context, jobs: JobIds) -> None:

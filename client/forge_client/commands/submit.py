@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 from forge_client import narration, output
 from forge_client.backend import Backend
 from forge_client.bundle import Listing, scan
+from forge_client.commands.job_options import ShareOption
 from forge_client.commands.labels import labels
 from forge_client.commands.session import settings_of
 from forge_client.commands.waiting import wait_for
@@ -77,6 +78,7 @@ def submit(
     ] = None,
     delay: Annotated[str | None, typer.Option(help="Not to be run before, such as 1h.")] = None,
     limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GB.")] = None,
+    share: ShareOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log; exit with the job's exit code.")
     ] = False,
@@ -98,10 +100,10 @@ def submit(
         "name": name, "gpus": gpu, "gpu_model": gpu_model, "vram": vram,
         "accelerator": accelerator, "cpus": cpus, "memory": memory, "disk": disk, "image": image,
         "labels": labels(label or []), "priority": priority, "queue": queue,
-        "max_failures": max_failures, "timeout": timeout, "env": _env(env or []),
+        "max_failures": max_failures, "timeout": timeout, "env": environment(env or []),
         "idempotency_key": idempotency_key, "target": target,
         "checkpoint_interval": checkpoint_interval, "grace": grace, "delay": delay,
-        "command": command_of(context),
+        "share": share, "command": command_of(context),
     })  # fmt: skip
     settings = settings_of(context, project)
     owner = settings.job_owner
@@ -115,7 +117,7 @@ def submit(
             spec = configured(request, backend.template(config), owner=owner, folder=folder)
         backend.check([spec])
         stored = upload(backend, listing, limit=most, bar=narration.transfer)
-        _tell(stored)
+        tell(stored)
         job_id = backend.submit([{**spec, "bundle_digest": stored.bundle.digest}])[0]
         if wait:
             raise typer.Exit(wait_for(backend, job_id))
@@ -148,7 +150,8 @@ def command_of(context: typer.Context) -> Sequence[str] | None:
     return words
 
 
-def _env(texts: Sequence[str]) -> dict[str, str]:
+def environment(texts: Sequence[str]) -> dict[str, str]:
+    """Return variables from NAME=VALUE, or from NAME, which is taken from here."""
     found = {}
     for text in texts:
         name, sign, value = text.partition("=")
@@ -174,7 +177,8 @@ def _wrong(message: str, hint: str) -> ClientError:
     return ClientError(message, hint=hint, code="option_invalid", exit_code=ExitCode.USAGE)
 
 
-def _tell(stored: Uploaded) -> None:
+def tell(stored: Uploaded) -> None:
+    """Say what was packed, and whether it had to be uploaded."""
     bundle = stored.bundle
     files = f"{bundle.files} file" + "s" * (bundle.files != 1)
     sizes = f"{readable_size(bundle.unpacked_size)} → {readable_size(bundle.size)}"

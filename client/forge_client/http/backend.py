@@ -11,6 +11,7 @@ from forge_client.asked_for import checked_job, checked_states
 from forge_client.backend import BEGINNING, Place, Progress
 from forge_client.bundle import Bundle
 from forge_client.http.admin import HttpAdmin
+from forge_client.http.findings import HttpFindings
 from forge_client.http.health import checks
 from forge_client.http.job_faults import plainly
 from forge_client.http.objects import Objects, Offer, UrlRefused
@@ -69,6 +70,10 @@ class HttpBackend:
     @cached_property
     def admin(self) -> HttpAdmin:
         return HttpAdmin(self._transport)
+
+    @cached_property
+    def findings(self) -> HttpFindings:
+        return HttpFindings(self._transport, owner=self._owner)
 
     def me(self) -> Caller:
         return self._transport.record(Caller, self._transport.get("/api/me"))

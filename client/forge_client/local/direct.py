@@ -23,6 +23,7 @@ from forge_client.errors import ClientError
 from forge_client.local.admin import DirectAdmin
 from forge_client.local.checks import checks
 from forge_client.local.database_url import checked_url
+from forge_client.local.findings import DirectFindings
 from forge_client.local.job_configs import check_config, whole
 from forge_client.local.objects import fetch
 from forge_client.local.translation import translated
@@ -71,6 +72,10 @@ class DirectBackend:
     @cached_property
     def admin(self) -> DirectAdmin:
         return DirectAdmin(lambda: self._database, actor=self._actor)
+
+    @cached_property
+    def findings(self) -> DirectFindings:
+        return DirectFindings(lambda: self._database, owner=self._owner)
 
     def me(self) -> Caller:
         # Whoever reaches the database may do everything there.

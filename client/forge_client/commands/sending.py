@@ -1,0 +1,35 @@
+"""From a folder to submitted jobs, for the commands that submit."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from forge_client import narration
+from forge_client.backend import Backend
+from forge_client.bundle import scan
+from forge_client.commands.submit import tell
+from forge_client.project import Project
+from forge_client.request import Request
+from forge_client.settings import Settings
+from forge_client.submission import LIMIT, specs, upload
+
+
+def send(
+    backend: Backend,
+    settings: Settings,
+    project: Project,
+    requests: Sequence[Request],
+    folder: Path | None,
+) -> list[int]:
+    """Submit jobs by one call and return their ids; without a folder they have no code.
+
+    Raises:
+        ClientError: something is wrong with the folder or with a job, or nothing answers.
+    """
+    wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
+    if folder is None:
+        return backend.submit(wanted)
+    listing = scan(folder)
+    backend.check(wanted)
+    stored = upload(backend, listing, limit=project.limit or LIMIT, bar=narration.transfer)
+    tell(stored)
+    return backend.submit([{**spec, "bundle_digest": stored.bundle.digest} for spec in wanted])

@@ -1,0 +1,103 @@
+"""What jobs found out, as the client reads it: results, tests, and sweeps."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from forge_client.records import Record
+
+PAGE = 1000
+
+
+class Result(Record):
+    """The JSON object in which a job said what it found; None where it has said nothing."""
+
+    attempt: int | None = None
+    values: dict[str, Any] | None = None
+    created_at: datetime | None = None
+
+
+class JobTest(Record):
+    """How one test ended, numbered from 0 in the order of its report."""
+
+    number: int
+    attempt: int
+    suite: str
+    name: str
+    verdict: str
+    seconds: float | None = None
+    message: str | None = None
+
+
+class SweepPoint(Record):
+    """One job of a sweep; `seconds` is how long the attempt that counts ran."""
+
+    job_id: int
+    name: str
+    state: str
+    reason: str | None = None
+    parameters: dict[str, Any]
+    result: dict[str, Any] | None = None
+    seconds: float | None = None
+    gpu_seconds: float | None = None
+    energy_j: float | None = None
+
+
+class SweepCancelled(Record):
+    """How many jobs were cancelled at once, and how many their workers are asked to end."""
+
+    cancelled: int
+    running: int
+
+
+class Findings(Protocol):
+    """Every method may raise `ClientError`; an owner of None is the caller."""
+
+    def result(self, job_id: int) -> Result:
+        """Return what a job found."""
+
+    def tests(
+        self,
+        job_id: int,
+        *,
+        attempt: int | None = None,
+        verdicts: Sequence[str] | None = None,
+        after: int = -1,
+    ) -> list[JobTest]:
+        """Return a page of a job's tests after a number."""
+
+    def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
+        """Return how many jobs of a sweep are in which state."""
+
+    def points(self, name: str, *, owner: str | None = None, after: int = 0) -> list[SweepPoint]:
+        """Return a page of the jobs of a sweep after an id."""
+
+    def cancel_sweep(self, name: str, *, owner: str | None = None) -> SweepCancelled:
+        """Cancel what has not ended of a sweep."""
+
+
+def all_tests(
+    findings: Findings,
+    job_id: int,
+    *,
+    attempt: int | None = None,
+    verdicts: Sequence[str] | None = None,
+) -> Iterator[JobTest]:
+    """Yield a job's tests, page by page."""
+    after = -1
+    while page := findings.tests(job_id, attempt=attempt, verdicts=verdicts, after=after):
+        yield from page
+        if len(page) < PAGE:
+            return
+        # The pages are of one attempt, also when another one comes to have tests meanwhile.
+        after, attempt = page[-1].number, page[-1].attempt
+
+
+def all_points(findings: Findings, name: str, *, owner: str | None = None) -> Iterator[SweepPoint]:
+    """Yield the jobs of a sweep, page by page."""
+    after = 0
+    while page := findings.points(name, owner=owner, after=after):
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = page[-1].job_id

@@ -1,0 +1,66 @@
+"""What jobs found out, through a server."""
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from forge_client.asked_for import checked_job
+from forge_client.findings import PAGE, JobTest, Result, SweepCancelled, SweepPoint
+from forge_client.http.transport import Transport
+
+JOBS = "/api/queue/jobs"
+SWEEPS = "/api/queue/sweeps"
+
+
+class HttpFindings:
+    """Asks a server.
+
+    Args:
+        transport: how to reach it.
+        owner: whose sweeps are meant unless another's are; None is the key's owner.
+    """
+
+    def __init__(self, transport: Transport, *, owner: str | None) -> None:
+        self._transport = transport
+        self._owner = owner
+
+    def result(self, job_id: int) -> Result:
+        answer = self._transport.get(f"{JOBS}/{checked_job(job_id)}/result")
+        return self._transport.record(Result, answer)
+
+    def tests(
+        self,
+        job_id: int,
+        *,
+        attempt: int | None = None,
+        verdicts: Sequence[str] | None = None,
+        after: int = -1,
+    ) -> list[JobTest]:
+        answer = self._transport.get(
+            f"{JOBS}/{checked_job(job_id)}/tests",
+            attempt=attempt,
+            verdict=None if verdicts is None else list(verdicts),
+            after=after,
+            count=PAGE,
+        )
+        return self._transport.records(JobTest, answer)
+
+    def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
+        answer = self._transport.get(_path(name), owner=owner or self._owner)
+        states: dict[str, int] = self._transport.field(answer, "states")
+        return states
+
+    def points(self, name: str, *, owner: str | None = None, after: int = 0) -> list[SweepPoint]:
+        answer = self._transport.get(
+            f"{_path(name)}/points", owner=owner or self._owner, after=after, count=PAGE
+        )
+        return self._transport.records(SweepPoint, answer)
+
+    def cancel_sweep(self, name: str, *, owner: str | None = None) -> SweepCancelled:
+        whose = owner or self._owner
+        query = f"?owner={quote(whose, safe='')}" if whose else ""
+        answer = self._transport.send("POST", f"{_path(name)}/cancel{query}", again=True)
+        return self._transport.record(SweepCancelled, answer)
+
+
+def _path(name: str) -> str:
+    return f"{SWEEPS}/{quote(name, safe='')}"
