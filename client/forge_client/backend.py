@@ -6,6 +6,7 @@ from typing import Any, Protocol, Self
 
 from forge_client.administration import Administration
 from forge_client.bundle import Bundle
+from forge_client.image_tar import ImageTar
 from forge_client.findings import Findings
 from forge_client.records import (
     Artifact,
@@ -64,6 +65,12 @@ class Backend(Protocol):
 
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
         """Store a packed folder."""
+
+    def has_image(self, image: ImageTar) -> bool:
+        """Tell whether a saved image of this content is stored already."""
+
+    def upload_image(self, image: ImageTar, progress: Progress | None = None) -> None:
+        """Store a saved image."""
 
     def job(self, job_id: int) -> JobDetail:
         """Return one job."""

@@ -100,12 +100,15 @@ class Client:
         root = Path(folder)
         listing = scan(root)
         base = Request() if config else Project.read(root).request()
-        requests = [base.changed(job) for job in jobs]
-        if not requests:
+        asked = [with_image(base.changed(job)) for job in jobs]
+        if not asked:
             return []
+        requests = [request for request, _ in asked]
         wanted = self._specs(requests, root, config)
         self.backend.check(wanted)
         digest = upload(self.backend, listing, limit=limit).bundle.digest
+        for image in {saved.digest: saved for _, saved in asked if saved}.values():
+            upload_image(self.backend, image)
         ids = self.backend.submit([{**spec, "bundle_digest": digest} for spec in wanted])
         return [Job(self.backend, job_id) for job_id in ids]
 

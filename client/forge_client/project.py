@@ -46,7 +46,7 @@ class Project(Request):
             return cls()
         try:
             text = path.read_text(encoding="utf-8")
-            return cls.model_validate(tomllib.loads(text))
+            return cls.model_validate(tomllib.loads(text))._from(folder)
         except OSError as error:
             raise _wrong(path, f"cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -55,6 +55,12 @@ class Project(Request):
             raise _wrong(path, fault(text, error), "correct it there") from error
         except ValidationError as error:
             raise _field_wrong(path, text, error) from error
+
+    def _from(self, folder: Path) -> Self:
+        """Return it with the file that it names as seen from here."""
+        if self.image_tar is None or DIGEST.fullmatch(self.image_tar):
+            return self
+        return self.model_copy(update={"image_tar": str(folder / self.image_tar)})
 
     def request(self) -> Request:
         """Return the job that it describes."""

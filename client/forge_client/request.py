@@ -16,6 +16,9 @@ def _words(command: object) -> object:
     return shlex.split(command) if isinstance(command, str) else command
 
 
+IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
+
+
 class Resources(BaseModel):
     """What a job needs; sizes such as `512MB`, `cpus` may be a fraction."""
 
@@ -48,6 +51,8 @@ class Request(BaseModel):
     name: str | None = None
     command: Annotated[list[str] | None, BeforeValidator(_words)] = None
     image: str | None = None
+    image_tar: str | None = None
+    dockerfile: str | None = None
     queue: str | None = None
     priority: int | None = None
     target: str | None = None
@@ -86,10 +91,12 @@ class Request(BaseModel):
             other = Request.model_validate({**given, "resources": needs})
         except ValidationError as error:
             raise refused(error) from error
+        # Of the ways to an image the one that is said here takes the place of the others.
+        ways = IMAGE_WAYS if IMAGE_WAYS & given.keys() else set()
         # What is set already is kept as it is: it was checked when it was set.
         return self.model_copy(
             update={
-                **{name: getattr(other, name) for name in given},
+                **{name: getattr(other, name) for name in {*given, *ways}},
                 "labels": {**self.labels, **other.labels},
                 "env": {**self.env, **other.env},
                 "resources": self.resources.model_copy(
@@ -121,6 +128,7 @@ class Request(BaseModel):
             "grace_s": self.grace,
         }
         same = {"name", "command", "image", "queue", "priority", "target", "idempotency_key"}
+        same |= {"image_tar", "dockerfile"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep"}
         return {

@@ -1,5 +1,6 @@
 """From a folder and requests to jobs: pack, upload what is not there yet, submit."""
 
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -9,10 +10,13 @@ from typing import Any
 
 from forge_client.backend import Backend, Progress
 from forge_client.bundle import Bundle, Listing, pack_listing, scan
+from forge_client.image_tar import ImageTar
+from forge_client.image_tar import read as read_image
 from forge_client.records import Template
 from forge_client.request import Request, no_command
 
 LIMIT = 2 << 30
+DIGEST = re.compile("[0-9a-f]{64}")
 
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
 """Makes a progress bar from what happens and how many bytes it takes."""
@@ -55,6 +59,31 @@ def upload(
         with bar("uploading", bundle.size) as progress:
             backend.upload_bundle(bundle, progress)
         return Uploaded(bundle, anew=True)
+
+
+def with_image(request: Request, *, bar: Bar = no_bar) -> tuple[Request, ImageTar | None]:
+    """Return the request with its saved image's SHA-256 in the place of the file, and the file.
+
+    Raises:
+        ClientError: the file is no saved image.
+    """
+    if request.image_tar is None or DIGEST.fullmatch(request.image_tar):
+        return request, None
+    image = read_image(Path(request.image_tar), bar)
+    return request.model_copy(update={"image_tar": image.digest}), image
+
+
+def upload_image(backend: Backend, image: ImageTar, *, bar: Bar = no_bar) -> bool:
+    """Store a saved image; False when it was there already.
+
+    Raises:
+        ClientError: the store does not take it.
+    """
+    if backend.has_image(image):
+        return False
+    with bar("uploading the image", image.size) as progress:
+        backend.upload_image(image, progress)
+    return True
 
 
 def specs(requests: Sequence[Request], *, owner: str | None, folder: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from forge_client.commands.session import settings_of
 from forge_client.commands.waiting import wait_for
 from forge_client.connection import connect
 from forge_client.errors import ClientError
+from forge_client.image_tar import ImageTar
 from forge_client.exit_codes import ExitCode
 from forge_client.output import Format, FormatOption
 from forge_client.project import Project
@@ -56,6 +57,12 @@ def submit(
     disk: Annotated[str | None, typer.Option(help="Such as 10GB.")] = None,
     image: Annotated[
         str | None, typer.Option(envvar="FORGE_IMAGE", help="The container image.")
+    ] = None,
+    image_tar: Annotated[
+        str | None, typer.Option(help="An image saved by docker save: a file.")
+    ] = None,
+    dockerfile: Annotated[
+        str | None, typer.Option(help="In the project: the image is built where the job runs.")
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE that the worker must have; globs work.")
@@ -99,12 +106,14 @@ def submit(
     request = base.changed({
         "name": name, "gpus": gpu, "gpu_model": gpu_model, "vram": vram,
         "accelerator": accelerator, "cpus": cpus, "memory": memory, "disk": disk, "image": image,
+        "image_tar": image_tar, "dockerfile": dockerfile,
         "labels": labels(label or []), "priority": priority, "queue": queue,
         "max_failures": max_failures, "timeout": timeout, "env": environment(env or []),
         "idempotency_key": idempotency_key, "target": target,
         "checkpoint_interval": checkpoint_interval, "grace": grace, "delay": delay,
         "share": share, "command": command_of(context),
     })  # fmt: skip
+    request, saved = with_image(request, bar=narration.transfer)
     settings = settings_of(context, project)
     owner = settings.job_owner
     spec = _unsent(config, request) if config else specs([request], owner=owner, folder=folder)[0]
@@ -118,6 +127,8 @@ def submit(
         backend.check([spec])
         stored = upload(backend, listing, limit=most, bar=narration.transfer)
         tell(stored)
+        if saved:
+            tell_image(saved, anew=upload_image(backend, saved, bar=narration.transfer))
         job_id = backend.submit([{**spec, "bundle_digest": stored.bundle.digest}])[0]
         if wait:
             raise typer.Exit(wait_for(backend, job_id))
@@ -184,6 +195,12 @@ def tell(stored: Uploaded) -> None:
     sizes = f"{readable_size(bundle.unpacked_size)} → {readable_size(bundle.size)}"
     done = "uploaded" if stored.anew else "already there"
     narration.say(f"packed {files}, {sizes}, {done}")
+
+
+def tell_image(saved: ImageTar, *, anew: bool) -> None:
+    """Say what image was sent along, and whether it had to be uploaded."""
+    done = "uploaded" if anew else "already there"
+    narration.say(f"image {saved.path.name}, {readable_size(saved.size)}, {done}")
 
 
 def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:

@@ -18,6 +18,7 @@ from forge_client.http.objects import Objects, Offer, UrlRefused
 from forge_client.http.patience import patiently
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport
+from forge_client.image_tar import ImageTar
 from forge_client.records import (
     Artifact,
     Attempt,
@@ -97,16 +98,26 @@ class HttpBackend:
         return self._offer(bundle).stored
 
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
+        self._upload(bundle, progress)
+
+    def has_image(self, image: ImageTar) -> bool:
+        return self._offer(image).stored
+
+    def upload_image(self, image: ImageTar, progress: Progress | None = None) -> None:
+        self._upload(image, progress)
+
+    def _upload(self, brought: Bundle | ImageTar, progress: Progress | None) -> None:
         def once() -> None:
-            offer = self._offer(bundle)
+            offer = self._offer(brought)
             if not offer.stored:
-                self._objects.put(offer, bundle.path, progress or _ignore)
+                self._objects.put(offer, brought.path, progress or _ignore)
 
         patiently(once, patience_s=self._transport.patience_s)
 
-    def _offer(self, bundle: Bundle) -> Offer:
-        wanted = {"digest": bundle.digest, "bytes": bundle.size}
-        answer = self._transport.send("POST", "/api/bundles", wanted, again=True)
+    def _offer(self, brought: Bundle | ImageTar) -> Offer:
+        wanted = {"digest": brought.digest, "bytes": brought.size}
+        path = "/api/bundles" if isinstance(brought, Bundle) else "/api/images"
+        answer = self._transport.send("POST", path, wanted, again=True)
         return self._transport.record(Offer, answer)
 
     def job(self, job_id: int) -> JobDetail:

@@ -20,6 +20,7 @@ from forge_client.asked_for import checked_job, checked_states
 from forge_client.backend import BEGINNING, Place, Progress
 from forge_client.bundle import Bundle
 from forge_client.errors import ClientError
+from forge_client.image_tar import ImageTar
 from forge_client.local.admin import DirectAdmin
 from forge_client.local.checks import checks
 from forge_client.local.database_url import checked_url
@@ -100,6 +101,15 @@ class DirectBackend:
         with translated():
             key = keys.bundle(bundle.digest)
             self._store.put_file(key, bundle.path, if_absent=True, progress=progress)
+
+    def has_image(self, image: ImageTar) -> bool:
+        with translated():
+            return self._store.size(keys.image(image.digest)) is not None
+
+    def upload_image(self, image: ImageTar, progress: Progress | None = None) -> None:
+        with translated():
+            key = keys.image(image.digest)
+            self._store.put_file(key, image.path, if_absent=True, progress=progress)
 
     def job(self, job_id: int) -> JobDetail:
         with translated():

@@ -134,6 +134,7 @@ def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
         "FORGE_WORKER_NAME": name,
         "FORGE_LOCAL": "true",
         "FORGE_ALLOW_PROCESSES": "true",
+        "FORGE_ALLOW_BUILDS": os.environ.get("FORGE_ALLOW_BUILDS", "true"),
         # A job that names no image finds this environment's Python first.
         "PATH": os.pathsep.join(
             [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
