@@ -6,7 +6,10 @@ import ctypes
 import os
 import resource
 import signal
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from forge_worker.runners.confinement import Confinement
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -19,7 +22,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Order(NamedTuple):
-    """What the shim is asked to run; `memory_bytes` and `grace_s` as in a RunSpec."""
+    """What the shim is asked to run; `name`, `cpus` and `grace_s` as in a RunSpec.
+
+    `cpu_set` are the numbers of the CPUs to run on; empty where that is not the way to limit them.
+    """
 
     command: list[str]
     env: dict[str, str]
@@ -27,6 +33,9 @@ class Order(NamedTuple):
     log: str
     memory_bytes: int
     grace_s: float
+    name: str
+    cpus: float
+    cpu_set: list[int]
 
 
 def become_subreaper() -> None:
@@ -35,13 +44,14 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def spawn(order: Order, output: int) -> int:
+def spawn(order: Order, output: int, confinement: Confinement) -> int:
     """Start the job in a session of its own, writing to `output`; return its process id."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
             _prepare(order, output, parent)
+            confinement.join()
         except BaseException as error:  # noqa: BLE001  a forked child must end here, whatever it is
             _end(f"cannot prepare the job: {error}", NOT_EXECUTABLE)
         _execute(order)
@@ -58,6 +68,8 @@ def _prepare(order: Order, output: int, parent: int) -> None:
     _default_signals()
     os.umask(0o022)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if order.cpu_set:
+        os.sched_setaffinity(0, order.cpu_set)
     os.chdir(order.cwd)
     with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123  as above
         score.write(OOM_SCORE)

@@ -20,6 +20,8 @@ from typing import Any, ClassVar
 import psutil
 
 from forge_worker.runners.child import Order
+from forge_worker.runners.confinement import confinement_of, parents
+from forge_worker.runners.cpu_table import CpuTable
 from forge_worker.runners.runner import (
     WORKER_LABEL,
     Exit,
@@ -46,10 +48,19 @@ REAP_PATIENCE_S = 30.0
 class ProcessHandle:
     """A job below its shim."""
 
-    def __init__(self, shim: subprocess.Popen[bytes], agent: socket.socket, spec: RunSpec) -> None:
+    def __init__(
+        self,
+        shim: subprocess.Popen[bytes],
+        agent: socket.socket,
+        spec: RunSpec,
+        cpu_table: CpuTable,
+    ) -> None:
         self._shim = shim
         self._agent = agent
         self._spec = spec
+        self._cpu_table = cpu_table
+        # A quota of a control group limits CPUs better than a choice of them.
+        self._cpu_set = () if "cpu" in parents() else cpu_table.take(spec.cpus)
         self._exit = Exit(code=None)
         self._used: JobUse | None = None
         self._ended = threading.Event()
@@ -86,13 +97,14 @@ class ProcessHandle:
     def _started(self) -> int:
         self._agent.settimeout(START_PATIENCE_S)
         try:
-            self._agent.sendall(_order(self._spec))
+            self._agent.sendall(_order(self._spec, self._cpu_set))
             said = self._read()
         except OSError:  # it died, or it takes too long
             said = {}
         if "pid" not in said:
             self._shim.kill()
             self._shim.wait()
+            confinement_of(self._spec.name).end()
             self._close()
             raise StartFailed(
                 f"the process of {self._spec.name} did not start",
@@ -109,6 +121,7 @@ class ProcessHandle:
             self._used = JobUse(said["cpu_seconds"], 0.0, said["peak_bytes"] / MIB)
         else:
             kill_session(self.pid)
+            confinement_of(self._spec.name).end()
             self._exit = Exit(code=None, detail="the process that watched over the job was killed")
         self._ended.set()
         self._close()
@@ -125,6 +138,7 @@ class ProcessHandle:
             self._agent.sendall(f"{words}\n".encode())
 
     def _close(self) -> None:
+        self._cpu_table.give_back(self._cpu_set)
         self._reports.close()
         self._agent.close()
 
@@ -133,6 +147,9 @@ class ProcessRunner:
     """Runs jobs as processes."""
 
     kind: ClassVar[str] = "process"
+
+    def __init__(self) -> None:
+        self._cpu_table = CpuTable()
 
     def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them: as they are."""
@@ -159,7 +176,7 @@ class ProcessRunner:
                 f"the process of {spec.name} did not start: {error}",
                 hint="Look at the worker's limits on processes, memory and open files.",
             ) from error
-        return ProcessHandle(shim, agent, spec)
+        return ProcessHandle(shim, agent, spec, self._cpu_table)
 
     def leftovers(self, worker: str) -> list[Leftover]:
         """Return the jobs whose shim belongs to this worker and has lost its agent."""
@@ -187,6 +204,7 @@ class ProcessRunner:
             except psutil.TimeoutExpired:
                 for process in [*shim.children(recursive=True), shim]:
                     process.kill()
+                confinement_of(leftover.name).end()
 
 
 def kill_session(leader: int) -> None:
@@ -227,7 +245,7 @@ def _start_shim(spec: RunSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
     return shim, ours
 
 
-def _order(spec: RunSpec) -> bytes:
+def _order(spec: RunSpec, cpu_set: tuple[int, ...]) -> bytes:
     # Without GPUs the variable is empty, which hides those that other jobs use.
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids)}
     order = Order(
@@ -237,6 +255,9 @@ def _order(spec: RunSpec) -> bytes:
         log=str(spec.log_path.absolute()),
         memory_bytes=spec.memory_mb << 20,
         grace_s=spec.grace_s,
+        name=spec.name,
+        cpus=spec.cpus,
+        cpu_set=list(cpu_set),
     )
     packed = json.dumps(order._asdict()).encode()
     return LENGTH.pack(len(packed)) + packed

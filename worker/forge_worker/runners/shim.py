@@ -6,10 +6,10 @@ over one socket, whose end also tells each side that the other one has died: wit
 the job is stopped. Standard library only, and as little of it as will do, for a quick start; it
 runs with `python -I -S`, and its stderr is the job's log.
 
-Memory is polled (see `descendants.memory_bytes`), not limited by a control group: that needs no
-privilege, works the same under both versions of control groups and inside containers, and it
-ends the whole job instead of whichever process the kernel picks. The price is that a job can be
-above its limit for a moment.
+Memory is polled (see `descendants.memory_bytes`) besides being limited by a control group where
+there can be one (see `confinement`): a look needs no privilege, works everywhere, and ends the
+whole job instead of whichever process the kernel picks. Without a group, a job can be above its
+limit for a moment.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 
 from forge_worker.runners.child import Order, become_subreaper, spawn
+from forge_worker.runners.confinement import confine
 from forge_worker.runners.descendants import descendants, kill_children, memory_bytes
 from forge_worker.runners.output import Output
 
@@ -57,12 +58,16 @@ class Shim:
         source, sink = os.pipe()
         self._output = Output(source, Path(self._order.log))
         self._watch(source)
-        self._pid = spawn(self._order, sink)
+        order = self._order
+        self._confinement = confine(order.name, cpus=order.cpus, memory_bytes=order.memory_bytes)
+        self._pid = spawn(order, sink, self._confinement)
         os.close(sink)
         self._tell(pid=self._pid)
         while self._status is None:
             self._turn()
         stubborn = kill_children()
+        self._look_for_oom()
+        self._confinement.end()
         self._output.drain()
         said = {"oom": self._oom, "detail": self._detail(stubborn)}
         self._tell(code=self._code(), **said, **self._used())
@@ -145,9 +150,13 @@ class Shim:
         used = memory_bytes(descendants(os.getpid()), limit)
         self._peak = max(self._peak, used)
         self._measure_at = time.monotonic() + (ALERT_S if used > limit / 2 else CALM_S)
-        if used > limit and self._status is None:
-            self._oom = True
+        self._look_for_oom()
+        self._oom = self._oom or used > limit
+        if self._oom:
             self._signal(signal.SIGKILL)
+
+    def _look_for_oom(self) -> None:
+        self._oom = self._oom or self._confinement.oom_kills() > 0
 
     def _used(self) -> dict[str, float]:
         # Between two looks a process may have held more, and what it held at most is counted.

@@ -1,0 +1,162 @@
+"""The control groups that hold one job in process mode. Standard library only: the shim uses it.
+
+Under version 1 they are made below the agent's own groups, where those can be written. Under
+version 2 the kernel allows limits only next to processes that are alone in their group, so they
+are made beside the agent's own, if systemd gave the agent that part of the tree (`Delegate=yes`
+with `DelegateSubgroup=`). Elsewhere there are none, and the shim's watch over the memory and a
+choice of CPUs have to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+PERIOD_US = 100_000
+SHORTEST_QUOTA_US = 1_000
+PIDS = 4096
+WANTED = ("cpu", "memory", "pids")
+DELEGATED = ("user.delegate", "trusted.delegate")
+EMPTY_PATIENCE_S = 2.0
+RETRY_S = 0.01
+
+
+class Confinement:
+    """The groups of one job: none, one, or under version 1 one for each kind of limit."""
+
+    def __init__(self, groups: dict[str, Path]) -> None:
+        # By the kind of limit; under version 2 all are the same folder.
+        self._groups = groups
+
+    def join(self) -> None:
+        """Move the calling process into the groups; it must have one thread."""
+        for group in set(self._groups.values()):
+            with contextlib.suppress(OSError):
+                (group / "cgroup.procs").write_text("0")
+
+    def oom_kills(self) -> int:
+        """Return how many processes the kernel has killed because of the memory limit."""
+        group = self._groups.get("memory")
+        if group is None:
+            return 0
+        for table in ("memory.events", "memory.oom_control"):
+            with contextlib.suppress(OSError, ValueError):
+                pairs = (line.split() for line in (group / table).read_text().splitlines())
+                return sum(int(count) for name, count in pairs if name == "oom_kill")
+        return 0
+
+    def end(self) -> None:
+        """Kill what is still in the groups, and remove them."""
+        until = time.monotonic() + EMPTY_PATIENCE_S
+        for group in set(self._groups.values()):
+            while not _removed(group) and time.monotonic() < until:
+                _kill_all(group)
+                time.sleep(RETRY_S)
+
+
+def confine(name: str, *, cpus: float, memory_bytes: int) -> Confinement:
+    """Make the groups of a job, as many of them as can be made here."""
+    groups: dict[str, Path] = {}
+    for kind, parent in parents().items():
+        group = parent / name
+        try:
+            group.mkdir(exist_ok=True)
+            for file, value in _limits(kind, cpus, memory_bytes, group).items():
+                (group / file).write_text(value)
+        except OSError:
+            _removed(group)
+            continue
+        groups[kind] = group
+    return Confinement(groups)
+
+
+def confinement_of(name: str) -> Confinement:
+    """Return the groups of a job that are there already."""
+    found = {kind: parent / name for kind, parent in parents().items()}
+    return Confinement({kind: group for kind, group in found.items() if group.is_dir()})
+
+
+def left_behind(prefix: str) -> set[str]:
+    """Return the names of the groups below the agent's that begin so."""
+    return {
+        group.name
+        for parent in parents().values()
+        for group in parent.glob(f"{prefix}*")
+        if group.is_dir()
+    }
+
+
+def parents(own: Path = OWN, root: Path = ROOT) -> dict[str, Path]:
+    """Return where groups can be made, for each kind of limit that the kernel can set there."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        return {}
+    if (root / "cgroup.controllers").exists():
+        return next((_unified(root / path[1:]) for _, kinds, path in lines if not kinds), {})
+    paths = {kind: path for _, kinds, path in lines for kind in kinds.split(",")}
+    found = {kind: _split(root / kind, paths[kind]) for kind in WANTED if kind in paths}
+    return {kind: parent for kind, parent in found.items() if os.access(parent, os.W_OK)}
+
+
+def _split(mounted: Path, path: str) -> Path:
+    # In a container the name may be the host's, which cannot be seen from within.
+    below = mounted / path[1:]
+    return below if below.is_dir() else mounted
+
+
+def _unified(group: Path) -> dict[str, Path]:
+    parent = group.parent
+    if not any(_has(parent, mark) for mark in DELEGATED):
+        return {}
+    try:
+        there = (parent / "cgroup.controllers").read_text().split()
+        kinds = [kind for kind in WANTED if kind in there]
+        (parent / "cgroup.subtree_control").write_text(" ".join(f"+{kind}" for kind in kinds))
+    except OSError:
+        return {}
+    return dict.fromkeys(kinds, parent)
+
+
+def _has(group: Path, mark: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.getxattr(group, mark) == b"1"
+    return False
+
+
+def _limits(kind: str, cpus: float, memory_bytes: int, group: Path) -> dict[str, str]:
+    quota = max(SHORTEST_QUOTA_US, round(cpus * PERIOD_US))
+    unified = (group / "cgroup.controllers").exists()
+    match kind:
+        case "cpu" if unified:
+            return {"cpu.max": f"{quota} {PERIOD_US}"}
+        case "cpu":
+            return {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(quota)}
+        case "memory" if unified:
+            return {"memory.max": str(memory_bytes), "memory.oom.group": "1"}
+        case "memory":
+            return {"memory.limit_in_bytes": str(memory_bytes)}
+        case _:
+            return {"pids.max": str(PIDS)}
+
+
+def _kill_all(group: Path) -> None:
+    with contextlib.suppress(OSError):
+        for pid in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def _removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
