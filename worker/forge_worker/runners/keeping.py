@@ -59,7 +59,7 @@ def start() -> int:
     try:
         os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", "-c", BOOT, MARK],
+            [sys.executable, "-I", "-S", "-c", BOOT, MARK, str(os.getpid())],
             {},
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, theirs, 0),
