@@ -6,8 +6,8 @@ from typing import Any, Protocol, Self
 
 from forge_client.administration import Administration
 from forge_client.bundle import Bundle
-from forge_client.image_tar import ImageTar
 from forge_client.findings import Findings
+from forge_client.image_tar import ImageTar
 from forge_client.records import (
     Artifact,
     Attempt,

@@ -12,7 +12,14 @@ from forge_client.job import Job
 from forge_client.project import Project
 from forge_client.records import JobStatus, WorkerInfo
 from forge_client.request import Request
-from forge_client.submission import LIMIT, configured, specs, upload
+from forge_client.submission import (
+    LIMIT,
+    configured,
+    specs,
+    upload,
+    upload_images,
+    with_images,
+)
 
 
 class Client:
@@ -100,15 +107,13 @@ class Client:
         root = Path(folder)
         listing = scan(root)
         base = Request() if config else Project.read(root).request()
-        asked = [with_image(base.changed(job)) for job in jobs]
-        if not asked:
+        requests, images = with_images([base.changed(job) for job in jobs])
+        if not requests:
             return []
-        requests = [request for request, _ in asked]
         wanted = self._specs(requests, root, config)
         self.backend.check(wanted)
         digest = upload(self.backend, listing, limit=limit).bundle.digest
-        for image in {saved.digest: saved for _, saved in asked if saved}.values():
-            upload_image(self.backend, image)
+        upload_images(self.backend, images)
         ids = self.backend.submit([{**spec, "bundle_digest": digest} for spec in wanted])
         return [Job(self.backend, job_id) for job_id in ids]
 

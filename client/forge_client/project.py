@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
+from forge_client.image_tar import DIGEST
 from forge_client.quantity import Size
 from forge_client.request import Request, Resources, plain
 from forge_client.toml_places import fault, place
@@ -46,7 +47,7 @@ class Project(Request):
             return cls()
         try:
             text = path.read_text(encoding="utf-8")
-            return cls.model_validate(tomllib.loads(text))._from(folder)
+            return cls.model_validate(tomllib.loads(text)).seen_from(folder)
         except OSError as error:
             raise _wrong(path, f"cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -56,7 +57,7 @@ class Project(Request):
         except ValidationError as error:
             raise _field_wrong(path, text, error) from error
 
-    def _from(self, folder: Path) -> Self:
+    def seen_from(self, folder: Path) -> Self:
         """Return it with the file that it names as seen from here."""
         if self.image_tar is None or DIGEST.fullmatch(self.image_tar):
             return self

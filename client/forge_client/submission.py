@@ -1,8 +1,7 @@
 """From a folder and requests to jobs: pack, upload what is not there yet, submit."""
 
-import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import Any
 
 from forge_client.backend import Backend, Progress
 from forge_client.bundle import Bundle, Listing, pack_listing, scan
-from forge_client.image_tar import ImageTar
+from forge_client.image_tar import DIGEST, ImageTar
 from forge_client.image_tar import read as read_image
 from forge_client.records import Template
 from forge_client.request import Request, no_command
 
 LIMIT = 2 << 30
-DIGEST = re.compile("[0-9a-f]{64}")
 
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
 """Makes a progress bar from what happens and how many bytes it takes."""
@@ -61,24 +59,38 @@ def upload(
         return Uploaded(bundle, anew=True)
 
 
-def with_image(request: Request, *, bar: Bar = no_bar) -> tuple[Request, ImageTar | None]:
-    """Return the request with its saved image's SHA-256 in the place of the file, and the file.
+def with_images(
+    requests: Sequence[Request], *, bar: Bar = no_bar
+) -> tuple[list[Request], list[ImageTar]]:
+    """Return requests with the SHA-256 of a saved image in place of its file, and the files.
 
     Raises:
-        ClientError: the file is no saved image.
+        ClientError: a file is no saved image.
     """
-    if request.image_tar is None or DIGEST.fullmatch(request.image_tar):
-        return request, None
-    image = read_image(Path(request.image_tar), bar)
-    return request.model_copy(update={"image_tar": image.digest}), image
+    files = {request.image_tar for request in requests if request.image_tar}
+    read = {
+        file: read_image(Path(file), bar) for file in sorted(files) if not DIGEST.fullmatch(file)
+    }
+    return [_with_image(request, read) for request in requests], list(read.values())
 
 
-def upload_image(backend: Backend, image: ImageTar, *, bar: Bar = no_bar) -> bool:
-    """Store a saved image; False when it was there already.
+def _with_image(request: Request, read: Mapping[str, ImageTar]) -> Request:
+    image = read.get(request.image_tar or "")
+    return request.model_copy(update={"image_tar": image.digest}) if image else request
+
+
+def upload_images(
+    backend: Backend, images: Sequence[ImageTar], *, bar: Bar = no_bar
+) -> dict[ImageTar, bool]:
+    """Store saved images; tells of each whether it was not there yet.
 
     Raises:
-        ClientError: the store does not take it.
+        ClientError: the store does not take one.
     """
+    return {image: _upload_image(backend, image, bar) for image in images}
+
+
+def _upload_image(backend: Backend, image: ImageTar, bar: Bar) -> bool:
     if backend.has_image(image):
         return False
     with bar("uploading the image", image.size) as progress:

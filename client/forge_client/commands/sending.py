@@ -6,11 +6,11 @@ from pathlib import Path
 from forge_client import narration
 from forge_client.backend import Backend
 from forge_client.bundle import scan
-from forge_client.commands.submit import tell
+from forge_client.commands.submit import tell, tell_images
 from forge_client.project import Project
 from forge_client.request import Request
 from forge_client.settings import Settings
-from forge_client.submission import LIMIT, specs, upload
+from forge_client.submission import LIMIT, specs, upload, upload_images, with_images
 
 
 def send(
@@ -25,11 +25,14 @@ def send(
     Raises:
         ClientError: something is wrong with the folder or with a job, or nothing answers.
     """
+    requests, images = with_images(requests, bar=narration.transfer)
     wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
     if folder is None:
+        upload_images(backend, images, bar=narration.transfer)
         return backend.submit(wanted)
     listing = scan(folder)
     backend.check(wanted)
     stored = upload(backend, listing, limit=project.limit or LIMIT, bar=narration.transfer)
     tell(stored)
+    tell_images(upload_images(backend, images, bar=narration.transfer))
     return backend.submit([{**spec, "bundle_digest": stored.bundle.digest} for spec in wanted])

@@ -1,7 +1,7 @@
 """`forge submit`: a folder and a command become a job."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,14 +17,22 @@ from forge_client.commands.session import settings_of
 from forge_client.commands.waiting import wait_for
 from forge_client.connection import connect
 from forge_client.errors import ClientError
-from forge_client.image_tar import ImageTar
 from forge_client.exit_codes import ExitCode
+from forge_client.image_tar import ImageTar
 from forge_client.output import Format, FormatOption
 from forge_client.project import Project
 from forge_client.quantity import readable_size, size
 from forge_client.records import JobStatus
 from forge_client.request import Request
-from forge_client.submission import LIMIT, Uploaded, configured, specs, upload
+from forge_client.submission import (
+    LIMIT,
+    Uploaded,
+    configured,
+    specs,
+    upload,
+    upload_images,
+    with_images,
+)
 
 COMMAND = "forge.command"
 
@@ -113,7 +121,7 @@ def submit(
         "checkpoint_interval": checkpoint_interval, "grace": grace, "delay": delay,
         "share": share, "command": command_of(context),
     })  # fmt: skip
-    request, saved = with_image(request, bar=narration.transfer)
+    (request,), images = with_images([request], bar=narration.transfer)
     settings = settings_of(context, project)
     owner = settings.job_owner
     spec = _unsent(config, request) if config else specs([request], owner=owner, folder=folder)[0]
@@ -127,8 +135,7 @@ def submit(
         backend.check([spec])
         stored = upload(backend, listing, limit=most, bar=narration.transfer)
         tell(stored)
-        if saved:
-            tell_image(saved, anew=upload_image(backend, saved, bar=narration.transfer))
+        tell_images(upload_images(backend, images, bar=narration.transfer))
         job_id = backend.submit([{**spec, "bundle_digest": stored.bundle.digest}])[0]
         if wait:
             raise typer.Exit(wait_for(backend, job_id))
@@ -197,10 +204,11 @@ def tell(stored: Uploaded) -> None:
     narration.say(f"packed {files}, {sizes}, {done}")
 
 
-def tell_image(saved: ImageTar, *, anew: bool) -> None:
-    """Say what image was sent along, and whether it had to be uploaded."""
-    done = "uploaded" if anew else "already there"
-    narration.say(f"image {saved.path.name}, {readable_size(saved.size)}, {done}")
+def tell_images(stored: Mapping[ImageTar, bool]) -> None:
+    """Say what images go along, and whether they had to be uploaded."""
+    for image, anew in stored.items():
+        done = "uploaded" if anew else "already there"
+        narration.say(f"image {image.path.name}, {readable_size(image.size)}, {done}")
 
 
 def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from docker.errors import APIError
 from docker.utils import build as context_of
@@ -17,7 +17,7 @@ from forge_worker.runners.build_output import BuildOutput
 from forge_worker.runners.runner import ImageMissing, StartFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     import requests
@@ -72,7 +72,7 @@ def run_build(
         suppress(OSError, ValueError),
     ):
         for step in json_stream(answer.iter_content(chunk_size=None)):
-            output.hear(step)
+            output.hear(cast("dict[str, Any]", step))
     _keep(client, build.tag, output)
     if output.whole:
         return
@@ -88,7 +88,7 @@ def _keep(client: DockerClient, tag: str, output: BuildOutput) -> None:
     for number, image in enumerate(output.parts):
         with suppress(APIError):
             # What has no parent was not made here: the stage did nothing.
-            if client.api.inspect_image(image)["Parent"]:
+            if client.images.get(image).attrs["Parent"]:
                 client.api.tag(image, repository, f"{key}.{number}")
 
 
@@ -101,7 +101,7 @@ def _answer(client: DockerClient, build: Build) -> Iterator[requests.Response]:
         "cpuperiod": PERIOD,
         "cpuquota": int(build.cpus * PERIOD),
     }
-    asked = {
+    asked: dict[str, str | int | bool] = {
         "t": build.tag,
         "dockerfile": build.dockerfile,
         "networkmode": build.network,
@@ -111,13 +111,14 @@ def _answer(client: DockerClient, build: Build) -> Iterator[requests.Response]:
         **limits,
     }
     # Not by docker-py's own `build`, whose answer nobody but its reader could end.
-    with context_of.tar(
-        str(build.folder), exclude=_ignored(build), dockerfile=(build.dockerfile, None)
-    ) as packed:
+    packed = context_of.tar(
+        build.folder, exclude=_ignored(build), dockerfile=(build.dockerfile, None)
+    )
+    with closing(packed):
         answer = api.post(
             f"{api.base_url}/v{api.api_version}/build",
             params=asked,
-            data=packed,
+            data=cast("Iterable[bytes]", packed),
             headers={"Content-Type": "application/x-tar"},
             stream=True,
             timeout=(REQUEST_TIMEOUT_S, build.limit_s + REQUEST_TIMEOUT_S),

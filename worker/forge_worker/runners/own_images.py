@@ -67,7 +67,7 @@ def _used(client: DockerClient, image: dict[str, Any]) -> tuple[float, int, list
     alone = image["Size"] - max(0, image.get("SharedSize") or 0)
     tagged = ""
     with suppress(APIError):
-        tagged = client.api.inspect_image(image["Id"])["Metadata"]["LastTagTime"]
+        tagged = client.images.get(image["Id"]).attrs["Metadata"]["LastTagTime"]
     return _seconds(tagged), alone, _names(image)
 
 

@@ -89,7 +89,8 @@ def _read(archive: tarfile.TarFile, name: str) -> bytes:
 def _load(client: DockerClient, pieces: Iterator[bytes]) -> str:
     """Load a tar; return what the engine complained of, or ""."""
     refusal = ""
-    for step in client.api.load_image(pieces):
+    steps = client.api.load_image(pieces)  # type: ignore[no-untyped-call]  # the stubs lack types
+    for step in steps:
         refusal = refusal or step.get("error", "") or step.get("message", "")
     return refusal
 

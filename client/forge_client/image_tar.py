@@ -1,0 +1,66 @@
+"""An image saved by `docker save`: a file that is known by its SHA-256."""
+
+import hashlib
+import re
+import tarfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+PIECE = 1 << 20
+DIGEST = re.compile("[0-9a-f]{64}")
+MANIFEST = "manifest.json"
+
+Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+
+class ImageTarUnfit(ClientError):
+    """The file is no saved image."""
+
+    code = "image_tar_unfit"
+    exit_code = ExitCode.USAGE
+
+
+@dataclass(frozen=True)
+class ImageTar:
+    """A saved image at `path`: the SHA-256 of the file, and its size in bytes."""
+
+    digest: str
+    path: Path
+    size: int
+
+
+def read(path: Path, bar: Bar) -> ImageTar:
+    """Read a saved image through once; nothing of it is kept in memory.
+
+    Raises:
+        ImageTarUnfit: there is no such file, or `docker save` does not write such.
+    """
+    try:
+        _check(path)
+        size = path.stat().st_size
+        digest = hashlib.sha256()
+        with bar("reading the image", size) as progress, path.open("rb") as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+                progress(len(piece))
+    except OSError as error:
+        raise _unfit(path, f"cannot be read: {error.strerror or error}") from error
+    return ImageTar(digest.hexdigest(), path, size)
+
+
+def _check(path: Path) -> None:
+    try:
+        with tarfile.open(path, "r:") as archive:
+            if MANIFEST not in archive.getnames():
+                raise _unfit(path, f"holds no {MANIFEST}, so docker save did not write it")
+    except tarfile.TarError as error:
+        raise _unfit(path, "is no plain tar; one that is compressed is to be unpacked") from error
+
+
+def _unfit(path: Path, what: str) -> ImageTarUnfit:
+    return ImageTarUnfit(f"{path} {what}", hint="write it by: docker save IMAGE > image.tar")
