@@ -1,4 +1,4 @@
-"""An attempt's reason to stop, the slots that jobs are lent, and the folders that they leave."""
+"""An attempt's reason to stop, and the folders that it leaves."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.lanes import Capacity
 from forge_schema.states import Reason, Standing
 from forge_worker.attempt import Attempt, Stop, Stopped
-from forge_worker.devices import Gpu
 from forge_worker.folders import Folders
-from forge_worker.slots import Slots
 from support.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-GPUS = [Gpu(f"GPU-{n}", "test", 1000) for n in range(4)]
 
 
 @pytest.fixture
@@ -124,26 +119,3 @@ def test_the_agents_own_copies_do_not_count_as_the_jobs(attempt: Attempt) -> Non
     with attempt.folders.log.open("ab") as log:
         log.write(b"x" * (1 << 20))
     assert attempt.folders.bytes_used() >= before + (2 << 20)
-
-
-def test_slots_lend_each_gpu_to_one_job_at_a_time() -> None:
-    slots = Slots(Capacity(8, 8000, 8000, 4), GPUS, max_jobs=10)
-    first = slots.lend(1, Capacity(1, 100, 100, 2))
-    second = slots.lend(2, Capacity(1, 100, 100, 2))
-    assert set(first.gpu_uuids) | set(second.gpu_uuids) == {gpu.uuid for gpu in GPUS}
-    assert slots.room()[0].gpus == 0
-    slots.take_back(1)
-    assert set(slots.lend(3, Capacity(1, 1, 1, 2)).gpu_uuids) == set(first.gpu_uuids)
-
-
-def test_slots_say_what_is_free_also_as_if_a_job_were_gone() -> None:
-    slots = Slots(Capacity(4, 1000, 1000), [], max_jobs=3)
-    assert slots.room() == (Capacity(4, 1000, 1000), 3)
-    slots.lend(1, Capacity(1.5, 300, 200))
-    slots.lend(2, Capacity(2.5, 700, 800))
-    assert slots.room() == (Capacity(0, 0, 0), 1)
-    assert slots.room(without=2) == (Capacity(2.5, 700, 800), 2)
-    assert slots.jobs == 2
-    for _ in range(2):
-        slots.take_back(1)
-    assert slots.room() == (Capacity(1.5, 300, 200), 2)

@@ -16,9 +16,12 @@ from forge_worker.adoption import take_up
 from forge_worker.attempt import Attempt, Stop
 from forge_worker.claimer import Claimer
 from forge_worker.devices import Inventory
+from forge_worker.fault_watch import FaultWatch
+from forge_worker.faults import Faults
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
 from forge_worker.gpu_locks import GpuLocks
+from forge_worker.gpu_meter import GpuMeter
 from forge_worker.gpu_pool import GpuPool
 from forge_worker.guard import Guard
 from forge_worker.images import Images
@@ -26,12 +29,15 @@ from forge_worker.job_run import Around, JobRun
 from forge_worker.keeper import Keeper
 from forge_worker.kinds import KindProvision
 from forge_worker.limits import limits_of
+from forge_worker.loop import Loop
 from forge_worker.machine import capacity, machine
 from forge_worker.objects import Objects
 from forge_worker.observation import Observer
 from forge_worker.own_provisions import own_provisions
 from forge_worker.patience import Patience
+from forge_worker.quarantine import Quarantine
 from forge_worker.runner_choice import Runners
+from forge_worker.sampler import Sampler
 from forge_worker.settings import WorkerSettings
 from forge_worker.slots import Slot, Slots
 from forge_worker.snapshot import snapshot
@@ -65,6 +71,15 @@ class Agent:
         self._jobs = settings.worker_dir / "jobs"
         pool = GpuPool(self._gpus, self._devices.use, GpuLocks(settings.lock_dir))
         self._slots = Slots(capacity(settings), pool, max_jobs=settings.max_jobs)
+        meter = GpuMeter()
+        self._sampler = Sampler(gateway, meter, sample_s=settings.sample_s)
+        self._faults = Faults(Quarantine(settings.worker_dir), self._slots, self._attempts)
+        self._fault_watch = FaultWatch(
+            [gpu.uuid for gpu in self._gpus if gpu.vendor == "nvidia"],
+            meter,
+            self._fault,
+            look_s=settings.sample_s,
+        )
         self._running: dict[int, tuple[Attempt, Thread]] = {}
         self._lock = Lock()
         self._drained = Event()
@@ -83,6 +98,8 @@ class Agent:
             log_flush_s=settings.log_flush_s,
             store_patience_s=settings.store_patience_s,
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
+            sampler=self._sampler,
+            settle_faults=self._fault_watch.settle,
             provisions=(images, KindProvision(), *own_provisions(settings)),
         )
         self.guard = Guard(
@@ -108,7 +125,8 @@ class Agent:
             self._attempts,
             register=self._register,
             command=self._commanded,
-            condition=self.guard.condition,
+            condition=self._condition,
+            outdated=self._faults.outdated,
             period_s=settings.heartbeat_s,
         )
 
@@ -117,7 +135,14 @@ class Agent:
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._register()
         self._go_on()
-        loops = (self.guard, self.keeper, self.claimer, self._state)
+        loops: list[Loop] = [
+            self.guard,
+            self.keeper,
+            self.claimer,
+            self._state,
+            self._sampler,
+            *([self._fault_watch] if self._fault_watch.needed else []),
+        ]
         for loop in loops:
             loop.start()
         log.info("ready", worker=self.name, runs=self._runners.words)
@@ -182,6 +207,13 @@ class Agent:
     def _gpus_in_use(self) -> set[str]:
         return {uuid for slot in self._slots.lent.values() for uuid in slot.gpu_uuids}
 
+    def _condition(self) -> dict[str, object]:
+        return {**self.guard.condition(), **self._faults.condition()}
+
+    def _fault(self, gpu: str, why: str) -> None:
+        if self._faults.add(gpu, why):
+            self._condition_changed()
+
     def _condition_changed(self) -> None:
         self.keeper.wake()
         self.claimer.wake()
@@ -192,7 +224,7 @@ class Agent:
         return {
             **who,
             **snapshot(*machine, self._attempts(), self._slots.lent),
-            "condition": self.guard.condition(),
+            "condition": self._condition(),
         }
 
     def _attempts(self) -> list[Attempt]:
@@ -200,9 +232,9 @@ class Agent:
             return [attempt for attempt, _ in self._running.values()]
 
     def _register(self) -> None:
-        registration = self._gateway.register(
-            machine(self._settings, self._boot_id, self._devices, self._runners)
-        )
+        described = machine(self._settings, self._boot_id, self._devices, self._runners)
+        with self._faults.left_out(described) as fit:
+            registration = self._gateway.register(fit)
         self.worker_id, self.name = registration.worker_id, registration.name
         self.claimer.ephemeral = registration.kind is WorkerKind.EPHEMERAL
         if registration.heartbeat_s is not None:
@@ -238,6 +270,7 @@ class Agent:
             other.lose()
         if self._stopping:
             attempt.request_stop(STOPPED)
+        self._faults.stop_jobs()
         try:
             thread.start()
         except RuntimeError as error:

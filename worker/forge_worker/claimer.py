@@ -7,6 +7,7 @@ from forge_schema.lanes import Capacity
 from forge_schema.lease import End, Ended, Grant
 
 from forge_worker.gateway import Gateway
+from forge_worker.gpu_pool import Choice
 from forge_worker.loop import Loop
 from forge_worker.slots import Slot, Slots
 
@@ -50,16 +51,22 @@ class Claimer(Loop):
         self.wake()
 
     def step(self) -> None:
-        while not self.closed and self._exchange([], None)[1]:
+        while not self.closed and self._round():
             pass
+
+    def _round(self) -> bool:
+        """Claim for each kind of free GPU until something comes; tell whether it did."""
+        return any(self._exchange([], None, choice)[1] for choice in self._slots.choices())
 
     def deliver(self, end: End) -> Ended:
         """Report a success, and claim in its place in the same round trip."""
-        return self._exchange([end], end.fence.token)[0][0]
+        token = end.fence.token
+        return self._exchange([end], token, self._slots.choices(without=token)[0])[0][0]
 
-    def _exchange(self, ends: list[End], without: int | None) -> tuple[list[Ended], list[Grant]]:
-        with self._lock:
-            free, room = self._slots.room(without=without)
+    def _exchange(
+        self, ends: list[End], without: int | None, choice: Choice | None
+    ) -> tuple[list[Ended], list[Grant]]:
+        with self._lock, self._slots.offer(choice, without=without) as (free, room):
             wanted = 0 if self.closed or not self._allowed() else BATCH
             count = min(room, wanted, 1 if self.ephemeral else BATCH)
             if not ends and count <= 0:
@@ -76,4 +83,5 @@ class Claimer(Loop):
 def needs(grant: Grant) -> Capacity:
     """Return what a granted job needs."""
     wanted = grant.spec["resources"]
-    return Capacity(wanted["cpus"], wanted["memory_mb"], wanted["disk_mb"], wanted["gpus"])
+    sizes = (wanted["cpus"], wanted["memory_mb"], wanted["disk_mb"], wanted["gpus"])
+    return Capacity(*sizes, wanted.get("gpu_model", "*"), wanted.get("vram_mb", 0))

@@ -9,17 +9,14 @@ from forge_schema.spec import RUNS
 from forge_schema.states import WorkerKind
 
 from forge_worker import handlers
-from forge_worker.devices import Gpu
+from forge_worker.devices import Inventory
 from forge_worker.runner_choice import Runners
 from forge_worker.settings import WorkerSettings
 
 
-def accelerator(gpus: list[Gpu]) -> str:
-    """Return the word for what jobs can compute on here."""
-    return "cuda" if gpus else "cpu"
-
-
-def machine(settings: WorkerSettings, boot_id: UUID, gpus: list[Gpu], runners: Runners) -> Machine:
+def machine(
+    settings: WorkerSettings, boot_id: UUID, devices: Inventory, runners: Runners
+) -> Machine:
     """Return the registration of this boot of the worker."""
     return Machine(
         name=settings.name(),
@@ -28,8 +25,8 @@ def machine(settings: WorkerSettings, boot_id: UUID, gpus: list[Gpu], runners: R
         memory_mb=settings.memory_mb,
         disk_mb=settings.disk_mb,
         kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
-        accelerator=accelerator(gpus),
-        gpus=[gpu.reported() for gpu in gpus],
+        accelerator=devices.accelerator,
+        gpus=[gpu.reported() for gpu in devices.gpus],
         labels={**settings.labels, RUNS: runners.words, **handlers.label()},
         local=settings.local,
         price_per_hour=settings.price_per_hour,
@@ -37,6 +34,6 @@ def machine(settings: WorkerSettings, boot_id: UUID, gpus: list[Gpu], runners: R
     )
 
 
-def capacity(settings: WorkerSettings, gpus: list[Gpu]) -> Capacity:
-    """Return all that this worker lends."""
-    return Capacity(settings.cpus, settings.memory_mb, settings.disk_mb, len(gpus))
+def capacity(settings: WorkerSettings) -> Capacity:
+    """Return all that this worker lends besides GPUs."""
+    return Capacity(settings.cpus, settings.memory_mb, settings.disk_mb)

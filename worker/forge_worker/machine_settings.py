@@ -1,5 +1,6 @@
 """The worker's settings about its machine: what it lends of it, and when it takes no more."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import psutil
@@ -42,6 +43,10 @@ class MachineSettings(BaseSettings):
     gpus: Annotated[list[str], NoDecode, BeforeValidator(words)] = Field(
         default_factory=lambda: ["all"],
         description="GPUs to lend: all, none, or their UUIDs or numbers, by commas",
+    )
+    lock_dir: Annotated[Path | None, BeforeValidator(lambda said: said or None)] = Field(
+        None,
+        description="where workers of one machine say which GPUs they use; the same for all",
     )
     max_jobs: PositiveInt = Field(64, description="jobs at once, however small they are")
     max_cpu_percent: Percent | None = Field(

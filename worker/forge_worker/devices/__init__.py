@@ -4,8 +4,3 @@ from forge_worker.devices.gpu import Gpu, Use
 from forge_worker.devices.inventory import Inventory
 
 __all__ = ["Gpu", "Inventory", "Use"]
-
-
-def gpus() -> list[Gpu]:
-    """Return all GPUs of the machine."""
-    return Inventory().gpus

@@ -14,6 +14,7 @@ class Apple:
 
     accelerator: ClassVar[str] = "mps"
     fresh_s: ClassVar[float] = 60.0
+    complete: ClassVar[bool] = False
 
     def gpus(self) -> list[Gpu]:
         """Return the one GPU, under a UUID made of the machine's own."""

@@ -34,7 +34,11 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Who uses a GPU now: the processes that compute on it, and what others took of its memory."""
+    """Who uses a GPU now: the processes that compute on it, and what others took of its memory.
+
+    `gone` means that it was there, and answers no more.
+    """
 
     computing: frozenset[int] = frozenset()
     taken_mb: int = 0
+    gone: bool = False

@@ -35,15 +35,26 @@ class Inventory:
         """The word for what jobs compute on here: cuda, rocm, mps or cpu."""
         return self._source.accelerator if self._source and self.gpus else "cpu"
 
-    def use(self) -> Mapping[str, Use]:
-        """Return who uses each GPU, by UUID; one that no source can say of is left out."""
+    def use(self, anew: bool = False) -> Mapping[str, Use]:  # noqa: FBT001, FBT002  a Callable's argument has no name
+        """Return who uses each GPU, by UUID, at once or as seen a moment ago.
+
+        One that no source can say of is left out.
+        """
         if self._source is None or not self.gpus:
             return {}
         with self._lock:
             now = monotonic()
-            if self._asked_at is None or now - self._asked_at >= self._source.fresh_s:
-                self._used, self._asked_at = self._source.use() or {}, now
+            old = self._asked_at is None or now - self._asked_at >= self._source.fresh_s
+            if anew or old:
+                self._used, self._asked_at = self._look(self._source), now
             return self._used
+
+    def _look(self, source: Source) -> Mapping[str, Use]:
+        told = source.use()
+        if told is None:
+            return {}
+        missing = Use(gone=True) if source.complete else Use()
+        return {gpu.uuid: told.get(gpu.uuid, missing) for gpu in self.gpus}
 
 
 def _first() -> tuple[Source | None, list[Gpu]]:

@@ -33,6 +33,7 @@ class NvidiaSmi:
 
     accelerator: ClassVar[str] = "cuda"
     fresh_s: ClassVar[float] = 5.0
+    complete: ClassVar[bool] = False
 
     def gpus(self) -> list[Gpu]:
         """Return the GPUs, and for one in MIG mode its slices instead."""

@@ -21,6 +21,7 @@ class Nvml:
 
     accelerator: ClassVar[str] = "cuda"
     fresh_s: ClassVar[float] = 1.0
+    complete: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -40,7 +41,7 @@ class Nvml:
         whole = [handle for _, handle in _handles()]
         handles = [part for handle in whole for part in (_slices(handle) or [handle])]
         used = ((_uuid(part), _use(part)) for part in handles)
-        return {uuid: use for uuid, use in used if uuid and use}
+        return {uuid: use for uuid, use in used if uuid}
 
     def _opened(self) -> bool:
         with self._lock:
@@ -109,11 +110,12 @@ def _uuid(handle: Handle) -> str | None:
     return _said(lambda: str(pynvml.nvmlDeviceGetUUID(handle)))
 
 
-def _use(handle: Handle) -> Use | None:
+def _use(handle: Handle) -> Use:
     try:
         computing = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except pynvml.NVMLError:
-        return None
+    except pynvml.NVMLError as error:
+        # Some virtual GPUs do not tell who uses them.
+        return Use() if error.value == pynvml.NVML_ERROR_NOT_SUPPORTED else Use(gone=True)
     drawing = _said(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle)) or []
     pids = frozenset(int(process.pid) for process in computing)
     # One that does both is counted once, as computing; what it has is not always told.

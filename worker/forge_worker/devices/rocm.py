@@ -18,6 +18,7 @@ class Rocm:
 
     accelerator: ClassVar[str] = "rocm"
     fresh_s: ClassVar[float] = 1.0
+    complete: ClassVar[bool] = False
 
     def gpus(self) -> list[Gpu]:
         """Return the GPUs that have a UUID: by another name nobody could be given one."""

@@ -13,6 +13,8 @@ class Source(Protocol):
     """The word for what jobs compute on here: cuda, rocm or mps."""
     fresh_s: ClassVar[float]
     """For how long an answer about use is good, in seconds: some take long to ask."""
+    complete: ClassVar[bool]
+    """Whether a GPU that an answer about use leaves out is gone, and not just unknown."""
 
     def gpus(self) -> list[Gpu]:
         """Return the GPUs that can be assigned, in the driver's order."""

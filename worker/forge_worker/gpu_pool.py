@@ -1,0 +1,148 @@
+"""The GPUs that a worker lends: which are free now, and to which job each is lent."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+
+from forge_schema.gpu_model import is_model
+from forge_schema.lanes import Capacity
+
+from forge_worker.devices import Gpu, Use
+from forge_worker.gpu_locks import GpuLocks
+
+NOBODY = Use()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """GPUs that may serve one job together: of one kind, each with so much memory free, MiB."""
+
+    name: str
+    vram_mb: int
+    free_mb: int
+
+
+class GpuPool:
+    """Lends each GPU to one job at a time; shares them with other workers by their locks.
+
+    A GPU on which a stranger computes is not lent. `used` says who uses each, and may be asked to
+    look anew. What is free is held from the moment that it is counted until it is lent or not.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[Gpu] = (),
+        used: Callable[[bool], Mapping[str, Use]] = lambda _: {},
+        locks: GpuLocks | None = None,
+    ) -> None:
+        self._gpus = list(gpus)
+        self._used = used
+        self._locks = locks or GpuLocks()
+        self._lent: dict[str, int] = {}
+        self._held: list[Gpu] = []
+        self._withdrawn: set[str] = set()
+        self._to_look = False
+        self._lock = Lock()
+
+    def withdraw(self, uuid: str) -> None:
+        """Lend a GPU no more; the job that has it keeps it."""
+        self._withdrawn.add(uuid)
+
+    def restore(self, uuid: str) -> None:
+        """Lend a GPU again that was withdrawn."""
+        self._withdrawn.discard(uuid)
+
+    def choices(self, without: int | None = None) -> list[Choice]:
+        """Return what may be claimed for, most GPUs first, as if job `without` were gone.
+
+        What the job itself had comes before all else. A choice may turn out to be locked.
+        """
+        used = self._look(without)
+        with self._lock:
+            own = {gpu.kind for gpu in self._gpus if self._lent.get(gpu.uuid, 0) == without}
+            free = [gpu for gpu in self._usable(used, without) if self._is_free(gpu, without)]
+        found = {Choice(*gpu.kind, _free_mb(gpu, used)) for gpu in free}
+        return sorted(found, key=lambda c: ((c.name, c.vram_mb) not in own, c.name, c.free_mb))
+
+    @contextmanager
+    def hold(self, choice: Choice, without: int | None = None) -> Iterator[tuple[int, int]]:
+        """Hold the free GPUs of a choice while the block runs; what is not lent then is let go.
+
+        Yields how many they are, and how many of the choice may be free one day.
+        """
+        used = self._look(None)
+        with self._lock:
+            usable = [gpu for gpu in self._usable(used, without) if _is_of(choice, gpu, used)]
+            free = [gpu for gpu in usable if self._is_free(gpu, without)]
+            self._held = [gpu for gpu in free if self._locks.take(gpu.uuid)]
+        try:
+            yield len(self._held), len(usable)
+        finally:
+            self._let_go()
+
+    def lend(self, token: int, needs: Capacity) -> list[Gpu]:
+        """Lend what a job needs of what is held.
+
+        Raises:
+            ValueError: so much is not held.
+        """
+        with self._lock:
+            free = [gpu for gpu in self._held if gpu.uuid not in self._lent]
+            fitting = [gpu for gpu in free if is_model(needs.gpu_model or "*", gpu.name)]
+            if len(fitting) < needs.gpus:
+                raise ValueError(f"{needs.gpus} GPUs are wanted, and {len(fitting)} are held")
+            lent = fitting[: needs.gpus]
+            self._lent |= {gpu.uuid: token for gpu in lent}
+        return lent
+
+    def lend_again(self, token: int, uuids: Collection[str]) -> None:
+        """Lend GPUs to a job that has had them since an earlier boot, whoever locked them since."""
+        with self._lock:
+            for uuid in uuids:
+                self._locks.take(uuid)
+                self._lent[uuid] = token
+
+    def take_back(self, token: int) -> None:
+        """Take back what a job was lent; once more is fine."""
+        with self._lock:
+            held = {gpu.uuid for gpu in self._held}
+            for uuid in [uuid for uuid, to in self._lent.items() if to == token]:
+                del self._lent[uuid]
+                self._to_look = True
+                if uuid not in held:
+                    self._locks.free(uuid)
+
+    def _let_go(self) -> None:
+        with self._lock:
+            for gpu in self._held:
+                if gpu.uuid not in self._lent:
+                    self._locks.free(gpu.uuid)
+            self._held = []
+
+    def _look(self, without: int | None) -> Mapping[str, Use]:
+        # What was seen while a job ran shows its processes, which are no stranger's.
+        anew, self._to_look = self._to_look or without is not None, False
+        return self._used(anew) if self._gpus else {}
+
+    def _usable(self, used: Mapping[str, Use], without: int | None) -> list[Gpu]:
+        """Return the GPUs that are free or will be, once the jobs that have them end."""
+        here = [gpu for gpu in self._gpus if gpu.uuid not in self._withdrawn]
+        pairs = [(gpu, used.get(gpu.uuid, NOBODY)) for gpu in here]
+        return [
+            gpu
+            for gpu, use in pairs
+            if not use.gone and not (use.computing and self._is_free(gpu, without))
+        ]
+
+    def _is_free(self, gpu: Gpu, without: int | None) -> bool:
+        return self._lent.get(gpu.uuid, without) == without
+
+
+def _free_mb(gpu: Gpu, used: Mapping[str, Use]) -> int:
+    return max(0, gpu.vram_mb - used.get(gpu.uuid, NOBODY).taken_mb)
+
+
+def _is_of(choice: Choice, gpu: Gpu, used: Mapping[str, Use]) -> bool:
+    kind = (choice.name, choice.vram_mb)
+    return gpu.kind == kind and _free_mb(gpu, used) >= choice.free_mb
