@@ -30,7 +30,7 @@ class GpuLook:
     def reported(self) -> dict[str, object]:
         """Return what is known, as JSON takes it."""
         pairs = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in pairs.items() if value not in (None, False)}
+        return {name: v for name, v in pairs.items() if v is not None and v is not False}
 
 
 class GpuMeter:
@@ -75,10 +75,9 @@ def is_lost(error: Exception) -> bool:
 def _look(uuid: str) -> GpuLook | None:
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        memory = _said(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) >> 20)
         return GpuLook(
             utilisation=_said(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
-            memory_mb=memory,
+            memory_mb=_said(lambda: _used_bytes(handle) >> 20),
             power_w=_said(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
             temperature_c=_said(lambda: _celsius(handle)),
             energy_j=_said(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000),
@@ -98,7 +97,17 @@ def _said(ask: Callable[[], T]) -> T | None:
         return None
 
 
-def _celsius(handle: Any) -> float:  # noqa: ANN401 - NVML's own opaque type
+def _used_bytes(handle: Any) -> int:  # noqa: ANN401 - NVML's own opaque type
+    try:
+        # Without what the driver reserves for itself.
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2).used)
+    except pynvml.NVMLError as error:
+        if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+
+def _celsius(handle: Any) -> float:  # noqa: ANN401 - as above
     try:
         return float(pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU))
     except pynvml.NVMLError as error:

@@ -1,0 +1,43 @@
+"""The quarantine, and which XIDs lead there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forge_worker.quarantine import FILE, Quarantine, release
+from forge_worker.xids import FATAL, THE_JOBS_OWN, verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_restart_of_the_worker_remembers_and_one_of_the_machine_forgets(tmp_path: Path) -> None:
+    first = Quarantine(tmp_path)
+    assert first.add("GPU-a", "XID 79")
+    assert not first.add("GPU-a", "XID 31")
+    again = Quarantine(tmp_path)
+    assert again.uuids == {"GPU-a"}
+    assert again.reasons() == {"GPU-a": "XID 79"}
+    rebooted = Quarantine(tmp_path, boot=lambda: "another")
+    assert rebooted.uuids == frozenset()
+    rebooted.add("GPU-b", "XID 48")
+    assert Quarantine(tmp_path, boot=lambda: "another").uuids == {"GPU-b"}
+
+
+def test_operator_releases(tmp_path: Path) -> None:
+    assert release(tmp_path) == []
+    Quarantine(tmp_path).add("GPU-a", "XID 79")
+    assert release(tmp_path) == ["GPU-a"]
+    assert Quarantine(tmp_path).uuids == frozenset()
+
+
+def test_file_that_is_none_and_folder_that_is_gone_stop_nobody(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("{")
+    assert Quarantine(tmp_path).uuids == frozenset()
+    assert Quarantine(tmp_path / "gone").add("GPU-a", "XID 79")
+
+
+def test_xids_of_the_job_are_not_the_gpus() -> None:
+    assert THE_JOBS_OWN.isdisjoint(FATAL)
+    assert verdict(79) == "XID 79: the GPU has fallen off the bus"
+    assert [verdict(code) for code in (13, 31, 43, 45, 63, 92)] == [None] * 6

@@ -1,0 +1,85 @@
+"""An attempt under the sampler's watch: its looks, and the samples that were not sent yet."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Lock
+
+from forge_schema.lease import Usage
+from forge_schema.records import Sample
+
+from forge_worker.attempt import Attempt
+from forge_worker.gateway import Gateway
+from forge_worker.gpu_meter import GpuMeter
+from forge_worker.record import replace
+from forge_worker.runners.runner import Handle
+from forge_worker.usage import UsageMeter
+
+# While the queue is away, so many wait at most; no number may be left out, so then none is added.
+UNSENT = 4000
+FILE = "usage.json"
+
+
+class Watched:
+    """Looked at by the sampler; `handle` is the attempt's job once it has been started."""
+
+    def __init__(
+        self, attempt: Attempt, gpus: Sequence[str], meter: GpuMeter, clock: Callable[[], float]
+    ) -> None:
+        self.attempt = attempt
+        self.handle: Handle | None = None
+        self._gpus = tuple(gpus)
+        self._meter = meter
+        self._clock = clock
+        self._usage = UsageMeter(gpus)
+        self._unsent: deque[Sample] = deque()
+        self._number = 0
+        self._sampled_at = float("-inf")
+        self._looking = Lock()
+        self._sending = Lock()
+        self._go_on()
+
+    def look(self, sample_s: float) -> bool:
+        """Look once; when the last sample is `sample_s` seconds old, make one. Tell if so."""
+        with self._looking:
+            now = self._clock()
+            use = self.handle.used() if self.handle else None
+            self._usage.take(self._meter.look(self._gpus), use, now)
+            due = now - self._sampled_at >= sample_s and len(self._unsent) < UNSENT
+            # Before the job was started, a look says nothing of it.
+            if due := due and (self.handle is not None or bool(self._gpus)):
+                self._sampled_at = now
+                self._unsent.append(Sample(self._number, self._usage.values()))
+                self._number += 1
+        return due
+
+    def send(self, gateway: Gateway) -> None:
+        """Send what was not sent yet; what fails is sent again.
+
+        Raises:
+            ForgeError: the queue did not answer.
+        """
+        with self._sending:
+            while (samples := list(self._unsent)) and not self.attempt.lost:
+                if not gateway.add_samples(self.attempt.fence, samples):
+                    self.attempt.lose()
+                for _ in samples:
+                    self._unsent.popleft()
+                self._keep(samples[-1].number + 1)
+
+    def usage(self, held_s: float, money_per_second: float) -> Usage:
+        """Return what was used until the last look."""
+        return self._usage.usage(held_s, money_per_second)
+
+    def _keep(self, number: int) -> None:
+        # Without it, a later agent would count less; nothing else hangs on it.
+        with suppress(OSError):
+            replace(self.attempt.folders.root / FILE, {"next": number, **self._usage.kept()})
+
+    def _go_on(self) -> None:
+        file = self.attempt.folders.root / FILE
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            kept = json.loads(file.read_text(encoding="utf-8"))
+            self._usage.go_on(kept)
+            self._number = int(kept["next"])
