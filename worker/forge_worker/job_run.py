@@ -10,7 +10,7 @@ from threading import Thread
 import structlog
 from forge_schema.database import DatabaseUnreachable
 from forge_schema.errors import ForgeError
-from forge_schema.lease import End, Usage
+from forge_schema.lease import End
 from forge_schema.states import Phase, Reason
 from forge_schema.storage.errors import StoreError
 
@@ -33,6 +33,7 @@ from forge_worker.phases import PhaseReporter
 from forge_worker.provisions import Provision, ProvisionFailed
 from forge_worker.record import keep_exit, keep_stop, kept_stop, record_of
 from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, RunSpec, StartFailed
+from forge_worker.sampler import Sampler
 from forge_worker.slots import Slot
 from forge_worker.surroundings import Host, run_spec
 
@@ -65,6 +66,8 @@ class Around:
     log_flush_s: float
     store_patience_s: float
     money_per_second: float
+    sampler: Sampler
+    settle_faults: Callable[[], None]
     provisions: tuple[Provision, ...] = ()
 
 
@@ -85,6 +88,7 @@ class JobRun:
         self._artifacts = ArtifactKeeper(attempt, objects, gateway)
         self._disk = DiskWatch(attempt, slot.disk_mb)
         self._findings = Findings(attempt, gateway)
+        self._watched = around.sampler.watch(attempt, slot.gpu_uuids)
         self._patiently = Patience(attempt, around.store_patience_s)
         # Why the job was stopped; None while it has not been, whatever is asked afterwards.
         self._stopped_for: Stop | None = None
@@ -109,6 +113,7 @@ class JobRun:
             log.exception("attempt failed", job=self.attempt.fence.job_id)
             return self._failed(Reason.START_FAILED, f"the worker failed: {error!r}")
         finally:
+            self._around.sampler.let_go(self._watched)
             self._logs.end()
             self._phases.end()
 
@@ -124,6 +129,7 @@ class JobRun:
 
     def _attempt(self, adopted: Handle | None) -> End | None:
         handle = self._started() if adopted is None else self._taken_up(adopted)
+        self._watched.handle = handle
         try:
             exited = self._watch(handle)
             self._keep(partial(keep_exit, self.attempt.folders.root, exited))
@@ -218,9 +224,17 @@ class JobRun:
         self._patiently(self._store_last)
         if self.attempt.lost:
             return None
-        if self._stopped_for is not None:
-            return self._end_of(self._stopped_for, exited.code)
+        if self._stopped_for is not None or self._faulted(exited):
+            return self._end_of(self._stopped_for or self.attempt.stop, exited.code)
         return self._end_by_itself(exited)
+
+    def _faulted(self, exited: Exit) -> bool:
+        """Tell whether a job failed because its GPU broke: the driver may say so a little later."""
+        if exited.code == 0 or not self._slot.gpu_uuids:
+            return False
+        self._around.settle_faults()
+        stop = self.attempt.stop
+        return stop is not None and stop.reason is Reason.GPU_FAULT
 
     def _store_last(self) -> None:
         """Store what came since the loops ended; each part that is stored already is skipped."""
@@ -250,10 +264,8 @@ class JobRun:
 
     def _end(self, reason: Reason, code: int | None = None, detail: str | None = None) -> End:
         held_s = seconds() - self.attempt.claimed_s
-        money = self._around.money_per_second
-        usage = Usage(
-            gpu_seconds=held_s * len(self._slot.gpu_uuids), cost=held_s * money if money else None
-        )
+        around = self._around
+        usage = around.sampler.last(self._watched, held_s, around.money_per_second)
         said = None if detail is None else self.attempt.redactor.text(detail)
         return End(self.attempt.fence, reason, code, said, usage)
 

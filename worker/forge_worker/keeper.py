@@ -26,6 +26,7 @@ class Keeper(Loop):
         register: Callable[[], None],
         command: Callable[[str | None], None],
         condition: Callable[[], Mapping[str, object]] = dict,
+        outdated: Callable[[], bool] = lambda: False,
         period_s: float,
     ) -> None:
         super().__init__(period_s)
@@ -34,11 +35,14 @@ class Keeper(Loop):
         self._register = register
         self._command = command
         self._condition = condition
+        self._outdated = outdated
         self.answered = False
 
     def step(self) -> None:
         self.answered = False
         held = {a.fence: a for a in self._attempts() if not a.lost}
+        if self._outdated():
+            self._register()
         condition = self._condition()
         status = WorkerStatus.BUSY if held else WorkerStatus.IDLE
         if condition.get("constrained"):
