@@ -117,13 +117,13 @@ def test_without_limits_nothing_constrains() -> None:
 
 
 def test_settings_become_limits() -> None:
-    settings = WorkerSettings(
-        database_url="postgresql://x/y",
-        store_url="file:///s",
-        max_cpu_percent=1,
-        max_memory_percent=2,
-        max_gpu_percent=3,
-        memory_reserve_mb=4,
-        disk_floor_mb=5,
-    )
-    assert limits_of(settings) == Limits(1, 2, 3, 4, 5)
+    given: dict[str, Any] = {
+        "database_url": "postgresql://x/y",
+        "store_url": "file:///s",
+        "max_cpu_percent": 1,
+        "max_memory_percent": 2,
+        "max_gpu_percent": 3,
+        "memory_reserve_mb": 4,
+        "disk_floor_mb": 5,
+    }
+    assert limits_of(WorkerSettings(**given)) == Limits(1, 2, 3, 4, 5)

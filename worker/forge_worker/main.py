@@ -1,20 +1,27 @@
 """`forge-worker`: the agent as a process, and what can be asked of it instead."""
 
+import json
 import sys
 
+import structlog
 from forge_schema.errors import ForgeError
 from forge_schema.log import configure_log
 from pydantic import ValidationError
 from pydantic_settings import CliApp, SettingsError
 
-from forge_worker import direct, help_text, over_http, signals
+from forge_worker import direct, help_text, over_http, recovery, signals, status, status_words
 from forge_worker.agent import Agent
 from forge_worker.folder_lock import held
 from forge_worker.lent import within_the_machine
+from forge_worker.prerequisites import lacking
 from forge_worker.runner_choice import available
 from forge_worker.settings import WorkerSettings
 
 EXIT_USAGE = 2
+# As of a service that does not run.
+EXIT_NO_AGENT = 3
+
+log = structlog.get_logger(__name__)
 
 
 def main() -> None:
@@ -49,8 +56,35 @@ def read_settings() -> WorkerSettings:
 
 
 def _asked(settings: WorkerSettings) -> int:
-    serve(settings)
+    if settings.status:
+        return tell_status(settings)
+    if settings.recover or settings.reset_state:
+        clear(settings)
+    else:
+        serve(settings)
     return 0
+
+
+def tell_status(settings: WorkerSettings) -> int:
+    """Print what the worker sees and does, and return whether an agent runs as an exit code."""
+    told = status.look(settings)
+    text = json.dumps(told, indent=2) if settings.json_output else status_words.words(told)
+    sys.stdout.write(f"{text}\n")
+    return 0 if told["running"] else EXIT_NO_AGENT
+
+
+def clear(settings: WorkerSettings) -> None:
+    """Clear what a killed agent left, and say so line by line.
+
+    Raises:
+        FolderTaken: an agent runs here.
+    """
+    settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with held(settings.worker_dir):
+        lines = recovery.reset(settings) if settings.reset_state else recovery.recover(settings)
+        for line in lines:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
 
 
 def serve(settings: WorkerSettings) -> None:
@@ -60,6 +94,8 @@ def serve(settings: WorkerSettings) -> None:
     transport = over_http.transport if settings.url else direct.transport
     with held(settings.worker_dir), transport(settings) as linked:
         settings = within_the_machine(settings)
+        for lack in lacking(settings):
+            log.warning("missing", what=lack.what, so=lack.so, do=lack.do)
         agent = Agent(settings, linked.gateway, linked.objects, available(settings))
         signals.listen(drain=agent.drain, stop=agent.stop)
         with linked.loops(agent):
