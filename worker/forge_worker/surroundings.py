@@ -32,15 +32,29 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
         checkpoint_dir=folders.checkpoint,
         control_dir=folders.control,
         log_path=folders.log,
+        share=folders.share,
         image=grant.spec.get("image") or host.default_image or None,
         cpus=slot.cpus,
         memory_mb=slot.memory_mb,
         gpu_uuids=slot.gpu_uuids,
+        gpu_vendor=slot.gpu_vendor,
         grace_s=float(grant.spec["grace_s"]),
         labels=labels(attempt, host.worker),
     )
     device = host.accelerator if slot.gpu_uuids else "cpu"
-    return replace(spec, env={**grant.spec["env"], **variables(attempt, spec, runner, device)})
+    memory_mb = slot.vram_mb if slot.gpu_uuids else slot.memory_mb
+    hint = {"FORGE_BATCH_SIZE_HINT": str(batch_size(memory_mb))}
+    told = {**variables(attempt, spec, runner, device), **hint}
+    return replace(spec, env={**grant.spec["env"], **told})
+
+
+def batch_size(memory_mb: int) -> int:
+    """Return a size of batch to begin with: four samples a GiB, down to a power of two.
+
+    A guess for who knows nothing of the model: 256 on 80 GiB, 64 on 24 GiB, never over 1024.
+    """
+    samples = min(1024, max(1, memory_mb * 4 // 1024))
+    return 1 << (samples.bit_length() - 1)
 
 
 def labels(attempt: Attempt, worker: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import structlog
 from docker.errors import APIError
 
-from forge_worker.runners import hardening
+from forge_worker.runners import cdi, hardening
 from forge_worker.runners.container import FAILED, ContainerHandle, remove_container
 from forge_worker.runners.engine import Engine, engine_answers
 from forge_worker.runners.engine_run import EngineRun, engine_run, of_label
@@ -27,6 +27,7 @@ from forge_worker.runners.pipe import Pipe
 from forge_worker.runners.runner import (
     WORKER_LABEL,
     EngineUnreachable,
+    Handle,
     JobPaths,
     Leftover,
     Mount,
@@ -36,6 +37,8 @@ from forge_worker.runners.runner import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from docker.types import DeviceRequest
 
 __all__ = ["DockerPolicy", "DockerRunner", "engine_answers"]
 
@@ -84,10 +87,10 @@ class DockerRunner:
         try:
             image = ensure_image(self._engine.client, spec.image, self._policy)
         except FAILED as error:
-            raise _refused(spec, error) from error
+            raise refused(spec, error) from error
         return f"{image['Id']} {platform.machine()}"
 
-    def start(self, spec: RunSpec) -> ContainerHandle:
+    def start(self, spec: RunSpec) -> Handle:
         """Create the container, then start it.
 
         Raises:
@@ -97,6 +100,7 @@ class DockerRunner:
         try:
             image = ensure_image(self._engine.client, spec.image, self._policy)
             self._ensure_network()
+            devices = self._devices(spec)
             uid, gid = self._owner()
             give(spec.folders, uid, gid)
             for mount in spec.mounts:
@@ -104,15 +108,15 @@ class DockerRunner:
                     os.chown(mount.source, uid, gid)
             pipe = Pipe.made(_pipe_path(spec.log_path), spec.log_path, uid=uid, gid=gid)
         except (*FAILED, OSError) as error:
-            raise _refused(spec, error) from error
+            raise refused(spec, error) from error
         try:
             run = self._run = engine_run(self._engine, self._run)
             with handed_over(spec, uid, gid) as whole:
-                self._create_and_start(whole, image, pipe, f"{uid}:{gid}")
+                self._create_and_start(whole, image, pipe, f"{uid}:{gid}", devices)
         except (*FAILED, OSError) as error:
             self._clear(spec.name)
             pipe.finish()
-            raise _refused(spec, error) from error
+            raise refused(spec, error) from error
         return ContainerHandle(self._engine, spec.name, pipe, spec.grace_s, since=run)
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ContainerHandle | None:
@@ -178,13 +182,23 @@ class DockerRunner:
             log.warning("containers can reach metadata addresses", reason=exposed)
         self.exposed = exposed
 
+    def _devices(self, spec: RunSpec) -> list[DeviceRequest]:
+        # Asked anew: slices of a GPU come and go, and with them the engine's specs.
+        by_cdi = cdi.listed(self._engine.client.info()) if spec.gpu_uuids else frozenset()
+        return cdi.requests(spec.gpu_uuids, spec.gpu_vendor, by_cdi)
+
     def _host_cpus(self) -> float:
         if self._cpus is None:
             self._cpus = float(self._engine.client.info()["NCPU"])
         return self._cpus
 
     def _create_and_start(
-        self, spec: RunSpec, image: dict[str, Any], pipe: Pipe, user: str
+        self,
+        spec: RunSpec,
+        image: dict[str, Any],
+        pipe: Pipe,
+        user: str,
+        devices: list[DeviceRequest],
     ) -> None:
         client = self._engine.client
         arguments = hardening.settings(
@@ -194,6 +208,7 @@ class DockerRunner:
             pipe=pipe.path,
             image=image.get("Config") or {},
             host_cpus=self._host_cpus(),
+            devices=devices,
         )
         arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
         arguments["labels"] |= {ENGINE_LABEL: self._run.label() if self._run else ""}
@@ -234,7 +249,8 @@ def _reopened(log_path: Path, *, running: bool) -> Pipe:
     return Pipe.made(path, log_path, uid=os.geteuid(), gid=os.getegid())
 
 
-def _refused(spec: RunSpec, error: Exception) -> StartFailed:
+def refused(spec: RunSpec, error: Exception) -> StartFailed:
+    """Return what to raise when the engine would not start a job."""
     said = (error.explanation if isinstance(error, APIError) else None) or error
     return StartFailed(
         f"the container {spec.name} did not start: {said}",

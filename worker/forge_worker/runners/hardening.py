@@ -10,14 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
+from docker.types import LogConfig, Mount, Ulimit
 
+from forge_worker.runners.cdi import CDI
 from forge_worker.runners.handover import TAKE
 from forge_worker.runners.network import NETWORK
+from forge_worker.runners.visible import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from docker.types import DeviceRequest
 
     from forge_worker.runners.runner import Mount as Bind
     from forge_worker.runners.runner import RunSpec
@@ -69,10 +73,11 @@ def settings(
     pipe: Path,
     image: Mapping[str, Any],
     host_cpus: float,
+    devices: Sequence[DeviceRequest] = (),
 ) -> dict[str, Any]:
     """Return the arguments for docker-py's `containers.create`, but for the image itself.
 
-    `image` is the image's own configuration, as the engine reports it.
+    `image` is the image's own configuration, as the engine reports it; `devices` give the GPUs.
     """
     return {
         "name": spec.name,
@@ -80,7 +85,7 @@ def settings(
         "labels": dict(spec.labels),
         "entrypoint": ["/bin/sh", "-c", (TAKE if spec.secrets else "") + REDIRECT, "sh"],
         "command": [*(image.get("Entrypoint") or []), *spec.command],
-        "environment": _environment(spec, image),
+        "environment": _environment(spec, image, devices),
         "working_dir": WORK,
         "mounts": _mounts(spec, policy, pipe),
         "user": user,
@@ -89,6 +94,7 @@ def settings(
         # The output goes through the pipe; this is left for what fails before the redirection.
         "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
         **_confinement(policy),
+        "device_requests": list(devices),
         **_resources(spec, policy, host_cpus),
     }
 
@@ -116,19 +122,18 @@ def _resources(spec: RunSpec, policy: DockerPolicy, host_cpus: float) -> dict[st
         # Both count towards the memory limit. Compilers of kernels run what they put in /tmp.
         "shm_size": memory // 2,
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // 2}"},  # noqa: S108  the container's
-        "device_requests": _gpus(spec.gpu_uuids),
     }
 
 
-def _gpus(uuids: tuple[str, ...]) -> list[DeviceRequest]:
-    return [DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])] if uuids else []
-
-
-def _environment(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
+def _environment(
+    spec: RunSpec, image: Mapping[str, Any], devices: Sequence[DeviceRequest]
+) -> dict[str, str]:
     named = {entry.partition("=")[0] for entry in image.get("Env") or []}
     base = {"HOME": WORK} | ({} if "LANG" in named else {"LANG": "C.UTF-8"})
     # Many images ask for all GPUs by this variable, and some engines would grant it.
-    gpus = {} if spec.gpu_uuids else {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": ""}
+    asked = any(request["Driver"] != CDI for request in devices)
+    gpus = {} if asked else {"NVIDIA_VISIBLE_DEVICES": "void"}
+    gpus |= {} if spec.gpu_uuids else HIDDEN
     own = {name: said for name, said in spec.env.items() if not name.startswith(REFUSED_ENV)}
     return {**base, **own, **_path(spec, image), **gpus}
 

@@ -33,6 +33,7 @@ from forge_worker.runners.runner import (
 )
 from forge_worker.runners.shim import LENGTH
 from forge_worker.runners.use import MIB, JobUse, use_below
+from forge_worker.runners.visible import visible
 
 PACKAGES = str(Path(__file__).parents[2])
 MARK = "forge-shim"
@@ -246,8 +247,7 @@ def _start_shim(spec: RunSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
 
 
 def _order(spec: RunSpec, cpu_set: tuple[int, ...]) -> bytes:
-    # Without GPUs the variable is empty, which hides those that other jobs use.
-    gpus = {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids)}
+    gpus = visible(spec.gpu_uuids, spec.gpu_vendor)
     order = Order(
         command=list(spec.command),
         env=_environment(spec) | gpus,

@@ -1,0 +1,139 @@
+"""How a job gets the GPUs that it was lent, and no others: by CDI, by request, by variables."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_worker.runners import cdi
+from forge_worker.runners.hardening import DockerPolicy, settings
+from forge_worker.runners.runner import RunSpec, StartFailed
+from forge_worker.runners.visible import visible
+from forge_worker.surroundings import batch_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from docker.types import DeviceRequest
+
+# As nvidia-ctk writes it, cut short.
+YAML = """\
+---
+cdiVersion: 0.5.0
+kind: nvidia.com/gpu
+devices:
+- name: "0"
+  containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia0
+- name: GPU-5a1e
+  containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia0
+- name: MIG-7c2f
+  containerEdits:
+    hooks:
+    - hookName: createContainer
+      path: /usr/bin/nvidia-cdi-hook
+- name: all
+"""
+
+
+def spec(root: Path, *uuids: str, vendor: str = "nvidia") -> RunSpec:
+    folders = [root / name for name in ("work", "output", "checkpoint", "control")]
+    return RunSpec(
+        "job",
+        ("true",),
+        {},
+        *folders,
+        log_path=root / "log",
+        image="image",
+        cpus=1,
+        memory_mb=100,
+        gpu_uuids=uuids,
+        grace_s=1,
+        labels={},
+        gpu_vendor=vendor,
+    )
+
+
+def arguments(run: RunSpec, devices: list[DeviceRequest]) -> dict[str, Any]:
+    return settings(
+        run,
+        DockerPolicy(),
+        user="1:1",
+        pipe=run.log_path,
+        image={"Env": ["NVIDIA_VISIBLE_DEVICES=all"]},
+        host_cpus=2,
+        devices=devices,
+    )
+
+
+def test_container_gets_its_gpus_by_cdi_where_the_specs_name_them(tmp_path: Path) -> None:
+    (tmp_path / "nvidia.yaml").write_text(YAML)
+    amd = {"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": [{"name": "GPU-9246"}]}
+    (tmp_path / "amd.json").write_text(json.dumps(amd))
+    (tmp_path / "other.json").write_text('{"kind": "acme.com/nic", "devices": [{"name": "x"}]}')
+    (tmp_path / "broken.json").write_bytes(b"\xff")
+    by_cdi = cdi.listed({"CDISpecDirs": [str(tmp_path), "/no/such/folder"]})
+    kinds = {name.partition("=")[0] for name in by_cdi}
+    assert kinds == {"nvidia.com/gpu", "amd.com/gpu"}
+    (request,) = cdi.requests(("GPU-5a1e", "MIG-7c2f"), "nvidia", by_cdi)
+    assert (request["Driver"], request["DeviceIDs"]) == (
+        "cdi",
+        ["nvidia.com/gpu=GPU-5a1e", "nvidia.com/gpu=MIG-7c2f"],
+    )
+    # Else the engine's own runtime would give what the image asks for, which is all of them.
+    made = arguments(spec(tmp_path, "GPU-5a1e"), [request])
+    assert made["device_requests"] == [request]
+    assert made["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert "CUDA_VISIBLE_DEVICES" not in made["environment"]
+    (request,) = cdi.requests(("GPU-9246",), "amd", by_cdi)
+    assert request["DeviceIDs"] == ["amd.com/gpu=GPU-9246"]
+
+
+def test_container_gets_its_gpus_by_request_where_no_spec_names_them_all(tmp_path: Path) -> None:
+    (tmp_path / "nvidia.yaml").write_text(YAML)
+    by_cdi = cdi.listed({"CDISpecDirs": [str(tmp_path)]})
+    # An engine before version 25 says nothing of CDI, and one that has it switched off names none.
+    for known in (by_cdi, cdi.listed({}), cdi.listed({"CDISpecDirs": None})):
+        (request,) = cdi.requests(("GPU-5a1e", "GPU-else"), "nvidia", known)
+        assert request == {
+            "Driver": "",
+            "Count": 0,
+            "DeviceIDs": ["GPU-5a1e", "GPU-else"],
+            "Capabilities": [["gpu"]],
+            "Options": {},
+        }
+        made = arguments(spec(tmp_path, "GPU-5a1e"), [request])
+        assert "NVIDIA_VISIBLE_DEVICES" not in made["environment"]
+    with pytest.raises(StartFailed) as refused:
+        cdi.requests(("GPU-9246",), "amd", by_cdi)
+    assert "process mode" in refused.value.hint
+
+
+def test_container_without_gpus_sees_none(tmp_path: Path) -> None:
+    assert cdi.requests((), "", frozenset()) == []
+    made = arguments(spec(tmp_path), [])
+    assert made["device_requests"] == []
+    assert made["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert made["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_process_sees_its_own_gpus_alone() -> None:
+    assert visible(("GPU-a", "MIG-b"), "nvidia") == {"CUDA_VISIBLE_DEVICES": "GPU-a,MIG-b"}
+    assert visible(("GPU-a", "GPU-b"), "amd") == {
+        "ROCR_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "HIP_VISIBLE_DEVICES": "0,1",
+    }
+    assert visible(("MPS-a",), "apple") == {}
+    assert set(visible((), "").values()) == {""}
+
+
+@pytest.mark.parametrize(
+    ("memory_mb", "samples"),
+    [(81_920, 256), (81_559, 256), (24_576, 64), (4864, 16), (256, 1), (0, 1), (9 << 20, 1024)],
+)
+def test_hint_for_a_batch_is_a_power_of_two_by_memory(memory_mb: int, samples: int) -> None:
+    assert batch_size(memory_mb) == samples
