@@ -1,6 +1,5 @@
 """What a job finds around it for being of its kind: where to put what it finds out."""
 
-import json
 import shlex
 from contextlib import suppress
 from dataclasses import replace
@@ -30,8 +29,6 @@ class KindProvision:
             "FORGE_RESULT_FILE": str(paths.control_dir / RESULT),
             "FORGE_JUNIT_FILE": str(report),
         }
-        if parameters := asked.get("parameters"):
-            env["FORGE_PARAMETERS"] = json.dumps(parameters)
         if asked.get("kind") == JobKind.TEST:
             # First, so that what the job says itself comes after it and wins.
             more = asked["env"].get("PYTEST_ADDOPTS", "")
