@@ -87,6 +87,9 @@ def _candidate(
     # What was secret is kept nowhere, and what a job prints of it could no longer be covered.
     if found is None or found.boot != this_boot() or found.attempt.grant.spec.get("secrets"):
         return None
+    if found.attempt.grant.spec.get("share"):
+        # Its container ended with the agent, and what it shared is cleared away.
+        return None
     if record.kept_exit(folders.root) is not None:
         runner = next((one for one in runners if one.kind == found.kind), None)
         return None if runner is None else Candidate(found, runner, None)

@@ -39,6 +39,7 @@ from forge_worker.quarantine import Quarantine
 from forge_worker.runner_choice import Runners
 from forge_worker.sampler import Sampler
 from forge_worker.settings import WorkerSettings
+from forge_worker.shares import Shares
 from forge_worker.slots import Slot, Slots
 from forge_worker.snapshot import snapshot
 from forge_worker.state_file import StateKeeper
@@ -80,6 +81,7 @@ class Agent:
             self._fault,
             look_s=settings.sample_s,
         )
+        self._shares = Shares(settings.worker_dir / "shares", lets=runners.docker is not None)
         self._running: dict[int, tuple[Attempt, Thread]] = {}
         self._lock = Lock()
         self._drained = Event()
@@ -100,7 +102,7 @@ class Agent:
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
             sampler=self._sampler,
             settle_faults=self._fault_watch.settle,
-            provisions=(images, KindProvision(), *own_provisions(settings)),
+            provisions=(images, *own_provisions(settings), KindProvision()),
         )
         self.guard = Guard(
             limits_of(settings),
@@ -135,6 +137,7 @@ class Agent:
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._register()
         self._go_on()
+        self._shares.clear()
         loops: list[Loop] = [
             self.guard,
             self.keeper,
@@ -149,6 +152,7 @@ class Agent:
         self._drained.wait()
         self.claimer.end()
         self._see_off()
+        self._runners.close()
         for loop in loops:
             loop.end(LEAVE_S)
         self._disconnect()
@@ -256,7 +260,7 @@ class Agent:
 
     def _start_job(self, grant: Grant, slot: Slot) -> None:
         name = f"{grant.fence.job_id}-{grant.attempt}-{grant.fence.token}"
-        attempt = Attempt(grant, Folders(self._jobs / name))
+        attempt = Attempt(grant, Folders(self._jobs / name, self._shares.of(grant)))
         self._begin(attempt, partial(self._end_of, attempt, slot))
 
     def _begin(self, attempt: Attempt, end_of: Callable[[], End | None]) -> None:
