@@ -71,6 +71,10 @@ class Attempt(Record):
     held_s: float
     devices: list[str]
     gpu_seconds: float
+    cpu_seconds: float | None = None
+    peak_memory_mb: int | None = None
+    peak_vram_mb: int | None = None
+    energy_j: float | None = None
     cost: float | None
     accepted: bool
 

@@ -84,6 +84,9 @@ class Attempt(BaseModel):
     held_s: float
     devices: list[str]
     gpu_seconds: float
+    cpu_seconds: float | None
+    peak_memory_mb: int | None
+    peak_vram_mb: int | None
     energy_j: float | None
     cost: float | None
     accepted: bool

@@ -20,6 +20,9 @@ SELECT
     extract(EPOCH FROM attempt.finished_at - attempt.claimed_at)::double precision AS held_s,
     attempt.devices,
     attempt.gpu_seconds,
+    attempt.cpu_seconds,
+    attempt.peak_memory_mb,
+    attempt.peak_vram_mb,
     attempt.energy_j,
     attempt.cost,
     outcome.job_id IS NOT NULL AND outcome.token IS NOT DISTINCT FROM attempt.token AS accepted
