@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from forge_client import settings
-from forge_client.bundle import scan
+from forge_client.bundle import Listing, scan
 from forge_client.connection import connect
 from forge_client.job import Job
 from forge_client.project import Project
 from forge_client.records import JobStatus, WorkerInfo
 from forge_client.request import Request
+from forge_client.requirements import with_requirements
 from forge_client.submission import (
     LIMIT,
     configured,
@@ -110,7 +111,7 @@ class Client:
         requests, images = with_images([base.changed(job) for job in jobs])
         if not requests:
             return []
-        wanted = self._specs(requests, root, config)
+        wanted = self._specs(requests, listing, config)
         self.backend.check(wanted)
         digest = upload(self.backend, listing, limit=limit).bundle.digest
         upload_images(self.backend, images)
@@ -159,13 +160,14 @@ class Client:
         return self.backend.workers()
 
     def _specs(
-        self, requests: Sequence[Request], folder: Path, config: str | None
+        self, requests: Sequence[Request], listing: Listing, config: str | None
     ) -> list[dict[str, Any]]:
-        owner = self._settings.job_owner
+        owner, root = self._settings.job_owner, listing.root
         if config is None:
-            return specs(requests, owner=owner, folder=folder)
+            return specs(with_requirements(requests, listing), owner=owner, folder=root)
         kept = self.backend.template(config)
-        return [configured(one, kept, owner=owner, folder=folder) for one in requests]
+        whole = with_requirements(requests, listing, kept.spec)
+        return [configured(one, kept, owner=owner, folder=root) for one in whole]
 
 
 def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:

@@ -11,7 +11,7 @@ from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.image_tar import DIGEST
 from forge_client.quantity import Size
-from forge_client.request import Request, Resources, plain
+from forge_client.request import TABLES, Request, plain
 from forge_client.toml_places import fault, place
 
 FILE = "forge.toml"
@@ -84,8 +84,9 @@ def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:
 
 def _suggestion(keys: tuple[str, ...]) -> str:
     known = _known(keys[:-1])
-    if keys[-1] in Resources.model_fields and len(keys) == 1:
-        return f"write {keys[-1]!r} below [resources]"
+    tables = [table for table, model in TABLES.items() if keys[-1] in model.model_fields]
+    if tables and len(keys) == 1:
+        return f"write {keys[-1]!r} below [{tables[0]}]"
     if near := get_close_matches(keys[-1], known, n=1):
         return f"did you mean {near[0]!r}?"
     return f"known here: {', '.join(sorted(known))}"
@@ -94,7 +95,7 @@ def _suggestion(keys: tuple[str, ...]) -> str:
 def _known(table: tuple[str, ...]) -> list[str]:
     models: dict[tuple[str, ...], type[BaseModel]] = {
         (): Project,
-        ("resources",): Resources,
+        **{(table,): model for table, model in TABLES.items()},
         ("connection",): ProjectConnection,
     }
     return list(models[table].model_fields)

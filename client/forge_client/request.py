@@ -3,9 +3,9 @@
 import math
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -14,6 +14,12 @@ from forge_client.quantity import MIB, Duration, Room
 
 def _words(command: object) -> object:
     return shlex.split(command) if isinstance(command, str) else command
+
+
+def _file_or_not(said: object) -> object:
+    if said is None or said is False or (isinstance(said, str) and said):
+        return said
+    raise ValueError("it is a path in the project, or false to install nothing")
 
 
 IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
@@ -41,6 +47,19 @@ class Resources(BaseModel):
             ),
             **{name: math.ceil(size / MIB) for name, size in sizes.items() if size is not None},
         }
+
+
+class Tuning(BaseModel):
+    """What a job is told about how to use its GPU."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    precision: str | None = None
+    streams: int | None = None
+    objective: str | None = None
+
+
+TABLES: dict[str, type[BaseModel]] = {"resources": Resources, "tuning": Tuning}
 
 
 class Request(BaseModel):
@@ -74,21 +93,30 @@ class Request(BaseModel):
     arguments: dict[str, Any] | None = None
     parameters: dict[str, Any] | None = None
     sweep: str | None = None
+    requirements: Annotated[str | Literal[False] | None, PlainValidator(_file_or_not)] = None
+    secrets: list[str] | None = None
     resources: Resources = Resources()
+    tuning: Tuning = Tuning()
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """Return the request with some fields changed; labels, env and resources are added to.
+        """Return the request with some fields changed.
+
+        To labels, env, secrets, resources and tuning is added.
 
         Args:
-            changes: fields by name, those of `resources` too; None and empty ones change nothing.
+            changes: fields by name, those of `resources` and `tuning` too; None and empty ones
+                change nothing.
 
         Raises:
             ClientError: a field is unknown or does not hold what it should.
         """
         given = {name: value for name, value in changes.items() if value not in (None, {}, [])}
-        needs = {name: given.pop(name) for name in Resources.model_fields if name in given}
+        tables = {
+            table: {name: given.pop(name) for name in model.model_fields if name in given}
+            for table, model in TABLES.items()
+        }
         try:
-            other = Request.model_validate({**given, "resources": needs})
+            other = Request.model_validate({**given, **tables})
         except ValidationError as error:
             raise refused(error) from error
         # Of the ways to an image the one that is said here takes the place of the others.
@@ -99,8 +127,13 @@ class Request(BaseModel):
                 **{name: getattr(other, name) for name in {*given, *ways}},
                 "labels": {**self.labels, **other.labels},
                 "env": {**self.env, **other.env},
+                "secrets": [*dict.fromkeys([*(self.secrets or []), *(other.secrets or [])])]
+                or None,
                 "resources": self.resources.model_copy(
                     update=other.resources.model_dump(exclude_unset=True)
+                ),
+                "tuning": self.tuning.model_copy(
+                    update=other.tuning.model_dump(exclude_unset=True)
                 ),
             }
         )
@@ -130,11 +163,14 @@ class Request(BaseModel):
         same = {"name", "command", "image", "queue", "priority", "target", "idempotency_key"}
         same |= {"image_tar", "dockerfile"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
-        same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep"}
+        same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
+        tuning = self.tuning.model_dump(exclude_none=True)
         return {
             **self.model_dump(include=same, exclude_none=True),
             **{field: math.ceil(value) for field, value in seconds.items() if value is not None},
             **{field: value for field, value in exact.items() if value is not None},
+            **({"requirements": self.requirements} if self.requirements else {}),
+            **({"tuning": tuning} if tuning else {}),
             "resources": self.resources.spec(),
         }
 

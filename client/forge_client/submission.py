@@ -123,6 +123,8 @@ def configured(
         raise no_command()
     if not (request.name or config.spec.get("name")):
         fields["name"] = _called(folder)
+    if request.requirements is False:
+        fields["requirements"] = None
     return {"config_name": config.name, **({"owner": owner} if owner else {}), **fields}
 
 

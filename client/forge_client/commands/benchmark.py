@@ -47,6 +47,9 @@ def benchmark(
     queue: o.QueueOption = None,
     priority: o.PriorityOption = None,
     share: o.ShareOption = None,
+    requirements: o.RequirementsOption = None,
+    no_install: o.NoInstallOption = False,
+    secret: o.SecretOption = None,
     idempotency_key: o.KeyOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -60,7 +63,9 @@ def benchmark(
     base = project.request().changed({
         "name": name or project.name or folder.resolve().name or "job", "gpus": gpu, "cpus": cpus,
         "memory": memory, "image": image, "labels": labels(label or []),
-        "env": environment(env or []), "timeout": timeout, "queue": queue, "priority": priority,
+        "env": environment(env or []), "secrets": secret,
+        "requirements": o.requirements(requirements, no_install=no_install),
+        "timeout": timeout, "queue": queue, "priority": priority,
         "share": share, "command": command_of(context),
     })  # fmt: skip
     key = idempotency_key or project.idempotency_key

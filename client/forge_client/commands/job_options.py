@@ -1,6 +1,6 @@
 """The options that every command which submits jobs has, and what they change of a request."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -33,3 +33,28 @@ KeyOption = Annotated[
     str | None,
     typer.Option("--idempotency-key", help="Submitting again with it finds the same jobs."),
 ]
+RequirementsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--requirements",
+        help="In the project: what is installed; requirements.txt or pyproject.toml by itself.",
+    ),
+]
+NoInstallOption = Annotated[bool, typer.Option("--no-install", help="Install nothing.")]
+SecretOption = Annotated[
+    list[str] | None, typer.Option("--secret", help="The name of a secret that workers keep.")
+]
+PrecisionOption = Annotated[
+    str | None, typer.Option("--precision", help="fp32, tf32, fp16, bf16, fp8, int8: for the job.")
+]
+StreamsOption = Annotated[
+    int | None, typer.Option("--streams", help="GPU streams, for the job to use.", min=1)
+]
+ObjectiveOption = Annotated[
+    str | None, typer.Option("--objective", help="throughput or latency: for the job.")
+]
+
+
+def requirements(path: str | None, *, no_install: bool) -> str | Literal[False] | None:
+    """Return what the two options say of what is installed; None where they say nothing."""
+    return False if no_install else path

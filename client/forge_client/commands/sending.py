@@ -9,6 +9,7 @@ from forge_client.bundle import scan
 from forge_client.commands.submit import tell, tell_images
 from forge_client.project import Project
 from forge_client.request import Request
+from forge_client.requirements import with_requirements
 from forge_client.settings import Settings
 from forge_client.submission import LIMIT, specs, upload, upload_images, with_images
 
@@ -26,11 +27,12 @@ def send(
         ClientError: something is wrong with the folder or with a job, or nothing answers.
     """
     requests, images = with_images(requests, bar=narration.transfer)
+    listing = scan(folder) if folder else None
+    requests = with_requirements(requests, listing) if listing else requests
     wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
-    if folder is None:
+    if listing is None:
         upload_images(backend, images, bar=narration.transfer)
         return backend.submit(wanted)
-    listing = scan(folder)
     backend.check(wanted)
     stored = upload(backend, listing, limit=project.limit or LIMIT, bar=narration.transfer)
     tell(stored)

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from forge_client import narration, output
 from forge_client.backend import Backend
 from forge_client.bundle import Listing, scan
-from forge_client.commands.job_options import ShareOption
+from forge_client.commands import job_options as o
 from forge_client.commands.labels import labels
 from forge_client.commands.session import settings_of
 from forge_client.commands.waiting import wait_for
@@ -24,6 +24,7 @@ from forge_client.project import Project
 from forge_client.quantity import readable_size, size
 from forge_client.records import JobStatus
 from forge_client.request import Request
+from forge_client.requirements import with_requirements
 from forge_client.submission import (
     LIMIT,
     Uploaded,
@@ -93,7 +94,13 @@ def submit(
     ] = None,
     delay: Annotated[str | None, typer.Option(help="Not to be run before, such as 1h.")] = None,
     limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GB.")] = None,
-    share: ShareOption = None,
+    share: o.ShareOption = None,
+    requirements: o.RequirementsOption = None,
+    no_install: o.NoInstallOption = False,
+    secret: o.SecretOption = None,
+    precision: o.PrecisionOption = None,
+    streams: o.StreamsOption = None,
+    objective: o.ObjectiveOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log; exit with the job's exit code.")
     ] = False,
@@ -119,19 +126,27 @@ def submit(
         "max_failures": max_failures, "timeout": timeout, "env": environment(env or []),
         "idempotency_key": idempotency_key, "target": target,
         "checkpoint_interval": checkpoint_interval, "grace": grace, "delay": delay,
-        "share": share, "command": command_of(context),
+        "share": share, "command": command_of(context), "secrets": secret,
+        "requirements": o.requirements(requirements, no_install=no_install),
+        "precision": precision, "streams": streams, "objective": objective,
     })  # fmt: skip
     (request,), images = with_images([request], bar=narration.transfer)
     settings = settings_of(context, project)
     owner = settings.job_owner
-    spec = _unsent(config, request) if config else specs([request], owner=owner, folder=folder)[0]
+    if config:
+        spec = _unsent(config, request)
+    else:
+        request = with_requirements([request], listing)[0]
+        spec = specs([request], owner=owner, folder=folder)[0]
     if dry_run:
         _show_plan(spec, listing, form)
         return
     most = _limit(limit) or project.limit or LIMIT
     with connect(settings) as backend:
         if config:
-            spec = configured(request, backend.template(config), owner=owner, folder=folder)
+            kept = backend.template(config)
+            request = with_requirements([request], listing, kept.spec)[0]
+            spec = configured(request, kept, owner=owner, folder=folder)
         backend.check([spec])
         stored = upload(backend, listing, limit=most, bar=narration.transfer)
         tell(stored)

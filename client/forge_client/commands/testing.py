@@ -49,6 +49,9 @@ def run_tests(
     queue: o.QueueOption = None,
     priority: o.PriorityOption = None,
     share: o.ShareOption = None,
+    requirements: o.RequirementsOption = None,
+    no_install: o.NoInstallOption = False,
+    secret: o.SecretOption = None,
     idempotency_key: o.KeyOption = None,
 ) -> None:
     """Run a project's tests as a job, follow its log, and exit with its exit code.
@@ -59,7 +62,9 @@ def run_tests(
     project = Project.read(folder)
     request = project.request().changed({
         "name": name, "gpus": gpu, "cpus": cpus, "memory": memory, "image": image,
-        "labels": labels(label or []), "env": environment(env or []), "timeout": timeout,
+        "labels": labels(label or []), "env": environment(env or []), "secrets": secret,
+        "requirements": o.requirements(requirements, no_install=no_install),
+        "timeout": timeout,
         "queue": queue, "priority": priority, "share": share, "junit": junit, "kind": "test",
         "idempotency_key": idempotency_key,
         "max_failures": 0 if project.max_failures is None else None,
