@@ -129,8 +129,11 @@ class Images:
             swap_mb=spec.memory_mb if self.policy.allow_swap else 0,
             limit_s=self.policy.build_limit_s,
         )
-        run_build(self._client, build, attempt.note, attempt.stopping.is_set)
-        attempt.while_wanted()
+        try:
+            run_build(self._client, build, attempt.note, attempt.stopping.is_set)
+        finally:
+            # Then whatever the build came to is nothing to tell.
+            attempt.while_wanted()
         return self._made(name)
 
     def _load(self, name: str, digest: str, attempt: Attempt) -> Image:

@@ -28,6 +28,7 @@ MANIFEST = "manifest.json"
 # What names images, or would have another list of them read in the manifest's place.
 NAMING = {MANIFEST, "repositories", "index.json", "oci-layout"}
 KINDS = {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE}
+NO_ROOM = "no space left on device"
 CONTAINERD = "io.containerd.snapshotter.v1"
 
 Progress = Callable[[int], None]
@@ -52,9 +53,11 @@ def load(client: DockerClient, tar: Path, name: str, progress: Progress) -> dict
             refusal = _load(client, _renamed(archive, {**entry, "RepoTags": [name]}, progress))
     except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as error:
         raise unsound(f"it is no plain tar of docker save ({error})") from error
+    if refusal and NO_ROOM not in refusal:
+        raise unsound(f"the engine does not take it: {refusal}")
     found = find(client, parse(name))
     if refusal or found is None:
-        raise StartFailed(f"the engine does not load it: {refusal or 'it is not there afterwards'}")
+        raise StartFailed(f"the image is not loaded: {refusal or 'it is not there afterwards'}")
     if found["Id"] != image_id and not _has_other_ids(client):
         raise StartFailed(f"the engine has another image under the name {name}")
     return found
@@ -74,7 +77,7 @@ def _the_image(archive: tarfile.TarFile) -> tuple[dict[str, Any], str]:
     if len(entries) != 1:
         raise unsound(f"it holds {len(entries)} images instead of one")
     entry: dict[str, Any] = entries[0]
-    config = _read(archive, entry["Config"])
+    config = _read(archive, str(entry["Config"]))
     return entry, f"sha256:{hashlib.sha256(config).hexdigest()}"
 
 
