@@ -10,8 +10,9 @@ from forge_worker.runners.runner import ImageMissing
 # What Forge itself keeps in the engine, under names that no job may use.
 OWN = ("forge-build", "forge-tar")
 ID = re.compile(r"sha256:[0-9a-f]{64}")
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _NAME = re.compile(
-    r"(?P<repository>(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
+    rf"(?P<repository>(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?{_PART}(?:/{_PART})*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
