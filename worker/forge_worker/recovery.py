@@ -36,7 +36,8 @@ KEPT = {"lock"}
 def recover(settings: WorkerSettings) -> Iterator[str]:
     """Clear what a killed agent left, and say what was done."""
     runners = list(_runners(settings))
-    if DockerRunner.kind not in {runner.kind for runner in runners}:
+    kinds = {runner.kind for runner in runners}
+    if settings.runner != "process" and DockerRunner.kind not in kinds:
         yield "no container engine answers: containers are left, if there are any"
     yield from _ended(settings, runners)
     yield from _given_back(settings)
@@ -57,18 +58,11 @@ def reset(settings: WorkerSettings) -> Iterator[str]:
         yield f"to be removed: {place} ({size >> 20} MiB): {about}"
     yield from recover(settings)
     for name in doomed:
-        place = folder / name
-        gone = remove_tree(place) if place.is_dir() else _unlinked(settings, name)
-        if not gone:
-            yield f"could not be removed: {place}"
+        if not remove_tree(folder / name):
+            yield f"could not be removed: {folder / name}"
     for other in sorted({path.name for path in folder.iterdir()} - KEPT - {"jobs"} - set(STATE)):
         yield f"left, since no worker made it: {folder / other}"
     yield "reset: the next start is as the first"
-
-
-def _unlinked(settings: WorkerSettings, name: str) -> bool:
-    (settings.worker_dir / name).unlink(missing_ok=True)
-    return True
 
 
 def _runners(settings: WorkerSettings) -> Iterator[Runner]:

@@ -11,10 +11,14 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 def remove_tree(root: Path) -> bool:
     """Remove a folder and all in it, however deep or closed; False when something would not go.
 
+    What is no folder, but stands where one should be, is removed too.
+
     No link is followed. Folders are moved up below the root before they are entered, so that
     neither the length of a path nor the number of open files sets a limit.
     """
     with suppress(OSError):
+        if root.is_symlink() or not root.is_dir():
+            root.unlink()
         root.chmod(0o700)
         top = os.open(root, FOLDER)
         try:
