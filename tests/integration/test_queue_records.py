@@ -9,8 +9,16 @@ from uuid import uuid4
 
 import pytest
 from forge_schema.lease import End, Fence
-from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine, Records
-from forge_schema.states import Phase, Reason, WorkerStatus
+from forge_schema.records import (
+    Artifact,
+    Checkpoint,
+    LogChunk,
+    MetricLine,
+    Records,
+    Sample,
+)
+from forge_schema.records import Tested as OneTest
+from forge_schema.states import Phase, Reason, Verdict, WorkerStatus
 from support.databases import holding
 from support.rig import stale
 
@@ -25,12 +33,16 @@ CHUNK = LogChunk(number=0, key="k/0", start=0, bytes=5, sha256=SHA)
 CHECKPOINT = Checkpoint(number=1, key="k/1", files=2, bytes=10)
 ARTIFACT = Artifact(path="model/w.bin", key="k/w", bytes=3, sha256=SHA)
 LINE = MetricLine(number=0, step=1.0, values={"loss": 0.5})
+TESTED = OneTest(0, "suite", "test", Verdict.FAILED, 0.5, "said")
 
 WRITES: dict[str, Callable[[Records, Fence], bool]] = {
     "log_chunk": lambda records, fence: records.add_log_chunk(fence, CHUNK),
     "checkpoint": lambda records, fence: records.add_checkpoint(fence, CHECKPOINT),
     "artifact": lambda records, fence: records.add_artifacts(fence, [ARTIFACT]),
     "metric": lambda records, fence: records.add_metrics(fence, [LINE], progress=0.5),
+    "result": lambda records, fence: records.add_result(fence, {"a": 1}),
+    "test_result": lambda records, fence: records.add_tests(fence, [TESTED]),
+    "sample": lambda records, fence: records.add_samples(fence, [Sample(0, {"cpu": 1})]),
 }
 every_write = pytest.mark.parametrize("table", WRITES)
 

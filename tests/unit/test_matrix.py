@@ -1,0 +1,150 @@
+"""A benchmark's matrix, and the comparison of what its jobs found."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+from forge_client import ClientError
+from forge_client.comparison import compare, value_of
+from forge_client.findings import SweepPoint
+from forge_client.matrix import Value, expanded, from_options, from_toml
+from forge_client.request import Request
+
+MANY = ",".join(map(str, range(200)))
+BASE = Request(name="bench", command=["run", "--batch={batch}", "{p}/{repeat}", "{{p}} {}"])
+
+
+def points(
+    *options: str, repeat: int = 1, key: str | None = None, base: Request = BASE
+) -> list[Request]:
+    return expanded(base, from_options(options), repeat=repeat, sweep="s", key=key)
+
+
+def test_every_combination_is_a_job() -> None:
+    jobs = points("batch=16,32", "p=fp16,0.10,true", repeat=2)
+    assert [job.command for job in jobs] == [
+        ["run", f"--batch={batch}", f"{p}/{turn}", "{p} {}"]
+        for batch in ("16", "32")
+        for p in ("fp16", "0.10", "true")
+        for turn in (1, 2)
+    ]
+    assert jobs[2].parameters == {"batch": 16, "p": 0.1, "repeat": 1}
+    assert jobs[-1].parameters == {"batch": 32, "p": True, "repeat": 2}
+    assert jobs[-1].name == "bench batch=32 p=true repeat=2"
+    assert {(job.kind, job.sweep, job.idempotency_key) for job in jobs} == {
+        ("benchmark", "s", None)
+    }
+
+
+def test_a_value_that_looks_like_a_placeholder_stays() -> None:
+    (job,) = points("batch={p}", "p={batch}")
+    assert job.command == ["run", "--batch={p}", "{batch}/1", "{p} {}"]
+
+
+def test_a_key_for_each_point_whatever_else_there_is() -> None:
+    keys = [job.idempotency_key for job in points("batch=1,2", "p=x", key="k")]
+    assert len(set(keys)) == 2
+    assert keys[1] == points("batch=2", "p=x", key="k")[0].idempotency_key
+    assert keys[0] != points("batch=1", "p=x", key="other")[0].idempotency_key
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["batch=1"], "{p}, which the matrix does not have"),
+        (["batch=1,1.0,1", "p=x"], "has 1 twice"),
+        (["batch=1", "batch=2", "p=x"], "names batch twice"),
+        (["batch", "p=x"], "is no parameter"),
+        (["batch=", "p=x"], "is no parameter"),
+        (["repeat=1", "p=x"], "cannot be a parameter"),
+        (["a-b=1", "p=x"], "cannot be a parameter"),
+        (
+            [f"batch={','.join(map(str, range(200)))}", f"p={','.join(map(str, range(51)))}"],
+            "10200",
+        ),
+    ],
+)
+def test_what_is_no_matrix_is_refused(options: list[str], said: str) -> None:
+    with pytest.raises(ClientError) as refused:
+        points(*options)
+    assert said in refused.value.message
+    assert refused.value.hint
+
+
+def test_forge_toml_has_values_of_their_own_kinds() -> None:
+    assert from_toml({"a": [1, 2.5, "x", True]}) == {
+        "a": [Value(1, "1"), Value(2.5, "2.5"), Value("x", "x"), Value(True, "true")]  # noqa: FBT003  a value
+    }
+    for wrong in ({"a": [[1]]}, {"a": []}, {"a": [1, 1]}):
+        with pytest.raises(ClientError):
+            from_toml(wrong)
+
+
+def point(number: int, value: Any, state: str = "succeeded", **parameters: Any) -> SweepPoint:  # noqa: ANN401  whatever JSON holds
+    return SweepPoint(
+        job_id=number, name="n", state=state, parameters=parameters, result={"x": {"y": value}}
+    )
+
+
+def brute(values: list[float]) -> tuple[float, float, float | None]:
+    """Return mean, median and the sample's deviation, by their definitions."""
+    mean = sum(values) / len(values)
+    ordered = sorted(values)
+    middle = (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2
+    if len(values) == 1:
+        return mean, middle, None
+    return mean, middle, math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_are_compared_as_by_hand(seed: int) -> None:
+    dice = random.Random(seed)  # noqa: S311  no secret hangs on it
+    sweeps = {
+        name: [
+            point(
+                n,
+                dice.choice([dice.uniform(1, 9), dice.randint(1, 9)]),
+                dice.choice(["succeeded", "succeeded", "failed"]),
+                batch=dice.choice([1, True, "1", 1.5]),
+                repeat=n,
+            )
+            for n in range(dice.randint(1, 40))
+        ]
+        for name in ("a", "b")[: dice.randint(1, 2)]
+    }
+    found = compare(sweeps, "x.y")
+    by_hand: dict[tuple[str, str], list[float]] = {}
+    for name, jobs in sweeps.items():
+        for job in jobs:
+            if job.state == "succeeded":
+                assert job.result is not None
+                place = name, repr(job.parameters["batch"])
+                by_hand.setdefault(place, []).append(job.result["x"]["y"])
+    assert found.without == sum(j.state == "failed" for jobs in sweeps.values() for j in jobs)
+    assert [(g.sweep, repr(g.by["batch"]), g.count) for g in found.groups] == [
+        (*place, len(values)) for place, values in by_hand.items()
+    ]
+    first = next(iter(by_hand), None)
+    for group, (place, values) in zip(found.groups, by_hand.items(), strict=True):
+        mean, middle, spread = brute(values)
+        assert (group.mean, group.median) == (pytest.approx(mean), pytest.approx(middle))
+        assert group.spread == (None if spread is None else pytest.approx(spread))
+        against = first if len(sweeps) == 1 else ("a", place[1])
+        base = by_hand.get(against) if against else None
+        assert group.ratio == (pytest.approx(mean / brute(base)[0]) if base else None)
+
+
+def test_what_is_no_number_is_left_out() -> None:
+    values = [1, None, "2", True, float("inf"), {"z": 1}, [3]]
+    found = compare({"s": [point(n, value) for n, value in enumerate(values)]}, "x.y")
+    assert [(g.count, g.mean, g.spread, g.ratio) for g in found.groups] == [(1, 1.0, None, 1.0)]
+    assert found.without == 6
+    dotted = SweepPoint(
+        job_id=1, name="n", state="s", parameters={}, result={"a.b": 4, "a": {"b": 5}}
+    )
+    assert value_of(dotted, "a.b") == 4
+    assert value_of(dotted, "seconds") is None
+    assert compare({"s": [point(1, 0)]}, "x.y").groups[0].ratio is None
