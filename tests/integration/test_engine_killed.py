@@ -1,0 +1,81 @@
+"""The container engine is killed under running jobs and started again: each ends with the truth."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from support.own_engine import IMAGE, OwnEngine, own_engine
+from support.worker import Bed, bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.waiting import Eventually
+
+# Only the first attempt meets the engine's end; a later one is there to show that it was run again.
+FIRST = '[ "$FORGE_ATTEMPT" = 1 ] || { echo again; exit 0; }; echo up; '
+WAITS = "while [ ! -e go ]; do sleep 0.05; done; "
+ENDS = f"{FIRST}{WAITS}echo last; exit 7"
+# It leaves in good order when it is asked to: what an engine does that stops.
+GOES_ON = f"{FIRST}trap 'exit 0' TERM; {WAITS}echo end"
+IS_KILLED = f"{FIRST}{WAITS}"
+SETTINGS: dict[str, Any] = {"lease_ttl_s": 60, "network": "none", "default_image": IMAGE}
+
+
+@pytest.fixture(params=[True, False], ids=["live-restore", "no live-restore"])
+def engine(request: pytest.FixtureRequest) -> Iterator[OwnEngine]:
+    with own_engine(live_restore=request.param) as made:
+        yield made
+
+
+def folder(made: Bed, job: int) -> Path:
+    (found,) = made.workers[0].folder.glob(f"jobs/{job}-*")
+    return found
+
+
+def process_of(engine: OwnEngine, job: int) -> int:
+    (name,) = [name for name in engine.containers() if name.startswith(f"forge-{job}-")]
+    return engine.main_process(name)
+
+
+@pytest.mark.parametrize("dies", ["engine", "engine and agent"])
+def test_every_job_ends_with_the_truth(
+    tmp_path: Path, database_url: str, eventually: Eventually, engine: OwnEngine, dies: str
+) -> None:
+    with bed("docker", tmp_path, database_url, None, {"DOCKER_HOST": engine.url}) as made:
+        first = made.worker(**SETTINGS)
+        scripts = (ENDS, GOES_ON, IS_KILLED)
+        jobs = [made.submit("sh", "-c", script, max_losses=1) for script in scripts]
+        for job in jobs:
+            made.says(job, "up")
+        ends, goes_on, is_killed = jobs
+        gone = [process_of(engine, job) for job in (ends, is_killed)]
+        if dies != "engine":
+            first.kill()
+        engine.kill()
+        (folder(made, ends) / "work" / "go").touch()
+        os.kill(gone[1], signal.SIGKILL)
+        eventually(lambda: not any(map(psutil.pid_exists, gone)))
+        engine.start()
+        if dies != "engine":
+            made.worker(**SETTINGS)
+        if engine.live_restore:
+            (folder(made, goes_on) / "work" / "go").touch()
+            made.succeeds(goes_on)
+            assert made.log(goes_on).endswith(b"up\nend\n")
+            assert [made.ended(job)["exit_code"] for job in (ends, is_killed)] == [7, 137]
+            assert made.log(ends).endswith(b"up\nlast\n")
+            assert [len(made.reasons(job)) for job in jobs] == [1, 1, 1]
+        else:
+            # An engine that stops ends what runs, and leaves no sign of what had ended before.
+            for job in jobs:
+                made.succeeds(job)
+                assert made.reasons(job) == ["worker_lost", "succeeded"]
+                assert made.log(job).endswith(b"again\n")
+    assert engine.containers() == []
+    assert engine.mounts() == []
