@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
@@ -36,7 +36,6 @@ PROGRAM = """\
 case "$1" in
     -L) name=list ;;
     --query-compute-apps=*) name=apps ;;
-    --query-gpu=uuid) name=uuids ;;
     --query-gpu=*compute_cap*) name=query ;;
     *) name=old ;;
 esac
@@ -72,7 +71,7 @@ def test_nvml_tells_all_of_each_gpu_and_of_slices_instead_of_their_gpu(
     nvml.set("GPU-d", vram=None)
     nvml.gpu("GPU-e")
     nvml.fail("GPU-e")
-    told = {"capability": "8.0", "driver": "550.54.15"}
+    told: dict[str, Any] = {"capability": "8.0", "driver": "550.54.15"}
     with nvml.here(monkeypatch):
         found = Inventory()
         assert found.accelerator == "cuda"
@@ -128,9 +127,10 @@ def test_nvidia_smi_is_asked_where_nvml_cannot_be_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apps = "GPU-aaaa, 4711\nGPU-aaaa, 4712\nGPU-bbbb, [N/A]\n"
-    answers = {"list": LIST, "query": QUERY, "apps": apps, "uuids": "GPU-aaaa\nGPU-bbbb\n"}
+    answers = {"list": LIST, "query": QUERY, "apps": apps}
     program(monkeypatch, tmp_path, **answers)
-    name, told = "NVIDIA A100-SXM4-40GB", {"capability": "8.0", "driver": "550.54.15"}
+    name = "NVIDIA A100-SXM4-40GB"
+    told: dict[str, Any] = {"capability": "8.0", "driver": "550.54.15"}
     found = Inventory()
     assert found.gpus == [
         Gpu("GPU-aaaa", name, 40_960, **told),

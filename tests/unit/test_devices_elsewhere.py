@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
@@ -84,7 +84,7 @@ def kernel(tmp_path: Path) -> Path:
 def test_rocm_smi_names_the_gpus_that_can_be_assigned() -> None:
     said = "WARNING: AMD GPU device(s) is/are in a low-power state.\n\n" + json.dumps(ROCM_SMI)
     name = "AMD Navi 21 [Radeon RX 6800/6800 XT / 6900 XT]"
-    known = {"vendor": "amd", "capability": "gfx1030", "driver": "6.8.5"}
+    known: dict[str, Any] = {"vendor": "amd", "capability": "gfx1030", "driver": "6.8.5"}
     assert read_rocm_smi(said) == [Gpu("GPU-9246deadbeef0001", name, 16_368, **known)]
     (old,) = read_rocm_smi(json.dumps(OLD_ROCM_SMI))
     assert (old.uuid, old.vram_mb, old.number) == ("GPU-00000000001f2e3d", 65_520, 3)
@@ -92,7 +92,7 @@ def test_rocm_smi_names_the_gpus_that_can_be_assigned() -> None:
 
 
 def test_amd_smi_names_them_in_a_list_or_below_a_key() -> None:
-    known = {"vendor": "amd", "capability": "gfx942", "driver": "6.8.5"}
+    known: dict[str, Any] = {"vendor": "amd", "capability": "gfx942", "driver": "6.8.5"}
     expected = [Gpu("GPU-9c5d6bf6b3a1e5f7", "AMD Instinct MI300X", 196_592, **known)]
     assert read_amd_smi(json.dumps(AMD_SMI)) == expected
     assert read_amd_smi(json.dumps({"gpu_data": AMD_SMI})) == expected

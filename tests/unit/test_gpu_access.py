@@ -41,12 +41,14 @@ devices:
 
 
 def spec(root: Path, *uuids: str, vendor: str = "nvidia") -> RunSpec:
-    folders = [root / name for name in ("work", "output", "checkpoint", "control")]
     return RunSpec(
-        "job",
-        ("true",),
-        {},
-        *folders,
+        name="job",
+        command=("true",),
+        env={},
+        work_dir=root / "work",
+        output_dir=root / "output",
+        checkpoint_dir=root / "checkpoint",
+        control_dir=root / "control",
         log_path=root / "log",
         image="image",
         cpus=1,

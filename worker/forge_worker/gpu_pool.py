@@ -22,6 +22,11 @@ class Choice:
     vram_mb: int
     free_mb: int
 
+    @property
+    def kind(self) -> tuple[str, int]:
+        """What the GPUs have in common, as `Gpu.kind`."""
+        return self.name, self.vram_mb
+
 
 class GpuPool:
     """Lends each GPU to one job at a time; shares them with other workers by their locks.
@@ -58,12 +63,12 @@ class GpuPool:
 
         What the job itself had comes before all else. A choice may turn out to be locked.
         """
-        used = self._look(without)
+        used = self._look(anew=without is not None)
         with self._lock:
             own = {gpu.kind for gpu in self._gpus if self._lent.get(gpu.uuid, 0) == without}
             free = [gpu for gpu in self._usable(used, without) if self._is_free(gpu, without)]
         found = {Choice(*gpu.kind, _free_mb(gpu, used)) for gpu in free}
-        return sorted(found, key=lambda c: ((c.name, c.vram_mb) not in own, c.name, c.free_mb))
+        return sorted(found, key=lambda c: (c.kind not in own, c.name, c.free_mb))
 
     @contextmanager
     def hold(self, choice: Choice, without: int | None = None) -> Iterator[tuple[int, int]]:
@@ -71,15 +76,18 @@ class GpuPool:
 
         Yields how many they are, and how many of the choice may be free one day.
         """
-        used = self._look(None)
         with self._lock:
-            usable = [gpu for gpu in self._usable(used, without) if _is_of(choice, gpu, used)]
-            free = [gpu for gpu in usable if self._is_free(gpu, without)]
-            self._held = [gpu for gpu in free if self._locks.take(gpu.uuid)]
+            free = [gpu for gpu in self._gpus if self._is_free(gpu, without)]
+            self._held = [g for g in free if g.kind == choice.kind and self._locks.take(g.uuid)]
+            held = self._held
         try:
+            # Only now: a worker that died freed its lock, and not what its job does.
+            used = self._look(anew=bool(held))
+            usable = [gpu for gpu in self._usable(used, without) if _is_of(choice, gpu, used)]
+            self._held = [gpu for gpu in held if gpu in usable]
             yield len(self._held), len(usable)
         finally:
-            self._let_go()
+            self._let_go(held)
 
     def lend(self, token: int, needs: Capacity) -> list[Gpu]:
         """Lend what a job needs of what is held.
@@ -113,16 +121,16 @@ class GpuPool:
                 if uuid not in held:
                     self._locks.free(uuid)
 
-    def _let_go(self) -> None:
+    def _let_go(self, held: list[Gpu]) -> None:
         with self._lock:
-            for gpu in self._held:
+            self._held = []
+            for gpu in held:
                 if gpu.uuid not in self._lent:
                     self._locks.free(gpu.uuid)
-            self._held = []
 
-    def _look(self, without: int | None) -> Mapping[str, Use]:
+    def _look(self, *, anew: bool) -> Mapping[str, Use]:
         # What was seen while a job ran shows its processes, which are no stranger's.
-        anew, self._to_look = self._to_look or without is not None, False
+        anew, self._to_look = self._to_look or anew, False
         return self._used(anew) if self._gpus else {}
 
     def _usable(self, used: Mapping[str, Use], without: int | None) -> list[Gpu]:
@@ -144,5 +152,4 @@ def _free_mb(gpu: Gpu, used: Mapping[str, Use]) -> int:
 
 
 def _is_of(choice: Choice, gpu: Gpu, used: Mapping[str, Use]) -> bool:
-    kind = (choice.name, choice.vram_mb)
-    return gpu.kind == kind and _free_mb(gpu, used) >= choice.free_mb
+    return gpu.kind == choice.kind and _free_mb(gpu, used) >= choice.free_mb

@@ -50,14 +50,11 @@ class NvidiaSmi:
     def use(self) -> dict[str, Use] | None:
         """Return who computes on which GPU; the program says nothing of who draws, or of slices."""
         rows = _rows("compute-apps", ("gpu_uuid", "pid"))
-        known = _rows("gpu", ("uuid",))
-        if rows is None or known is None:
-            return None
-        pids: dict[str, set[int]] = {row["uuid"]: set() for row in known}
-        for row in rows:
+        pids: dict[str, set[int]] = {}
+        for row in rows or []:
             if row["pid"].isdigit():
                 pids.setdefault(row["gpu_uuid"], set()).add(int(row["pid"]))
-        return {uuid: Use(frozenset(found)) for uuid, found in pids.items()}
+        return None if rows is None else {uuid: Use(frozenset(p)) for uuid, p in pids.items()}
 
 
 def _rows(about: str, fields: tuple[str, ...]) -> list[dict[str, str]] | None:
