@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.http_bed import http_bed
 from support.worker import Bed, bed
 
 if TYPE_CHECKING:
@@ -38,9 +41,13 @@ raise SystemExit(3)
 """
 
 
-@pytest.fixture
-def process(tmp_path: Path, database_url: str, nvml: FakeNvml) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url, environment=nvml.environment) as made:
+@pytest.fixture(params=["sql", "http"])
+def process(
+    request: pytest.FixtureRequest, tmp_path: Path, database_url: str, nvml: FakeNvml
+) -> Iterator[Bed]:
+    transport = partial(http_bed, ttl_s=30) if request.param == "http" else partial(bed, "process")
+    with transport(tmp_path, database_url) as made:
+        made.environment = nvml.environment
         yield made
 
 
@@ -51,7 +58,12 @@ def attempts(made: Bed, job_id: int) -> list[Row]:
 def samples(made: Bed, job_id: int) -> list[dict[str, Any]]:
     asked = "SELECT number, values FROM sample WHERE job_id = %s ORDER BY token, number"
     with made.database.connection() as connection:
-        return list(connection.execute(asked, [job_id]).fetchall())  # type: ignore[arg-type]  # rows are dicts
+        return list(connection.execute(asked, [job_id]).fetchall())
+
+
+def told(made: Bed, job_id: int) -> list[float]:
+    """Return the CPU-seconds that each attempt says of itself."""
+    return [float(said) for said in re.findall(rb"^used (\S+)$", made.log(job_id), re.MULTILINE)]
 
 
 def let_go(made: Bed) -> None:
@@ -75,7 +87,7 @@ def test_failed_attempt_tells_what_it_used_too(
     let_go(process)
     assert process.ended(job)["state"] == "dead"
     (used,) = attempts(process, job)
-    burnt = float(process.log(job).split()[1])
+    (burnt,) = told(process, job)
     assert used["reason"] == "exit_code"
     assert used["energy_j"] == pytest.approx(625)
     assert used["peak_vram_mb"] == 900
@@ -91,3 +103,31 @@ def test_failed_attempt_tells_what_it_used_too(
 def _gpu(sample: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = sample["values"]["gpus"]["GPU-a"]
     return found
+
+
+def test_container_that_is_preempted_tells_what_it_used_too(
+    tmp_path: Path, database_url: str, eventually: Eventually
+) -> None:
+    with bed("docker", tmp_path, database_url) as made:
+        made.worker(sample_s=0.2)
+        job = made.script(BURNS, max_failures=0)
+        made.says(job, "used")
+        (first,) = told(made, job)
+        eventually(lambda: _cpu_seconds(samples(made, job)) >= first * 0.95)
+        made.queue.preempt(job)
+        eventually(lambda: len(told(made, job)) == 2)
+        _, second = told(made, job)
+        eventually(lambda: _cpu_seconds(samples(made, job)) >= second * 0.95)
+        let_go(made)
+        made.ended(job)
+        ends = attempts(made, job)
+    assert [end["reason"] for end in ends] == ["preempted", "exit_code"]
+    for end, burnt in zip(ends, (first, second), strict=True):
+        # The container's start and its shell are counted with the job.
+        assert burnt * 0.95 <= end["cpu_seconds"] < burnt + 0.6
+        assert 150 <= end["peak_memory_mb"] < 200
+        assert (end["energy_j"], end["peak_vram_mb"], end["gpu_seconds"]) == (None, None, 0)
+
+
+def _cpu_seconds(kept: list[dict[str, Any]]) -> float:
+    return float(kept[-1]["values"].get("cpu_seconds", 0)) if kept else 0.0

@@ -37,7 +37,7 @@ class FaultWatch(Loop):
         self._fault = fault
         self._look_s = look_s
         self._events = GpuEvents(gpus)
-        self._first: Mapping[str, GpuLook] = {}
+        self._before: Mapping[str, GpuLook] = {}
         self._looked_at = float("-inf")
         self._asking: list[Event] = []
         self.needed = bool(gpus)
@@ -52,11 +52,12 @@ class FaultWatch(Loop):
 
     def step(self) -> None:
         """Hear for a moment, and look when it is time."""
-        asking, self._asking = self._asking, []
+        asking = tuple(self._asking)
         lost = self._hear(SOON_S if asking else HEAR_S)
         if asking or lost or monotonic() - self._looked_at >= self._look_s:
             self._look()
         for heard in asking:
+            self._asking.remove(heard)
             heard.set()
 
     def end(self, patience_s: float | None = None) -> None:
@@ -65,26 +66,28 @@ class FaultWatch(Loop):
             self._events.close()
 
     def _hear(self, seconds: float) -> bool:
-        """Heed one event, if there is one within the time; tell whether a GPU is lost."""
+        """Heed what is reported within the time, and what follows; tell whether a GPU is lost."""
         try:
-            heard = self._events.wait(seconds)
+            while not self.ending and (heard := self._events.wait(seconds)) is not None:
+                seconds = SOON_S
+                log.warning("the driver reports an XID", gpu=heard.gpu, xid=heard.xid)
+                if why := verdict(heard.xid):
+                    self._broken(heard.gpu, why)
         except pynvml.NVMLError as error:
             if not is_lost(error):
                 raise
             self._ending.wait(seconds)
             return True
-        if heard is not None:
-            log.warning("the driver reports an XID", gpu=heard.gpu, xid=heard.xid)
-            if why := verdict(heard.xid):
-                self._broken(heard.gpu, why)
         return False
 
     def _look(self) -> None:
         self._looked_at = monotonic()
         looks = self._meter.look(list(self._events.gpus))
-        self._first = {**looks, **self._first}
+        # A driver that was loaded again counts from nothing, so the last look is what counts.
+        told = {gpu: look for gpu, look in looks.items() if look.ecc is not None}
+        earlier, self._before = self._before, {**self._before, **told}
         for gpu, look in looks.items():
-            before = self._first[gpu].ecc
+            before = earlier[gpu].ecc if gpu in earlier else look.ecc
             if look.lost:
                 self._broken(gpu, "the GPU no longer answers")
                 self._events.forget(gpu)
