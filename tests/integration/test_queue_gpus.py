@@ -36,13 +36,14 @@ def ids(grants: list[Grant]) -> list[int]:
 
 def test_a_claim_for_one_kind_of_gpu_is_granted_jobs_of_that_kind_alone(rig: Rig) -> None:
     worker = gpu_worker(rig)
-    rtx = {"uuid": "GPU-x", "name": "NVIDIA GeForce RTX 3090", "vram_mb": 24_576}
+    other = "NVIDIA GeForce RTX 3090"
+    rtx = {"uuid": "GPU-x", "name": other, "vram_mb": 24_576}
     rig.worker("w", accelerator="cuda", gpus=[*GPUS, rtx])
     plain, small = rig.submit(), rig.submit(gpus=1, gpu_model="*3090")
     large, any_one = rig.submit(gpus=1, vram_mb=40_000), rig.submit(gpus=1)
     half_full = replace(worker.free, gpus=1, vram_mb=30_000)
     assert rig.queue.claim(worker.lanes, replace(half_full, cpus=0)) == []
-    room = Capacity(100, 10_000, 10_000, 1, rtx["name"], rtx["vram_mb"])
+    room = Capacity(100, 10_000, 10_000, 1, other, 24_576)
     assert ids(rig.queue.claim(worker.lanes, room)) == [plain]
     assert ids(rig.queue.claim(worker.lanes, room)) == [small]
     assert ids(rig.queue.claim(worker.lanes, half_full)) == [any_one]

@@ -163,11 +163,12 @@ def test_without_a_driver_a_worker_has_no_gpu_and_says_so_when_one_is_named(
     floor: Floor, nvml: FakeNvml, eventually: Eventually
 ) -> None:
     made = floor.bed
-    refused = made.begin("refused", gpus="GPU-a", fake_nvml="")
+    nvml.state.unlink()
+    refused = made.begin("refused", gpus="GPU-a")
     eventually(lambda: not refused.running)
     assert refused.process.returncode == 1
-    assert "no GPU is found on this machine" in refused.output or "GPU-a" in refused.output
-    nvml.state.unlink()
+    assert "--gpus names 'GPU-a', which is not here" in refused.output
+    assert "no GPU is found on this machine" in refused.output
     made.worker("plain")
     job = floor.submit("plain", 0)
     made.succeeds(job)
