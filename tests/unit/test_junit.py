@@ -6,8 +6,10 @@ import io
 from contextlib import suppress
 
 import pytest
+from forge_schema.records import Tested as OneTest
+from forge_schema.states import Verdict
 from forge_worker import junit
-from forge_worker.findings import parse_result
+from forge_worker.findings import BATCH_BYTES, batch_of, parse_result
 from forge_worker.junit import MESSAGE_LENGTH, NAME_LENGTH, read_report
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,3 +138,12 @@ def test_a_result_is_one_json_object_that_a_row_takes(text: str, kept: object) -
         return
     with pytest.raises(ValueError, match=r"\S"):
         parse_result(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("message", "count", "first"),
+    [("", 3, 3), ("", 5000, 1000), ("\u6f22" * 10_000, 40, 17), ("x" * BATCH_BYTES, 2, 1)],
+)
+def test_no_more_travels_at_once_than_a_server_takes(message: str, count: int, first: int) -> None:
+    tests = [OneTest(n, "s", "t", Verdict.FAILED, message=message) for n in range(count)]
+    assert batch_of(tests) == first

@@ -4,6 +4,7 @@ Both are read when the job has ended, however it did: one that failed has most t
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
@@ -23,8 +24,9 @@ from forge_worker.junit import read_report
 
 RESULT = "result.json"
 REPORT = "junit.xml"
-# So many of the longest messages fit into one request.
-BATCH = 100
+# A quarter of what a server takes in one request, and not more rows than it takes.
+BATCH_BYTES = 1 << 19
+BATCH_ROWS = 1000
 DOCUMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(Document)
 
 log = structlog.get_logger(__name__)
@@ -47,9 +49,9 @@ class Findings:
             self._read = True
         fence = self._attempt.fence
         while self._tests and not self._attempt.lost:
-            batch = self._tests[:BATCH]
-            self._keep(self._gateway.add_tests, fence, batch)
-            del self._tests[:BATCH]
+            count = batch_of(self._tests)
+            self._keep(self._gateway.add_tests, fence, self._tests[:count])
+            del self._tests[:count]
         if self._result is not None and not self._attempt.lost:
             self._keep(self._gateway.add_result, fence, self._result)
             self._result = None
@@ -109,6 +111,16 @@ class Findings:
                 return [self._covered(said) for said in value]
             case _:
                 return value
+
+
+def batch_of(tests: Sequence[Tested]) -> int:
+    """Return how many of the first tests travel in one request."""
+    size = 0
+    for count, test in enumerate(tests[:BATCH_ROWS]):
+        size += sum(len((said or "").encode()) for said in (test.suite, test.name, test.message))
+        if size > BATCH_BYTES and count:
+            return count
+    return min(len(tests), BATCH_ROWS)
 
 
 def parse_result(said: bytes) -> dict[str, Any]:
