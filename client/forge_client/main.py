@@ -23,6 +23,7 @@ from forge_client.commands import (
     ps,
     queues,
     report,
+    shell,
     submit,
     templates,
     testing,
@@ -95,7 +96,14 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         benchmark.compare,
         handlers.run_handler,
     ),
-    "Control": (act.cancel, act.retry, act.preempt, workers.workers, workers.drain),
+    "Control": (
+        act.cancel,
+        act.retry,
+        act.preempt,
+        shell.enter,
+        workers.workers,
+        workers.drain,
+    ),
     "Administration": (
         queues.queues,
         queues.pause,
@@ -105,8 +113,8 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     "Installation": (up.up, up.down, doctor.doctor, report.report),
 }
-NAMES = {testing.run_tests: "test", testing.list_tests: "tests"}
-WITH_A_COMMAND = {submit.submit, testing.run_tests, benchmark.benchmark}
+NAMES = {shell.enter: "exec", testing.run_tests: "test", testing.list_tests: "tests"}
+WITH_A_COMMAND = {shell.enter, submit.submit, testing.run_tests, benchmark.benchmark}
 for panel, commands in PANELS.items():
     for command in commands:
         kind = submit.SubmitCommand if command in WITH_A_COMMAND else None

@@ -17,10 +17,16 @@ class Audit:
         self._database = database
 
     def note(
-        self, actor: str, action: str, detail: dict[str, object], *, worker_id: int | None = None
+        self,
+        actor: str,
+        action: str,
+        detail: dict[str, object],
+        *,
+        worker_id: int | None = None,
+        job_id: int | None = None,
     ) -> None:
         """Write down an act that changed no row. A repeat after a lost answer may show twice."""
-        params = {"actor": actor, "action": action, "worker_id": worker_id}
+        params = {"actor": actor, "action": action, "worker_id": worker_id, "job_id": job_id}
         self._database.one("note", again=True, detail=Jsonb(detail), **params)
 
     def events(

@@ -20,16 +20,7 @@ class SecretProvision:
         Raises:
             SecretUnusable: one is not here; another worker may have it.
         """
-        secrets = self.cover(attempt)
-        return replace(spec, secrets={**spec.secrets, **secrets}) if secrets else spec
-
-    def cover(self, attempt: Attempt) -> dict[str, str]:
-        """Have the attempt's secrets covered from now on, and return them.
-
-        Raises:
-            SecretUnusable: as `provide`.
-        """
         names = attempt.grant.spec.get("secrets", [])
         secrets = {name: self._vault.secret(attempt.grant.owner, name) for name in names}
         attempt.redactor = Redactor(secrets.values())
-        return secrets
+        return replace(spec, secrets={**spec.secrets, **secrets})

@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
+from forge_schema.audit import Audit
 from forge_schema.database import Database, Row
 from forge_schema.jobs import Jobs
 from forge_schema.queue import Queue
@@ -144,6 +145,12 @@ class DirectBackend:
     def preempt(self, job_id: int) -> bool:
         with translated():
             return self._queue.preempt(checked_job(job_id))
+
+    def note_entry(self, job_id: int, program: str) -> None:
+        """Write down that somebody runs a program inside a job."""
+        with translated():
+            detail: dict[str, object] = {"program": program}
+            Audit(self._database).note(self._actor, "entered", detail, job_id=checked_job(job_id))
 
     def attempts(self, job_id: int) -> list[Attempt]:
         with translated():
