@@ -124,18 +124,21 @@ def test_reset_says_what_it_removes_and_leaves_what_is_not_its_own(process: Bed)
 
 def test_broken_state_is_put_aside_and_said(process: Bed) -> None:
     folder = process.root / "one"
-    for place in ("jobs/7-1-9", "bundles", "envs", "caches"):
+    for place in ("jobs/7-1-9", "quarantine.json", "envs"):
         (folder / place).mkdir(parents=True)
     broken = b"\xff{]\x00"
     for place in (
-        "jobs/7-1-9/lease.json", "jobs/stray", "name", "state.json", "quarantine.json", "lock",
-        f"bundles/{'0' * 64}", "envs/broken", "caches/broken",
+        "jobs/7-1-9/lease.json", "jobs/stray", "name", "state.json", "lock", "bundles",
+        "envs/broken", "caches",
     ):  # fmt: skip
         (folder / place).write_bytes(broken)
     assert status(process, worker_name="")["worker"] == ""
     worker = process.worker(worker_name="")
     process.succeeds(process.script("print('fine')"))
     assert "the file of this worker's name is broken" in worker.output
+    aside = {path.name.partition(".broken-")[0] for path in folder.glob("*.broken-*")}
+    assert aside == {"bundles", "caches", "quarantine.json"}
+    assert worker.output.count("is put aside") == len(aside)
     assert "Traceback" not in worker.output
     assert list((folder / "jobs").iterdir()) == []
     told = status(process, worker_name="")

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
+import structlog
 from forge_schema.errors import ForgeError
 from forge_schema.storage import Progress, keys
 
@@ -23,6 +24,8 @@ TURNS = 64  # lock files; bundles that share one are fetched one after the other
 TURN_SECONDS = 900.0
 TURN_POLL_SECONDS = 0.05
 STALE_SECONDS = 3600.0
+
+log = structlog.get_logger(__name__)
 
 
 class BundleCorrupt(ForgeError):
@@ -93,6 +96,7 @@ class BundleCache:
         if _sha256(file) == digest:
             return file
         file.close()
+        log.warning("a bundle kept here is damaged, and is fetched again", bundle=digest[:12])
         path.unlink(missing_ok=True)
         return None
 

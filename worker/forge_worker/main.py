@@ -14,6 +14,7 @@ from forge_worker.agent import Agent
 from forge_worker.folder_lock import held
 from forge_worker.lent import within_the_machine
 from forge_worker.prerequisites import lacking
+from forge_worker.repair import put_aside
 from forge_worker.runner_choice import available
 from forge_worker.settings import WorkerSettings
 
@@ -81,6 +82,7 @@ def clear(settings: WorkerSettings) -> None:
     """
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with held(settings.worker_dir):
+        put_aside(settings.worker_dir)
         lines = recovery.reset(settings) if settings.reset_state else recovery.recover(settings)
         for line in lines:
             sys.stdout.write(f"{line}\n")
@@ -91,11 +93,16 @@ def serve(settings: WorkerSettings) -> None:
     """Open what the agent needs, run it, and close everything again."""
     # It holds everybody's code and checkpoints.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    transport = over_http.transport if settings.url else direct.transport
-    with held(settings.worker_dir), transport(settings) as linked:
-        settings = within_the_machine(settings)
+    with held(settings.worker_dir):
+        put_aside(settings.worker_dir)
         for lack in lacking(settings):
             log.warning("missing", what=lack.what, so=lack.so, do=lack.do)
+        _work(within_the_machine(settings))
+
+
+def _work(settings: WorkerSettings) -> None:
+    transport = over_http.transport if settings.url else direct.transport
+    with transport(settings) as linked:
         agent = Agent(settings, linked.gateway, linked.objects, available(settings))
         signals.listen(drain=agent.drain, stop=agent.stop)
         with linked.loops(agent):

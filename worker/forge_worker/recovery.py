@@ -52,6 +52,7 @@ def reset(settings: WorkerSettings) -> Iterator[str]:
     """As `recover`, and forget all that the worker keeps; first say what that is."""
     folder = settings.worker_dir
     doomed = {name: about for name, about in STATE.items() if (folder / name).exists()}
+    doomed |= {path.name: "was put aside as broken" for path in folder.glob("*.broken-*")}
     for name, about in doomed.items():
         place = folder / name
         size = weight(place) if place.is_dir() else place.stat().st_size
@@ -60,7 +61,7 @@ def reset(settings: WorkerSettings) -> Iterator[str]:
     for name in doomed:
         if not remove_tree(folder / name):
             yield f"could not be removed: {folder / name}"
-    for other in sorted({path.name for path in folder.iterdir()} - KEPT - {"jobs"} - set(STATE)):
+    for other in sorted({path.name for path in folder.iterdir()} - KEPT - {"jobs"}):
         yield f"left, since no worker made it: {folder / other}"
     yield "reset: the next start is as the first"
 
