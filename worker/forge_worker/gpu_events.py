@@ -79,17 +79,16 @@ class GpuEvents:
             self._listen(uuid)
 
     def _listen(self, uuid: str) -> None:
+        gpu = uuid
         try:
             handle = _whole(pynvml.nvmlDeviceGetHandleByUUID(uuid))
             gpu = str(pynvml.nvmlDeviceGetUUID(handle))
             if gpu not in self.gpus:
-                self.gpus[gpu] = []
                 pynvml.nvmlDeviceRegisterEvents(handle, XID, self._set)
                 self._known[_address(handle)] = gpu
-            self.gpus[gpu].append(uuid)
         except pynvml.NVMLError as error:
             log.warning("faults of a GPU are not heard of", gpu=uuid, error=str(error))
-            self.gpus.setdefault(uuid, [uuid])
+        self.gpus.setdefault(gpu, []).append(uuid)
 
 
 def _whole(handle: Any) -> Any:  # noqa: ANN401 - NVML's own opaque type

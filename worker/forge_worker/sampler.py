@@ -70,7 +70,7 @@ class Sampler(Loop):
         Nothing that goes wrong here is told: the attempt's end must not wait for it.
         """
         self.let_go(watched)
-        look = Thread(target=self._look, args=(watched, 0.0), name="last look", daemon=True)
+        look = Thread(target=self._look, args=(watched, None), name="last look", daemon=True)
         look.start()
         look.join(LAST_LOOK_S)
         self._send(watched)
@@ -82,7 +82,7 @@ class Sampler(Loop):
         if any(made):
             self.shipper.wake()
 
-    def _look(self, watched: Watched, sample_s: float) -> bool:
+    def _look(self, watched: Watched, sample_s: float | None) -> bool:
         try:
             return watched.look(sample_s)
         except Exception:

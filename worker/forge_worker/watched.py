@@ -40,17 +40,20 @@ class Watched:
         self._sending = Lock()
         self._go_on()
 
-    def look(self, sample_s: float) -> bool:
-        """Look once; when the last sample is `sample_s` seconds old, make one. Tell if so."""
+    def look(self, sample_s: float | None = None) -> bool:
+        """Look once; when the last sample is `sample_s` seconds old, make one. Tell if so.
+
+        None is for the last look: of a job too short for a sample, its end says all.
+        """
         with self._looking:
             now = self._clock()
             use = self.handle.used() if self.handle else None
             self._usage.take(self._meter.look(self._gpus), use, now)
-            due = now - self._sampled_at >= sample_s and len(self._unsent) < UNSENT
-            # Before the job was started, a look says nothing of it.
-            if due := due and (self.handle is not None or bool(self._gpus)):
+            due = self._number > 0 if sample_s is None else now - self._sampled_at >= sample_s
+            values = self._usage.values()
+            if due := due and bool(values) and len(self._unsent) < UNSENT:
                 self._sampled_at = now
-                self._unsent.append(Sample(self._number, self._usage.values()))
+                self._unsent.append(Sample(self._number, values))
                 self._number += 1
         return due
 

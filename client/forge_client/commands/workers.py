@@ -32,7 +32,10 @@ def in_use(condition: dict[str, Any]) -> str:
     if said := condition.get("constrained"):
         return str(said)
     uses = {"cpu": condition.get("cpu_percent"), "memory": condition.get("memory_percent")}
-    return ", ".join(f"{what} {use:.0f}%" for what, use in uses.items() if isinstance(use, float))
+    words = [f"{what} {use:.0f}%" for what, use in uses.items() if isinstance(use, float)]
+    if broken := condition.get("quarantine"):
+        words.append(f"{len(broken)} of its GPUs broken")
+    return ", ".join(words)
 
 
 def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
