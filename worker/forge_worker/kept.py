@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedWriter
 from pathlib import Path
 
 from forge_worker.below import weight
@@ -29,9 +30,7 @@ class KeptFolders:
     @contextmanager
     def turn(self, key: str, wait: Callable[[], None]) -> Iterator[Path]:
         """Let one at a time see to a folder; what `wait`, called meanwhile, raises ends it."""
-        for folder in (self._turns, self._dropped):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self._turns / key).open("ab") as file:
+        with self._lock_file(key) as file:
             while not _locked(file.fileno()):
                 wait()
                 time.sleep(POLL_S)
@@ -59,7 +58,7 @@ class KeptFolders:
 
     def _drop(self, path: Path) -> bool:
         key = path.relative_to(self.root).parts[0]
-        with (self._turns / key).open("ab") as file:
+        with self._lock_file(key) as file:
             if not _locked(file.fileno()) or self._used(key):
                 return False
             # At once out of the way: to remove it takes time.
@@ -69,6 +68,11 @@ class KeptFolders:
             except OSError:
                 return False
         return _remove(gone)
+
+    def _lock_file(self, key: str) -> BufferedWriter:
+        for folder in (self._turns, self._dropped):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return (self._turns / key).open("ab")
 
     def _used(self, key: str) -> bool:
         mark = f"{self.root.name}/{key}"

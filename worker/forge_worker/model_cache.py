@@ -78,9 +78,9 @@ def _entries(folder: Path, depth: int) -> Iterator[Path]:
 
 def _aged(entry: Path) -> tuple[int, int, Path]:
     """Return when something was last used, as far as the disk tells, and what it weighs."""
-    paths = [entry, *(Path(at) / name for at, _, names in os.walk(entry) for name in names)]
     used, size = 0, 0
-    for path in paths:
+    below = [Path(at) / name for at, _, names in os.walk(entry) for name in names]
+    for path in below if entry.is_dir() and not entry.is_symlink() else [entry]:
         with suppress(OSError):
             status = path.lstat()
             used = max(used, status.st_mtime_ns, status.st_atime_ns)
