@@ -131,7 +131,9 @@ def test_a_sweep_cancelled_while_its_jobs_are_claimed_and_end(rig: Rig) -> None:
     with ThreadPoolExecutor() as pool:
         working = [pool.submit(works, n) for n in range(2)]
         cancelling = [pool.submit(sweeps.cancel, "bench-1") for _ in range(2)]
-        for each in (*working, *cancelling):
+        for one in working:
+            one.result(60)
+        for each in cancelling:
             each.result(60)
     ended = [rig.state(job_id) for job_id in ids]
     assert set(ended) <= {State.SUCCEEDED, State.CANCELLED}

@@ -12,7 +12,17 @@ import pytest
 from forge_schema.lease import End, Usage
 from forge_schema.queue import WorkerUnknown
 from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
-from forge_schema.states import Command, Phase, Reason, Standing, State, WorkerKind, WorkerStatus
+from forge_schema.records import Tested as OneTest
+from forge_schema.states import (
+    Command,
+    Phase,
+    Reason,
+    Standing,
+    State,
+    Verdict,
+    WorkerKind,
+    WorkerStatus,
+)
 from forge_worker.gateway import SqlGateway
 from forge_worker.http_gateway import HttpGateway
 from forge_worker.http_session import ServerRefused, TokenRefused
@@ -77,6 +87,9 @@ def checkpoint(grant: Grant) -> Checkpoint:
     return Checkpoint(0, f"{stem}/000000.json", 2, 10)
 
 
+TESTED = OneTest(0, "s", "t", Verdict.ERROR, 0.5, "é")
+
+
 def artifact(grant: Grant, path: str = "a") -> Artifact:
     stem = f"jobs/{grant.fence.job_id}/{grant.attempt}-{grant.fence.mark}/artifacts"
     return Artifact(path, f"{stem}/{path}", 1, DIGEST)
@@ -96,6 +109,11 @@ def test_a_job_goes_its_way(gateway: Gateway, rig: Rig) -> None:
     assert gateway.add_artifacts(grant.fence, [artifact(grant)])
     lines = [MetricLine(0, 1.0, {"loss": 0.5, "deep": [{"x": None}]})]
     assert gateway.add_metrics(grant.fence, lines, progress=0.5)
+    assert gateway.add_result(grant.fence, {"a": [1, None]})
+    assert gateway.add_tests(grant.fence, [TESTED])
+    assert (rig.jobs.result(grant.fence.job_id) or {})["values"] == {"a": [1, None]}
+    (tested,) = rig.jobs.tests(grant.fence.job_id)
+    assert (tested["name"], tested["verdict"], tested["message"]) == ("t", "error", "é")
     lease = rig.row("SELECT phase, devices, progress FROM lease")
     assert tuple(lease.values()) == ("running", ["GPU-1"], 0.5)
     renewal = gateway.renew([grant.fence], WorkerStatus.BUSY)
@@ -123,6 +141,8 @@ def test_a_lease_that_was_lost_is_lost_in_every_word(gateway: Gateway, rig: Rig)
     assert not gateway.add_checkpoint(fence, checkpoint(grant))
     assert not gateway.add_artifacts(fence, [artifact(grant)])
     assert not gateway.add_metrics(fence, [MetricLine(0, None, {})], progress=None)
+    assert not gateway.add_result(fence, {})
+    assert not gateway.add_tests(fence, [TESTED])
     assert gateway.renew([fence], WorkerStatus.BUSY).standings == {fence: Standing.LOST}
     success, failure = End(fence, Reason.SUCCEEDED), End(fence, Reason.OOM)
     assert [ended.accepted for ended in gateway.finish([failure])] == [False]
@@ -256,7 +276,7 @@ def lossy(api: Api, token: str) -> Iterator[Lossy]:
 
 def everything(rig: Rig) -> dict[str, int]:
     tables = ("lease", "ready", "outcome", "attempt", "log_chunk", "checkpoint", "artifact",
-              "metric", "worker", "event")  # fmt: skip
+              "metric", "result", "test_result", "worker", "event")  # fmt: skip
     return {table: rig.count(table) for table in tables}
 
 
@@ -273,6 +293,8 @@ def verbs(gateway: HttpGateway, fence: Fence, grant: Grant) -> dict[str, Callabl
         "checkpoint": lambda: gateway.add_checkpoint(fence, checkpoint(grant)),
         "artifacts": lambda: gateway.add_artifacts(fence, [artifact(grant)]),
         "metrics": lambda: gateway.add_metrics(fence, lines, progress=0.5),
+        "result": lambda: gateway.add_result(fence, {"a": 1}),
+        "tests": lambda: gateway.add_tests(fence, [TESTED]),
         "success": lambda: gateway.finish_and_claim([success], PLENTY, 0)[0],
         "failure": lambda: gateway.finish([failure]),
         "disconnect": gateway.disconnect,
@@ -280,7 +302,7 @@ def verbs(gateway: HttpGateway, fence: Fence, grant: Grant) -> dict[str, Callabl
 
 
 VERBS = ["register", "renew", "report", "log chunk", "checkpoint", "artifacts", "metrics",
-         "success", "failure", "disconnect"]  # fmt: skip
+         "result", "tests", "success", "failure", "disconnect"]  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -78,9 +78,10 @@ def test_forge_toml_has_values_of_their_own_kinds() -> None:
     assert from_toml({"a": [1, 2.5, "x", True]}) == {
         "a": [Value(1, "1"), Value(2.5, "2.5"), Value("x", "x"), Value(True, "true")]  # noqa: FBT003  a value
     }
-    for wrong in ({"a": [[1]]}, {"a": []}, {"a": [1, 1]}):
+    wrong: list[dict[str, list[Any]]] = [{"a": [[1]]}, {"a": []}, {"a": [1, 1]}]
+    for table in wrong:
         with pytest.raises(ClientError):
-            from_toml(wrong)
+            from_toml(table)
 
 
 def point(number: int, value: Any, state: str = "succeeded", **parameters: Any) -> SweepPoint:  # noqa: ANN401  whatever JSON holds
@@ -130,7 +131,7 @@ def test_groups_are_compared_as_by_hand(seed: int) -> None:
     first = next(iter(by_hand), None)
     for group, (place, values) in zip(found.groups, by_hand.items(), strict=True):
         mean, middle, spread = brute(values)
-        assert (group.mean, group.median) == (pytest.approx(mean), pytest.approx(middle))
+        assert [group.mean, group.median] == pytest.approx([mean, middle])
         assert group.spread == (None if spread is None else pytest.approx(spread))
         against = first if len(sweeps) == 1 else ("a", place[1])
         base = by_hand.get(against) if against else None
