@@ -5,14 +5,12 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from forge_schema.lease import End, Fence
 from forge_schema.spec import Resources
 from forge_schema.states import Reason
 from forge_worker.places import Places
-from forge_worker.runners.keeping import MARK
-from support.worker import Bed, Worker, bed, containers_of
+from support.worker import Bed, Worker, bed, containers_of, keepers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,13 +74,6 @@ def folder_of(worker: Worker, job: int) -> Path:
 
 def let_go(worker: Worker, job: int) -> None:
     (folder_of(worker, job) / "work" / "go").touch()
-
-
-def keepers_of(worker: Worker) -> list[int]:
-    """Return the programs that keep the pipes of a worker's process."""
-    words = [MARK, str(worker.process.pid)]
-    found = psutil.process_iter(["pid", "cmdline"])
-    return [one.info["pid"] for one in found if (one.info["cmdline"] or [])[-2:] == words]
 
 
 def lease(made: Bed, job: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from forge_schema.registry import Registry
 from forge_schema.spec import JobSpec, Resources
 from forge_schema.states import State
 from forge_schema.storage import Store, keys, open_store
+from forge_worker.runners.keeping import MARK
 from support.images import BASE_IMAGE
 from support.runners import require_docker
 from support.waiting import eventually
@@ -236,6 +237,8 @@ class Bed:
                 assert code == 0, worker.output
         assert self.left_behind() == []
         assert self.leases() == 0
+        # They end by themselves, just after their agent.
+        eventually(lambda: not [one for worker in self.workers for one in keepers_of(worker)])
 
     def end_all(self) -> None:
         """End everything by force, whatever the test came to."""
@@ -261,6 +264,13 @@ def processes_below(places: list[str]) -> list[str]:
         ):
             found.append(f"{info['pid']} {' '.join(info['cmdline'] or [])}")
     return found
+
+
+def keepers_of(worker: Worker) -> list[int]:
+    """Return the programs that keep the pipes of a worker's process."""
+    words = [MARK, str(worker.process.pid)]
+    found = psutil.process_iter(["pid", "cmdline"])
+    return [one.info["pid"] for one in found if (one.info["cmdline"] or [])[-2:] == words]
 
 
 def containers_of(token: str) -> list[str]:
