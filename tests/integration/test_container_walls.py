@@ -110,6 +110,35 @@ def test_operator_may_let_jobs_swap(tmp_path: Path) -> None:
     assert swapped or found["swap"] == str(MEMORY)
 
 
+LISTEN = """
+import socket
+with socket.create_server(("", 7070)) as server:
+    print(socket.gethostbyname(socket.gethostname()), flush=True)
+    server.accept()
+"""
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()"
+
+
+def test_jobs_do_not_reach_each_other(tmp_path: Path) -> None:
+    require_docker()
+    bench = Bench(DockerRunner(), tmp_path)
+    try:
+        listens = bench.python(LISTEN)
+        listens.expect(b"\n")
+        address = listens.output.decode().strip()
+        # Only the wall between them keeps them apart: it answers to itself, and to the machine.
+        socket.create_connection((address, 7070), 5).close()
+        assert listens.result().code == 0
+        listens = bench.python(LISTEN)
+        listens.expect(b"\n")
+        address = listens.output.decode().strip()
+        job = bench.python(CONNECT, address, "7070")
+        assert job.result().code == 1
+        assert b"timed out" in job.output
+    finally:
+        bench.close()
+
+
 @contextmanager
 def listening_at(address: str) -> Iterator[int]:
     """Have the machine answer at an IPv6 address for a while; yield the port."""
@@ -125,15 +154,12 @@ def listening_at(address: str) -> Iterator[int]:
 def test_metadata_address_of_ipv6_is_out_of_reach(tmp_path: Path) -> None:
     require_docker()
     address = "fd00:ec2::254"
-    connect = (
-        "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()"
-    )
     bench = Bench(DockerRunner(), tmp_path)
     try:
         with listening_at(address) as port:
             # It does answer, on the machine itself.
             socket.create_connection((address, port), 2).close()
-            job = bench.python(connect, address, str(port))
+            job = bench.python(CONNECT, address, str(port))
             assert job.result().code == 1
             assert b"OSError" in job.output
     finally:

@@ -89,8 +89,11 @@ def test_failing_build_is_told_with_its_last_words(
 def test_build_reaches_no_metadata_address_and_keeps_to_its_memory(desk: ImageDesk) -> None:
     program = (
         "import socket\n"
-        "limit = int(open('/sys/fs/cgroup/memory/memory.limit_in_bytes').read())\n"
-        "print('limit', limit >> 20)\n"
+        "import os\n"
+        "places = ('memory/memory.limit_in_bytes', 'memory.max')\n"
+        "places = [f'/sys/fs/cgroup/{place}' for place in places]\n"
+        "limit = next(open(place).read() for place in places if os.path.exists(place))\n"
+        "print('limit', int(limit) >> 20)\n"
         "for host, port in (('198.18.77.78', PORT), ('169.254.77.78', PORT)):\n"
         "    try:\n"
         "        socket.create_connection((host, port), 2)\n"

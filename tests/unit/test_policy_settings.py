@@ -54,6 +54,7 @@ def test_worker_says_whether_it_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert available(settings()).words == "images"
     runners = available(settings("--allow-builds"))
     assert runners.words == "images,builds"
+    assert available(settings("--allowed-images=", "--default-image=a")).words == "projects"
     for said in ({"image": "a"}, {"image_tar": "b"}, {"dockerfile": "c"}):
         assert image_wanted(said) is not None
         assert isinstance(runners.of(said), DockerRunner)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from docker.errors import APIError
 
+from forge_worker.runners.container import FAILED
 from forge_worker.runners.image import find
 from forge_worker.runners.reference import OWN, parse
 
@@ -40,8 +41,8 @@ def make_room(client: DockerClient, max_bytes: int) -> list[str]:
     """Remove the images of ours unused for longest until the rest fits; return their names."""
     try:
         listed = client.df()["Images"] or []
-    except APIError:
-        # Another asks for the same sum, and one at a time is answered.
+    except FAILED:
+        # One sum at a time is answered; and it can wait for the next image.
         return []
     ours = sorted(_used(client, image) for image in listed if _names(image))
     excess = sum(size for _, size, _ in ours) - max_bytes
