@@ -105,12 +105,12 @@ def _gpu(sample: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_container_that_is_preempted_tells_what_it_used_too(
+def test_container_tells_what_it_used_when_it_is_preempted_and_when_its_agent_is_killed(
     tmp_path: Path, database_url: str, eventually: Eventually
 ) -> None:
     with bed("docker", tmp_path, database_url) as made:
-        made.worker(sample_s=0.2)
-        job = made.script(BURNS, max_failures=0)
+        worker = made.worker(sample_s=0.2)
+        job = made.script(BURNS)
         made.says(job, "used")
         (first,) = told(made, job)
         eventually(lambda: _cpu_seconds(samples(made, job)) >= first * 0.95)
@@ -118,9 +118,15 @@ def test_container_that_is_preempted_tells_what_it_used_too(
         eventually(lambda: len(told(made, job)) == 2)
         _, second = told(made, job)
         eventually(lambda: _cpu_seconds(samples(made, job)) >= second * 0.95)
+        worker.kill()
+        made.worker(sample_s=0.2)
         let_go(made)
         made.ended(job)
         ends = attempts(made, job)
+        numbers = [sample["number"] for sample in samples(made, job)]
+    # Both attempts count from 0, and the second agent goes on where the first one was.
+    restart = numbers.index(0, 1)
+    assert numbers == [*range(restart), *range(len(numbers) - restart)]
     assert [end["reason"] for end in ends] == ["preempted", "exit_code"]
     for end, burnt in zip(ends, (first, second), strict=True):
         # The container's start and its shell are counted with the job.

@@ -4,7 +4,9 @@ The numbers are those of NVIDIA's Xid catalog
 (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Fatal here is what the
 catalog answers by a reset of the GPU or of its host, NVLink errors, and contained memory errors:
 these spare the GPU, but the job that had them is no more to blame than by the others, and until a
-reset the page that they struck is still in use.
+reset the memory that they struck is not replaced. Two that the catalog answers by a reset are not:
+109, a context switch that takes too long, since mostly a kernel that never ends is behind it, and
+156, which says that something was taken out of use, and loses nothing.
 """
 
 FATAL = {
@@ -25,8 +27,7 @@ FATAL = {
     155: "NVLink error",
     158: "fatal time-out of the GPU",
 }
-# A job that computes nonsense can cause these, and the next job on the GPU does not suffer. 109,
-# a context switch that takes too long, is mostly a kernel that never ends.
+# A job that computes nonsense can cause these, and the next job on the GPU does not suffer.
 THE_JOBS_OWN = frozenset({13, 31, 32, 43, 45, 68, 69, 109})
 
 
