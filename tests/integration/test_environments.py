@@ -56,6 +56,13 @@ def test_conflicting_projects_run_side_by_side_and_install_once(either: Bed) -> 
         assert INSTALLING not in log
         assert b"Collecting" not in log
     assert len(environments(either)) == 2
+    # A job that may share its container has the same, cache and all.
+    shared = either.submit(
+        *("sh", "-c", "touch $XDG_CACHE_HOME/mine && python main.py"),
+        folder=folders[0], requirements="requirements.txt", share=True,
+    )  # fmt: skip
+    either.succeeds(shared)
+    assert b"has 1.0" in either.log(shared)
 
 
 def test_an_environment_is_its_owners_and_its_contents(process: Bed) -> None:

@@ -103,9 +103,7 @@ class DockerRunner:
             devices = self._devices(spec)
             uid, gid = self._owner()
             give(spec.folders, uid, gid)
-            for mount in spec.mounts:
-                if mount.given and os.geteuid() == 0:
-                    os.chown(mount.source, uid, gid)
+            give_mounted(spec.mounts, uid, gid)
             pipe = Pipe.made(_pipe_path(spec.log_path), spec.log_path, uid=uid, gid=gid)
         except (*FAILED, OSError) as error:
             raise refused(spec, error) from error
@@ -216,6 +214,14 @@ class DockerRunner:
         # lost: the name holds the token.
         remove_container(self._engine, spec.name)
         client.containers.create(image["Id"], **arguments).start()
+
+
+def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:
+    """Make `uid` the owner of the mounted folders that are a job's own, not of what is in them."""
+    if os.geteuid() == 0:
+        for mount in mounts:
+            if mount.given:
+                os.chown(mount.source, uid, gid)
 
 
 def give(folders: Iterable[Path], uid: int, gid: int) -> None:

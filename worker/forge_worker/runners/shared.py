@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from forge_worker.runners.container import FAILED
-from forge_worker.runners.docker import AGENT_LABEL, DockerPolicy, DockerRunner, give, refused
+from forge_worker.runners.docker import (
+    AGENT_LABEL,
+    DockerPolicy,
+    DockerRunner,
+    give,
+    give_mounted,
+    refused,
+)
 from forge_worker.runners.image import ensure_image
 from forge_worker.runners.pipe import Pipe
 from forge_worker.runners.runner import (
@@ -72,6 +79,7 @@ class SharingDockerRunner(DockerRunner):
         try:
             uid, gid = self._owner()
             give(spec.folders, uid, gid)
+            give_mounted(spec.mounts, uid, gid)
             pipe_path = spec.work_dir.parent.absolute() / PIPE
             pipe = Pipe.made(pipe_path, spec.log_path, uid=uid, gid=gid)
         except OSError as error:
