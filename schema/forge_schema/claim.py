@@ -14,8 +14,6 @@ from forge_schema.lease import End, Fence, Grant, array, fences, usages
 # How far past the wanted count a claim looks, since others may lock what is in front.
 LOOK_PAST = 16
 LOOK_FAR = 1000
-# How many jobs of a lane fit beside what is kept for another, and up to which `nice`.
-Beside = Callable[[Lane], tuple[int, int]]
 
 
 def claim(
@@ -60,10 +58,10 @@ def _ask(
     look: int = LOOK_PAST,
 ) -> list[Row]:
     fitting = lanes.fitting(free)
-    beside = partial(lanes.reserve(free).beside, free)
+    reserve = lanes.reserve(free)
     if count > 1:
-        count = min([count, *(beside(lane)[0] for lane in fitting)])
-    places = partial(_places, lanes, beside)
+        count = min([count, *(reserve.jobs(lane, free) for lane in fitting)])
+    places = partial(_places, lanes, partial(reserve.last, free=free))
     ended: dict[str, Any] = {**fences([end.fence for end in ends]), **usages(ends)}
     params = {**ended, "worker_id": lanes.worker_id, "ttl": ttl, "nonce": nonce}
     if not any(lane.limited for lane in fitting):
@@ -87,7 +85,7 @@ def _within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
 
 
 def _places(
-    lanes: Lanes, beside: Beside, fitting: list[Lane], count: int, look: int
+    lanes: Lanes, last_of: Callable[[Lane], int], fitting: list[Lane], count: int, look: int
 ) -> dict[str, Any]:
     stretches = lanes.stretches(fitting)
     return {
@@ -95,7 +93,7 @@ def _places(
         "shares": array([lane.share for lane, _, _ in stretches]),
         "after_nices": array([after[0] for _, after, _ in stretches]),
         "after_jobs": array([after[1] for _, after, _ in stretches]),
-        "last_nices": array([min(last, beside(lane)[1]) for lane, _, last in stretches]),
+        "last_nices": array([min(last, last_of(lane)) for lane, _, last in stretches]),
         "count": count,
         "peek": count + look,
     }

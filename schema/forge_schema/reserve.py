@@ -25,12 +25,20 @@ class Reserve:
     lane: Lane | None = None
     nice: int = LAST
 
-    def beside(self, free: Capacity, lane: Lane) -> tuple[int, int]:
-        """Return how many jobs of a lane may be claimed, and up to which `nice`."""
+    def jobs(self, lane: Lane, free: Capacity) -> int:
+        """Return how many jobs of a lane that fits may be claimed beside what is kept."""
+        return self._beside(lane, free) or lane.fits(free)
+
+    def last(self, lane: Lane, free: Capacity) -> int:
+        """Return up to which `nice` they may be: others than the kept one's only above it."""
+        if self.lane is None or lane.id == self.lane.id or self._beside(lane, free):
+            return LAST
+        return self.nice - 1
+
+    def _beside(self, lane: Lane, free: Capacity) -> int:
         if self.lane is None or lane.id == self.lane.id:
-            return lane.fits(free), LAST
-        jobs = lane.fits(free.without(self.lane.needs))
-        return (jobs, LAST) if jobs > 0 else (lane.fits(free), self.nice - 1)
+            return 0
+        return max(0, lane.fits(free.without(self.lane.needs)))
 
 
 @dataclass(frozen=True, slots=True)
