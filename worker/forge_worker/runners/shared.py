@@ -143,6 +143,7 @@ class SharingDockerRunner(DockerRunner):
             user=user,
             pipe=pipe.path,
             host_cpus=self._host_cpus(),
+            devices=self._devices(spec),
         )
 
     def _shared_labels(self, spec: RunSpec) -> dict[str, str]:

@@ -18,7 +18,9 @@ from forge_worker.runners import hardening
 from forge_worker.runners.container import remove_container
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from docker.types import DeviceRequest
 
     from forge_worker.runners.engine import Engine
     from forge_worker.runners.hardening import DockerPolicy
@@ -34,11 +36,11 @@ SHELL = ("/bin/sh", "-c")
 IDLE = 'read -r _ <"$1"'
 # The shell becomes the job, so that its number is the job's.
 BEGIN = (
-    'j=$1; shift; echo $$ >"$j/control/.pid"; '
+    'j=$1; echo $$ >"$2/.pid"; shift 2; '
     'if [ -s "$j/secrets" ]; then . "$j/secrets"; : >"$j/secrets"; fi; '
     'exec "$@" 1<>"$j/out" 2>&1 </dev/null'
 )
-SIGNAL = 'read -r p <"$2/control/.pid" && kill "-$1" "$p"'
+SIGNAL = 'read -r p <"$2/.pid" && kill "-$1" "$p"'
 # What is there beside the init, the shell that waits and this one; and how often memory ran out.
 LOOK = (
     "for p in /proc/[0-9]*; do echo process ${p#/proc/}; done; "
@@ -48,6 +50,7 @@ LOOK = (
     '[ -r "$f" ] && while read -r name count; do echo "$name $count"; done <"$f"; done; echo end'
 )
 OWN_PROCESSES = 3
+TMP = "tmp"
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,12 @@ def arguments_of(
     user: str,
     pipe: Path,
     host_cpus: float,
+    devices: Sequence[DeviceRequest],
 ) -> Opening:
     """Return the hardened settings, from which the container and the job each take their part."""
-    said = hardening.settings(spec, policy, user=user, pipe=pipe, image=config, host_cpus=host_cpus)
+    said = hardening.settings(
+        spec, policy, user=user, pipe=pipe, image=config, host_cpus=host_cpus, devices=devices
+    )
     return Opening(image, said, user)
 
 
@@ -116,7 +122,7 @@ class SharedContainer:
             "environment": {
                 name: value
                 for name, value in said["environment"].items()
-                if name in {"NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}
+                if name.endswith("_VISIBLE_DEVICES")
             },
             "working_dir": "/",
             "mounts": [
@@ -137,21 +143,19 @@ class SharedContainer:
         """
         _hand_over(spec, *user)
         said = opening.arguments
-        (spec.control_dir / "tmp").mkdir(exist_ok=True)
-        os.chown(spec.control_dir / "tmp", *user)
-        env = {
-            **said["environment"],
-            "HOME": str(place / "work"),
-            "TMPDIR": str(place / "control" / "tmp"),
-        }
+        work, control = place / spec.work_dir.name, place / spec.control_dir.name
+        (spec.control_dir / TMP).mkdir(exist_ok=True)
+        os.chown(spec.control_dir / TMP, *user)
+        # What a job leaves in /tmp would be there for the next one.
+        env = {"TMPDIR": str(control / TMP), **said["environment"], "HOME": str(work)}
         created = self._engine.client.api.exec_create(
             self.name,
-            [*SHELL, BEGIN, "sh", str(place), *said["command"]],
+            [*SHELL, BEGIN, "sh", str(place), str(control), *said["command"]],
             environment=env,
-            workdir=str(place / "work"),
+            workdir=str(work),
             user=opening.user,
         )
-        job = SharedJob(created["Id"], place)
+        job = SharedJob(created["Id"], control)
         self._engine.client.api.exec_start(job.id, detach=True)
         return job
 
@@ -166,7 +170,7 @@ class SharedContainer:
 
     def signal(self, job: SharedJob, name: str) -> None:
         """Send a signal to a job's main process; one that is gone is fine."""
-        self._say([*SHELL, SIGNAL, "sh", name, str(job.place)])
+        self._say([*SHELL, SIGNAL, "sh", name, str(job.control)])
 
     def look(self) -> Found:
         """Find out whether anything of a job is left.
@@ -206,10 +210,10 @@ class SharedContainer:
 
 @dataclass(frozen=True)
 class SharedJob:
-    """A job in a container: the engine's name for it, and where its folders are."""
+    """A job in a container: the engine's name for it, and where its own number is told."""
 
     id: str
-    place: PurePosixPath
+    control: PurePosixPath
 
 
 def _hand_over(spec: RunSpec, uid: int, gid: int) -> None:
