@@ -66,14 +66,17 @@ def test_conflicting_projects_run_side_by_side_and_install_once(either: Bed) -> 
 
 
 def test_an_environment_is_its_owners_and_its_contents(process: Bed) -> None:
-    process.worker()
+    (process.root / "secrets").mkdir()
+    (process.root / "secrets" / "PIP_FIND_LINKS").write_text("wheels\n", encoding="utf-8")
+    process.worker(secrets_dir=process.root / "secrets")
     folder = project(process.root / "p", "kept_apart", "1.0")
     (folder / "pyproject.toml").write_text("[project]\ndependencies = ['kept_apart<2']\n")
 
     def installs(path: str, owner: str = "ann") -> bool:
-        env = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "wheels"}
+        # The installation has the job's variables and its secrets.
+        pip = {"env": {"PIP_NO_INDEX": "1"}, "secrets": ["PIP_FIND_LINKS"]}
         job = process.submit(
-            "python", "main.py", folder=folder, requirements=path, owner=owner, env=env
+            "python", "main.py", folder=folder, requirements=path, owner=owner, **pip
         )
         process.succeeds(job)
         return b"forge: installing" in process.log(job)
