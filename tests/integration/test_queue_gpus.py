@@ -7,9 +7,11 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 from forge_schema.lanes import Capacity, Lanes
+from support.http_worker import FREE, raw_worker
 
 if TYPE_CHECKING:
     from forge_schema.lease import Grant
+    from support.api import Api
     from support.rig import Rig, Worker
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -114,3 +116,17 @@ def test_nothing_is_kept_for_a_job_that_may_not_or_cannot_run(rig: Rig) -> None:
     assert claim(worker, 3, count=1) == []
     rig.admin.pause("large")
     assert claim(worker, 3, count=1) == [next(small)]
+
+
+def test_a_worker_over_http_names_the_kind_and_an_older_one_need_not(rig: Rig, api: Api) -> None:
+    worker = raw_worker(api, registered=False)
+    other = {"uuid": "GPU-x", "name": "NVIDIA GeForce RTX 3090", "vram_mb": 24_576}
+    slice_ = {"uuid": "MIG-1", "name": "A100 1g", "vram_mb": 4864, "parent": "GPU-b"}
+    worker.register(accelerator="cuda", gpus=[*GPUS, other, slice_])
+    jobs = [rig.submit(gpus=1, gpu_model="*3090") for _ in range(2)]
+    named = {**FREE, "gpus": 1, "gpus_in_all": 1, "gpu_model": A100, "vram_mb": 81_920}
+    assert worker.claim(free=named) == []
+    named |= {"gpu_model": other["name"], "vram_mb": 24_576}
+    assert [grant["job_id"] for grant in worker.claim(free=named)] == jobs[:1]
+    assert [grant["job_id"] for grant in worker.claim(free={**FREE, "gpus": 1})] == jobs[1:]
+    assert worker.claim(free={**FREE, "gpus": 5}) == []

@@ -150,9 +150,10 @@ def test_two_workers_share_and_what_outlives_its_agent_keeps_its_gpu(
     waits, plain = floor.submit("waits", 2), floor.submit("plain", 0)
     made.succeeds(plain)
     assert made.job(waits)["state"] == "ready"
-    # Its next boot ends what it left, and the GPU is free for whoever comes.
-    made.ended(stays)
+    # Its next boot sees to what it left, and then the GPU is free for whoever comes.
     made.worker("one", gpus="GPU-a")
+    floor.let_go("stays")
+    made.ended(stays)
     nvml.gone("GPU-a", int((floor.folder / "stays.pid").read_text()))
     made.succeeds(waits)
     assert set(floor.gpus_of("waits")) == {"GPU-a", "GPU-b"}

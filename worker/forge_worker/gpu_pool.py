@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
+import structlog
 from forge_schema.gpu_model import is_model
 from forge_schema.lanes import Capacity
 
@@ -12,6 +13,8 @@ from forge_worker.devices import Gpu, Use
 from forge_worker.gpu_locks import GpuLocks
 
 NOBODY = Use()
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ class GpuPool:
         """Lend GPUs to a job that has had them since an earlier boot, whoever locked them since."""
         with self._lock:
             for uuid in uuids:
-                self._locks.take(uuid)
+                if not self._locks.take(uuid):
+                    log.warning("another worker has a GPU of a job that goes on here", gpu=uuid)
                 self._lent[uuid] = token
 
     def take_back(self, token: int) -> None:
