@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -148,9 +149,13 @@ def test_two_workers_share_the_gpus_of_a_machine(tmp_path: Path) -> None:
 def test_locks_are_for_every_user_and_follow_no_link(tmp_path: Path) -> None:
     folder = tmp_path / "locks"
     locks = GpuLocks(folder)
+    # As the worker's unit has it.
+    before = os.umask(0o077)
     assert locks.take("MIG-GPU-1/2/0")
+    os.umask(before)
     assert locks.take("MIG-GPU-1/2/0")
     assert folder.stat().st_mode & 0o7777 == 0o1777
+    assert (folder / "MIG-GPU-1_2_0").stat().st_mode & 0o777 == 0o644
     assert not GpuLocks(folder).take("MIG-GPU-1/2/0")
     locks.free("MIG-GPU-1/2/0")
     locks.free("MIG-GPU-1/2/0")

@@ -47,8 +47,9 @@ class GpuLocks:
         """
         if uuid in self._open:
             return True
+        path = self._folder / uuid.replace("/", "_")
         try:
-            lock = self._opened(uuid.replace("/", "_"))
+            lock = self._opened(path)
         except OSError as error:
             raise LocksUnusable(
                 f"GPUs cannot be locked in {self._folder}: {error}",
@@ -67,21 +68,22 @@ class GpuLocks:
         if uuid in self._open:
             os.close(self._open.pop(uuid))
 
-    def _opened(self, name: str) -> int:
+    def _opened(self, path: Path) -> int:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        path = self._folder / name
         with suppress(FileNotFoundError):
             return os.open(path, flags)
         self._make_folder()
         # Never both at once: in a folder for all, the kernel may refuse O_CREAT on another's file.
         with suppress(FileExistsError):
-            return os.open(path, flags | os.O_CREAT | os.O_EXCL, READABLE)
+            lock = os.open(path, flags | os.O_CREAT | os.O_EXCL, READABLE)
+            # What the umask took away.
+            os.fchmod(lock, READABLE)
+            return lock
         return os.open(path, flags)
 
     def _make_folder(self) -> None:
         with suppress(FileExistsError):
             self._folder.mkdir(parents=True)
-            # What the umask took away.
             self._folder.chmod(FOR_ALL)
         if not stat.S_ISDIR(self._folder.lstat().st_mode):
             raise NotADirectoryError(f"{self._folder} is no folder")
