@@ -151,6 +151,9 @@ class JobSpec(BaseModel):
             raise ValueError("a job of kind custom names its handler, and no other does")
         if self.handler is not None and not HANDLER.fullmatch(self.handler):
             raise ValueError("a handler is called by letters, digits, dots, dashes, underscores")
+        for name in ("image", "image_tar", "dockerfile", "requirements"):
+            if self.handler is not None and getattr(self, name) is not None:
+                raise ValueError(f"a handler runs in the worker's environment: leave {name} out")
         return self
 
     @model_validator(mode="after")

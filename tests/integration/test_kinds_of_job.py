@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import ValidationError
 from support.command import command
 from support.worker import Bed, bed
 
@@ -175,6 +176,9 @@ def test_the_operators_handlers_run_without_leave_for_processes(
     assert b"asked to stop" in process.log(waits)
     assert said(process, waits) == {"stopped": True}
     assert process.job(absent)["state"] == "ready"
+    for more in ({"requirements": "r.txt"}, {"image": "x"}, {"handler": None}, {"kind": "test"}):
+        with pytest.raises(ValidationError):
+            process.submit("x", **{"kind": "custom", "handler": "measure", **more})
     process.queue.cancel(absent)
 
 

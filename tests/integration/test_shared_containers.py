@@ -25,6 +25,7 @@ EATS = HOST + "a = [bytearray(1 << 20) for _ in range(4096)]"
 STAYS = HOST + "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
 LEAVES = HOST + "import subprocess; subprocess.Popen(['sleep', '600'])"
 LITTERS = HOST + "open('/tmp/litter', 'w').close()"
+KILLS = HOST + "import os, signal; os.kill(-1, signal.SIGKILL); signal.pause()"
 SEES = HOST + (
     "import os, pathlib; "
     "print(sorted(p.name for p in pathlib.Path().iterdir()), os.environ.get('MINE'), flush=True); "
@@ -87,16 +88,18 @@ def test_a_container_in_doubt_serves_nobody_any_more(docker: Bed, eventually: Ev
     eats, after = docker.script(EATS, **ALIKE), docker.script(HOST, **ALIKE)
     late = docker.script(STAYS, **{**ALIKE, "timeout_s": 1})
     leaves, litters = docker.script(LEAVES, **ALIKE), docker.script(LITTERS, **ALIKE)
-    last = docker.script(HOST, **ALIKE)
-    seen = hosts(docker, [ids[0], stays, eats, after, late, leaves, litters, last])
+    kills, last = docker.script(KILLS, **ALIKE), docker.script(HOST, **ALIKE)
+    seen = hosts(docker, [ids[0], stays, eats, after, late, leaves, litters, kills, last])
     assert docker.reasons(eats) == [Reason.OOM]
     assert docker.reasons(late) == [Reason.TIMEOUT]
+    # Whatever its code, others than the job may have chosen it.
+    assert docker.reasons(kills) == [Reason.WORKER_LOST]
     for job_id in (after, leaves, litters, last):
         docker.succeeds(job_id)
     # A new one after the cancelled job, the one out of memory, the late one, and each that left
     # something; the same one in between.
     assert [a == b for a, b in pairwise(seen)] == [
-        True, False, False, True, False, False, False,
+        True, False, False, True, False, False, False, False,
     ]  # fmt: skip
     (kept,) = containers_of(docker.token)
     worker.kill()

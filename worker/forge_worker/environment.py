@@ -49,7 +49,8 @@ class EnvironmentProvision:
             Stopped: the attempt must stop.
         """
         path = attempt.grant.spec.get("requirements")
-        if not path:
+        # An installation runs what the job brought, and a handler runs where that may not.
+        if not path or attempt.grant.spec.get("handler"):
             return spec
         if not self._allowed:
             raise InstallRefused(

@@ -58,7 +58,7 @@ def run_handler(
         "queue": queue, "priority": priority, "idempotency_key": idempotency_key,
         "kind": "custom", "handler": handler, "arguments": arguments(arg or []),
         # What it would be called with by hand: a job has a command.
-        "command": [handler],
+        "command": [handler], "requirements": False,
     })  # fmt: skip
     settings = settings_of(context)
     with connect(settings) as backend:

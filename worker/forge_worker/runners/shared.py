@@ -190,4 +190,6 @@ class SharingDockerRunner(DockerRunner):
 def _key(spec: RunSpec, image: str) -> Hashable:
     """Return what two jobs must have in common to run in one container."""
     limits = (spec.cpus, spec.memory_mb, spec.gpu_uuids)
-    return (spec.share, image, limits, spec.mounts)
+    # A folder that was made anew under its old name is another one.
+    folders = tuple(mount.source.stat().st_ino for mount in spec.mounts)
+    return (spec.share, image, limits, spec.mounts, folders)
