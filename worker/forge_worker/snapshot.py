@@ -11,6 +11,8 @@ from forge_worker.devices import Gpu
 from forge_worker.settings import WorkerSettings
 from forge_worker.slots import Slot
 
+VERSION = version("forge-queue")
+
 
 def snapshot(
     settings: WorkerSettings,
@@ -25,7 +27,7 @@ def snapshot(
     """
     return {
         "pid": os.getpid(),
-        "version": version("forge-queue"),
+        "version": VERSION,
         "queue": queue_words(settings),
         "runs": [word for word in runs.split(",") if word],
         "lends": {
