@@ -123,7 +123,7 @@ def test_an_installation_cut_short_is_made_anew(process: Bed) -> None:
     worker = process.worker(heartbeat_s=0.5, lease_ttl_s=2)
     folder = project(process.root / "p", "cut_short", "1.0")
     (folder / "hang").mkdir()
-    (folder / "hang" / "setup.py").write_text("import time\nprint('hangs')\ntime.sleep(600)\n")
+    (folder / "hang" / "setup.py").write_text("import signal\nsignal.pause()\n")
     wheel(folder / "wheels", "setuptools", "99.0")
     (folder / "requirements.txt").write_text("--no-index\n--find-links wheels\n./hang\n")
     job = process.submit("true", folder=folder, requirements="requirements.txt", max_losses=1)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from support.waiting import Eventually
 
 WAITS = """
-import os, time
+import os, threading
 print("ready", os.getuid(), os.getcwd(), flush=True)
 while not os.path.exists("go"):
-    time.sleep(0.05)
+    threading.Event().wait(0.05)
 """
 LOOKS = 'echo "$(id -u) $(pwd) $MINE $FORGE_JOB_ID $(cat)"; exit 7'
 
@@ -97,11 +97,15 @@ def _interactive(command: list[str], eventually: Eventually) -> None:
     command = ["setsid", "--ctty", "--wait", *command]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as shell:
         try:
-            os.write(ours, b"tty; until stty size | grep -q '33 99'; do :; done; echo first-$?\n")
+            os.write(
+                ours, b"tty; until stty size | grep -q '33 99'; do sleep 0.1; done; echo first-$?\n"
+            )
             eventually(lambda: shows(b"first-0\r\n"))
             assert b"/dev/pts/" in shown
             resize(ours, 44, 111)
-            os.write(ours, b"until stty size | grep -q '44 111'; do :; done; echo second-$?\n")
+            os.write(
+                ours, b"until stty size | grep -q '44 111'; do sleep 0.1; done; echo second-$?\n"
+            )
             eventually(lambda: shows(b"second-0\r\n"))
             os.write(ours, b"exit 9\n")
             eventually(lambda: shows(b"exit 9") and shell.poll() is not None)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 AWKWARD = 'it\'s $HOME\n"two" lines; `id` \\ ü'
 TELLS = """
-import os, pathlib, time
+import os, pathlib, threading
 print(os.environ["FIRST"], os.environ["AWKWARD"], sep="|", flush=True)
 file = pathlib.Path("/forge/secrets")
 print("left:", file.read_text() if file.exists() else "", flush=True)
 while not os.path.exists("go"):
-    time.sleep(0.05)
+    threading.Event().wait(0.05)
 """
 
 

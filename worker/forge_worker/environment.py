@@ -61,10 +61,11 @@ class EnvironmentProvision:
         key = _key(wanted, spec, attempt.grant.owner, runner)
         with self._kept.turn(key, attempt.while_wanted) as folder:
             env = Mount(folder / "env", ENV)
-            if not (folder / COMPLETE).exists():
+            if missing := not (folder / COMPLETE).exists():
                 _make(folder, partial(install, wanted, env, spec, attempt, runner))
             self._kept.use(key, attempt.folders)
-        self._kept.make_room()
+        if missing:
+            self._kept.make_room()
         place = runner.place(env)
         return replace(
             spec,
