@@ -9,6 +9,7 @@ from forge_functions.routes import (
     jobs,
     reports,
     submission,
+    sweeps,
     templates,
     token,
 )
@@ -23,4 +24,5 @@ handler = Gateway(
     templates.router,
     bundles.router,
     reports.router,
+    sweeps.router,
 )
