@@ -176,9 +176,11 @@ def test_the_operators_handlers_run_without_leave_for_processes(
     assert b"asked to stop" in process.log(waits)
     assert said(process, waits) == {"stopped": True}
     assert process.job(absent)["state"] == "ready"
-    for more in ({"requirements": "r.txt"}, {"image": "x"}, {"handler": None}, {"kind": "test"}):
+    wrong = ({"requirements": "r.txt"}, {"image": "x"}, {"handler": None}, {"kind": "test"})
+    for more in wrong:
+        changed: dict[str, Any] = {"kind": "custom", "handler": "measure", **more}
         with pytest.raises(ValidationError):
-            process.submit("x", **{"kind": "custom", "handler": "measure", **more})
+            process.submit("x", **changed)
     process.queue.cancel(absent)
 
 

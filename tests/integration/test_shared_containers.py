@@ -106,6 +106,9 @@ def test_a_container_in_doubt_serves_nobody_any_more(docker: Bed, eventually: Ev
     # A container that waits goes with its agent, before anybody clears up.
     state = ["docker", "inspect", "-f", "{{.State.Running}}", kept]
     eventually(lambda: subprocess.check_output(state, text=True).strip() == "false")
-    docker.worker()
+    docker.worker(share_s=0.5)
     assert containers_of(docker.token) == []
     assert os.listdir(worker.folder / "shares") == []  # noqa: PTH208  names alone
+    # Nor does one wait for long.
+    docker.succeeds(docker.script(HOST, **ALIKE))
+    eventually(lambda: containers_of(docker.token) == [])
