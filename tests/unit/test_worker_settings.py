@@ -133,7 +133,7 @@ def test_operator_decides_which_runner_a_job_gets(
             with pytest.raises(ImageMissing):
                 runners.choose(image)
         else:
-            assert type(runners.choose(image)) is kind
+            assert isinstance(runners.choose(image), kind)
 
 
 @pytest.mark.parametrize(
