@@ -16,6 +16,8 @@ from forge_client.commands.workers import in_use
         ({"cpu_percent": 99.0, "constrained": "the CPUs are used"}, "the CPUs are used"),
         ({"cpu_percent": "many", "memory_percent": None}, ""),
         ({"constrained": ["x"]}, "['x']"),
+        ({"cpu_percent": 3, "quarantine": {"GPU-a": "fell off"}}, "cpu 3%, 1 of its GPUs broken"),
+        ({"quarantine": 7}, ""),
     ],
 )
 def test_a_machine_in_short(condition: dict[str, Any], shown: str) -> None:

@@ -32,8 +32,9 @@ def in_use(condition: dict[str, Any]) -> str:
     if said := condition.get("constrained"):
         return str(said)
     uses = {"cpu": condition.get("cpu_percent"), "memory": condition.get("memory_percent")}
-    words = [f"{what} {use:.0f}%" for what, use in uses.items() if isinstance(use, float)]
-    if broken := condition.get("quarantine"):
+    words = [f"{what} {use:.0f}%" for what, use in uses.items() if isinstance(use, int | float)]
+    broken = condition.get("quarantine")
+    if broken and isinstance(broken, dict | list):
         words.append(f"{len(broken)} of its GPUs broken")
     return ", ".join(words)
 
