@@ -94,6 +94,9 @@ def test_jobs_get_their_owners_secrets_and_cache_and_nobody_elses(either: Bed) -
     with either.database.connection() as connection:
         rows = connection.execute("SELECT job::text FROM job UNION SELECT event::text FROM event")
         assert not [row for row in rows.fetchall() if "alone" in str(row)]
+    failed = either.ended(either.submit("true", requirements="ann's alone.txt", secrets=["MINE"]))
+    assert "the project's ***********.txt cannot be read" in failed["detail"]
+    assert "alone" not in worker.output
 
 
 def test_a_secret_that_cannot_be_given_is_named_and_is_no_failure_of_the_jobs(
