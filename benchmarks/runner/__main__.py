@@ -1,0 +1,268 @@
+"""What a job costs besides itself: from claim to first output, and the whole of a no-op job.
+
+`.venv/bin/python benchmarks/runner` prints the tables of RESULTS.md. Each round runs the same
+command four times, in turn, so that what disturbs the machine falls on all: as a container by
+`docker run`, as a job in a container, as a subprocess, and as a job that is a process.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial, wraps
+from pathlib import Path
+from statistics import median
+from threading import Event, Thread
+from typing import Any
+
+from docker.models.containers import Container, ContainerCollection
+from forge_client.bundle import pack
+from forge_client.local.postgres import Postgres
+from forge_schema import migrate
+from forge_schema.database import Database
+from forge_schema.queue import Queue
+from forge_schema.spec import JobSpec, Resources
+from forge_schema.storage import keys, open_store
+from forge_worker import direct
+from forge_worker.agent import Agent
+from forge_worker.bundle import BundleCache
+from forge_worker.checkpoints import CheckpointSync
+from forge_worker.folders import Folders
+from forge_worker.gateway import SqlGateway
+from forge_worker.job_run import JobRun
+from forge_worker.runner_choice import available
+from forge_worker.runners.docker import DockerRunner
+from forge_worker.runners.process import ProcessRunner
+from forge_worker.settings import WorkerSettings
+
+IMAGE = os.environ.get("FORGE_TEST_IMAGE", "forge-test-base:latest")
+COMMAND = ["sh", "-c", "echo up"]
+KINDS = ("docker", "process")
+PLAIN = {"docker": ["docker", "run", "--rm", IMAGE, *COMMAND], "process": COMMAND}
+LOOK_S = 0.001
+
+Took = dict[str, float]
+
+
+class Watch:
+    """What one job took, phase by phase; only one runs at a time."""
+
+    def __init__(self) -> None:
+        self.took: Took = {}
+        self.began = 0.0
+        self.ended = Event()
+
+    def begin(self) -> None:
+        self.took = {}
+        self.ended.clear()
+
+    def timed(self, owner: type, method: str, phase: str) -> None:
+        """Have a method's time counted."""
+
+        def measured(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  as it is
+            began = time.perf_counter()
+            try:
+                return original(*arguments, **named)
+            finally:
+                self.took[phase] = time.perf_counter() - began
+
+        wrap(owner, method, measured)
+
+    def claim(self, original: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401  as above
+        """Count the claim that brought the job, and the job from there on."""
+        began = time.perf_counter()
+        answer = original(*arguments)
+        if answer[1]:
+            self.began = began
+            self.took["claim"] = time.perf_counter() - began
+        return answer
+
+    def run(self, original: Callable[..., Any], run: JobRun, *arguments: Any) -> Any:  # noqa: ANN401  as above
+        """Note when a job's log has its first byte."""
+        Thread(target=self._look, args=(run.attempt.folders.log,), daemon=True).start()
+        return original(run, *arguments)
+
+    def report(self, original: Callable[..., Any], *arguments: object) -> None:
+        """Note the job's end."""
+        original(*arguments)
+        self.took["whole"] = time.perf_counter() - self.began
+        self.ended.set()
+
+    def _look(self, log: Path) -> None:
+        while not self.ended.is_set():
+            if b"up" in log.read_bytes():
+                self.took["first output"] = time.perf_counter() - self.began
+                return
+            time.sleep(LOOK_S)
+
+
+def wrap(owner: type, method: str, around: Callable[..., Any]) -> None:
+    """Put something around a method."""
+    original = getattr(owner, method)
+
+    @wraps(original)
+    def wrapped(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401  any method
+        return around(original, *arguments, **named)
+
+    setattr(owner, method, wrapped)
+
+
+def watched() -> Watch:
+    """Have all phases counted from now on."""
+    watch = Watch()
+    wrap(SqlGateway, "finish_and_claim", watch.claim)
+    watch.timed(Folders, "make", "folders")
+    watch.timed(BundleCache, "unpack", "bundle")
+    watch.timed(CheckpointSync, "restore", "look for a checkpoint")
+    for runner in (DockerRunner, ProcessRunner):
+        watch.timed(runner, "start", "start, whole")
+    watch.timed(ContainerCollection, "create", "of that, the engine's create")
+    watch.timed(Container, "start", "of that, the engine's start")
+    watch.timed(JobRun, "_watch", "until its end")
+    wrap(JobRun, "_watch", watch.run)
+    watch.timed(JobRun, "_remove", "remove")
+    watch.timed(JobRun, "_store_last", "log and artifacts")
+    watch.timed(Agent, "_deliver", "report")
+    wrap(Agent, "_deliver", watch.report)
+    return watch
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=30, help="jobs of each kind")
+    rounds = parser.parse_args().rounds
+    configure_log()
+    watch = watched()
+    with (
+        tempfile.TemporaryDirectory(prefix="forge-bench-") as folder,
+        bench(Path(folder)) as submit,
+    ):
+        plain: dict[str, list[Took]] = defaultdict(list)
+        jobs: dict[str, list[Took]] = defaultdict(list)
+        for _ in range(rounds + 1):
+            for kind in KINDS:
+                plain[kind].append(run_plain(PLAIN[kind]))
+                jobs[kind].append(run_job(watch, partial(submit, kind)))
+    print(f"\nPython {platform.python_version()}, ms, median of {rounds} rounds\n")
+    # The first finds nothing in any cache.
+    compare({k: v[1:] for k, v in plain.items()}, {k: v[1:] for k, v in jobs.items()})
+    phases({k: v[1:] for k, v in jobs.items()})
+
+
+def run_plain(command: list[str]) -> Took:
+    """Run a command without Forge."""
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        first = time.perf_counter() - began
+    assert process.returncode == 0
+    return {"first output": first, "whole": time.perf_counter() - began}
+
+
+def run_job(watch: Watch, submit: Callable[[], object]) -> Took:
+    """Run a command as a job."""
+    watch.begin()
+    submit()
+    assert watch.ended.wait(60), "the job did not end"
+    return watch.took
+
+
+def compare(plain: dict[str, list[Took]], jobs: dict[str, list[Took]]) -> None:
+    """Print jobs beside what they are compared with."""
+    print("| | plain | as a job | ratio | middle half of the ratios |\n|---|---|---|---|---|")
+    for kind in KINDS:
+        for what in ("first output", "whole"):
+            pairs = list(zip(plain[kind], jobs[kind], strict=True))
+            ratios = sorted(job[what] / bare[what] for bare, job in pairs)
+            bare, job = (1000 * median(t[what] for t in side[kind]) for side in (plain, jobs))
+            low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+            cells = f"{bare:.1f} | {job:.1f} | {median(ratios):.2f} | {low:.2f} to {high:.2f}"
+            print(f"| {kind}: {what} | {cells} |")
+
+
+def phases(jobs: dict[str, list[Took]]) -> None:
+    """Print where the time goes."""
+    print("\n| phase | docker | process |\n|---|---|---|")
+    every = dict.fromkeys(name for kind in KINDS for took in jobs[kind] for name in took)
+    for phase in every:
+        found = ([took[phase] for took in jobs[kind] if phase in took] for kind in KINDS)
+        cells = [f"{1000 * median(took):.1f}" if took else "" for took in found]
+        print(f"| {phase} | {' | '.join(cells)} |")
+
+
+@contextmanager
+def bench(root: Path) -> Iterator[Callable[[str], object]]:
+    """Start a database, a store and a worker of each kind; yield what submits a job to one."""
+    (root / "store").mkdir()
+    server = Postgres(root / "pg")
+    server.start()
+    try:
+        migrate.upgrade(server.url)
+        with ExitStack() as held:
+            database = held.enter_context(Database(server.url))
+            for kind in KINDS:
+                held.enter_context(worker(kind, server.url, root))
+            project = root / "project"
+            project.mkdir()
+            (project / "train.py").write_text("print('up')\n")
+            bundle = pack(project, root / "bundle", limit_bytes=1 << 20)
+            store = open_store((root / "store").as_uri())
+            store.put_file(keys.bundle(bundle.digest), bundle.path)
+            queue = Queue(database, actor="user:bench")
+            small = Resources(cpus=1, memory_mb=128, disk_mb=100)
+            yield lambda kind: queue.submit(
+                [
+                    JobSpec(
+                        name="no-op",
+                        owner="bench",
+                        command=COMMAND,
+                        resources=small,
+                        labels={"kind": kind},
+                        bundle_digest=bundle.digest,
+                    )
+                ]
+            )
+    finally:
+        server.stop()
+
+
+@contextmanager
+def worker(kind: str, url: str, root: Path) -> Iterator[None]:
+    """Have a worker of a kind run in this process."""
+    folder = root / kind
+    settings = WorkerSettings.model_validate(
+        {
+            "database_url": url,
+            "store_url": (root / "store").as_uri(),
+            "worker_name": kind,
+            "worker_dir": folder,
+            "runner": kind,
+            "allow_processes": kind == "process",
+            "default_image": IMAGE if kind == "docker" else "",
+            "labels": {"kind": kind},
+            "disk_floor_mb": 0,
+            "sweep": False,
+        }
+    )
+    folder.mkdir()
+    with direct.transport(settings) as linked:
+        agent = Agent(settings, linked.gateway, linked.objects, available(settings))
+        with linked.loops(agent):
+            thread = Thread(target=agent.run, name=kind)
+            thread.start()
+            try:
+                yield
+            finally:
+                agent.drain()
+                thread.join()
+
+
+if __name__ == "__main__":
+    main()
