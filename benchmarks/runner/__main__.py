@@ -25,6 +25,7 @@ from forge_client.bundle import pack
 from forge_client.local.postgres import Postgres
 from forge_schema import migrate
 from forge_schema.database import Database
+from forge_schema.log import configure_log
 from forge_schema.queue import Queue
 from forge_schema.spec import JobSpec, Resources
 from forge_schema.storage import keys, open_store
