@@ -10,9 +10,11 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     field_validator,
     model_validator,
 )
+from pydantic.config import JsonDict
 
 from forge_schema.states import JobKind, Target
 from forge_schema.wire_fields import NUMERIC, Document, Flag, Number, Text
@@ -36,8 +38,15 @@ def _relative(path: str) -> str:
     return path
 
 
-RelativePath = Annotated[Text, Field(min_length=1, max_length=500), AfterValidator(_relative)]
-EnvName = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+# For readers of the schema, what `_relative` and the validator of secrets refuse.
+BELOW: JsonDict = {"pattern": r"^((?!\.\.?/)[^/\\]+/)*(?!\.\.?$)[^/\\]+$"}
+OWN_NAME: JsonDict = {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[A-Za-z_][A-Za-z0-9_]{0,99}$"}
+RelativePath = Annotated[
+    Text,
+    Field(min_length=1, max_length=500, json_schema_extra=BELOW),
+    AfterValidator(_relative),
+]
+EnvName = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,99}$", json_schema_extra=OWN_NAME)]
 Parameter = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Scalar = Flag | Annotated[int, Field(strict=True)] | Number | Annotated[Text, Field(max_length=500)]
 Budget = Annotated[int, Field(ge=0, le=10_000), NUMERIC]
@@ -50,6 +59,28 @@ RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
 # For readers of the schema, what the validators below refuse.
 A_PROGRAM = {"prefixItems": [{"type": "string", "minLength": 1}]}
 OWN_NAMES = {"propertyNames": {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[^=]+$"}}
+NO_OTHER: JsonDict = {"additionalProperties": False}
+IMAGES = ("image", "image_tar", "dockerfile")
+NOTHING: JsonDict = {"type": "null"}
+
+
+def _kinds_of_job() -> JsonDict:
+    """Return, for readers of the schema, which fields go together."""
+    called: JsonDict = {"type": "string", "pattern": f"^{HANDLER.pattern}$"}
+    none: JsonDict = dict.fromkeys((*IMAGES, "requirements"), NOTHING)
+    custom: JsonDict = {
+        "properties": {"kind": {"const": "custom"}, "handler": called, **none},
+        "required": ["kind", "handler"],
+    }
+    others: JsonDict = {
+        "kind": {"enum": [kind.value for kind in JobKind if kind is not JobKind.CUSTOM]},
+        "handler": NOTHING,
+    }
+    by_image: list[JsonValue] = [
+        {"properties": {**others, **{name: NOTHING for name in IMAGES if name != own}}}
+        for own in IMAGES
+    ]
+    return {"anyOf": [custom, *by_image]}
 
 
 class Resources(BaseModel):
@@ -79,7 +110,7 @@ class Tuning(BaseModel):
 class JobSpec(BaseModel):
     """A job as submitted; times in seconds, a higher priority goes first."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_kinds_of_job())
 
     name: Name
     command: Annotated[list[Text], Field(min_length=1, json_schema_extra=A_PROGRAM)]
@@ -90,7 +121,9 @@ class JobSpec(BaseModel):
     kind: JobKind = JobKind.COMMAND
     handler: Name | None = None
     arguments: Document = {}
-    parameters: Annotated[dict[Parameter, Scalar], Field(max_length=50)] = {}
+    parameters: Annotated[
+        dict[Parameter, Scalar], Field(max_length=50, json_schema_extra=NO_OTHER)
+    ] = {}
     sweep: Name | None = None
     junit: RelativePath | None = None
     share: Flag = False
@@ -141,7 +174,7 @@ class JobSpec(BaseModel):
 
     @model_validator(mode="after")
     def _one_image(self) -> Self:
-        if sum(said is not None for said in (self.image, self.image_tar, self.dockerfile)) > 1:
+        if sum(getattr(self, name) is not None for name in IMAGES) > 1:
             raise ValueError("name an image, or a saved tar, or a Dockerfile, and not two of them")
         return self
 
@@ -151,7 +184,7 @@ class JobSpec(BaseModel):
             raise ValueError("a job of kind custom names its handler, and no other does")
         if self.handler is not None and not HANDLER.fullmatch(self.handler):
             raise ValueError("a handler is called by letters, digits, dots, dashes, underscores")
-        for name in ("image", "image_tar", "dockerfile", "requirements"):
+        for name in (*IMAGES, "requirements"):
             if self.handler is not None and getattr(self, name) is not None:
                 raise ValueError(f"a handler runs in the worker's environment: leave {name} out")
         return self
