@@ -63,7 +63,7 @@ class Record:
         }
         replace(self.attempt.folders.root / LEASE, kept)
         # The places have their room on the disk from now on.
-        self.attempt.places.keep(log_number=0)
+        self.attempt.places.keep(recorded=1)
 
 
 def record_of(attempt: Attempt, slot: Slot, kind: str, container: str) -> Record:
