@@ -124,7 +124,8 @@ class JobSpec(BaseModel):
     parameters: Annotated[
         dict[Parameter, Scalar], Field(max_length=50, json_schema_extra=NO_OTHER)
     ] = {}
-    sweep: Name | None = None
+    # It stands in a path.
+    sweep: Annotated[Name, Field(pattern="^[^/]+$")] | None = None
     junit: RelativePath | None = None
     share: Flag = False
     image: Text | None = None

@@ -88,7 +88,7 @@ def benchmark(
 def _unique(stem: str, key: str | None) -> str:
     # Repeated with its key, it is the same sweep.
     mark = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
-    return f"{stem[:SWEEP_LENGTH]}-{mark}"
+    return f"{stem[:SWEEP_LENGTH].replace('/', '-')}-{mark}"
 
 
 def sweep(

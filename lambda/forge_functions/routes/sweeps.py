@@ -42,7 +42,7 @@ class SweepCancelled(BaseModel):
     running: int
 
 
-@router.get("/{name:path}/points", response_model=Items[SweepPoint])
+@router.get("/{name}/points", response_model=Items[SweepPoint])
 def points(
     who: Viewer, shared: Shared, name: SweepName, which: Annotated[WhichPoints, Query()]
 ) -> Rows:
@@ -51,13 +51,13 @@ def points(
     return {"items": sweeps.points(name, after=which.after, count=which.count)}
 
 
-@router.post("/{name:path}/cancel")
+@router.post("/{name}/cancel")
 def cancel(who: Submitter, shared: Shared, name: SweepName, owner: Owner = None) -> SweepCancelled:
     """Cancel what has not ended of a sweep. A repeat changes nothing."""
     return SweepCancelled.model_validate(_sweeps(shared, who, owner).cancel(name))
 
 
-@router.get("/{name:path}")
+@router.get("/{name}")
 def sweep(who: Viewer, shared: Shared, name: SweepName, owner: Owner = None) -> SweepStates:
     """Tell how many jobs of a sweep are in which state."""
     return SweepStates.model_validate({"states": _sweeps(shared, who, owner).states(name)})
