@@ -10,6 +10,7 @@ from forge_schema.lease import End, Fence
 from forge_schema.spec import Resources
 from forge_schema.states import Reason
 from forge_worker.places import Places
+from support.http_bed import http_bed
 from support.worker import Bed, Worker, bed, containers_of, keepers_of
 
 if TYPE_CHECKING:
@@ -67,6 +68,17 @@ def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
         yield made
 
 
+@pytest.fixture(params=["sql", "http"])
+def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    """A bed of workers in each transport."""
+    if request.param == "sql":
+        with bed("docker", tmp_path, database_url) as made:
+            yield made
+    else:
+        with http_bed(tmp_path, database_url, kind="docker", ttl_s=60) as served:
+            yield served
+
+
 def folder_of(worker: Worker, job: int) -> Path:
     (folder,) = worker.folder.glob(f"jobs/{job}-*")
     return folder
@@ -93,33 +105,33 @@ def says_more(made: Bed, job: int, eventually: Eventually) -> None:
     eventually(lambda: len(made.log(job)) > seen, every=0.1)
 
 
-def test_running_job_goes_on_through_two_kills(docker: Bed, eventually: Eventually) -> None:
+def test_running_job_goes_on_through_two_kills(either: Bed, eventually: Eventually) -> None:
     large = Resources(cpus=3, memory_mb=256, disk_mb=500)
-    first = docker.worker(**LASTS)
-    job = docker.script(COUNTS, resources=large)
-    docker.says(job, "turn 5\n")
-    started_at = lease(docker, job)["started_at"]
+    first = either.worker(**LASTS)
+    job = either.script(COUNTS, resources=large)
+    either.says(job, "turn 5\n")
+    started_at = lease(either, job)["started_at"]
     first.kill()
-    second = docker.worker(**LASTS)
-    says_more(docker, job, eventually)
+    second = either.worker(**LASTS)
+    says_more(either, job, eventually)
     second.kill()
     # One that does not come to its end with what it found.
-    hasty = docker.begin(**LASTS)
+    hasty = either.begin(**LASTS)
     eventually(lambda: "adopted" in hasty.output)
     hasty.kill()
     # What the job has been lent is not lent to another.
-    other = docker.script("print('other')", resources=large)
-    third = docker.worker(**LASTS)
-    says_more(docker, job, eventually)
-    assert docker.job(other)["state"] == "ready"
+    other = either.script("print('other')", resources=large)
+    third = either.worker(**LASTS)
+    says_more(either, job, eventually)
+    assert either.job(other)["state"] == "ready"
     let_go(third, job)
-    docker.succeeds(job)
-    docker.succeeds(other)
-    (attempt,) = docker.jobs.attempts(job)
+    either.succeeds(job)
+    either.succeeds(other)
+    (attempt,) = either.jobs.attempts(job)
     assert (attempt["reason"], attempt["started_at"]) == ("succeeded", started_at)
-    count = int(docker.artifacts(job)["turns"])
-    assert printed(docker, job) == b"".join(b"turn %d\n" % n for n in range(count))
-    lines = docker.jobs.metrics(job)
+    count = int(either.artifacts(job)["turns"])
+    assert printed(either, job) == b"".join(b"turn %d\n" % n for n in range(count))
+    lines = either.jobs.metrics(job)
     assert [(line["number"], line["step"]) for line in lines] == [(n, n) for n in range(len(lines))]
     assert len(lines) == min(count, 1000)
     # Those of the killed agents end with the job.
