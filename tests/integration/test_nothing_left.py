@@ -120,7 +120,7 @@ def test_child_that_runs_out_of_memory_is_told_of_and_leaves_nothing(both: Bed) 
     job = both.script(CHILD_EATS, resources=small)
     row = both.ended(job)
     assert row["reason"] == "oom"
-    # In a container the kernel picks the child; a job that is a process ends as a whole.
+    # The kernel picks the child; without control groups, a job that is a process ends as a whole.
     assert (row["exit_code"] == 0) == (b"child -9" in both.log(job))
 
 
