@@ -253,6 +253,6 @@ def test_child_that_takes_too_much_memory_is_told_of(bench: Bench) -> None:
     )
     ended = job.result()
     assert ended.oom_killed
-    # The kernel picks the child alone; where there are no control groups for processes, their memory
-    # is counted, and the job ends as a whole.
+    # The kernel picks the child alone; without control groups for processes, their memory is
+    # counted, and the job ends as a whole.
     assert ended.code in ({0} if bench.runner.kind == "docker" else {0, 128 + signal.SIGKILL})
