@@ -201,7 +201,9 @@ def test_job_sees_its_own_variables_and_no_secret_of_the_agents(
     ours = {name for name in seen if name.startswith("FORGE_")}
     places = {"FORGE_CHECKPOINT_DIR", "FORGE_OUTPUT_DIR", "FORGE_PREEMPT_FILE"}
     places |= {"FORGE_METRICS_FILE"}
-    assert ours == places | {"FORGE_JOB_ID", "FORGE_ATTEMPT", "FORGE_DEVICE"}
+    places |= {"FORGE_RESULT_FILE", "FORGE_JUNIT_FILE"}
+    words = {"FORGE_JOB_ID", "FORGE_ATTEMPT", "FORGE_DEVICE", "FORGE_BATCH_SIZE_HINT"}
+    assert ours == places | words
     assert (seen["FORGE_JOB_ID"], seen["FORGE_ATTEMPT"]) == (str(job), "1")
     assert (seen["FORGE_DEVICE"], seen["LR"]) == ("cpu", "0.1")
     assert not [name for name in seen if name.startswith("AWS_")]

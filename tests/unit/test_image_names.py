@@ -16,10 +16,10 @@ PIN = "sha256:" + "0a" * 32
         ("debian", "debian:latest"),
         ("docker.io/library/debian:12", "debian:12"),
         ("index.docker.io/me/train", "me/train:latest"),
-        ("ghcr.io/me/train:3.1_x", "ghcr.io/me/train:3.1_x"),
+        ("registry.example/me/train:3.1_x", "registry.example/me/train:3.1_x"),
         ("localhost:5000/a/b__c", "localhost:5000/a/b__c:latest"),
         (f"debian@{PIN}", f"debian@{PIN}"),
-        (f"ghcr.io/me/train:3@{PIN}", f"ghcr.io/me/train@{PIN}"),
+        (f"registry.example/me/train:3@{PIN}", f"registry.example/me/train@{PIN}"),
     ],
 )
 def test_name_as_the_engine_lists_it(name: str, local: str) -> None:

@@ -26,7 +26,7 @@ def test_policy_is_what_the_flags_say(tmp_path: Path) -> None:
     policy = docker_policy(
         settings(
             f"--worker-dir={tmp_path}",
-            "--allowed-images=ghcr.io/us/*, tar:*",
+            "--allowed-images=registry.example/us/*, tar:*",
             "--allow-builds",
             "--allow-swap",
             "--network=none",
@@ -35,7 +35,7 @@ def test_policy_is_what_the_flags_say(tmp_path: Path) -> None:
             "--extra-mounts=/usr:/ours:rw",
         )
     )
-    assert policy.allowed_images == ("ghcr.io/us/*", "tar:*")
+    assert policy.allowed_images == ("registry.example/us/*", "tar:*")
     assert (policy.allow_builds, policy.allow_swap) == (True, True)
     assert (policy.network, policy.pull, policy.default_image) == ("none", "always", "debian")
     (mount,) = policy.mounts

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import structlog
 from docker import DockerClient
 from forge_schema.storage import ObjectMissing, keys
 
@@ -34,6 +35,8 @@ LARGEST_DOCKERFILE = 1 << 20
 DOWNLOADS = 2  # one, and one more when what came is not what was asked for
 
 Image = dict[str, Any]
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass
@@ -70,7 +73,7 @@ class Images:
         except FAILED as error:
             attempt.while_wanted()
             raise StartFailed(f"the engine does not get the image: {error}") from error
-        attempt.note(f"image {name} is {_digest(image)}")
+        log.info("image", job=attempt.fence.job_id, image=name, digest=_digest(image))
         return replace(spec, image=image["Id"], labels={**spec.labels, LABEL: name})
 
     def _image(self, spec: RunSpec, attempt: Attempt) -> tuple[str, Image]:
@@ -102,6 +105,7 @@ class Images:
             image = ensure_image(self._client, name, self.policy, hear)
         if pulled:
             progress.end()
+            _tell(attempt, name or "", image)
         return image
 
     def _own(self, name: str, attempt: Attempt, make: Callable[[], Image]) -> Image:
@@ -111,6 +115,7 @@ class Images:
                 return here
             made = make()
             own_images.make_room(self._client, self.max_bytes)
+            _tell(attempt, name, made)
             return made
 
     def _build(self, name: str, dockerfile: str, spec: RunSpec, attempt: Attempt) -> Image:
@@ -193,6 +198,11 @@ def _text(work: Path, dockerfile: str) -> str:
             f"there is no file {dockerfile} in the project",
             hint="name the Dockerfile by its path below the project's folder; is it ignored?",
         ) from error
+
+
+def _tell(attempt: Attempt, name: str, image: Image) -> None:
+    # Only of what is new here: the log of a job that ran on what was there is the job's alone.
+    attempt.note(f"image {name} is {_digest(image)}")
 
 
 def _digest(image: Image) -> str:

@@ -1,4 +1,4 @@
-"""Images by name: `debian`, `ghcr.io/me/train:3`, `debian@sha256:…`."""
+"""Images by name: `debian`, `registry.example/me/train:3`, `debian@sha256:…`."""
 
 from __future__ import annotations
 
