@@ -3,18 +3,19 @@
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
 import structlog
 from forge_schema.errors import ForgeError
-from forge_schema.lease import End, Ended, Grant
-from forge_schema.states import Budget, Command, Reason, WorkerKind
+from forge_schema.lease import End, Grant
+from forge_schema.states import Command, Reason, WorkerKind
 
 from forge_worker.adoption import take_up
 from forge_worker.attempt import Attempt, Stop
 from forge_worker.claimer import Claimer
+from forge_worker.delivery import Delivery
 from forge_worker.devices import Inventory
 from forge_worker.fault_watch import FaultWatch
 from forge_worker.faults import Faults
@@ -34,9 +35,9 @@ from forge_worker.machine import capacity, machine
 from forge_worker.objects import Objects
 from forge_worker.observation import Observer
 from forge_worker.own_provisions import own_provisions
-from forge_worker.patience import Patience
 from forge_worker.quarantine import Quarantine
 from forge_worker.runner_choice import Runners
+from forge_worker.running import Running
 from forge_worker.sampler import Sampler
 from forge_worker.settings import WorkerSettings
 from forge_worker.shares import Shares
@@ -64,17 +65,21 @@ class Agent:
         self._settings = settings
         self._gateway = gateway
         self._runners = runners
-        self._devices = Inventory(settings.gpus)
-        self._gpus = self._devices.gpus
         self._boot_id = uuid4()
         self.worker_id = 0
         self.name = ""
         self._jobs = settings.worker_dir / "jobs"
+        self._running = Running()
+        self._drained = Event()
+        self._stopping = False
+        self._resting = False
+        self._devices = Inventory(settings.gpus)
+        self._gpus = self._devices.gpus
         pool = GpuPool(self._gpus, self._devices.use, GpuLocks(settings.lock_dir))
         self._slots = Slots(capacity(settings), pool, max_jobs=settings.max_jobs)
         meter = GpuMeter()
         self._sampler = Sampler(gateway, meter, sample_s=settings.sample_s)
-        self._faults = Faults(Quarantine(settings.worker_dir), self._slots, self._attempts)
+        self._faults = Faults(Quarantine(settings.worker_dir), self._slots, self._running.attempts)
         self._fault_watch = FaultWatch(
             [gpu.uuid for gpu in self._gpus if gpu.vendor == "nvidia"],
             meter,
@@ -82,21 +87,23 @@ class Agent:
             look_s=settings.sample_s,
         )
         self._shares = Shares(settings.worker_dir / "shares", lets=runners.docker is not None)
-        self._running: dict[int, tuple[Attempt, Thread]] = {}
-        self._lock = Lock()
-        self._drained = Event()
-        self._stopping = False
-        self._resting = False
+        self._around = self._made_around(objects)
+        self.guard = self._made_guard()
+        self._state = StateKeeper(settings.worker_dir, self._told)
+        self.claimer = self._made_claimer()
+        self.keeper = self._made_keeper()
+        self._delivery = Delivery(gateway, self.claimer, patience_s=settings.store_patience_s)
+
+    def _made_around(self, objects: Callable[[Attempt], Objects]) -> Around:
+        settings, most = self._settings, self._settings.cache_mb << 20
         # The first provision: others may look into the image.
-        images = Images(
-            runners.policy, objects, settings.worker_dir / "images", settings.cache_mb << 20
-        )
-        self._around = Around(
+        images = Images(self._runners.policy, objects, settings.worker_dir / "images", most)
+        return Around(
             host=Host(settings.name(), self._devices.accelerator, settings.default_image),
             objects=objects,
-            gateway=gateway,
+            gateway=self._gateway,
             bundles=settings.worker_dir / "bundles",
-            bundles_bytes=settings.cache_mb << 20,
+            bundles_bytes=most,
             log_flush_s=settings.log_flush_s,
             store_patience_s=settings.store_patience_s,
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
@@ -104,7 +111,10 @@ class Agent:
             settle_faults=self._fault_watch.settle,
             provisions=(images, *own_provisions(settings), KindProvision()),
         )
-        self.guard = Guard(
+
+    def _made_guard(self) -> Guard:
+        settings = self._settings
+        return Guard(
             limits_of(settings),
             Observer(settings.worker_dir),
             period_s=settings.sample_s,
@@ -113,23 +123,26 @@ class Agent:
             own_gpus=self._gpus_in_use,
             changed=self._condition_changed,
         )
-        self._state = StateKeeper(settings.worker_dir, self._told)
-        self.claimer = Claimer(
-            gateway,
+
+    def _made_claimer(self) -> Claimer:
+        return Claimer(
+            self._gateway,
             self._slots,
             self._start_job,
-            period_s=settings.poll_s,
-            ephemeral=settings.ephemeral,
+            period_s=self._settings.poll_s,
+            ephemeral=self._settings.ephemeral,
             allowed=lambda: self.guard.open,
         )
-        self.keeper = Keeper(
-            gateway,
-            self._attempts,
+
+    def _made_keeper(self) -> Keeper:
+        return Keeper(
+            self._gateway,
+            self._running.attempts,
             register=self._register,
             command=self._commanded,
             condition=self._condition,
             outdated=self._faults.outdated,
-            period_s=settings.heartbeat_s,
+            period_s=self._settings.heartbeat_s,
         )
 
     def run(self) -> None:
@@ -151,7 +164,7 @@ class Agent:
         log.info("ready", worker=self.name, runs=self._runners.words)
         self._drained.wait()
         self.claimer.end()
-        self._see_off()
+        self._running.join()
         self._runners.close()
         for loop in loops:
             loop.end(LEAVE_S)
@@ -182,7 +195,7 @@ class Agent:
         """Claim no more, and give the running jobs back after their last checkpoint."""
         self._stopping = True
         self.drain()
-        for attempt in self._attempts():
+        for attempt in self._running.attempts():
             attempt.request_stop(STOPPED)
 
     def _closed(self) -> None:
@@ -190,17 +203,8 @@ class Agent:
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
-        if self.claimer.closed and not self._resting and not self._attempts():
+        if self.claimer.closed and not self._resting and not self._running.attempts():
             self._drained.set()
-
-    def _see_off(self) -> None:
-        """Wait for every job, also one that a claim on its way brought at the last moment."""
-        while threads := self._threads():
-            threads[0].join()
-
-    def _threads(self) -> list[Thread]:
-        with self._lock:
-            return [thread for _, thread in self._running.values()]
 
     def _disconnect(self) -> None:
         # To a queue that does not answer, nothing is said: it will find the worker silent.
@@ -227,13 +231,9 @@ class Agent:
         who = {"worker": self.name, "worker_id": self.worker_id, "draining": self.claimer.closed}
         return {
             **who,
-            **snapshot(*machine, self._attempts(), self._slots.lent),
+            **snapshot(*machine, self._running.attempts(), self._slots.lent),
             "condition": self._condition(),
         }
-
-    def _attempts(self) -> list[Attempt]:
-        with self._lock:
-            return [attempt for attempt, _ in self._running.values()]
 
     def _register(self) -> None:
         described = machine(self._settings, self._boot_id, self._devices, self._runners)
@@ -266,12 +266,7 @@ class Agent:
     def _begin(self, attempt: Attempt, end_of: Callable[[], End | None]) -> None:
         fence = attempt.fence
         thread = Thread(target=self._run_job, args=(attempt, end_of), name=f"job {fence.job_id}")
-        with self._lock:
-            earlier = [a for a, _ in self._running.values() if a.fence.job_id == fence.job_id]
-            self._running[fence.token] = (attempt, thread)
-        for other in earlier:
-            # Who is granted a job again has lost it before, and may not have heard of that.
-            other.lose()
+        self._running.add(attempt, thread)
         if self._stopping:
             attempt.request_stop(STOPPED)
         self._faults.stop_jobs()
@@ -288,7 +283,7 @@ class Agent:
         try:
             end = end_of()
             if end is not None:
-                self._deliver(attempt, end)
+                self._delivery.deliver(attempt, end)
         finally:
             attempt.folders.remove()
             self._forget(token)
@@ -297,8 +292,7 @@ class Agent:
 
     def _forget(self, token: int) -> None:
         self._slots.take_back(token)
-        with self._lock:
-            del self._running[token]
+        self._running.remove(token)
 
     def _end_of(self, attempt: Attempt, slot: Slot) -> End | None:
         try:
@@ -306,24 +300,3 @@ class Agent:
         except ForgeError as error:
             return End(attempt.fence, Reason.START_FAILED, detail=error.message)
         return JobRun(attempt, slot, runner, self._around).run()
-
-    def _deliver(self, attempt: Attempt, end: End) -> None:
-        """Report the end until the queue has answered; repeated, it answers the same."""
-        patiently = Patience(attempt, self._settings.store_patience_s)
-        try:
-            ended = patiently(partial(self._send, end))
-        except ForgeError as error:
-            log.warning("not delivered", job=end.fence.job_id, error=error.message)
-            return
-        log.info(
-            "ended",
-            job=end.fence.job_id,
-            reason=end.reason.value,
-            accepted=ended.accepted,
-            state=ended.state.value if ended.state else None,
-        )
-
-    def _send(self, end: End) -> Ended:
-        if end.reason.budget is Budget.SUCCESS:
-            return self.claimer.deliver(end)
-        return self._gateway.finish([end])[0]
