@@ -29,6 +29,7 @@ max_connections = 200
 listen_addresses = ''
 """
 
+SINCE_15 = 150_000
 _serial = count(1)
 
 
@@ -46,7 +47,7 @@ class Server:
     def database(self, template: str = "template1") -> Iterator[str]:
         """Give the URL of a fresh copy of `template`, dropped afterwards, users and all."""
         name = f"test_{next(_serial)}"
-        self._execute("CREATE DATABASE {} TEMPLATE {}", name, template)
+        self._copy(template, name)
         try:
             yield self.url(name)
         finally:
@@ -56,6 +57,13 @@ class Server:
         """Create an empty database to be filled and then copied, and return its URL."""
         self._execute("CREATE DATABASE {} TEMPLATE template0", name)
         return self.url(name)
+
+    def _copy(self, template: str, name: str) -> None:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            # Copying files takes half as long as logging each page; before 15 it is the only way.
+            how = " STRATEGY FILE_COPY" if connection.info.server_version >= SINCE_15 else ""
+            copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + how)
+            connection.execute(copy.format(sql.Identifier(name), sql.Identifier(template)))
 
     def _execute(self, statement: str, *names: str) -> None:
         with psycopg.connect(self.url(), autocommit=True) as connection:
