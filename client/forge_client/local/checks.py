@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 from forge_schema.database import KEEPALIVE, Row
+from forge_schema.revision import HEAD
 from forge_schema.storage import open_store
 
 from forge_client.errors import ClientError
 from forge_client.local.database_url import checked_url
-from forge_client.local.migration import newest
 from forge_client.local.translation import translated
 from forge_client.records import Check, Standing
 from forge_client.settings import Connection
@@ -55,7 +55,7 @@ def _server(url: str) -> Check:
 
 
 def _tables(url: str) -> Check:
-    wanted = newest()
+    wanted = HEAD
     with psycopg.connect(url, **KEEPALIVE) as probe:
         known = probe.execute("SELECT to_regclass('alembic_version') IS NOT NULL").fetchone()
         if known == (True,):

@@ -1,9 +1,9 @@
 """Migrates a database, and says in the client's words what went wrong."""
 
 import psycopg
-from alembic.script import ScriptDirectory
 from forge_schema.database import explained
-from forge_schema.migrate import config, upgrade
+from forge_schema.migrate import upgrade
+from forge_schema.revision import HEAD
 
 from forge_client.local.database_url import checked_url
 from forge_client.local.translation import translated
@@ -20,9 +20,4 @@ def migrate(url: str) -> str:
             upgrade(checked_url(url))
         except psycopg.OperationalError as error:
             raise explained(error, url) from error
-    return newest()
-
-
-def newest() -> str:
-    """Return the revision that this version of Forge wants."""
-    return ScriptDirectory.from_config(config("")).get_current_head() or ""
+    return HEAD
