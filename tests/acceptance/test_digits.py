@@ -88,11 +88,10 @@ def test_training_goes_on_at_the_last_checkpoint_after_its_worker_was_killed(
         made.worker("first")
 
 
-@pytest.mark.parametrize("kind", ["process", "docker"])
-def test_worker_that_is_started_again_gives_its_job_back_at_once(
-    kind: str, tmp_path: Path, database_url: str, eventually: Eventually
+def test_worker_that_is_started_again_gives_its_process_back_at_once(
+    tmp_path: Path, database_url: str, eventually: Eventually
 ) -> None:
-    with bed(kind, tmp_path, database_url) as made:
+    with bed("process", tmp_path, database_url) as made:
         patient: dict[str, Any] = {"lease_ttl_s": 600, "heartbeat_s": 100, "poll_s": 1}
         first = made.worker(**patient)
         job = train(made, epochs=12, seconds_per_epoch=0.25, max_losses=1)

@@ -140,13 +140,14 @@ def test_a_role_may_do_what_it_does_and_no_more() -> None:
 
 def test_users_write_bundles_and_workers_write_jobs() -> None:
     puts = {
-        place: statement["Resource"]["Fn::Sub"]
+        place: statement["Resource"]
         for place, statement in statements(translated())
         if "s3:PutObject" in statement["Action"]
     }
+    code = [{"Fn::Sub": "${Bucket.Arn}/forge/" + kind} for kind in ("bundles/*", "images/*")]
     assert puts == {
-        "SubmitRole.objects": "${Bucket.Arn}/forge/bundles/*",
-        "WorkersRole.objects": "${Bucket.Arn}/forge/jobs/*",
+        "SubmitRole.objects": code,
+        "WorkersRole.objects": {"Fn::Sub": "${Bucket.Arn}/forge/jobs/*"},
     }
 
 

@@ -49,7 +49,8 @@ def test_nothing_of_the_agents_environment_leaks(
     seen = variables(bench.run("env", "-0"))
     assert "hush" not in seen.values()
     machine = {"PATH", "HOME", "LANG", "TZ", "HOSTNAME", "PWD"}
-    assert set(seen) <= machine | {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
+    gpus = {f"{vendor}_VISIBLE_DEVICES" for vendor in ("CUDA", "NVIDIA", "HIP", "ROCR")}
+    assert set(seen) <= machine | gpus
 
 
 def test_home_is_writable(bench: Bench) -> None:

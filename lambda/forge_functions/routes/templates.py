@@ -45,7 +45,7 @@ def template(who: Viewer, shared: Shared, name: ConfigName, owner: Owner = None)
     return _templates(shared, who, owner).get(name)
 
 
-@router.put("/{name:path}")
+@router.put("/{name:path}", responses=problems(404))
 def keep(
     who: Submitter, shared: Shared, name: ConfigName, config: Config, owner: Owner = None
 ) -> Done:
