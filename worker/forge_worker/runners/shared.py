@@ -6,9 +6,8 @@ came (something of it is left, memory ran out, it had to be killed) serves nobod
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from threading import Lock, Timer
 from typing import TYPE_CHECKING
 
 import structlog
@@ -39,9 +38,10 @@ from forge_worker.runners.shared_container import (
     arguments_of,
 )
 from forge_worker.runners.shared_job import SharedHandle
+from forge_worker.runners.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
 log = structlog.get_logger(__name__)
 
@@ -56,10 +56,7 @@ class SharingDockerRunner(DockerRunner):
 
     def __init__(self, policy: DockerPolicy | None = None, *, idle_s: float = 10.0) -> None:
         super().__init__(policy)
-        self._idle_s = idle_s
-        self._idle: dict[Hashable, list[SharedContainer]] = {}
-        self._pool = Lock()
-        self._closed = False
+        self._waiting = Waiting(idle_s, self._discard)
 
     def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them."""
@@ -95,12 +92,7 @@ class SharingDockerRunner(DockerRunner):
 
     def close(self) -> None:
         """Remove every container that waits, and have none wait from now on."""
-        with self._pool:
-            self._closed = True
-            waiting = [one for idle in self._idle.values() for one in idle]
-            self._idle.clear()
-        for container in waiting:
-            self._discard(container)
+        self._waiting.close()
 
     def _begin(self, spec: RunSpec, pipe: Pipe, uid: int, gid: int) -> SharedHandle:
         image = ensure_image(self._engine.client, spec.image, self._policy)
@@ -108,14 +100,18 @@ class SharingDockerRunner(DockerRunner):
         opening = self._opening(spec, image["Id"], pipe, f"{uid}:{gid}", image.get("Config") or {})
         key = _key(spec, image["Id"])
         # One that waited may have ended meanwhile; a new one has no such excuse.
-        while (container := self._take(key)) is not None:
-            with suppress(*FAILED):
+        while (container := self._waiting.take(key)) is not None:
+            with suppress(*FAILED), self._discarded_unless_begun(container):
                 return self._run_in(container, spec, opening, pipe, (uid, gid))
-            self._discard(container)
         container = SharedContainer(self._engine, key, spec.share)
-        try:
+        with self._discarded_unless_begun(container):
             container.create(opening, self._shared_labels(spec))
             return self._run_in(container, spec, opening, pipe, (uid, gid))
+
+    @contextmanager
+    def _discarded_unless_begun(self, container: SharedContainer) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             self._discard(container)
             raise
@@ -151,32 +147,12 @@ class SharingDockerRunner(DockerRunner):
         worker = {WORKER_LABEL: spec.labels[WORKER_LABEL]} if WORKER_LABEL in spec.labels else {}
         return {**worker, AGENT_LABEL: self._agent, SHARE_LABEL: share}
 
-    def _take(self, key: Hashable) -> SharedContainer | None:
-        with self._pool:
-            waiting = self._idle.get(key)
-            return waiting.pop() if waiting else None
-
     def _back(self, container: SharedContainer, *, clean: bool) -> None:
         """Take a container back from its job: it waits for the next one, or goes."""
-        with self._pool:
-            if clean and not self._closed and self._idle_s > 0:
-                self._idle.setdefault(container.key, []).append(container)
-                container.turns += 1
-                timer = Timer(self._idle_s, self._expire, [container, container.turns])
-                timer.daemon = True
-                timer.start()
-                return
-        self._discard(container)
-
-    def _expire(self, container: SharedContainer, turn: int) -> None:
-        with self._pool:
-            waiting = self._idle.get(container.key, [])
-            if container.turns != turn or container not in waiting:
-                return
-            waiting.remove(container)
-            if not waiting:
-                del self._idle[container.key]
-        self._discard(container)
+        if clean:
+            self._waiting.put(container)
+        else:
+            self._discard(container)
 
     def _discard(self, container: SharedContainer) -> None:
         try:

@@ -64,10 +64,14 @@ class Opening:
 
 @dataclass(frozen=True)
 class Found:
-    """What a look into a container found; `clean` is whether it is as it was before."""
+    """What a look into a container found; `clean` is whether it is as it was before.
+
+    `whole` is False when not all was seen, or what belongs there was not: it may be ending.
+    """
 
     clean: bool
     oom: bool
+    whole: bool
 
 
 def arguments_of(
@@ -89,12 +93,11 @@ def arguments_of(
 
 
 class SharedContainer:
-    """Known by its name; `turns` counts the jobs that it has had."""
+    """Known by its name; jobs with the same `key` may run in it."""
 
     def __init__(self, engine: Engine, key: Hashable, share: Path | None) -> None:
         self.name = f"forge-share-{secrets.token_hex(8)}"
         self.key = key
-        self.turns = 0
         self._engine = engine
         self._wait = (share or Path()).absolute() / f".{self.name}"
         self._writer: int | None = None
@@ -179,11 +182,21 @@ class SharedContainer:
             EngineUnreachable, or an error of the client's: nobody can tell.
         """
         lines = self._say([*SHELL, LOOK]).decode(errors="replace").splitlines()
-        whole = lines[-1:] == ["end"]
         processes = sum(line.startswith("process ") for line in lines)
+        # One that is ending lets nothing be executed, and then the engine's complaint is all.
+        whole = lines[-1:] == ["end"] and processes >= OWN_PROCESSES
         oom = any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines)
         clean = whole and processes == OWN_PROCESSES and "file" not in lines and not oom
-        return Found(clean, oom)
+        return Found(clean, oom, whole)
+
+    def running(self) -> bool:
+        """Tell whether the engine holds that the container runs.
+
+        Raises:
+            EngineUnreachable, or an error of the client's: nobody can tell.
+        """
+        found = self._engine.client.api.inspect_container(self.name)
+        return bool(found["State"]["Running"])
 
     def ended_for_memory(self) -> bool:
         """Tell whether the engine says that the container's memory ran out."""

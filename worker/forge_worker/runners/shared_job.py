@@ -15,7 +15,7 @@ from forge_worker.runners.runner import EngineUnreachable, Exit
 
 if TYPE_CHECKING:
     from forge_worker.runners.pipe import Pipe
-    from forge_worker.runners.shared_container import SharedContainer, SharedJob
+    from forge_worker.runners.shared_container import Found, SharedContainer, SharedJob
     from forge_worker.runners.use import JobUse
 
 log = structlog.get_logger(__name__)
@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 SOONEST_S = 0.02
 SLOWEST_S = 0.25
 KILLED = 137
+# How long a container that cannot be looked into whole may take to be seen ended.
+DOUBT_S = 10.0
 
 
 class Back(Protocol):
@@ -126,12 +128,26 @@ class SharedHandle:
             with suppress(EngineUnreachable):
                 self._container.remove()
             return Exit(KILLED)
-        try:
-            found = self._container.look()
-        except FAILED:
+        found = self._found()
+        if found is None:
             return self._without_container(detail)
         self._back(self._container, clean=found.clean and code is not None)
         return Exit(code, found.oom, detail)
+
+    def _found(self) -> Found | None:
+        """Return what is in the container, None when it has ended.
+
+        What ends takes its processes with it before its engine knows, so while there is doubt it
+        is asked again.
+        """
+        deadline = time.monotonic() + DOUBT_S
+        with suppress(*FAILED):
+            while not (found := self._container.look()).whole and time.monotonic() < deadline:
+                if not self._container.running():
+                    return None
+                threading.Event().wait(SLOWEST_S)
+            return found
+        return None
 
     def _without_container(self, detail: str) -> Exit:
         """Return the exit of a job whose container ended: whatever its code, others chose it."""
