@@ -146,6 +146,19 @@ def test_two_workers_share_the_gpus_of_a_machine(tmp_path: Path) -> None:
         assert other.gpus == 0
 
 
+def test_lock_that_cannot_be_had_leaves_none_taken(tmp_path: Path) -> None:
+    one, two = (slots_of(tmp_path, {}, BIG) for _ in range(2))
+    (choice,) = one.choices()
+    (tmp_path / "GPU-2").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LocksUnusable), one.offer(choice):
+        pass
+    (tmp_path / "GPU-2").unlink()
+    with two.offer(choice) as (free, _):
+        assert free.gpus == 3
+    with one.offer(choice) as (free, _):
+        assert free.gpus == 3
+
+
 def test_locks_are_for_every_user_and_follow_no_link(tmp_path: Path) -> None:
     folder = tmp_path / "locks"
     locks = GpuLocks(folder)

@@ -78,11 +78,13 @@ class GpuPool:
         """Hold the free GPUs of a choice while the block runs; what is not lent then is let go.
 
         Yields how many they are, and how many of the choice may be free one day.
+
+        Raises:
+            LocksUnusable: the folder of the locks cannot be used; none is held then.
         """
         with self._lock:
             free = [gpu for gpu in self._gpus if self._is_free(gpu, without)]
-            self._held = [g for g in free if g.kind == choice.kind and self._locks.take(g.uuid)]
-            held = self._held
+            self._held = held = self._taken([gpu for gpu in free if gpu.kind == choice.kind])
         try:
             # Only now: a worker that died freed its lock, and not what its job does.
             used = self._look(anew=bool(held))
@@ -125,12 +127,23 @@ class GpuPool:
                 if uuid not in held:
                     self._locks.free(uuid)
 
+    def _taken(self, free: list[Gpu]) -> list[Gpu]:
+        """Lock GPUs and return those that no other worker has: all that can be, or none."""
+        try:
+            return [gpu for gpu in free if self._locks.take(gpu.uuid)]
+        except BaseException:
+            self._free(free)
+            raise
+
     def _let_go(self, held: list[Gpu]) -> None:
         with self._lock:
             self._held = []
-            for gpu in held:
-                if gpu.uuid not in self._lent:
-                    self._locks.free(gpu.uuid)
+            self._free(held)
+
+    def _free(self, held: list[Gpu]) -> None:
+        for gpu in held:
+            if gpu.uuid not in self._lent:
+                self._locks.free(gpu.uuid)
 
     def _look(self, *, anew: bool) -> Mapping[str, Use]:
         # What was seen while a job ran shows its processes, which are no stranger's.
