@@ -11,6 +11,7 @@ from forge_schema import wire
 from forge_worker.devices import Gpu, Inventory, Use
 from forge_worker.devices.choice import GpuMissing
 from forge_worker.devices.nvml import Nvml
+from structlog.testing import capture_logs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +95,21 @@ def test_nvml_tells_all_of_each_gpu_and_of_slices_instead_of_their_gpu(
                 Inventory(words)
         assert "'7'" in missing.value.message
         assert "0: GPU-a (NVIDIA H100)" in missing.value.hint
+
+
+def test_gpu_that_does_not_answer_is_told_of_once(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for uuid in ("GPU-a", "GPU-b", "GPU-c"):
+        nvml.gpu(uuid)
+    nvml.fail("GPU-b")
+    with nvml.here(monkeypatch), capture_logs() as logs:
+        source = Nvml()
+        assert source.use() == source.use() == {"GPU-a": Use(), "GPU-c": Use()}
+        nvml.fail("GPU-c")
+        assert source.use() == {"GPU-a": Use()}
+        assert [gpu.uuid for gpu in source.gpus()] == ["GPU-a"]
+        assert [line["gpu"] for line in logs] == [1, 2]
 
 
 def test_nvml_tells_who_uses_what(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from forge_worker.devices.gpu import Gpu, Use
 
 T = TypeVar("T")
 Handle = Any
+LeftOut = Callable[[int, pynvml.NVMLError], None]
 
 log = structlog.get_logger(__name__)
 
@@ -26,19 +27,21 @@ class Nvml:
     def __init__(self) -> None:
         self._lock = Lock()
         self._open = False
+        self._silent: set[int] = set()
 
     def gpus(self) -> list[Gpu]:
         """Return the GPUs, and for one in MIG mode its slices instead."""
         if not self._opened():
             return []
         driver = _said(pynvml.nvmlSystemGetDriverVersion) or ""
-        return [gpu for number, handle in _handles() for gpu in _gpus(handle, number, str(driver))]
+        whole = list(_handles(self._left_out))
+        return [gpu for one in whole for gpu in _gpus(*one, str(driver), self._left_out)]
 
     def use(self) -> dict[str, Use] | None:
         """Return who uses which GPU or slice; None when NVML does not answer."""
         if not self._opened():
             return None
-        whole = [handle for _, handle in _handles()]
+        whole = [handle for _, handle in _handles(self._left_out)]
         handles = [part for handle in whole for part in (_slices(handle) or [handle])]
         used = ((_uuid(part), _use(part)) for part in handles)
         return {uuid: use for uuid, use in used if uuid}
@@ -51,16 +54,22 @@ class Nvml:
                     self._open = True
             return self._open
 
+    def _left_out(self, number: int, error: pynvml.NVMLError) -> None:
+        # It is looked at every second, and said once.
+        if number not in self._silent:
+            self._silent.add(number)
+            log.warning("a GPU does not answer and is left out", gpu=number, error=str(error))
 
-def _handles() -> Iterator[tuple[int, Handle]]:
+
+def _handles(left_out: LeftOut) -> Iterator[tuple[int, Handle]]:
     for number in range(_said(pynvml.nvmlDeviceGetCount) or 0):
         try:
             yield number, pynvml.nvmlDeviceGetHandleByIndex(number)
         except pynvml.NVMLError as error:
-            log.warning("a GPU does not answer and is left out", gpu=number, error=str(error))
+            left_out(number, error)
 
 
-def _gpus(handle: Handle, number: int, driver: str) -> list[Gpu]:
+def _gpus(number: int, handle: Handle, driver: str, left_out: LeftOut) -> list[Gpu]:
     try:
         whole = _gpu(handle, number, driver, "", None)
         if not _in_mig_mode(handle):
@@ -68,7 +77,7 @@ def _gpus(handle: Handle, number: int, driver: str) -> list[Gpu]:
         own = (whole.capability, whole.uuid)
         return [_gpu(part, number, driver, *own) for part in _slices(handle)]
     except pynvml.NVMLError as error:
-        log.warning("a GPU does not answer and is left out", gpu=number, error=str(error))
+        left_out(number, error)
         return []
 
 
