@@ -83,6 +83,7 @@ def test_status_while_an_agent_runs(process: Bed, eventually: Eventually) -> Non
     assert "not known" in words(away)
     refused = asked(process, "--recover", code=1).stderr
     assert f"another worker uses {worker.folder} (process {worker.process.pid})" in refused
+    assert f"stop process {worker.process.pid} first" in refused
     process.queue.cancel(job)
     assert process.ended(job)["state"] == "cancelled"
 

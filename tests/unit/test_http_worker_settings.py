@@ -84,6 +84,8 @@ def test_what_is_no_url_of_a_server_is_refused_and_not_repeated(url: str) -> Non
     [
         ({}, "the queue is not named: give --url and --token, or --database-url and --store-url"),
         ({"store_url": "file:///x"}, "the queue is not named"),
+        ({"json": True}, "--json goes with --status"),
+        ({"json": True, "recover": True}, "--json goes with --status"),
         ({"database_url": "postgresql://x"}, "--store-url is not named"),
         ({"url": URL}, "--url needs --token or --token-file"),
         ({"url": URL, "token": ""}, "--url needs --token or --token-file"),

@@ -14,6 +14,8 @@ from forge_schema.errors import ForgeError
 # Whoever only looks, such as `--status`, holds it for an instant.
 PATIENCE_S = 1.0
 RETRY_S = 0.02
+OWN_FOLDER = "give each worker its own FORGE_WORKER_DIR"
+STOP_IT = "stop {} first"
 
 
 class FolderTaken(ForgeError):
@@ -23,8 +25,8 @@ class FolderTaken(ForgeError):
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keep a second agent out of the folder.
+def held(folder: Path, *, hint: str = OWN_FOLDER) -> Iterator[None]:
+    """Keep a second agent out of the folder; `hint` is what to do if there is one: {}.
 
     Raises:
         FolderTaken: there is one.
@@ -34,7 +36,7 @@ def held(folder: Path) -> Iterator[None]:
             who = f" (process {pid})" if (pid := holder(folder)) else ""
             raise FolderTaken(
                 f"another worker uses {folder}{who}",
-                hint="give each worker its own FORGE_WORKER_DIR",
+                hint=hint.format(f"process {pid}" if pid else "it"),
             )
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")

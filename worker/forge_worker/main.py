@@ -11,7 +11,7 @@ from pydantic_settings import CliApp, SettingsError
 
 from forge_worker import direct, help_text, over_http, recovery, signals, status, status_words
 from forge_worker.agent import Agent
-from forge_worker.folder_lock import held
+from forge_worker.folder_lock import STOP_IT, held
 from forge_worker.lent import within_the_machine
 from forge_worker.prerequisites import lacking
 from forge_worker.repair import put_aside
@@ -81,7 +81,7 @@ def clear(settings: WorkerSettings) -> None:
         FolderTaken: an agent runs here.
     """
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with held(settings.worker_dir):
+    with held(settings.worker_dir, hint=STOP_IT):
         put_aside(settings.worker_dir)
         lines = recovery.reset(settings) if settings.reset_state else recovery.recover(settings)
         for line in lines:
