@@ -57,7 +57,7 @@ class EnvironmentProvision:
                 f"this worker installs nothing, and the job wants what {path} requires",
                 hint="submit with --no-install and an image that has it, or let the worker install",
             )
-        wanted = read(attempt.folders.work, path)
+        wanted = read(attempt.folders.work, path, attempt.while_wanted)
         key = _key(wanted, spec, attempt.grant.owner, runner)
         with self._kept.turn(key, attempt.while_wanted) as folder:
             env = Mount(folder / "env", ENV)
