@@ -13,7 +13,7 @@ from forge_worker.attempt import Stop, Stopped
 from forge_worker.runners import own_images
 from forge_worker.runners.allowed import ImageRefused
 from forge_worker.runners.building import BuildFailed
-from forge_worker.runners.dockerfile import DockerfileRefused
+from forge_worker.runners.instructions import DockerfileRefused
 from forge_worker.runners.runner import ImageMissing
 from support.at_once import at_once
 from support.image_desk import ImageDesk, image_desk, said

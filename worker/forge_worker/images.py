@@ -24,6 +24,7 @@ from forge_worker.runners.dockerfile import check_triggers, images
 from forge_worker.runners.engine import Engine
 from forge_worker.runners.hardening import DockerPolicy
 from forge_worker.runners.image import ensure_image
+from forge_worker.runners.instructions import refused
 from forge_worker.runners.network import NETWORK, ensure_network
 from forge_worker.runners.pull_progress import PullProgress
 from forge_worker.runners.runner import ImageMissing, Runner, RunSpec, StartFailed
@@ -192,12 +193,16 @@ def _key(attempt: Attempt, dockerfile: str) -> str:
 def _text(work: Path, dockerfile: str) -> str:
     try:
         with opened(work, dockerfile) as file:
-            return file.read(LARGEST_DOCKERFILE).decode(errors="replace")
+            text = file.read(LARGEST_DOCKERFILE + 1)
     except OSError as error:
         raise ImageMissing(
             f"there is no file {dockerfile} in the project",
             hint="name the Dockerfile by its path below the project's folder; is it ignored?",
         ) from error
+    if len(text) > LARGEST_DOCKERFILE:
+        # The engine would read on where we did not.
+        raise refused("it is larger than 1 MiB", "have it COPY what is so long")
+    return text.decode(errors="replace")
 
 
 def _tell(attempt: Attempt, name: str, image: Image) -> None:

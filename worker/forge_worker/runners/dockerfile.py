@@ -7,22 +7,21 @@ an ADD from elsewhere, which could read the machine's metadata service, is refus
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from forge_worker.runners.runner import ImageMissing
+from forge_worker.runners.instructions import Instruction, instruction, instructions, refused
 
-ESCAPE = re.compile(r"^\s*#\s*escape\s*=", re.IGNORECASE | re.MULTILINE)
-# The engine takes some of them for white space, some not.
-CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85]")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 VARIABLE = re.compile(r"\$(?:(?P<bare>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\})")
 PLAIN = re.compile(r"[A-Za-z0-9_./:@-]*")
-ARGUMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<quote>[\"']?)(?P<value>[^\"'\s]*)(?P=quote)\s*")
-
-
-class DockerfileRefused(ImageMissing):
-    """The Dockerfile cannot be built here."""
-
-    code = "dockerfile_refused"
+ARGUMENT = re.compile(
+    r"""(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    (?P<set>=(?:"(?P<double>[^"'\\]*)"|'(?P<single>[^"'\\]*)'|(?P<plain>[!#-&(-\[\]-~]*)))?
+    (?:[ ]+|$)""",
+    re.VERBOSE,
+)
 
 
 def images(text: str) -> list[str]:
@@ -31,11 +30,9 @@ def images(text: str) -> list[str]:
     Raises:
         DockerfileRefused: that cannot be told, or it lets the engine fetch something else.
     """
-    if ESCAPE.search(text):
-        raise _refused("it sets another escape character", "leave the backslash as it is")
     reading = _Reading()
-    for line in _instructions(text):
-        reading.take(line)
+    for one in instructions(text):
+        reading.take(one)
     return list(dict.fromkeys(reading.images))
 
 
@@ -46,41 +43,50 @@ class _Reading:
         self.images: list[str] = []
         self._arguments: dict[str, str] = {}
         self._stages: set[str] = set()
+        self._stage = ""
         self._begun = False
 
-    def take(self, line: str) -> None:
-        word, _, rest = line.partition(" ")
-        match word.upper():
+    def take(self, one: Instruction) -> None:
+        match one.word:
             case "ONBUILD":
-                self.take(rest.strip())
+                self.take(instruction(one.rest))
             case "ARG" if not self._begun:
-                self._define(rest)
+                self._define(one.rest)
             case "FROM":
-                self._begin(rest.split())
+                self._begin(one.rest.split())
             case "COPY":
-                self._copy(rest.split())
+                _check_copy(one.rest)
+                self._copy(one.flags)
             case "ADD":
-                _check_add(rest)
+                _check_add(one.rest)
 
     def _define(self, rest: str) -> None:
-        if found := ARGUMENT.fullmatch(rest):
-            self._arguments[found["name"]] = found["value"]
+        while rest:
+            found = ARGUMENT.match(rest)
+            if found is None:
+                # Whatever names it has, the engine may read other values for them.
+                self._arguments.clear()
+                return
+            self._arguments.pop(found["name"], None)
+            if found["set"]:
+                value = found["double"] or found["single"] or found["plain"] or ""
+                self._arguments[found["name"]] = value
+            rest = rest[found.end() :]
 
     def _begin(self, words: list[str]) -> None:
-        named = [word for word in words if not word.startswith("--")]
-        if not named:
-            raise _refused("a FROM names no image", "name one")
-        self._use(self._filled(named[0]))
-        if len(named) == 3 and named[1].upper() == "AS":  # noqa: PLR2004  image, AS, name
-            self._stages.add(named[2].lower())
+        # A stage is known by its name only once it has ended; before, the engine would fetch it.
+        self._stages.add(self._stage)
+        if not words:
+            raise refused("a FROM names no image", "name one")
+        self._use(self._filled(words[0]))
+        named = len(words) == 3 and words[1].upper() == "AS"  # noqa: PLR2004  image, AS, name
+        self._stage = words[2].lower() if named else ""
         self._begun = True
 
-    def _copy(self, words: list[str]) -> None:
-        for word in words:
-            if not word.startswith("--"):
-                return
-            if word.startswith("--from=") and not word[7:].isdigit():
-                self._use(self._filled(word[7:]))
+    def _copy(self, flags: Iterable[str]) -> None:
+        for flag in flags:
+            if flag.startswith("--from=") and not flag[7:].isdigit():
+                self._use(self._filled(flag[7:]))
 
     def _use(self, name: str) -> None:
         if name.lower() not in self._stages and name != "scratch":
@@ -91,8 +97,8 @@ class _Reading:
             return self._arguments.get(found["bare"] or found["braced"], "$")
 
         filled = VARIABLE.sub(value, name)
-        if not PLAIN.fullmatch(filled):
-            raise _refused(
+        if not filled or not PLAIN.fullmatch(filled):
+            raise refused(
                 f"what image {name} is cannot be told",
                 "write its name, or an ARG with a plain default before the first FROM",
             )
@@ -105,35 +111,20 @@ def check_triggers(triggers: Iterable[str], image: str) -> None:
     Raises:
         DockerfileRefused: it does.
     """
-    if images("\n".join(triggers)):
-        raise _refused(f"the ONBUILD lines of {image} copy from other images", "copy them yourself")
+    # Each by itself, as the engine reads them: none goes on in the next.
+    if any(images(trigger) for trigger in triggers):
+        raise refused(f"the ONBUILD lines of {image} copy from other images", "copy them yourself")
+
+
+def _check_copy(rest: str) -> None:
+    if rest.startswith("[") and "\\" in rest:
+        raise refused(f"COPY {rest} holds a backslash", "name the files without one")
 
 
 def _check_add(rest: str) -> None:
-    bare = re.sub(r"[\"'\\]", "", rest)
-    if "://" in bare or "$" in bare or "git@" in bare:
-        raise _refused(
+    bare = re.sub(r"[\"']", "", rest)
+    if "\\" in bare or "://" in bare or "$" in bare or "git@" in bare:
+        raise refused(
             f"ADD {rest} could fetch something past the build's network",
-            "fetch it by RUN, or use COPY for what is in the project",
+            "fetch it by RUN, or use COPY for what is in the project; no backslash, no variable",
         )
-
-
-def _instructions(text: str) -> Iterator[str]:
-    """Yield whole instructions as the engine reads them: no comments, continued lines joined."""
-    if odd := CONTROL.search(text):
-        raise _refused(f"it holds the character {odd[0]!r}", "take it out")
-    begun = ""
-    for line in text.removeprefix("\ufeff").split("\n"):
-        said = line.lstrip().rstrip(" \t\r")
-        if said.startswith("#") or not said:
-            continue
-        begun += re.sub("[\t\r]", " ", said).removesuffix("\\")
-        if not said.endswith("\\"):
-            yield begun.strip()
-            begun = ""
-    if begun.strip():
-        yield begun.strip()
-
-
-def _refused(what: str, hint: str) -> DockerfileRefused:
-    return DockerfileRefused(f"the Dockerfile cannot be built here: {what}", hint=hint)

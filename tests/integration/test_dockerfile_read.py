@@ -1,0 +1,64 @@
+"""A Dockerfile is read as the engine reads it: nothing is fetched that was not told before."""
+
+from __future__ import annotations
+
+import io
+from contextlib import closing
+
+import docker
+from docker.errors import BuildError
+from forge_worker.runners.dockerfile import images
+from forge_worker.runners.instructions import DockerfileRefused
+from support.images import BASE_IMAGE
+from support.runners import require_docker
+
+# Nobody listens there, and the engine says so.
+NOWHERE = "127.0.0.1:1"
+FETCHING = [
+    f"FROM\\\n {NOWHERE}/x:1",
+    f"FROM {BASE_IMAGE}\nCOPY\\\n --from={NOWHERE}/x:1 /a /b",
+    f'FROM {BASE_IMAGE}\nCOPY --fr""om={NOWHERE}/x:1 /a /b',
+    f"FROM {BASE_IMAGE}\nCOPY --fr\\om={NOWHERE}/x:1 /a /b",
+    f"FROM {BASE_IMAGE}\nCOPY --chown=\u00e0--from={NOWHERE}/x:1 /a /b",
+    f'FROM {BASE_IMAGE}\nADD ["http:\\u002f\\u002f{NOWHERE}/x", "/b"]',
+    f'ARG A={BASE_IMAGE}\nARG A={NOWHERE[:3]}"{NOWHERE[3:]}"/x:1\nFROM $A',
+    f"ARG A={BASE_IMAGE}\nARG A={NOWHERE}/x:1 B=1\nFROM $A",
+    f"ARG A={BASE_IMAGE}\nARG \\A={NOWHERE}/x:1\nFROM $A",
+    f"\ufeff# escape=`\nFROM {BASE_IMAGE}\nENV A=\\\nCOPY --from={NOWHERE}/x:1 /a /b",
+    f"FROM {BASE_IMAGE}\nENV A=1 \\\r \nCOPY --from={NOWHERE}/x:1 /a /b",
+]
+# The engine passes over what could be taken for more.
+HARMLESS = [
+    f"# syntax={NOWHERE}/x:1\nFROM {BASE_IMAGE}",
+    f"FROM {BASE_IMAGE}\nENV A=1 \\\n  # FROM {NOWHERE}/x:1\n\n B=2",
+]
+
+
+def said_by_engine(text: str) -> str:
+    """Build it as a person at the engine would; return why that failed, if it did."""
+    with closing(docker.from_env()) as engine:
+        try:
+            image, _ = engine.images.build(fileobj=io.BytesIO(text.encode()), rm=True, forcerm=True)
+        except BuildError as error:
+            return str(error)
+        if not image.tags:
+            engine.images.remove(image.id)
+        return ""
+
+
+def told(text: str) -> bool:
+    """Tell whether we refuse it, or check the image that it would fetch."""
+    try:
+        return any(NOWHERE in image for image in images(text))
+    except DockerfileRefused:
+        return True
+
+
+def test_engine_fetches_nothing_untold() -> None:
+    require_docker()
+    for text in FETCHING:
+        assert NOWHERE in said_by_engine(text), text
+        assert told(text), text
+    for text in HARMLESS:
+        assert said_by_engine(text) == "", text
+        assert images(text) == [BASE_IMAGE]
