@@ -42,7 +42,7 @@ def said_by_engine(text: str) -> str:
         except BuildError as error:
             return str(error)
         if not image.tags:
-            engine.images.remove(image.id)
+            engine.images.remove(str(image.id))
         return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.states import Reason
 from forge_worker.attempt import Stop, Stopped
+from forge_worker.images import _key
 from forge_worker.runners import own_images
 from forge_worker.runners.allowed import ImageRefused
 from forge_worker.runners.building import BuildFailed
@@ -83,6 +85,34 @@ def test_failing_build_is_told_with_its_last_words(
         assert failed.value.message.endswith("\n  so it is")
         assert "forge: so it is\n" in said(attempt)
     assert containers(desk, "7f3a1c") == []
+
+
+def test_what_a_build_prints_makes_no_image_ours(desk: ImageDesk) -> None:
+    """A failing build leaves its own last image a name, and none that it only speaks of."""
+    with small_image(desk.engine, base=b"x") as name:
+        foreign, _ = desk.engine.images.build(
+            fileobj=io.BytesIO(f"FROM {name}\nENV A={name}\n".encode()), rm=True
+        )
+        short = str(foreign.id).removeprefix("sha256:")
+        lie = f"printf ' ---> {short}\\nStep 8/9 : FROM x\\n ---> {short}\\n'"
+        first = f"FROM {BASE_IMAGE} AS one\nRUN echo {name}\n"
+        texts = [
+            f"{first}FROM {BASE_IMAGE}\nRUN echo {name} > /x; {lie}; exit 3\n",
+            f"{first}FROM {BASE_IMAGE}\nRUN echo {name} > /x\nRUN exit 3\n",
+            f"{first}FROM {BASE_IMAGE}\nRUN echo {name} > /y; {lie}\nCOPY absent /\n",
+        ]
+        try:
+            for text, parts in zip(texts, (1, 2, 2), strict=True):
+                attempt = desk.project(Dockerfile=text)
+                with pytest.raises(BuildFailed, match=r"code: 3|COPY failed"):
+                    desk.ready(attempt)
+                key = _key(attempt, "Dockerfile")
+                ours = [f"forge-build:{key}.{number}" for number in range(parts)]
+                assert images_named(desk.engine, key) == ours
+            foreign.reload()
+            assert foreign.tags == []
+        finally:
+            desk.engine.images.remove(str(foreign.id))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives the machine another address: needs root")

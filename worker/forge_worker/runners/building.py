@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from docker.errors import APIError
 from docker.utils import build as context_of
 from docker.utils.json_stream import json_stream
 
 from forge_worker.runners.build_output import BuildOutput
+from forge_worker.runners.build_parts import is_whole, keep_parts
 from forge_worker.runners.runner import ImageMissing, StartFailed
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def run_build(
         StartFailed: the engine went away, or the build was not wanted any more.
     """
     output = BuildOutput(say)
+    began = time.time()
     deadline = time.monotonic() + build.limit_s
     with (
         _answer(client, build) as answer,
@@ -73,23 +74,14 @@ def run_build(
     ):
         for step in json_stream(answer.iter_content(chunk_size=None)):
             output.hear(cast("dict[str, Any]", step))
-    _keep(client, build.tag, output)
-    if output.whole:
+    keep_parts(client, build.tag, output, began)
+    if is_whole(client, build.tag, output):
         return
     if time.monotonic() >= deadline:
         raise _failed(build, TOO_LONG.format(limit=build.limit_s), output)
     if output.failure:
         raise _failed(build, output.failure, output)
     raise StartFailed(f"the engine ended the build of {build.dockerfile} without a word")
-
-
-def _keep(client: DockerClient, tag: str, output: BuildOutput) -> None:
-    repository, _, key = tag.partition(":")
-    for number, image in enumerate(output.parts):
-        with suppress(APIError):
-            # What has no parent was not made here: the stage did nothing.
-            if client.images.get(image).attrs["Parent"]:
-                client.api.tag(image, repository, f"{key}.{number}")
 
 
 @contextmanager
