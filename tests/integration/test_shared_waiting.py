@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_worker.runners.runner import WORKER_LABEL, StartFailed
 from forge_worker.runners.shared import SharingDockerRunner
+from forge_worker.runners.shared_container import SharedContainer
 from support.runners import Bench, Job, make_spec, require_docker
 
 if TYPE_CHECKING:
@@ -62,11 +63,24 @@ def test_a_job_that_cannot_be_handed_over_leaves_no_container(bench: Bench) -> N
     assert run(bench, "true").result().code == 0
 
 
-def test_a_container_that_ends_under_its_job_says_so_each_time(bench: Bench) -> None:
-    for _ in range(5):
+def test_a_container_that_ends_under_its_job_is_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What an engine answers, as if nothing were wrong, before it knows itself.
+    early = [b"cannot exec in a stopped state: unknown\r\n", b"container is not running\r\n"]
+    say = SharedContainer._say
+
+    def says_early(container: SharedContainer, words: list[str]) -> bytes:
+        return early.pop() if early else say(container, words)
+
+    monkeypatch.setattr(SharedContainer, "_say", says_early)
+    for _ in range(2):
         ended = run(bench, bench.interpreter, "-c", KILLS).result()
         assert (ended.code, ended.detail) == (None, "the container ended under the job")
     assert containers() == []
+    early = [b"no more than a hiccup"]
+    assert run(bench, "sh", "-c", "exit 3").result().code == 3
+    assert len(containers()) == 1
 
 
 @pytest.mark.parametrize("bench", [1], indirect=True)
