@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from forge_schema.records import Checkpoint, LogChunk
 
+LIMIT_MB = 10
+
 
 @pytest.fixture
 def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
@@ -32,7 +34,7 @@ def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
 
 
 def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
-    return CheckpointSync(attempt, here.store, here.gateway)
+    return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB)
 
 
 def fill(attempt: Attempt, **files: str) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 from contextlib import ExitStack
 from typing import BinaryIO
 
@@ -15,15 +14,17 @@ from forge_worker.below import listing, opened
 from forge_worker.gateway import Gateway
 from forge_worker.manifest import sha256
 from forge_worker.objects import Objects
+from forge_worker.staging import check_size, copy
 
 
 class ArtifactKeeper:
     """Stores what an attempt put out; done again after a failure, it goes on where it was."""
 
-    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
+    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway, limit_mb: int) -> None:
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
+        self._limit_mb = limit_mb
         self._done: dict[str, Artifact | None] = {}
 
     def store(self) -> int:
@@ -32,11 +33,14 @@ class ArtifactKeeper:
         A file that cannot be opened is named in the job's log, and the others are stored.
 
         Raises:
+            DiskFull: they are more than the job's share of the disk; none is stored.
             StoreError: the store does not answer.
             OSError: this machine's disk is full or faulty.
             Stopped: the lease is lost.
         """
-        for relative in sorted(listing(self._attempt.folders.output)):
+        found = listing(self._attempt.folders.output)
+        check_size(found, "the output", self._limit_mb)
+        for relative in sorted(found):
             if relative not in self._done:
                 self._done[relative] = self._stored(relative)
         stored = [artifact for artifact in self._done.values() if artifact is not None]
@@ -56,12 +60,11 @@ class ArtifactKeeper:
 
     def _put(self, relative: str, source: BinaryIO) -> Artifact:
         # Copied, so that no link of the job is followed when the store reads it.
-        copy = self._attempt.folders.staging / "artifact"
-        with copy.open("wb") as target:
-            shutil.copyfileobj(source, target)
+        staged = self._attempt.folders.staging / "artifact"
+        copy(source, staged, os.fstat(source.fileno()).st_size, self._attempt.while_held)
         key = self._key(relative)
-        self._store.put_file(key, copy, progress=self._attempt.while_held)
-        return Artifact(readable(relative), key, copy.stat().st_size, sha256(copy))
+        self._store.put_file(key, staged, progress=self._attempt.while_held)
+        return Artifact(readable(relative), key, staged.stat().st_size, sha256(staged))
 
     def _key(self, relative: str) -> str:
         try:

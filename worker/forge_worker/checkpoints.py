@@ -5,13 +5,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from forge_schema.records import Checkpoint
+from forge_schema.states import Reason
 
-from forge_worker.attempt import Attempt, Stopped
+from forge_worker.attempt import Attempt, Stop, Stopped
 from forge_worker.below import Listing, listing, opened
 from forge_worker.gateway import Gateway
 from forge_worker.loop import Loop
 from forge_worker.manifest import CheckpointUnsound, Entry, Manifest, sha256
 from forge_worker.objects import Objects
+from forge_worker.staging import DiskFull, check_size, copy
 
 TRIES = 3
 
@@ -26,16 +28,18 @@ class CheckpointSync(Loop):
 
     name = "checkpoints"
 
-    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
+    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway, limit_mb: int) -> None:
         super().__init__(float(attempt.grant.spec["checkpoint_interval_s"]))
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
+        self._limit_mb = limit_mb
         self._folder = attempt.folders.checkpoint
         self._number = attempt.places["checkpoint_number"]
         self._stored: Listing = {}
         self._keys: dict[str, str] = {}
         self._unreadable: set[str] = set()
+        self._refused = False
 
     def restore(self) -> bool:
         """Put the job's newest complete checkpoint into the folder; False when there is none.
@@ -76,16 +80,32 @@ class CheckpointSync(Loop):
             raise CheckpointUnsound(f"the stored file {entry.path} is damaged")
 
     def step(self) -> None:
-        """Store the folder if it changed; one that never stands still waits for the next step."""
+        """Store the folder if it changed; one that never stands still waits for the next step.
+
+        The job is stopped if the folder is too large for its share of the disk.
+        """
         with suppress(Stopped):
-            for _ in range(TRIES):
-                if self._stored_now():
-                    return
+            try:
+                self._stored_if_still()
+            except DiskFull as error:
+                self._refuse(error)
+
+    def _refuse(self, error: DiskFull) -> None:
+        if not self._refused:
+            self._refused = True
+            self._attempt.note(f"no checkpoint is stored: {error.message}")
+        self._attempt.request_stop(Stop(Reason.DISK_FULL, error.message))
+
+    def _stored_if_still(self) -> None:
+        for _ in range(TRIES):
+            if self._stored_now():
+                return
 
     def _stored_now(self) -> bool:
         before = listing(self._folder)
         if self._attempt.lost or not before or before == self._stored:
             return True
+        check_size(before, "the checkpoint", self._limit_mb)
         staging = self._attempt.folders.staging / "checkpoint"
         shutil.rmtree(staging, ignore_errors=True)
         copies = self._copies(staging, before)
@@ -122,7 +142,7 @@ class CheckpointSync(Loop):
         """Copy the files, so that what is read twice is the same; None when one cannot be read."""
         into.mkdir(parents=True)
         copies = {}
-        for number, relative in enumerate(files):
+        for number, (relative, (size, _, _)) in enumerate(files.items()):
             with ExitStack() as held:
                 try:
                     source = held.enter_context(opened(self._folder, relative))
@@ -130,8 +150,7 @@ class CheckpointSync(Loop):
                     self._note_unreadable(relative, error)
                     return None
                 copies[relative] = into / str(number)
-                target = held.enter_context(copies[relative].open("wb"))
-                shutil.copyfileobj(source, target)
+                copy(source, copies[relative], size, self._attempt.while_held)
         return copies
 
     def _note_unreadable(self, relative: str, error: OSError) -> None:

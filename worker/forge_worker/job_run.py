@@ -35,6 +35,7 @@ from forge_worker.record import keep_exit, keep_stop, kept_stop, record_of
 from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, RunSpec, StartFailed
 from forge_worker.sampler import Sampler
 from forge_worker.slots import Slot
+from forge_worker.staging import DiskFull
 from forge_worker.surroundings import Host, run_spec
 
 WATCH_S = 0.5
@@ -45,6 +46,7 @@ REASONS: dict[type[Exception], Reason] = {
     ImageMissing: Reason.IMAGE_MISSING,
     StartFailed: Reason.START_FAILED,
     ProvisionFailed: Reason.EXIT_CODE,
+    DiskFull: Reason.DISK_FULL,
     CheckpointUnsound: Reason.STORAGE_FAILED,
     StoreError: Reason.STORAGE_FAILED,
     OSError: Reason.STORAGE_FAILED,
@@ -84,8 +86,8 @@ class JobRun:
         self._phases = PhaseReporter(attempt, gateway, slot.gpu_uuids)
         self._logs = LogShipper(attempt, objects, gateway, period_s=around.log_flush_s)
         self._metrics = MetricsTail(attempt, gateway)
-        self._checkpoints = CheckpointSync(attempt, objects, gateway)
-        self._artifacts = ArtifactKeeper(attempt, objects, gateway)
+        self._checkpoints = CheckpointSync(attempt, objects, gateway, slot.disk_mb)
+        self._artifacts = ArtifactKeeper(attempt, objects, gateway, slot.disk_mb)
         self._disk = DiskWatch(attempt, slot.disk_mb)
         self._findings = Findings(attempt, gateway)
         self._watched = around.sampler.watch(attempt, slot.gpu_uuids)
@@ -242,9 +244,9 @@ class JobRun:
         self._phases.step()
         self._findings.store()
         self._checkpoints.step()
+        self._metrics.step()
         if self._stopped_for is None or self._stopped_for.reason is Reason.TIMEOUT:
             self._artifacts.store()
-        self._metrics.step()
         self._logs.step()
 
     def _end_by_itself(self, exited: Exit) -> End:
