@@ -103,9 +103,9 @@ def test_a_secret_that_cannot_be_given_is_named_and_is_no_failure_of_the_jobs(
     tmp_path: Path, database_url: str
 ) -> None:
     with bed("process", tmp_path, database_url) as made:
-        made.worker(secrets_dir=secrets(tmp_path))
+        worker = made.worker(secrets_dir=secrets(tmp_path))
         said = {
-            "ABSENT": "it has none of this name for ../ann",
+            "ABSENT": "it has none of this name for ../ann (put it into the file ABSENT in ",
             "TINY": "it is shorter than 4 characters",
             "BINARY": "it is not UTF-8 text",
         }
@@ -116,8 +116,9 @@ def test_a_secret_that_cannot_be_given_is_named_and_is_no_failure_of_the_jobs(
         for name, why in said.items():
             row = made.ended(jobs[name])
             assert made.reasons(jobs[name]) == ["start_failed", "start_failed"]
-            assert f"the secret {name}" in row["detail"]
+            assert f"the secret {name}, and the worker {worker.name} cannot" in row["detail"]
             assert why in row["detail"]
+            assert made.log(jobs[name]).decode() == f"forge: {row['detail']}\n" * 2
 
 
 def test_the_oldest_of_the_caches_is_dropped_first_and_nothing_in_use(tmp_path: Path) -> None:

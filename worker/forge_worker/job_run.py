@@ -14,6 +14,7 @@ from forge_schema.lease import End
 from forge_schema.states import Phase, Reason
 from forge_schema.storage.errors import StoreError
 
+from forge_worker.advice import with_advice
 from forge_worker.artifacts import ArtifactKeeper
 from forge_worker.attempt import Attempt, Stop, Stopped
 from forge_worker.below import touch
@@ -106,8 +107,7 @@ class JobRun:
         except Stopped:
             return self._end_of(self.attempt.stop)
         except (ForgeError, OSError) as error:
-            said = error.message if isinstance(error, ForgeError) else str(error)
-            said = self.attempt.redactor.text(said)
+            said = self.attempt.redactor.text(with_advice(error))
             log.warning("attempt failed", job=self.attempt.fence.job_id, error=said)
             reason = next((r for kind, r in REASONS.items() if isinstance(error, kind)), None)
             return self._failed(reason or Reason.START_FAILED, said, _code(error))

@@ -19,7 +19,7 @@ def own_provisions(settings: WorkerSettings) -> tuple[Provision, ...]:
     environments = KeptFolders(folder / "envs", jobs, most)
     caches = KeptFolders(folder / "caches", jobs, most)
     return (
-        SecretProvision(Vault(settings.secrets_dir)),
+        SecretProvision(Vault(settings.secrets_dir, settings.name())),
         *((CacheProvision(caches),) if settings.keep_caches else ()),
         EnvironmentProvision(environments, allowed=settings.allow_install),
     )
