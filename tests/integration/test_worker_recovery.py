@@ -13,7 +13,7 @@ from forge_worker.recovery import recover
 from forge_worker.settings import WorkerSettings
 from forge_worker.status import look
 from forge_worker.status_words import words
-from support.worker import Bed, bed
+from support.worker import Bed, bed, containers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,12 @@ threading.Event().wait()
 @pytest.fixture(params=["process", "docker"])
 def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
     with bed(request.param, tmp_path, database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("docker", tmp_path, database_url) as made:
         yield made
 
 
@@ -108,15 +114,63 @@ def test_recovery_after_a_kill(both: Bed) -> None:
     assert list(recover(settings(both))) == ["recovered: nothing of an earlier agent is left"]
 
 
+def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
+    docker: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = docker.worker(sweep=False, lease_ttl_s=600)
+    jobs = [docker.script(WAITS, max_losses=1, share=share) for share in (False, True)]
+    for job in jobs:
+        docker.says(job, "up")
+    worker.kill()
+    with monkeypatch.context() as away:
+        away.setenv("DOCKER_HOST", "unix:///no/such/socket")
+        for ask in ("--recover", "--reset-state"):
+            refused = asked(docker, ask, "--worker-name=", code=1)
+            assert "not all is recovered" in refused.stderr
+            assert "nothing of an earlier agent" not in refused.stdout
+    assert len(list((worker.folder / "jobs").iterdir())) == 2
+    assert len(containers_of(docker.token)) == 2
+    # The worker of another folder leaves them alone.
+    said = asked(docker, "--recover", "--worker-name=", f"--worker-dir={docker.root / 'two'}")
+    assert said.stdout == "recovered: nothing of an earlier agent is left\n"
+    assert len(containers_of(docker.token)) == 2
+    # Also of a worker that is to run no containers now, and where no record names the container.
+    (record,) = worker.folder.glob(f"jobs/{jobs[1]}-*/lease.json")
+    kept = json.loads(record.read_text())
+    record.write_text(json.dumps({name: kept[name] for name in ("job_id", "token", "nonce")}))
+    said = asked(docker, "--recover", "--worker-name=", "--runner=process").stdout
+    assert said.count("which still ran (docker)") == 2
+    assert all(f"the lease of job {job} was given back" in said for job in jobs)
+    assert docker.left_behind() == []
+    assert not {"name", "state.json", "shares"} & {path.name for path in worker.folder.iterdir()}
+
+
+def test_start_under_another_name_clears_what_the_folder_records(
+    both: Bed, eventually: Eventually
+) -> None:
+    first = both.worker(sweep=False, lease_ttl_s=600)
+    job = both.script(WAITS, max_losses=1)
+    both.says(job, "up")
+    first.kill()
+    before = set(containers_of(both.token))
+    second = both.worker(worker_name=f"other-{both.token}", sweep=False)
+    assert "adopted" not in second.output
+    assert not before & set(containers_of(both.token))
+    eventually(lambda: both.log(job).count(b"up\n") == 2)
+    assert both.reasons(job)[0] == "worker_lost"
+    both.queue.cancel(job)
+    assert both.ended(job)["state"] == "cancelled"
+
+
 def test_reset_says_what_it_removes_and_leaves_what_is_not_its_own(process: Bed) -> None:
     folder = process.root / "one"
-    for place in ("bundles/ab", "caches/x", "jobs/1-1-1"):
+    for place in ("bundles/ab", "caches/x", "jobs/1-1-1", "shares/ab"):
         (folder / place).mkdir(parents=True)
     (folder / "name").write_text("old\n")
     (folder / "precious").write_text("mine")
     said = asked(process, "--reset-state").stdout
     removed = [line for line in said.splitlines() if line.startswith("to be removed")]
-    assert len(removed) == 3
+    assert len(removed) == 4
     assert said.index("to be removed") < said.index("recovered")
     assert f"left, since no worker made it: {folder / 'precious'}" in said
     assert {path.name for path in folder.iterdir()} == {"lock", "jobs", "precious"}

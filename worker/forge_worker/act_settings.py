@@ -16,7 +16,7 @@ class ActSettings(BaseSettings):
     )
     reset_state: bool = Field(
         default=False,
-        description="as --recover, and forget its caches, name and undelivered results; leave",
+        description="as --recover, and forget its caches and name; leave",
     )
 
     @property

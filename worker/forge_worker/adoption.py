@@ -64,7 +64,7 @@ def take_up(worker: str, jobs: Path, runners: Sequence[Runner], gateway: Gateway
         EngineUnreachable: the engine cannot say what it runs.
         ForgeError: the queue cannot say which leases hold.
     """
-    left = {found.name: (runner, found) for runner in runners for found in runner.leftovers(worker)}
+    left = leftovers.survivors(worker, jobs.parent, runners)
     folders = [Folders(root) for root in sorted(jobs.iterdir())]
     candidates = [found for one in folders if (found := _candidate(one, runners, left)) is not None]
     adopted = [one for held in _held(candidates, gateway) if (one := _adopted(held)) is not None]

@@ -1,6 +1,7 @@
 """What is left of jobs that nobody goes on with, and how it is cleared away."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import structlog
 from forge_schema.errors import ForgeError
@@ -11,9 +12,48 @@ from forge_worker import record
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
 from forge_worker.runners.docker import DockerRunner
-from forge_worker.runners.runner import Leftover, Runner
+from forge_worker.runners.runner import Leftover, Own, Runner
 
 log = structlog.get_logger(__name__)
+
+
+def survivors(
+    worker: str, folder: Path, runners: Sequence[Runner]
+) -> dict[str, tuple[Runner, Leftover]]:
+    """Return by name what runs of a worker's jobs, or of its folder's under an earlier name.
+
+    Raises:
+        EngineUnreachable: the engine cannot say what it runs.
+    """
+    own = own_of(folder)
+    return {left.name: (one, left) for one in runners for left in one.leftovers(worker, own)}
+
+
+def own_of(folder: Path) -> Own:
+    """Return what tells whether a leftover is of a worker's folder, whatever the worker's name.
+
+    It is if a job's record names it, or if it has a job's folders.
+    """
+    records = (record.runs_in(Folders(root)) for root in jobs_in(folder))
+    names = {name for kept in records if kept for _, name in [kept]}
+    places = tuple(f"{folder.absolute() / place}/" for place in ("jobs", "shares"))
+
+    def own(left: Leftover) -> bool:
+        return left.name in names or any(f"{one}/".startswith(places) for one in left.places)
+
+    return own
+
+
+def jobs_in(folder: Path) -> list[Path]:
+    """Return the folders of the jobs that lie in a worker's folder."""
+    jobs = folder / "jobs"
+    return sorted(jobs.iterdir()) if jobs.is_dir() else []
+
+
+def may_run(folders: Folders, runners: Sequence[Runner]) -> bool:
+    """Tell whether a job may run in a container of an engine that was not asked."""
+    kept = record.runs_in(folders)
+    return kept is not None and kept[0] == DockerRunner.kind not in {one.kind for one in runners}
 
 
 def reap(found: Iterable[tuple[Runner, Leftover]]) -> None:
@@ -25,12 +65,10 @@ def reap(found: Iterable[tuple[Runner, Leftover]]) -> None:
 
 def clear(folders: Iterable[Folders], runners: Sequence[Runner], gateway: Gateway) -> None:
     """Give leases back and remove the folders, once nothing runs in them any more."""
-    kinds = {runner.kind for runner in runners}
     for one in folders:
-        kept = record.read(one)
-        if kept is not None and kept.kind == DockerRunner.kind not in kinds:
-            # Its container may well run; it is for a start at which the engine answers.
-            log.warning("left, as no engine answers", job=kept.attempt.fence.job_id)
+        if may_run(one, runners):
+            # It is for a start at which the engine answers.
+            log.warning("left, as no engine was asked for its container", folder=str(one.root))
             continue
         _give_back(one, gateway)
         one.remove()

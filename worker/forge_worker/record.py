@@ -86,6 +86,17 @@ def read(folders: Folders) -> Record | None:
     return None
 
 
+def runs_in(folders: Folders) -> tuple[str, str] | None:
+    """Return the kind and the name of what runs an attempt, also where the rest is broken.
+
+    None where there was nothing to run yet, or nothing can be read.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = _kept(folders.root / LEASE) or {}
+        return str(kept["kind"]), str(kept["container"])
+    return None
+
+
 def keep_stop(root: Path, stop: Stop) -> None:
     """Keep, before the job is told, why it is stopped: its exit code is then not its own."""
     replace(root / STOP, {"reason": stop.reason.value, "detail": stop.detail})

@@ -5,12 +5,13 @@ Whoever calls holds the folder's lock. Everything may be cut off and done again.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 from forge_schema.errors import ForgeError
 from forge_schema.lease import End
 from forge_schema.states import Reason
 
-from forge_worker import direct, over_http, quarantine, state_file
+from forge_worker import direct, leftovers, over_http, quarantine, record, state_file
 from forge_worker.below import weight
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
@@ -27,25 +28,45 @@ STATE = {
     "images": "images' files, which are fetched again",
     "envs": "environments, which are installed again",
     "caches": "model caches, which jobs fill again",
-    "spool": "results that were not delivered, which are lost",
+    "shares": "folders that small jobs had in common",
     "name": "the name, in place of which a new one is made up",
 }
 KEPT = {"lock"}
 
 
 def recover(settings: WorkerSettings) -> Iterator[str]:
-    """Clear what a killed agent left, and say what was done."""
+    """Clear what a killed agent left, and say what was done.
+
+    Raises:
+        NotRecovered: a job may still run in a container, and its folder is left.
+    """
     runners = list(_runners(settings))
     kinds = {runner.kind for runner in runners}
     if settings.runner != "process" and DockerRunner.kind not in kinds:
         yield "no container engine answers: containers are left, if there are any"
     yield from _ended(settings, runners)
-    yield from _given_back(settings)
+    yield from _given_back(settings, runners)
+    _forget(settings.worker_dir)
     for uuid in quarantine.release(settings.worker_dir):
         yield f"GPU {uuid} is lent again"
-    for name in (state_file.NAME, f"{state_file.NAME}.new", "state.new"):
-        (settings.worker_dir / name).unlink(missing_ok=True)
     yield "recovered: nothing of an earlier agent is left"
+
+
+class NotRecovered(ForgeError):
+    """Something of an earlier agent may still be there."""
+
+    code = "not_recovered"
+
+
+def _forget(folder: Path) -> None:
+    if left := leftovers.jobs_in(folder):
+        raise NotRecovered(
+            f"not all is recovered: left is {', '.join(map(str, left))}",
+            hint="once the container engine answers and the folders can be removed, do it again",
+        )
+    remove_tree(folder / "shares")
+    for name in (state_file.NAME, state_file.FRESH):
+        (folder / name).unlink(missing_ok=True)
 
 
 def reset(settings: WorkerSettings) -> Iterator[str]:
@@ -67,28 +88,29 @@ def reset(settings: WorkerSettings) -> Iterator[str]:
 
 
 def _runners(settings: WorkerSettings) -> Iterator[Runner]:
-    if settings.runner != "process" and engine_answers():
+    records = [record.runs_in(Folders(root)) for root in leftovers.jobs_in(settings.worker_dir)]
+    contained = any(kept and kept[0] == DockerRunner.kind for kept in records)
+    if (contained or settings.runner != "process") and engine_answers():
         yield DockerRunner()
     yield ProcessRunner()
 
 
 def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
-    worker = settings.known_name()
-    for runner in runners:
-        for left in runner.leftovers(worker) if worker else []:
-            runner.reap(left)
-            yield f"ended {left.name}, which still ran ({runner.kind})"
-    jobs = settings.worker_dir / "jobs"
-    for root in jobs.iterdir() if jobs.is_dir() else []:
+    found = leftovers.survivors(settings.known_name(), settings.worker_dir, runners)
+    for runner, left in found.values():
+        runner.reap(left)
+        yield f"ended {left.name}, which still ran ({runner.kind})"
+    for root in leftovers.jobs_in(settings.worker_dir):
         for name in left_behind(f"forge-{root.name}-"):
             confinement_of(name).end()
             yield f"removed the control group {name}"
 
 
-def _given_back(settings: WorkerSettings) -> Iterator[str]:
-    jobs = settings.worker_dir / "jobs"
-    roots = sorted(jobs.iterdir()) if jobs.is_dir() else []
-    if not roots:
+def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
+    """Give leases back and remove folders, but for jobs that may still run."""
+    folders = [Folders(root) for root in leftovers.jobs_in(settings.worker_dir)]
+    ended = [one for one in folders if not leftovers.may_run(one, runners)]
+    if not ended:
         return
     with ExitStack() as stack:
         gateway = None
@@ -96,15 +118,23 @@ def _given_back(settings: WorkerSettings) -> Iterator[str]:
             gateway = _gateway(settings, stack)
         except ForgeError as error:
             yield f"leases are not given back and run out by themselves: {error.message}"
-        for root in roots:
-            yield _cleared(Folders(root), gateway)
+        for one in ended:
+            yield _cleared(one, gateway)
 
 
 def _gateway(settings: WorkerSettings, stack: ExitStack) -> Gateway:
     if not settings.queue_is_named:
         raise QueueNotNamed("the queue is not named here")
     transport = over_http.transport if settings.url else direct.transport
-    return stack.enter_context(transport(settings)).gateway
+    # It speaks as the worker that left all this, and makes up no name.
+    named = settings.model_copy(update={"worker_name": _earlier_name(settings)})
+    return stack.enter_context(transport(named)).gateway
+
+
+def _earlier_name(settings: WorkerSettings) -> str:
+    told = state_file.read(settings.worker_dir).get("worker")
+    named = settings.worker_name or (told if isinstance(told, str) else "")
+    return named or settings.known_name() or "unnamed"
 
 
 class QueueNotNamed(ForgeError):

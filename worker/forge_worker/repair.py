@@ -7,7 +7,7 @@ import structlog
 
 from forge_worker import quarantine, state_file
 
-FOLDERS = ("jobs", "bundles", "images", "envs", "caches", "spool")
+FOLDERS = ("jobs", "bundles", "images", "envs", "caches", "shares")
 FILES = ("name", state_file.NAME, quarantine.FILE)
 
 log = structlog.get_logger(__name__)

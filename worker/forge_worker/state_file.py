@@ -9,6 +9,7 @@ from typing import Any
 from forge_worker.loop import Loop
 
 NAME = "state.json"
+FRESH = "state.new"
 PERIOD_S = 1.0
 
 
@@ -32,7 +33,7 @@ class StateKeeper(Loop):
         text = json.dumps(self._told(), indent=1)
         if text == self._written:
             return
-        fresh = self._path.with_suffix(".new")
+        fresh = self._path.with_name(FRESH)
         fresh.write_text(text, encoding="utf-8")
         fresh.replace(self._path)
         self._written = text

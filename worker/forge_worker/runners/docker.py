@@ -31,12 +31,14 @@ from forge_worker.runners.runner import (
     JobPaths,
     Leftover,
     Mount,
+    Own,
     RunSpec,
     StartFailed,
+    nobodys,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from docker.types import DeviceRequest
 
@@ -131,28 +133,28 @@ class DockerRunner:
             self._engine, leftover.name, pipe, grace_s, since=since, watched=False
         )
 
-    def leftovers(self, worker: str) -> list[Leftover]:
+    def leftovers(self, worker: str, own: Own = nobodys) -> list[Leftover]:
         """Return the containers, running or not, of another agent process of this worker.
 
-        So are those of this one that a failed start left behind.
+        So are those of this one that a failed start left behind. `own` is as in `Runner`.
 
         Raises:
             EngineUnreachable: the engine cannot say.
         """
-        label = f"{WORKER_LABEL}={worker}"
         try:
-            found = self._engine.client.api.containers(all=True, filters={"label": label})
+            found = self._engine.client.api.containers(all=True, filters={"label": WORKER_LABEL})
         except FAILED as error:
             raise EngineUnreachable(f"the engine cannot list its containers: {error}") from error
-        named = [
-            Leftover(entry["Id"], entry["Names"][0].lstrip("/"), entry["Labels"]) for entry in found
-        ]
         return [
             left
-            for left in named
-            if left.name in self._uncleared
-            or (left.labels.get(AGENT_LABEL) != self._agent and left.name not in self._adopted)
+            for left in map(_leftover, found)
+            if (left.labels[WORKER_LABEL] == worker or own(left)) and self._is_left(left)
         ]
+
+    def _is_left(self, found: Leftover) -> bool:
+        if found.name in self._uncleared:
+            return True
+        return found.labels.get(AGENT_LABEL) != self._agent and found.name not in self._adopted
 
     def reap(self, leftover: Leftover) -> None:
         """Remove a leftover by force, with the pipe that its agent left."""
@@ -214,6 +216,13 @@ class DockerRunner:
         # lost: the name holds the token.
         remove_container(self._engine, spec.name)
         client.containers.create(image["Id"], **arguments).start()
+
+
+def _leftover(entry: Mapping[str, Any]) -> Leftover:
+    # One that is just being removed may have no name any more.
+    name = (entry["Names"] or [entry["Id"]])[0].lstrip("/")
+    places = tuple(mount.get("Source", "") for mount in entry.get("Mounts") or ())
+    return Leftover(entry["Id"], name, entry["Labels"], places)
 
 
 def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:

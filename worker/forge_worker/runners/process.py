@@ -28,8 +28,10 @@ from forge_worker.runners.runner import (
     JobPaths,
     Leftover,
     Mount,
+    Own,
     RunSpec,
     StartFailed,
+    nobodys,
 )
 from forge_worker.runners.shim import LENGTH
 from forge_worker.runners.use import MIB, JobUse, use_below
@@ -179,15 +181,19 @@ class ProcessRunner:
             ) from error
         return ProcessHandle(shim, agent, spec, self._cpu_table)
 
-    def leftovers(self, worker: str) -> list[Leftover]:
+    def leftovers(self, worker: str, own: Own = nobodys) -> list[Leftover]:
         """Return the jobs whose shim belongs to this worker and has lost its agent."""
-        own = os.getpid()
+        agent = os.getpid()
         found = (
             _leftover(process.info)
             for process in psutil.process_iter(["pid", "ppid", "create_time", "cmdline"])
-            if process.info["ppid"] != own
+            if process.info["ppid"] != agent
         )
-        return [left for left in found if left and left.labels.get(WORKER_LABEL) == worker]
+        return [
+            left
+            for left in found
+            if left and (left.labels.get(WORKER_LABEL) == worker or own(left))
+        ]
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> None:
         """Adopt nothing: a shim whose agent is gone is already stopping its job."""

@@ -6,6 +6,7 @@ ended it, 127 when its command was not found and 126 when it could not be execut
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -92,11 +93,23 @@ class JobPaths:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A job that outlived the agent which started it; `id` is the runner's own."""
+    """A job that outlived the agent which started it; `id` is the runner's own.
+
+    `places` are the folders of this machine that it has, as far as the runner knows them.
+    """
 
     id: str
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    places: tuple[str, ...] = ()
+
+
+Own = Callable[[Leftover], bool]
+
+
+def nobodys(_: Leftover) -> bool:
+    """Say that what another worker's name is on is that worker's."""
+    return False
 
 
 class Handle(Protocol):
@@ -148,8 +161,11 @@ class Runner(Protocol):
             StartFailed: this machine could not start it.
         """
 
-    def leftovers(self, worker: str) -> list[Leftover]:
-        """Return what another agent process of this worker started and left."""
+    def leftovers(self, worker: str, own: Own = nobodys) -> list[Leftover]:
+        """Return what another agent process of this worker started and left.
+
+        `own` tells what is this worker's although it was started under another name.
+        """
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> Handle | None:
         """Go on with a leftover that runs, or has ended meanwhile; None if that cannot be."""
