@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.attempt import Stopped
-from forge_worker.kept import KeptFolders
+from forge_worker.kept import TURNS, KeptFolders
 from support.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from forge_worker.below import Parts
 
 MIB = 1 << 20
 
@@ -68,3 +70,42 @@ def test_what_somebody_sees_to_is_not_dropped_and_is_waited_for(kept: KeptFolder
     assert waited == [True]
     with kept.turn("a", nobody):
         pass
+
+
+@pytest.mark.parametrize("swapped_after", [1, 2])
+def test_a_link_put_in_place_of_what_was_found_leads_nowhere(
+    kept: KeptFolders, tmp_path: Path, swapped_after: int
+) -> None:
+    """After the scan and before the turn, or at the last moment before the removal."""
+    host = tmp_path / "host"
+    for root in host, kept.root / "a" / "x":
+        (root / "y" / "z").mkdir(parents=True)
+        (root / "y" / "z" / "file").write_bytes(b"x" * (2 * MIB))
+    calls = []
+
+    def weigh(root: Path, parts: Parts) -> tuple[int, int]:
+        assert (root, parts) == (kept.root, ("a", "x", "y", "z"))
+        calls.append(parts)
+        if len(calls) == swapped_after:
+            (root / "a" / "x").rename(root / "a" / "away")
+            (root / "a" / "x").symlink_to(host)
+        return 1, 2 * MIB
+
+    kept.drop_oldest([("a", "x", "y", "z")], weigh)
+    assert len(calls) == 2
+    assert (host / "y" / "z" / "file").stat().st_size == 2 * MIB
+    assert (kept.root / "a" / "away" / "y" / "z" / "file").exists()
+    assert list((kept.root / ".dropped").iterdir()) == []
+
+
+def test_what_was_used_since_it_was_weighed_stays(kept: KeptFolders) -> None:
+    weighed = iter([(1, 2 * MIB), (2, 2 * MIB)])
+    kept.drop_oldest([("a", "file")], lambda _root, _parts: next(weighed))
+    assert (kept.root / "a" / "file").exists()
+
+
+def test_turns_leave_no_more_files_however_many_folders_there_were(kept: KeptFolders) -> None:
+    for key in range(3 * TURNS):
+        with kept.turn(str(key), nobody):
+            pass
+    assert len(list((kept.root / ".turns").iterdir())) <= TURNS

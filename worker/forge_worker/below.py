@@ -14,6 +14,9 @@ from typing import BinaryIO
 Listing = dict[str, tuple[int, int, int]]
 """Relative path to (size, mtime in ns, inode): what tells that a file has changed."""
 
+Parts = tuple[str, ...]
+"""A path below a root, name by name."""
+
 # What lies deeper is not seen; no path so deep fits into an object's name.
 DEPTH = 500
 BLOCK = 512  # the unit of st_blocks, whatever the disk's own is
@@ -30,7 +33,7 @@ def opened(root: Path, relative: str) -> Iterator[BinaryIO]:
         OSError: there is none, or a link is in the way.
     """
     *folders, name = PurePosixPath(relative).parts
-    with _folder(root, tuple(folders)) as place:
+    with entered(root, tuple(folders)) as place:
         file = os.open(name, _READ, dir_fd=place)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -43,7 +46,7 @@ def opened(root: Path, relative: str) -> Iterator[BinaryIO]:
 
 def touch(root: Path, name: str) -> None:
     """Make an empty file in a folder, if that is there; a file or link there is left as it is."""
-    with suppress(OSError), _folder(root, ()) as place:
+    with suppress(OSError), entered(root, ()) as place:
         os.close(os.open(name, _MAKE, mode=0o644, dir_fd=place))
 
 
@@ -51,40 +54,52 @@ def listing(root: Path) -> Listing:
     """Return the regular files below a folder; links and other things are left out."""
     return {
         "/".join(parts): (status.st_size, status.st_mtime_ns, status.st_ino)
-        for parts, status in _walk(root)
+        for parts, status in walk(root)
         if stat.S_ISREG(status.st_mode)
     }
 
 
 def weight(root: Path) -> int:
     """Return the bytes on disk of everything below a folder; a file of two names counts once."""
-    found = {(s.st_dev, s.st_ino): s.st_blocks for _, s in _walk(root)}
+    found = {(s.st_dev, s.st_ino): s.st_blocks for _, s in walk(root)}
     return sum(found.values()) * BLOCK
 
 
-def _walk(root: Path) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
-    """Walk everything below a folder; what vanishes meanwhile is left out."""
-    pending: list[tuple[str, ...]] = [()]
+def walk(root: Path, start: Parts = ()) -> Iterator[tuple[Parts, os.stat_result]]:
+    """Walk everything below a folder, or below one in it; what vanishes meanwhile is left out."""
+    pending = [start]
     while pending:
         parts = pending.pop()
-        for name, status in _entries(root, parts):
+        for name, status in entries(root, parts):
             yield (*parts, name), status
             if stat.S_ISDIR(status.st_mode) and len(parts) < DEPTH:
                 pending.append((*parts, name))
 
 
-def _entries(root: Path, parts: tuple[str, ...]) -> list[tuple[str, os.stat_result]]:
+def entries(root: Path, parts: Parts) -> list[tuple[str, os.stat_result]]:
+    """Return what is in a folder below the root; nothing where there is none."""
     found = []
-    with suppress(OSError), _folder(root, parts) as place:
+    with suppress(OSError), entered(root, parts) as place:
         for name in os.listdir(place):  # noqa: PTH208  a descriptor has no pathlib
             with suppress(OSError):
                 found.append((name, os.stat(name, dir_fd=place, follow_symlinks=False)))
     return found
 
 
+def status_of(root: Path, parts: Parts) -> os.stat_result | None:
+    """Return what is known of one thing below the root, be it a link; None where it is not."""
+    with suppress(OSError), entered(root, parts[:-1]) as place:
+        return os.stat(parts[-1], dir_fd=place, follow_symlinks=False)
+    return None
+
+
 @contextmanager
-def _folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """Open a folder below the root, one name at a time."""
+def entered(root: Path, parts: Parts) -> Iterator[int]:
+    """Open a folder below the root, one name at a time.
+
+    Raises:
+        OSError: there is none, or a link is in the way.
+    """
     place = os.open(root, _FOLDER)
     try:
         for name in parts:

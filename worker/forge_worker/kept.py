@@ -2,22 +2,29 @@
 
 Who uses one is written down in the attempt's own folder, so that it counts for as long as that
 folder is there: also for a container that outlives the agent, and never for longer.
+
+Jobs may write in the folders, and put a link where something else was: whatever lies in one is
+reached name by name, following none.
 """
 
 import fcntl
+import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
 from pathlib import Path
 
-from forge_worker.below import weight
+from forge_worker.below import Parts, entered, weight
 from forge_worker.folders import Folders
 from forge_worker.removal import remove_tree
 
 POLL_S = 0.05
+TURNS = 256  # lock files; folders that share one are seen to one after the other
+Weigh = Callable[[Path, Parts], tuple[int, int]]
+"""Tells of what lies below a root when it was last used, and its bytes on disk."""
 
 
 class KeptFolders:
@@ -44,27 +51,31 @@ class KeptFolders:
 
     def make_room(self) -> None:
         """Drop the folders unused for longest until the rest fits, but none in use."""
-        entries = visible(self.root)
-        self.drop_oldest([(path.stat().st_mtime_ns, weight(path), path) for path in entries])
+        self.drop_oldest([(path.name,) for path in visible(self.root)], _marked)
 
-    def drop_oldest(self, found: list[tuple[int, int, Path]]) -> None:
-        """Drop what is oldest of (time, bytes, path) until the rest fits, but nothing in use."""
+    def drop_oldest(self, found: Iterable[Parts], weigh: Weigh) -> None:
+        """Drop what is oldest of these until the rest fits, but nothing in use."""
         for path in visible(self._dropped):
             _remove(path)
-        excess = sum(size for _, size, _ in found) - self._max_bytes
-        for _, size, path in sorted(found):
-            if excess > 0 and self._drop(path):
+        aged = sorted((*weigh(self.root, parts), parts) for parts in found)
+        excess = sum(size for _, size, _ in aged) - self._max_bytes
+        for used, size, parts in aged:
+            if excess > 0 and self._drop(parts, used, weigh):
                 excess -= size
 
-    def _drop(self, path: Path) -> bool:
-        key = path.relative_to(self.root).parts[0]
+    def _drop(self, parts: Parts, used: int, weigh: Weigh) -> bool:
+        key = parts[0]
         with self._lock_file(key) as file:
             if not _locked(file.fileno()) or self._used(key):
+                return False
+            # A job may have come and gone since it was weighed.
+            if weigh(self.root, parts)[0] != used:
                 return False
             # At once out of the way: to remove it takes time.
             gone = self._dropped / secrets.token_hex(16)
             try:
-                path.rename(gone)
+                with entered(self.root, parts[:-1]) as place:
+                    os.rename(parts[-1], gone, src_dir_fd=place)
             except OSError:
                 return False
         return _remove(gone)
@@ -72,7 +83,8 @@ class KeptFolders:
     def _lock_file(self, key: str) -> BufferedWriter:
         for folder in (self._turns, self._dropped):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return (self._turns / key).open("ab")
+        number = int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) % TURNS
+        return (self._turns / f"{number:03d}").open("ab")
 
     def _used(self, key: str) -> bool:
         mark = f"{self.root.name}/{key}"
@@ -88,6 +100,11 @@ def visible(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def _marked(root: Path, parts: Parts) -> tuple[int, int]:
+    path = root.joinpath(*parts)
+    return path.lstat().st_mtime_ns, weight(path)
 
 
 def _remove(path: Path) -> bool:

@@ -1,16 +1,15 @@
 """Model caches that stay between jobs: one folder for each owner, shared with no other."""
 
 import hashlib
-import os
 import re
+import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from time import monotonic
 
 from forge_worker.attempt import Attempt
-from forge_worker.below import BLOCK
+from forge_worker.below import BLOCK, Parts, entries, status_of, walk
 from forge_worker.kept import KeptFolders, visible
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
@@ -56,8 +55,9 @@ class CacheProvision:
         if monotonic() - self._trimmed < self._period_s:
             return
         self._trimmed = monotonic()
-        entries = [entry for owner in visible(self._kept.root) for entry in _entries(owner, DEPTH)]
-        self._kept.drop_oldest([_aged(entry) for entry in entries])
+        root = self._kept.root
+        found = (parts for owner in visible(root) for parts in _parts(root, (owner.name,), DEPTH))
+        self._kept.drop_oldest(found, _aged)
 
 
 def owner_key(owner: str) -> str:
@@ -66,23 +66,20 @@ def owner_key(owner: str) -> str:
     return f"{digest}-{re.sub(r'[^A-Za-z0-9_-]', '_', owner)[:40]}"
 
 
-def _entries(folder: Path, depth: int) -> Iterator[Path]:
-    """Find what lies at a depth, or ends before it; no link is followed."""
-    with suppress(OSError), os.scandir(folder) as found:
-        for entry in found:
-            if depth > 1 and entry.is_dir(follow_symlinks=False):
-                yield from _entries(Path(entry.path), depth - 1)
-            else:
-                yield Path(entry.path)
+def _parts(root: Path, start: Parts, depth: int) -> Iterator[Parts]:
+    """Find what lies at a depth below a folder of the root's, or ends before it."""
+    for name, found in entries(root, start):
+        if depth > 1 and stat.S_ISDIR(found.st_mode):
+            yield from _parts(root, (*start, name), depth - 1)
+        else:
+            yield (*start, name)
 
 
-def _aged(entry: Path) -> tuple[int, int, Path]:
+def _aged(root: Path, parts: Parts) -> tuple[int, int]:
     """Return when something was last used, as far as the disk tells, and what it weighs."""
-    used, size = 0, 0
-    below = [Path(at) / name for at, _, names in os.walk(entry) for name in names]
-    for path in below if entry.is_dir() and not entry.is_symlink() else [entry]:
-        with suppress(OSError):
-            status = path.lstat()
-            used = max(used, status.st_mtime_ns, status.st_atime_ns)
-            size += status.st_blocks * BLOCK
-    return used, size, entry
+    found = [own] if (own := status_of(root, parts)) else []
+    found += [inner for _, inner in walk(root, parts)]
+    # That a folder was read is no use: this here reads it.
+    files = [each for each in found if not stat.S_ISDIR(each.st_mode)]
+    used = max((max(each.st_mtime_ns, each.st_atime_ns) for each in files), default=0)
+    return used, sum(each.st_blocks for each in files) * BLOCK
