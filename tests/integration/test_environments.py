@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.spec import Resources
 from support.wheels import project, wheel
 from support.worker import Bed, bed
 
@@ -139,3 +140,32 @@ def test_an_installation_cut_short_is_made_anew(process: Bed) -> None:
     process.succeeds(again)
     stopped = process.workers[-1]
     assert stopped.leave(signal.SIGTERM) == 0
+
+
+FILLS = """
+import os, signal, sys
+for folder in sys.prefix, os.environ["TMPDIR"]:
+    with open(os.path.join(folder, "filled"), "wb") as file:
+        file.write(os.urandom(30 << 20))
+signal.pause()
+"""
+
+
+def test_installation_that_fills_the_disk_is_ended(either: Bed) -> None:
+    """Neither of the two places where it writes is over the limit by itself."""
+    either.worker()
+    folder = either.root / "p"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "requirements.txt").write_text("--no-index\n./lib\n", encoding="utf-8")
+    (folder / "lib" / "fills.py").write_text(FILLS, encoding="utf-8")
+    (folder / "lib" / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "fills"\nbackend-path = ["."]\n'
+    )
+    job = either.submit(
+        *("python", "main.py"), folder=folder, requirements="requirements.txt", max_failures=0,
+        resources=Resources(cpus=0.5, memory_mb=256, disk_mb=50),
+    )  # fmt: skip
+    row = either.ended(job, timeout=60)
+    assert (row["state"], row["reason"]) == ("dead", "disk_full")
+    assert "50 MiB were asked for" in row["detail"]
+    assert environments(either) == []

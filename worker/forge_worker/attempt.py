@@ -1,6 +1,9 @@
 """One attempt as its loops share it: the lease, the folders, and the first reason to stop."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event, Lock
 from time import time
 
@@ -8,6 +11,7 @@ from forge_schema.lease import Fence, Grant
 from forge_schema.states import Phase, Reason, Standing
 from forge_schema.storage import keys
 
+from forge_worker.below import weight
 from forge_worker.clock import seconds
 from forge_worker.folders import Folders
 from forge_worker.places import Places
@@ -45,6 +49,8 @@ class Attempt:
     since: float = field(default_factory=time)
     _stop: Stop | None = None
     _lock: Lock = field(default_factory=Lock)
+    # Folders beside its own that what it brought writes to now, and what each weighed before.
+    _beside: dict[Path, int] = field(default_factory=dict)
     places: Places = field(init=False)
     # By the clock that goes on while no agent runs.
     claimed_s: float = field(default_factory=seconds)
@@ -83,6 +89,21 @@ class Attempt:
         if not self.places["started_ms"]:
             self.places.keep(started_ms=int(seconds() * 1000))
         return self.places["started_ms"] / 1000
+
+    @contextmanager
+    def weighed(self, folder: Path) -> Iterator[None]:
+        """Have what a folder gains meanwhile count as the job's on the disk."""
+        self._beside[folder] = weight(folder)
+        try:
+            yield
+        finally:
+            del self._beside[folder]
+
+    def bytes_used(self) -> int:
+        """Return the bytes on disk of what is the job's, in its own folders and beside them."""
+        beside = list(self._beside.items())
+        gained = sum(max(0, weight(folder) - before) for folder, before in beside)
+        return self.folders.bytes_used() + gained
 
     def note(self, words: str) -> None:
         """Say something in the job's own log."""

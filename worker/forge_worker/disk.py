@@ -9,7 +9,7 @@ PERIOD_S = 2.0
 
 
 class DiskWatch(Loop):
-    """Weighs the attempt's folders, log included."""
+    """Weighs the attempt's folders, log included, and what is being installed for it."""
 
     name = "disk"
 
@@ -19,7 +19,7 @@ class DiskWatch(Loop):
         self._limit_mb = limit_mb
 
     def step(self) -> None:
-        used_mb = self._attempt.folders.bytes_used() >> 20
+        used_mb = self._attempt.bytes_used() >> 20
         if used_mb > self._limit_mb:
             detail = f"{used_mb} MiB on disk, {self._limit_mb} MiB were asked for"
             self._attempt.request_stop(Stop(Reason.DISK_FULL, detail))

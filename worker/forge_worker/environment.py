@@ -62,7 +62,8 @@ class EnvironmentProvision:
         with self._kept.turn(key, attempt.while_wanted) as folder:
             env = Mount(folder / "env", ENV)
             if missing := not (folder / COMPLETE).exists():
-                _make(folder, partial(install, wanted, env, spec, attempt, runner))
+                with attempt.weighed(folder):
+                    _make(folder, partial(install, wanted, env, spec, attempt, runner))
             self._kept.use(key, attempt.folders)
         if missing:
             self._kept.make_room()

@@ -79,7 +79,8 @@ def _room(attempt: Attempt) -> Iterator[Path]:
         for name in ("output", "checkpoint", "control"):
             (root / name).mkdir(parents=True)
         shutil.copytree(attempt.folders.work, root / "work", copy_function=copied)
-        yield root
+        with attempt.weighed(root):
+            yield root
     finally:
         remove_tree(root)
 

@@ -117,6 +117,7 @@ class JobRun:
         finally:
             self._around.sampler.let_go(self._watched)
             self._logs.end()
+            self._disk.end()
             self._phases.end()
 
     def _failed(self, reason: Reason, detail: str, code: int | None = None) -> End | None:
@@ -146,6 +147,7 @@ class JobRun:
 
     def _taken_up(self, adopted: Handle) -> Handle:
         self._logs.start()
+        self._disk.start()
         self._stopped_for = kept_stop(self.attempt.folders.root)
         if self._stopped_for is not None:
             self.attempt.request_stop(self._stopped_for)
@@ -172,6 +174,7 @@ class JobRun:
         self._phases.enter(Phase.PREPARING)
         self.attempt.folders.make(self.attempt.fence)
         self._logs.start()
+        self._disk.start()
         self._patiently(self._unpack)
         spec = run_spec(self.attempt, self._slot, self._runner, self._around.host)
         record_of(self.attempt, self._slot, self._runner.kind, spec.name).write()
@@ -189,13 +192,13 @@ class JobRun:
 
     def _watch(self, handle: Handle) -> Exit:
         self._phases.enter(Phase.RUNNING)
-        loops: list[Loop] = [self._metrics, self._checkpoints, self._disk]
+        loops: list[Loop] = [self._metrics, self._checkpoints]
         for loop in loops:
             loop.start()
         try:
             return self._wait(handle)
         finally:
-            for loop in (self._logs, *loops):
+            for loop in (self._logs, self._disk, *loops):
                 loop.end()
 
     def _wait(self, handle: Handle) -> Exit:
