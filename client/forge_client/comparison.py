@@ -1,16 +1,20 @@
 """Comparing the points of benchmarks: mean, median, spread, and the ratio to a baseline."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean, median, stdev
 from typing import Any
 
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
 from forge_client.findings import SweepPoint
 
 # What every job has, whatever it says itself.
 MEASURED = ("seconds", "gpu_seconds", "energy_j")
+# Of the names that there are, so many are told.
+SHOWN = 30
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,12 @@ def compare(
             with several the same group in the first of them.
         metric: `seconds`, `gpu_seconds`, `energy_j`, or a result's key; dots lead into objects.
         by: the parameters to group by; None is all but `repeat`.
+
+    Raises:
+        ClientError: no job has such a parameter, or those that say something say no such number.
     """
+    sweeps = {sweep: list(points) for sweep, points in sweeps.items()}
+    _check([point for points in sweeps.values() for point in points], metric, by or ())
     found: dict[tuple[str, str], list[float]] = {}
     shown: dict[tuple[str, str], Mapping[str, Any]] = {}
     without = 0
@@ -76,6 +85,38 @@ def compare(
         for place, values in found.items()
     ]
     return Comparison(groups, without)
+
+
+def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None:
+    parameters = dict.fromkeys(name for point in points for name in point.parameters)
+    for name in by:
+        if points and name not in parameters:
+            raise _unknown(f"no job has a parameter {name}", parameters)
+    numbers = dict.fromkeys(
+        path
+        for point in points
+        for path in _paths(point.result)
+        if value_of(point, path) is not None
+    )
+    if numbers and metric not in MEASURED and all(value_of(one, metric) is None for one in points):
+        raise _unknown(f"no job says a number {metric}", (*numbers, *MEASURED))
+
+
+def _paths(result: Any, before: str = "") -> Iterator[str]:  # noqa: ANN401  whatever JSON holds
+    for key, value in result.items() if isinstance(result, Mapping) else ():
+        yield f"{before}{key}"
+        yield from _paths(value, f"{before}{key}.")
+
+
+def _unknown(message: str, known: Iterable[str]) -> ClientError:
+    listed = list(known)
+    more = f", and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return ClientError(
+        message,
+        hint=f"there is: {', '.join(listed[:SHOWN])}{more}" if listed else "there is none at all",
+        code="name_unknown",
+        exit_code=ExitCode.USAGE,
+    )
 
 
 def value_of(point: SweepPoint, metric: str) -> float | None:

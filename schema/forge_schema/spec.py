@@ -28,6 +28,7 @@ YEAR_S = 31_536_000
 # What a payload holds only where it is not the default; a worker asks with `.get`.
 OPTIONAL = {"kind", "handler", "arguments", "parameters", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -38,7 +39,22 @@ def _relative(path: str) -> str:
     return path
 
 
-# For readers of the schema, what `_relative` and the validator of secrets refuse.
+def _env_name(name: str) -> str:
+    if not ENV_NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no name that a secret may have: up to 100 letters A to Z of either case,"
+            " digits and underscores, and no digit first"
+        )
+    return name
+
+
+def _image(name: str) -> str:
+    if not name:
+        raise ValueError("it is empty: name an image, or leave it out")
+    return name
+
+
+# For readers of the schema, what these and the validator of secrets refuse.
 BELOW: JsonDict = {"pattern": r"^((?!\.\.?/)[^/\\]+/)*(?!\.\.?$)[^/\\]+$"}
 OWN_NAME: JsonDict = {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[A-Za-z_][A-Za-z0-9_]{0,99}$"}
 RelativePath = Annotated[
@@ -46,7 +62,8 @@ RelativePath = Annotated[
     Field(min_length=1, max_length=500, json_schema_extra=BELOW),
     AfterValidator(_relative),
 ]
-EnvName = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,99}$", json_schema_extra=OWN_NAME)]
+EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_name)]
+ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
 Parameter = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Scalar = Flag | Annotated[int, Field(strict=True)] | Number | Annotated[Text, Field(max_length=500)]
 Budget = Annotated[int, Field(ge=0, le=10_000), NUMERIC]
@@ -128,7 +145,7 @@ class JobSpec(BaseModel):
     sweep: Annotated[Name, Field(pattern="^[^/]+$")] | None = None
     junit: RelativePath | None = None
     share: Flag = False
-    image: Text | None = None
+    image: ImageName | None = None
     image_tar: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     dockerfile: RelativePath | None = None
     requirements: RelativePath | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client, ClientError
+from forge_client.commands.testing import why_none
 from forge_client.findings import all_points, all_tests
 from forge_schema.benchmarks import Benchmarks
 from forge_schema.records import Tested as OneTest
@@ -104,6 +105,25 @@ def test_tests_are_read_page_by_page(client: Client, rig: Rig) -> None:
     assert (len(view), sum(row["verdict"] == "failed" for row in view)) == (2301, 5)
     with pytest.raises(ClientError):
         client.backend.findings.tests(job_id, verdicts=["splendid"])
+
+
+def test_why_there_are_no_tests_to_list_is_told(client: Client, rig: Rig) -> None:
+    job_id = rig.submit(kind="test")
+    attempt = rig.worker().claim_one()
+    backend = client.backend
+    assert "is kept yet: it is running" in why_none(backend, job_id)
+    rig.finish(attempt)
+    assert f"no report of job {job_id} was kept; it ended as suc" in why_none(backend, job_id)
+    assert f"no report of attempt 2 of job {job_id} was" in why_none(backend, job_id, attempt=2)
+    assert why_none(backend, tested(rig)) == "none of its tests failed"
+
+
+def tested(rig: Rig) -> int:
+    job_id = rig.submit(kind="test")
+    attempt = rig.worker("other").claim_one()
+    assert rig.records.add_tests(attempt.fence, [OneTest(0, "s", "t", Verdict.PASSED)])
+    rig.finish(attempt)
+    return job_id
 
 
 def test_a_sweep_of_thousands_is_one_statement_and_cancelled_by_one(rig: Rig) -> None:

@@ -138,6 +138,20 @@ def test_groups_are_compared_as_by_hand(seed: int) -> None:
         assert group.ratio == (pytest.approx(mean / brute(base)[0]) if base else None)
 
 
+def test_an_unknown_name_is_refused_and_the_known_ones_are_told() -> None:
+    sweeps = {"s": [point(1, 2.5, batch=4), point(2, 3, batch=8)]}
+    with pytest.raises(ClientError, match="no job has a parameter bach") as refused:
+        compare(sweeps, "x.y", ["batch", "bach"])
+    assert (refused.value.exit_code, refused.value.hint) == (2, "there is: batch")
+    with pytest.raises(ClientError, match=r"no job says a number x\.z") as refused:
+        compare(sweeps, "x.z")
+    assert refused.value.hint == "there is: x.y, seconds, gpu_seconds, energy_j"
+    # Nobody can tell yet what jobs will say that have said nothing.
+    quiet = SweepPoint(job_id=1, name="n", state="ready", parameters={"batch": 1})
+    assert compare({"s": [quiet]}, "x.z", ["batch"]).without == 1
+    assert compare(sweeps, "energy_j").without == 2
+
+
 def test_what_is_no_number_is_left_out() -> None:
     values = [1, None, "2", True, float("inf"), {"z": 1}, [3]]
     found = compare({"s": [point(n, value) for n, value in enumerate(values)]}, "x.y")

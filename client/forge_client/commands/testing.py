@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from forge_client import narration, output
+from forge_client.backend import Backend
 from forge_client.commands import job_options as o
 from forge_client.commands.labels import labels
 from forge_client.commands.sending import send
@@ -91,8 +92,23 @@ def list_tests(
     with backend_of(context) as backend:
         verdicts = WORSE if failed else None
         rows = list(all_tests(backend.findings, job, attempt=attempt, verdicts=verdicts))
+        said = counted(rows) if rows else why_none(backend, job, attempt)
     output.show(rows, COLUMNS, form)
-    narration.say(counted(rows) if rows else "no such tests")
+    narration.say(said)
+
+
+def why_none(backend: Backend, job: int, attempt: int | None = None) -> str:
+    """Return why there is no test to list: none failed, or there is no report."""
+    if backend.findings.tests(job, attempt=attempt):
+        return "none of its tests failed"
+    state = backend.job(job)
+    whose = f"job {job}" if attempt is None else f"attempt {attempt} of job {job}"
+    if not state.terminal:
+        return f"no report of {whose} is kept yet: it is {state.state}, and one comes with its end"
+    return (
+        f"no report of {whose} was kept; it ended as {state.state}. `forge test`, or `junit` in"
+        " forge.toml, says where the job writes one"
+    )
 
 
 def counted(rows: list[JobTest]) -> str:

@@ -1,0 +1,29 @@
+"""What a job may ask for, and how a refusal is worded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from forge_client import ClientError
+from forge_client.local.translation import translated
+from forge_schema.spec import JobSpec
+
+
+def refusal(**asked: Any) -> str:  # noqa: ANN401  fields of all types
+    with pytest.raises(ClientError) as refused, translated():
+        JobSpec(name="j", owner="ann", command=["ls"], **asked)
+    return refused.value.message
+
+
+def test_a_name_that_no_secret_may_have_is_refused_in_words() -> None:
+    for name in ("BAD-NAME", "", "1ST", "é", "A" * 101, "A\n"):
+        said = refusal(secrets=["GOOD", name])
+        assert said.startswith(f"secrets.1: {name!r} is no name that a secret may have: up to 100")
+    assert "FORGE_X is reserved" in refusal(secrets=["FORGE_X"])
+    kept = JobSpec(name="j", owner="ann", command=["ls"], secrets=["_a1", "A" * 100])
+    assert kept.payload()["secrets"] == ["_a1", "A" * 100]
+
+
+def test_an_image_without_a_name_is_refused() -> None:
+    assert refusal(image="") == "image: it is empty: name an image, or leave it out"
