@@ -131,8 +131,9 @@ def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
     assert len(list((worker.folder / "jobs").iterdir())) == 2
     assert len(containers_of(docker.token)) == 2
     # The worker of another folder leaves them alone.
-    said = asked(docker, "--recover", "--worker-name=", f"--worker-dir={docker.root / 'two'}")
-    assert said.stdout == "recovered: nothing of an earlier agent is left\n"
+    elsewhere = f"--worker-dir={docker.root / 'two'}"
+    said = asked(docker, "--recover", "--worker-name=", elsewhere).stdout
+    assert said == "recovered: nothing of an earlier agent is left\n"
     assert len(containers_of(docker.token)) == 2
     # Also of a worker that is to run no containers now, and where no record names the container.
     (record,) = worker.folder.glob(f"jobs/{jobs[1]}-*/lease.json")

@@ -52,7 +52,8 @@ class QueueSettings(ActSettings):
     def _one_way_to_the_queue(self) -> Self:
         if self.url and self.database_url:
             raise ValueError(f"{HOW}, not both: a URL and a database are named")
-        if self.json_output and not self.status:
+        works = self.queue_is_named and not self.acts
+        if self.json_output and not (self.status or works):
             raise ValueError("--json goes with --status")
         if not self.queue_is_named and not self.acts:
             missing = "--store-url" if self.database_url else "the queue"
