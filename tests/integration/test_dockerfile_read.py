@@ -6,7 +6,7 @@ import io
 from contextlib import closing
 
 import docker
-from docker.errors import BuildError
+from forge_worker.runners.build_output import BuildOutput
 from forge_worker.runners.dockerfile import images
 from forge_worker.runners.instructions import DockerfileRefused
 from support.images import BASE_IMAGE
@@ -36,14 +36,16 @@ HARMLESS = [
 
 def said_by_engine(text: str) -> str:
     """Build it as a person at the engine would; return why that failed, if it did."""
+    output = BuildOutput(lambda _: None)
     with closing(docker.from_env()) as engine:
-        try:
-            image, _ = engine.images.build(fileobj=io.BytesIO(text.encode()), rm=True, forcerm=True)
-        except BuildError as error:
-            return str(error)
-        if not image.tags:
-            engine.images.remove(str(image.id))
-        return ""
+        for step in engine.api.build(
+            fileobj=io.BytesIO(text.encode()), rm=True, forcerm=True, decode=True
+        ):
+            output.hear(step)
+        for made in filter(None, [output.printed, *output.ends]):
+            if not engine.images.get(made).tags:
+                engine.images.remove(made)
+    return output.failure
 
 
 def told(text: str) -> bool:

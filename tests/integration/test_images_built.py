@@ -179,6 +179,10 @@ def test_dockerfile_that_is_not_there_is_named(desk: ImageDesk) -> None:
     (linked.folders.work / "Dockerfile").symlink_to("/etc/passwd")
     with pytest.raises(ImageMissing, match="no file Dockerfile"):
         desk.ready(linked)
+    # The engine would read what stands behind it.
+    long = desk.project(Dockerfile=f"FROM {BASE_IMAGE}\n" + "#\n" * (1 << 19) + "FROM other\n")
+    with pytest.raises(DockerfileRefused, match="larger than 1 MiB"):
+        desk.ready(long)
 
 
 def test_operators_rules_hold_for_builds(desk: ImageDesk) -> None:
