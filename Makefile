@@ -2,7 +2,7 @@
 # filled from the hash-pinned lists in requirements/.
 
 PYTHON ?= python3
-PYTEST_ARGS ?= -n 3 --dist worksteal
+PYTEST_ARGS ?= -n 4 --dist worksteal
 BIN := .venv/bin
 
 .PHONY: demo test lint types fmt lock bench lambda-zip clean

@@ -115,10 +115,10 @@ def test_why_there_are_no_tests_to_list_is_told(client: Client, rig: Rig) -> Non
     rig.finish(attempt)
     assert f"no report of job {job_id} was kept; it ended as suc" in why_none(backend, job_id)
     assert f"no report of attempt 2 of job {job_id} was" in why_none(backend, job_id, attempt=2)
-    assert why_none(backend, tested(rig)) == "none of its tests failed"
+    assert why_none(backend, with_a_report(rig)) == "none of its tests failed"
 
 
-def tested(rig: Rig) -> int:
+def with_a_report(rig: Rig) -> int:
     job_id = rig.submit(kind="test")
     attempt = rig.worker("other").claim_one()
     assert rig.records.add_tests(attempt.fence, [OneTest(0, "s", "t", Verdict.PASSED)])

@@ -33,7 +33,7 @@ def test_whatever_happens_in_whatever_order(machine: type[QueueMachine]) -> None
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=150,
+            max_examples=80,
             stateful_step_count=50,
             deadline=None,
             derandomize=True,
