@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from forge_worker.runners import process
-from forge_worker.runners.confinement import PIDS, left_behind, parents
+from forge_worker.runners.confinement import PIDS, confinement_of, parents
 from forge_worker.runners.process import ProcessRunner
 from support.runners import Bench
 from support.services import require
@@ -59,7 +59,7 @@ def test_job_gets_no_more_cpu_and_processes_than_it_was_lent(bench: Bench) -> No
     job = bench.python(BUSY, cpus=0.5)
     assert job.result().code == 0
     assert job.output.split() == [b"50000", str(PIDS).encode()]
-    assert left_behind(job.spec.name) == set()
+    assert not confinement_of(job.spec.name)
 
 
 @pytest.mark.parametrize("script", [HOG, CARELESS], ids=["itself", "its child"])
@@ -77,7 +77,7 @@ def test_job_over_its_memory_ends_as_such_and_its_neighbour_does_not(
     assert used.peak_memory_mb < 80
     (neighbour.spec.work_dir / "go").touch()
     assert neighbour.result().code == 0
-    assert left_behind("forge-test-") & {job.spec.name, neighbour.spec.name} == set()
+    assert not any(map(confinement_of, (job.spec.name, neighbour.spec.name)))
 
 
 def test_group_of_a_job_whose_shim_was_killed_is_removed(bench: Bench) -> None:
@@ -85,12 +85,12 @@ def test_group_of_a_job_whose_shim_was_killed_is_removed(bench: Bench) -> None:
     # What left the job's session is found by its group.
     job = bench.python(f"import os; os.fork() or os.setsid()\n{WAITS}")
     job.expect(b"up\nup\n")
-    assert left_behind(job.spec.name) == {job.spec.name}
+    assert confinement_of(job.spec.name)
     (shim,) = [p for p in psutil.Process().children() if job.spec.name in p.cmdline()]
     inside = shim.children(recursive=True)
     shim.kill()
     assert job.result().code is None
-    assert left_behind(job.spec.name) == set()
+    assert not confinement_of(job.spec.name)
     _, alive = psutil.wait_procs(inside, 10)
     assert alive == []
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_worker.recovery import recover
+from forge_worker.runners.process import ProcessRunner
 from forge_worker.settings import WorkerSettings
 from forge_worker.status import look
 from forge_worker.status_words import words
+from support.runners import make_spec
 from support.worker import Bed, bed, containers_of
 
 if TYPE_CHECKING:
@@ -161,6 +163,19 @@ def test_start_under_another_name_clears_what_the_folder_records(
     assert both.reasons(job)[0] == "worker_lost"
     both.queue.cancel(job)
     assert both.ended(job)["state"] == "cancelled"
+
+
+def test_recovery_leaves_a_job_of_the_same_number_that_another_queue_has_here(
+    process: Bed, tmp_path: Path
+) -> None:
+    (process.root / "one/jobs/1-1-1").mkdir(parents=True)
+    spec = make_spec(tmp_path / "other", ("sleep", "600"), name="forge-1-1-1-0123456789ab")
+    handle = ProcessRunner().start(spec)
+    try:
+        assert "recovered" in asked(process, "--recover").stdout
+        assert handle.wait(0.2) is None
+    finally:
+        handle.remove()
 
 
 def test_reset_says_what_it_removes_and_leaves_what_is_not_its_own(process: Bed) -> None:

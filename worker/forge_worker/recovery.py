@@ -16,7 +16,7 @@ from forge_worker.below import weight
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
 from forge_worker.removal import remove_tree
-from forge_worker.runners.confinement import confinement_of, left_behind
+from forge_worker.runners.confinement import confinement_of
 from forge_worker.runners.docker import DockerRunner, engine_answers
 from forge_worker.runners.process import ProcessRunner
 from forge_worker.runners.runner import Runner
@@ -101,9 +101,11 @@ def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
         runner.reap(left)
         yield f"ended {left.name}, which still ran ({runner.kind})"
     for root in leftovers.jobs_in(settings.worker_dir):
-        for name in left_behind(f"forge-{root.name}-"):
-            confinement_of(name).end()
-            yield f"removed the control group {name}"
+        # By its record: another queue's worker may run a job of the same number here.
+        kept = record.runs_in(Folders(root))
+        if kept is not None and (group := confinement_of(kept[1])):
+            group.end()
+            yield f"removed the control group {kept[1]}"
 
 
 def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:

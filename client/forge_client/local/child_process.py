@@ -16,6 +16,8 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 # One that ran for so long did not fall over its own start.
 SOUND_S = 60.0
+# The start of a process is told to the second, and the time of a file by another clock.
+CLOCKS_DIFFER_S = 2.0
 
 
 @dataclass
@@ -105,8 +107,9 @@ def end_leftover(pid_file: Path, module: str) -> None:
     """End a child of a `forge up` that was killed, if there is one."""
     try:
         process = psutil.Process(int(pid_file.read_text(encoding="utf-8")))
-        # The number may be another's by now.
-        if process.cmdline()[1:3] != ["-m", module]:
+        # The number may be another's by now, and that other another worker.
+        later = process.create_time() > pid_file.stat().st_mtime + CLOCKS_DIFFER_S
+        if later or process.cmdline()[1:3] != ["-m", module]:
             return
         process.kill()
         process.wait(timeout=10)

@@ -33,6 +33,9 @@ class Confinement:
         # By the kind of limit; under version 2 all are the same folder.
         self._groups = groups
 
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
     def join(self) -> None:
         """Move the calling process into the groups; it must have one thread."""
         for group in set(self._groups.values()):
@@ -79,16 +82,6 @@ def confinement_of(name: str) -> Confinement:
     """Return the groups of a job that are there already."""
     found = {kind: parent / name for kind, parent in parents().items()}
     return Confinement({kind: group for kind, group in found.items() if group.is_dir()})
-
-
-def left_behind(prefix: str) -> set[str]:
-    """Return the names of the groups below the agent's that begin so."""
-    return {
-        group.name
-        for parent in parents().values()
-        for group in parent.glob(f"{prefix}*")
-        if group.is_dir()
-    }
 
 
 def parents(own: Path = OWN, root: Path = ROOT) -> dict[str, Path]:
