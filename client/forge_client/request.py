@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError
 
+from forge_client.checkpoint_name import CheckpointName
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.quantity import MIB, Duration, Room
@@ -59,7 +60,24 @@ class Tuning(BaseModel):
     objective: str | None = None
 
 
-TABLES: dict[str, type[BaseModel]] = {"resources": Resources, "tuning": Tuning}
+class Stall(BaseModel):
+    """After how long without a sign of life a job counts as stalled."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    no_progress: Duration | None = None
+    silent_log: Duration | None = None
+    idle_gpu: Duration | None = None
+    idle_gpu_percent: float | None = None
+
+    def spec(self) -> dict[str, float]:
+        """Return it as the queue wants it, times in seconds."""
+        given = self.model_dump(exclude_none=True)
+        return {f"{name}_s" if name in TIMES else name: value for name, value in given.items()}
+
+
+TIMES = {"no_progress", "silent_log", "idle_gpu"}
+TABLES: dict[str, type[BaseModel]] = {"resources": Resources, "tuning": Tuning, "stall": Stall}
 
 
 class Request(BaseModel):
@@ -82,6 +100,9 @@ class Request(BaseModel):
     backoff: Duration | None = None
     checkpoint_interval: Duration | None = None
     grace: Duration | None = None
+    preempt_signal: str | None = None
+    keep_checkpoints: int | None = None
+    from_checkpoint: CheckpointName | None = None
     max_failures: int | None = None
     max_losses: int | None = None
     max_preemptions: int | None = None
@@ -97,15 +118,15 @@ class Request(BaseModel):
     secrets: list[str] | None = None
     resources: Resources = Resources()
     tuning: Tuning = Tuning()
+    stall: Stall = Stall()
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return the request with some fields changed.
 
-        To labels, env, secrets, resources and tuning is added.
+        To labels, env, secrets, resources, tuning and stall is added.
 
         Args:
-            changes: fields by name, those of `resources` and `tuning` too; None and empty ones
-                change nothing.
+            changes: fields by name, those of the tables too; None and empty ones change nothing.
 
         Raises:
             ClientError: a field is unknown or does not hold what it should.
@@ -129,12 +150,12 @@ class Request(BaseModel):
                 "env": {**self.env, **other.env},
                 "secrets": [*dict.fromkeys([*(self.secrets or []), *(other.secrets or [])])]
                 or None,
-                "resources": self.resources.model_copy(
-                    update=other.resources.model_dump(exclude_unset=True)
-                ),
-                "tuning": self.tuning.model_copy(
-                    update=other.tuning.model_dump(exclude_unset=True)
-                ),
+                **{
+                    table: getattr(self, table).model_copy(
+                        update=getattr(other, table).model_dump(exclude_unset=True)
+                    )
+                    for table in TABLES
+                },
             }
         )
 
@@ -164,13 +185,16 @@ class Request(BaseModel):
         same |= {"image_tar", "dockerfile"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
-        tuning = self.tuning.model_dump(exclude_none=True)
+        same |= {"preempt_signal", "keep_checkpoints"}
+        tuning, stall = self.tuning.model_dump(exclude_none=True), self.stall.spec()
         return {
             **self.model_dump(include=same, exclude_none=True),
             **{field: math.ceil(value) for field, value in seconds.items() if value is not None},
             **{field: value for field, value in exact.items() if value is not None},
             **({"requirements": self.requirements} if self.requirements else {}),
             **({"tuning": tuning} if tuning else {}),
+            **({"stall": stall} if stall else {}),
+            **({"from_checkpoint": self.from_checkpoint} if self.from_checkpoint else {}),
             "resources": self.resources.spec(),
         }
 

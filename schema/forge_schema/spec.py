@@ -24,10 +24,13 @@ from forge_schema.wire_fields import Word as Name
 MAX_INTEGER = 2_000_000_000
 MAX_LABELS_BYTES = 1500
 YEAR_S = 31_536_000
+MAX_ID = 2**63 - 1
+MAX_SMALL = 32_767
 
 # What a payload holds only where it is not the default; a worker asks with `.get`.
 OPTIONAL = {"kind", "handler", "arguments", "parameters", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
+OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -124,6 +127,36 @@ class Tuning(BaseModel):
     objective: Annotated[str, Field(pattern="^(throughput|latency)$")] | None = None
 
 
+class Stall(BaseModel):
+    """After how many seconds without a sign of life a job has stalled; None asks for no such sign.
+
+    The signs: progress in its metrics, output, a GPU busier than `idle_gpu_percent`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    no_progress_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
+    silent_log_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
+    idle_gpu_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
+    idle_gpu_percent: Annotated[Number, Field(ge=0, lt=100)] = 5.0
+
+
+class CheckpointSource(BaseModel):
+    """A checkpoint of another job's: its newest, or the one of an attempt and a number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
+    attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None
+    number: Annotated[int, Field(ge=0, le=MAX_INTEGER), NUMERIC] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.attempt is None) != (self.number is None):
+            raise ValueError("name the attempt and the number of a checkpoint, or neither")
+        return self
+
+
 class JobSpec(BaseModel):
     """A job as submitted; times in seconds, a higher priority goes first."""
 
@@ -163,6 +196,10 @@ class JobSpec(BaseModel):
     delay_s: Annotated[Number, Field(ge=0, le=YEAR_S)] = 0.0
     checkpoint_interval_s: Annotated[Number, Field(gt=0, le=YEAR_S)] = 30.0
     grace_s: Annotated[Number, Field(ge=0, le=3600)] = 30.0
+    preempt_signal: Annotated[str, Field(pattern="^SIG(TERM|INT|HUP|USR1|USR2)$")] = "SIGTERM"
+    keep_checkpoints: Annotated[int, Field(ge=1, le=1000), NUMERIC] = 5
+    from_checkpoint: CheckpointSource | None = None
+    stall: Stall | None = None
     idempotency_key: Name | None = None
 
     @field_validator("command")

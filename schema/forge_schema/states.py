@@ -43,6 +43,7 @@ class Reason(StrEnum):
     OOM = "oom"
     DISK_FULL = "disk_full"
     TIMEOUT = "timeout"
+    STALLED = "stalled"
     BUNDLE_CORRUPT = "bundle_corrupt"
     IMAGE_MISSING = "image_missing"
     START_FAILED = "start_failed"
@@ -68,6 +69,7 @@ BUDGETS = {
     Reason.OOM: Budget.FAILURES,
     Reason.DISK_FULL: Budget.FAILURES,
     Reason.TIMEOUT: Budget.FINAL,
+    Reason.STALLED: Budget.FAILURES,
     Reason.BUNDLE_CORRUPT: Budget.FINAL,
     Reason.IMAGE_MISSING: Budget.FINAL,
     Reason.START_FAILED: Budget.LOSSES,

@@ -199,6 +199,8 @@ IMPOSSIBLE = {
     ): "INSERT INTO result VALUES (1, 1, 1, '[]', now())",
     ("number_not_negative", "a test before the first"): TEST.format(-1, 0),
     ("seconds_not_negative", "a test that ended before it began"): TEST.format(0, -1),
+    ("source_whole", "half a checkpoint to start from"): "UPDATE job SET source_job_id = 1",
+    ("one_row", "a second memory of the sweepers"): "INSERT INTO sweeper (id) VALUES (2)",
 }
 REFUSALS = (psycopg.IntegrityError, psycopg.errors.InvalidTextRepresentation)
 

@@ -54,6 +54,33 @@ ObjectiveOption = Annotated[
     str | None, typer.Option("--objective", help="throughput or latency: for the job.")
 ]
 
+PreemptSignalOption = Annotated[
+    str | None,
+    typer.Option("--preempt-signal", help="What a preempted job is sent: SIGTERM, SIGUSR1, …"),
+]
+KeepOption = Annotated[
+    int | None,
+    typer.Option("--keep-checkpoints", help="How many of the newest stay; older ones thin out."),
+]
+FromCheckpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-checkpoint",
+        metavar="JOB[:ATTEMPT.NUMBER]",
+        help="Start from a checkpoint of that job's, its newest by default.",
+    ),
+]
+NoProgressOption = Annotated[
+    str | None,
+    typer.Option("--stall-no-progress", help="Stalled after so long without progress: 30m."),
+]
+SilentLogOption = Annotated[
+    str | None, typer.Option("--stall-silent-log", help="Stalled after so long without output.")
+]
+IdleGpuOption = Annotated[
+    str | None, typer.Option("--stall-idle-gpu", help="Stalled after so long with idle GPUs.")
+]
+
 
 def requirements(path: str | None, *, no_install: bool) -> str | Literal[False] | None:
     """Return what the two options say of what is installed; None where they say nothing."""

@@ -101,6 +101,12 @@ def submit(
     precision: o.PrecisionOption = None,
     streams: o.StreamsOption = None,
     objective: o.ObjectiveOption = None,
+    preempt_signal: o.PreemptSignalOption = None,
+    keep_checkpoints: o.KeepOption = None,
+    from_checkpoint: o.FromCheckpointOption = None,
+    stall_no_progress: o.NoProgressOption = None,
+    stall_silent_log: o.SilentLogOption = None,
+    stall_idle_gpu: o.IdleGpuOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log; exit with the job's exit code.")
     ] = False,
@@ -129,6 +135,9 @@ def submit(
         "share": share, "command": command_of(context), "secrets": secret,
         "requirements": o.requirements(requirements, no_install=no_install),
         "precision": precision, "streams": streams, "objective": objective,
+        "preempt_signal": preempt_signal, "keep_checkpoints": keep_checkpoints,
+        "from_checkpoint": from_checkpoint, "no_progress": stall_no_progress,
+        "silent_log": stall_silent_log, "idle_gpu": stall_idle_gpu,
     })  # fmt: skip
     (request,), images = with_images([request], bar=narration.transfer)
     settings = settings_of(context, project)

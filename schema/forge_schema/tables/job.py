@@ -30,6 +30,11 @@ class Job(SQLModel, table=True):
         ),
         CheckConstraint("timeout_s > 0", name="timeout_positive"),
         CheckConstraint("backoff_s >= 0", name="backoff_not_negative"),
+        # What a job starts from is kept for as long as the job may need it.
+        Index("job_source", "source_job_id", postgresql_where=text("source_job_id IS NOT NULL")),
+        CheckConstraint(
+            "num_nulls(source_job_id, source_token, source_number) IN (0, 3)", name="source_whole"
+        ),
         CheckConstraint(
             "(idempotency_key IS NULL) = (content_digest IS NULL)", name="idempotency_whole"
         ),
@@ -53,6 +58,9 @@ class Job(SQLModel, table=True):
     submitted_at: datetime = c.moment()
     kind: JobKind = c.word(JobKind, default="'command'")
     sweep: str | None = c.string(null=True)
+    source_job_id: int | None = c.big(null=True)
+    source_token: int | None = c.big(null=True)
+    source_number: int | None = c.integer(null=True)
 
 
 class Outcome(SQLModel, table=True):

@@ -1,0 +1,26 @@
+"""How a person names a checkpoint: `12` is the newest of job 12, `12:2.7` number 7 of attempt 2."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+NAME = re.compile(r"(?P<job_id>[0-9]+)(:(?P<attempt>[0-9]+)\.(?P<number>[0-9]+))?")
+
+
+def parsed(name: object) -> dict[str, int]:
+    """Return a checkpoint's name as the queue wants it.
+
+    Raises:
+        ValueError: it names none.
+    """
+    found = NAME.fullmatch(str(name).strip())
+    if found is None:
+        raise ValueError(
+            "write a job's number for its newest checkpoint, or JOB:ATTEMPT.NUMBER as"
+            " `forge checkpoints JOB` shows them"
+        )
+    return {part: int(said) for part, said in found.groupdict().items() if said is not None}
+
+
+CheckpointName = Annotated[dict[str, Any], BeforeValidator(parsed)]

@@ -1,0 +1,22 @@
+"""The sweepers' common memory: when one of them last ticked, and until when all hold off."""
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint
+from sqlmodel import SQLModel
+
+from forge_schema.tables import columns as c
+
+
+class Sweeper(SQLModel, table=True):
+    """One row, made by the migration.
+
+    A long time without a tick was an outage, in which workers could not renew either; a failover
+    keeps the row, and a server that was restarted or replaced tells nothing else of itself.
+    """
+
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+    id: int = c.key_small()
+    ticked_at: datetime | None = c.moment(null=True)
+    holds_until: datetime | None = c.moment(null=True)
