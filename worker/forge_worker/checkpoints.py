@@ -3,6 +3,7 @@
 import shutil
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from time import monotonic
 
 from forge_schema.records import Checkpoint
 from forge_schema.states import Reason
@@ -40,6 +41,8 @@ class CheckpointSync(Loop):
         self._keys: dict[str, str] = {}
         self._unreadable: set[str] = set()
         self._refused = False
+        # What the last one took, in seconds: a notice must leave as much.
+        self.took_s = 0.0
 
     def restore(self) -> bool:
         """Put the job's newest complete checkpoint into the folder; False when there is none.
@@ -84,11 +87,14 @@ class CheckpointSync(Loop):
 
         The job is stopped if the folder is too large for its share of the disk.
         """
+        began, number = monotonic(), self._number
         with suppress(Stopped):
             try:
                 self._stored_if_still()
             except DiskFull as error:
                 self._refuse(error)
+        if self._number > number:
+            self.took_s = monotonic() - began
 
     def _refuse(self, error: DiskFull) -> None:
         if not self._refused:
