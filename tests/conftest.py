@@ -26,6 +26,8 @@ for _name in list(os.environ):
         _name.startswith("FORGE_") and not _name.startswith("FORGE_TEST_")
     ):
         del os.environ[_name]
+# Nor must the cloud, if there is one under the machine that runs them.
+os.environ["FORGE_SPOT"] = "none"
 
 
 # Started in the background by a shell, a process ignores Ctrl-C, and so would all that it starts.
@@ -67,6 +69,13 @@ def template_database(postgres_server: postgres.Server) -> str:
 @pytest.fixture
 def database_url(postgres_server: postgres.Server, template_database: str) -> Iterator[str]:
     """URL of a migrated database of the test's own."""
+    with postgres_server.database(template_database) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def shared_database_url(postgres_server: postgres.Server, template_database: str) -> Iterator[str]:
+    """URL of a migrated database of the module's own."""
     with postgres_server.database(template_database) as url:
         yield url
 

@@ -43,11 +43,15 @@ from forge_worker.settings import WorkerSettings
 from forge_worker.shares import Shares
 from forge_worker.slots import Slot, Slots
 from forge_worker.snapshot import snapshot
+from forge_worker.spot.departure import Departure
+from forge_worker.spot.notice import Kind, Notice
+from forge_worker.spot.watch import SpotWatch, clouds_of
+from forge_worker.spot.window import opening
 from forge_worker.state_file import StateKeeper
 from forge_worker.surroundings import Host
 
 LEAVE_S = 5.0
-STOPPED = Stop(Reason.PREEMPTED, "the worker was stopped")
+UNSAFE = "the cloud recommends to leave this machine"
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +75,7 @@ class Agent:
         self._jobs = settings.worker_dir / "jobs"
         self._running = Running()
         self._drained = Event()
-        self._stopping = False
+        self._unsafe = False
         self._resting = False
         self._devices = Inventory(settings.gpus)
         self._gpus = self._devices.gpus
@@ -87,6 +91,9 @@ class Agent:
             look_s=settings.sample_s,
         )
         self._shares = Shares(settings.worker_dir / "shares", lets=runners.docker is not None)
+        self._departure = Departure(self._running.attempts, gateway, leave=self._drained.set)
+        clouds = clouds_of(settings.spot, settings.spot_url)
+        self._spot = SpotWatch(clouds, self.heed)
         self._around = self._made_around(objects)
         self.guard = self._made_guard()
         self._state = StateKeeper(settings.worker_dir, self._told)
@@ -105,6 +112,8 @@ class Agent:
             bundles=settings.worker_dir / "bundles",
             bundles_bytes=most,
             log_flush_s=settings.log_flush_s,
+            term_notice_s=settings.term_notice_s,
+            upload_reserve_s=settings.upload_reserve_s,
             store_patience_s=settings.store_patience_s,
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
             sampler=self._sampler,
@@ -131,7 +140,7 @@ class Agent:
             self._start_job,
             period_s=self._settings.poll_s,
             ephemeral=self._settings.ephemeral,
-            allowed=lambda: self.guard.open,
+            allowed=lambda: self.guard.open and not self._unsafe,
         )
 
     def _made_keeper(self) -> Keeper:
@@ -157,18 +166,21 @@ class Agent:
             self.claimer,
             self._state,
             self._sampler,
+            self._departure,
+            *([self._spot] if self._settings.spot != "none" else []),
             *([self._fault_watch] if self._fault_watch.needed else []),
         ]
         for loop in loops:
             loop.start()
         log.info("ready", worker=self.name, runs=self._runners.words)
         self._drained.wait()
-        self.claimer.end()
-        self._running.join()
+        self.claimer.end(self._departure.left_s())
+        self._running.join(self._departure.left_s)
         self._runners.close()
         for loop in loops:
-            loop.end(LEAVE_S)
+            loop.end(self._departure.left_s(LEAVE_S))
         self._disconnect()
+        self._spot.gone()
         log.info("left", worker=self.name)
 
     def _go_on(self) -> None:
@@ -178,7 +190,7 @@ class Agent:
             self._slots.lend_again(found.attempt.fence.token, found.slot)
             self.claimer.closed = self.claimer.closed or self.claimer.ephemeral
             run = JobRun(found.attempt, found.slot, found.runner, self._around)
-            self._begin(found.attempt, partial(run.run, found.handle))
+            self._begin(found.attempt, partial(run.run, found.handle), Reason.PREEMPTED)
 
     def drain(self) -> None:
         """Claim no more, and leave when the running jobs have ended."""
@@ -193,10 +205,29 @@ class Agent:
 
     def stop(self) -> None:
         """Claim no more, and give the running jobs back after their last checkpoint."""
-        self._stopping = True
-        self.drain()
+        self.heed(Notice("the worker", Kind.INTERRUPTION, self._settings.term_notice_s))
+
+    def heed(self, notice: Notice) -> None:
+        """Do what a notice asks for; of several, the one that leaves the least time counts."""
+        log.warning("notice", by=notice.by, kind=notice.kind.value, left_s=round(notice.left_s, 1))
+        if notice.kind is Kind.REBALANCE:
+            self._rebalance()
+            return
+        self._departure.announce(opening(notice.left_s))
         for attempt in self._running.attempts():
-            attempt.request_stop(STOPPED)
+            attempt.request_stop(self._departing(Reason.PREEMPTED, notice.by))
+        self.drain()
+
+    def _departing(self, reason: Reason, by: str = "the worker") -> Stop:
+        said = "the worker was stopped" if by == "the worker" else f"{by} takes the machine"
+        return Stop(reason, said, window=self._departure.window)
+
+    def _rebalance(self) -> None:
+        """Take no more jobs, and have stored what those that go on have come to."""
+        self._unsafe = True
+        for attempt in self._running.attempts():
+            attempt.store_now()
+        self._condition_changed()
 
     def _closed(self) -> None:
         self.claimer.close()
@@ -216,7 +247,10 @@ class Agent:
         return {uuid for slot in self._slots.lent.values() for uuid in slot.gpu_uuids}
 
     def _condition(self) -> dict[str, object]:
-        return {**self.guard.condition(), **self._faults.condition()}
+        condition = {**self.guard.condition(), **self._faults.condition()}
+        if self._unsafe:
+            condition["constrained"] = condition.get("constrained") or UNSAFE
+        return condition
 
     def _fault(self, gpu: str, why: str) -> None:
         if self._faults.add(gpu, why):
@@ -246,7 +280,7 @@ class Agent:
 
     def _commanded(self, command: str | None) -> None:
         if command == Command.STOP:
-            if not self._stopping:
+            if self._departure.window is None:
                 self.stop()
         elif command == Command.DRAIN:
             if not self.claimer.closed:
@@ -263,12 +297,17 @@ class Agent:
         attempt = Attempt(grant, Folders(self._jobs / name, self._shares.of(grant)))
         self._begin(attempt, partial(self._end_of, attempt, slot))
 
-    def _begin(self, attempt: Attempt, end_of: Callable[[], End | None]) -> None:
+    def _begin(
+        self, attempt: Attempt, end_of: Callable[[], End | None], reason: Reason = Reason.DRAINED
+    ) -> None:
         fence = attempt.fence
-        thread = Thread(target=self._run_job, args=(attempt, end_of), name=f"job {fence.job_id}")
+        name = f"job {fence.job_id}"
+        # What still hangs when the machine goes must not hold up the process.
+        thread = Thread(target=self._run_job, args=(attempt, end_of), name=name, daemon=True)
         self._running.add(attempt, thread)
-        if self._stopping:
-            attempt.request_stop(STOPPED)
+        if self._unsafe or self._departure.window is not None:
+            # Its claim was on its way: it goes back unbegun, and free of charge.
+            attempt.request_stop(self._departing(reason))
         self._faults.stop_jobs()
         try:
             thread.start()
@@ -282,6 +321,7 @@ class Agent:
         log.info("started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
         try:
             end = end_of()
+            attempt.settled = True
             if end is not None:
                 self._delivery.deliver(attempt, end)
         finally:

@@ -1,6 +1,6 @@
 """One attempt as its loops share it: the lease, the folders, and the first reason to stop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +16,20 @@ from forge_worker.clock import seconds
 from forge_worker.folders import Folders
 from forge_worker.places import Places
 from forge_worker.redact import Redactor
+from forge_worker.spot.window import Window, earlier
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why an attempt must stop; `lost` means that its result no longer counts."""
+    """Why an attempt must stop; `lost` means that its result no longer counts.
+
+    `window` is how long there is for that, where the machine or the worker goes.
+    """
 
     reason: Reason
     detail: str = ""
     lost: bool = False
+    window: Window | None = None
 
 
 class Stopped(Exception):
@@ -35,9 +40,11 @@ class Stopped(Exception):
 class Attempt:
     """What the loops around one job know of it.
 
-    The first reason to stop wins, but `lost` wins over all. `places` is where each loop keeps how
-    far it has come, for an agent that goes on with the job. `redactor` covers the job's secrets in
-    whatever is stored or said of it.
+    The first reason to stop wins, but `lost` wins over all; of several windows, the one that ends
+    first. `settled` says that its end is known and on its way to the queue; `store_now` has its
+    checkpoint stored before the next one is due. `places` is where each loop keeps how far it has
+    come, for an agent that goes on with the job. `redactor` covers the job's secrets in whatever
+    is stored or said of it.
     """
 
     grant: Grant
@@ -47,13 +54,18 @@ class Attempt:
     phase: Phase = Phase.PREPARING
     # By the machine's clock, for people alone.
     since: float = field(default_factory=time)
+    settled: bool = False
+    store_now: Callable[[], None] = lambda: None
     _stop: Stop | None = None
+    _window: Window | None = None
     _lock: Lock = field(default_factory=Lock)
     # Folders beside its own that what it brought writes to now, and what each weighed before.
     _beside: dict[Path, int] = field(default_factory=dict)
     places: Places = field(init=False)
     # By the clock that goes on while no agent runs.
     claimed_s: float = field(default_factory=seconds)
+    # When the last renewal was sent that the queue granted, or the claim, by the same clock.
+    renewed_s: float = field(default_factory=seconds)
 
     def __post_init__(self) -> None:
         self.places = Places(self.folders.places)
@@ -75,6 +87,10 @@ class Attempt:
     @property
     def stop(self) -> Stop | None:
         return self._stop
+
+    @property
+    def window(self) -> Window | None:
+        return self._window
 
     @property
     def lost(self) -> bool:
@@ -115,6 +131,7 @@ class Attempt:
         with self._lock:
             if self._stop is None or (stop.lost and not self._stop.lost):
                 self._stop = stop
+            self._window = earlier(self._window, stop.window)
         self.stopping.set()
 
     def heed(self, standing: Standing) -> None:

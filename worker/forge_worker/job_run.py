@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
+from signal import SIGKILL, Signals
 from threading import Thread
 
 import structlog
 from forge_schema.database import DatabaseUnreachable
 from forge_schema.errors import ForgeError
 from forge_schema.lease import End
+from forge_schema.manifest import CheckpointUnsound
 from forge_schema.states import Phase, Reason
 from forge_schema.storage.errors import StoreError
 
@@ -26,7 +29,6 @@ from forge_worker.findings import Findings
 from forge_worker.gateway import Gateway
 from forge_worker.logs import LogShipper
 from forge_worker.loop import Loop
-from forge_worker.manifest import CheckpointUnsound
 from forge_worker.metrics import MetricsTail
 from forge_worker.objects import Objects
 from forge_worker.patience import Patience
@@ -36,6 +38,7 @@ from forge_worker.record import keep_exit, keep_stop, kept_stop, record_of
 from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, RunSpec, StartFailed
 from forge_worker.sampler import Sampler
 from forge_worker.slots import Slot
+from forge_worker.spot.window import opening
 from forge_worker.staging import DiskFull
 from forge_worker.surroundings import Host, run_spec
 
@@ -67,6 +70,8 @@ class Around:
     bundles: Path
     bundles_bytes: int
     log_flush_s: float
+    term_notice_s: float
+    upload_reserve_s: float
     store_patience_s: float
     money_per_second: float
     sampler: Sampler
@@ -88,6 +93,7 @@ class JobRun:
         self._logs = LogShipper(attempt, objects, gateway, period_s=around.log_flush_s)
         self._metrics = MetricsTail(attempt, gateway)
         self._checkpoints = CheckpointSync(attempt, objects, gateway, slot.disk_mb)
+        attempt.store_now = self._checkpoints.wake
         self._artifacts = ArtifactKeeper(attempt, objects, gateway, slot.disk_mb)
         self._disk = DiskWatch(attempt, slot.disk_mb)
         self._findings = Findings(attempt, gateway)
@@ -116,9 +122,8 @@ class JobRun:
             return self._failed(Reason.START_FAILED, f"the worker failed: {error!r}")
         finally:
             self._around.sampler.let_go(self._watched)
-            self._logs.end()
-            self._disk.end()
-            self._phases.end()
+            for loop in (self._logs, self._disk, self._phases):
+                loop.end(self._left_s())
 
     def _failed(self, reason: Reason, detail: str, code: int | None = None) -> End | None:
         """End an attempt that came to nothing, and say why in its log if that can be stored."""
@@ -141,6 +146,7 @@ class JobRun:
         return self._settle(exited)
 
     def _started(self) -> Handle:
+        self.attempt.while_wanted()
         spec = self._prepare()
         self.attempt.while_wanted()
         return self._runner.start(spec)
@@ -199,7 +205,7 @@ class JobRun:
             return self._wait(handle)
         finally:
             for loop in (self._logs, self._disk, *loops):
-                loop.end()
+                loop.end(self._left_s())
 
     def _wait(self, handle: Handle) -> Exit:
         limit_s = self.attempt.grant.timeout_s
@@ -212,21 +218,45 @@ class JobRun:
         return exited
 
     def _stopped(self, handle: Handle) -> Exit:
-        """Stop the job: with grace, or at once when its lease is another's."""
+        """Stop the job: in its time, or at once when its lease is another's."""
         self._stopped_for = stop = self.attempt.stop
         if stop is not None and not stop.lost:
             self._keep(partial(keep_stop, self.attempt.folders.root, stop))
             touch(self.attempt.folders.control, self.attempt.folders.preempt.name)
-            Thread(target=handle.stop, name="stop", daemon=True).start()
+            self._ask_to_stop(handle, stop)
         while (exited := handle.wait(WATCH_S)) is None:
             if self.attempt.lost:
                 handle.remove()
+            elif seconds() >= self._kill_s():
+                handle.signal(SIGKILL)
         return exited
+
+    def _ask_to_stop(self, handle: Handle, stop: Stop) -> None:
+        """Leave a preempted job all that its window allows, and any other one its grace."""
+        if stop.reason is not Reason.PREEMPTED:
+            Thread(target=handle.stop, name="stop", daemon=True).start()
+            return
+        if self.attempt.window is None:
+            # Nothing but this job is to go: it is a rehearsal.
+            window = opening(self._around.term_notice_s)
+            self.attempt.request_stop(replace(stop, window=window))
+        handle.signal(Signals[self.attempt.grant.spec.get("preempt_signal", "SIGTERM")])
+
+    def _kill_s(self) -> float:
+        window = self.attempt.window
+        if window is None:
+            return inf
+        return window.kill_s(self._around.upload_reserve_s, self._checkpoints.took_s)
+
+    def _left_s(self) -> float | None:
+        """Return how long to wait for what may hang; None where there is no hurry."""
+        window = self.attempt.window
+        return None if window is None else max(0.0, window.give_back_s - seconds())
 
     def _settle(self, exited: Exit) -> End | None:
         """Store what is left, while the lease still holds, and say how it ended."""
         self._phases.enter(Phase.FINISHING)
-        self._patiently(self._store_last)
+        self._store_in_time()
         if self.attempt.lost:
             return None
         if self._stopped_for is not None or self._faulted(exited):
@@ -241,13 +271,26 @@ class JobRun:
         stop = self.attempt.stop
         return stop is not None and stop.reason is Reason.GPU_FAULT
 
+    def _store_in_time(self) -> None:
+        """Store what is left; a preempted job is given back without it, if it must be."""
+        try:
+            self._patiently(self._store_last)
+        except (StoreError, OSError) as error:
+            if self._stopped_for is None or self._stopped_for.reason is not Reason.PREEMPTED:
+                raise
+            log.warning("not all was stored", job=self.attempt.fence.job_id, error=str(error))
+
     def _store_last(self) -> None:
-        """Store what came since the loops ended; each part that is stored already is skipped."""
+        """Store what came since the loops ended; each part that is stored already is skipped.
+
+        What is small goes first: time may be up before a checkpoint is stored.
+        """
         self.attempt.while_held()
         self._phases.step()
         self._findings.store()
-        self._checkpoints.step()
         self._metrics.step()
+        self._logs.step()
+        self._checkpoints.step()
         if self._stopped_for is None or self._stopped_for.reason is Reason.TIMEOUT:
             self._artifacts.store()
         self._logs.step()

@@ -1,5 +1,6 @@
 """The attempts that run in this worker, each with its thread."""
 
+from collections.abc import Callable
 from threading import Lock, Thread
 
 from forge_worker.attempt import Attempt
@@ -30,10 +31,13 @@ class Running:
         with self._lock:
             return [attempt for attempt, _ in self._held.values()]
 
-    def join(self) -> None:
-        """Wait for every thread, also for those that come meanwhile."""
+    def join(self, patience_s: Callable[[], float | None]) -> None:
+        """Wait for every thread, also for those that come meanwhile, while there is patience."""
         while threads := self._threads():
-            threads[0].join()
+            left_s = patience_s()
+            threads[0].join(left_s)
+            if left_s == 0:
+                return
 
     def _threads(self) -> list[Thread]:
         with self._lock:

@@ -15,6 +15,7 @@ from forge_worker.pace_settings import PaceSettings
 from forge_worker.policy_settings import PolicySettings, Words
 from forge_worker.profiles import defaults_of
 from forge_worker.queue_settings import QueueSettings
+from forge_worker.spot_settings import SpotSettings
 
 # What a name in the queue may be: the container engine has it in labels, folders are called so.
 NAME_LENGTH = 200
@@ -37,7 +38,7 @@ def default_folder() -> Path:
     return Path(root) / "forge-worker"
 
 
-class WorkerSettings(PaceSettings, PolicySettings, MachineSettings, QueueSettings):
+class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings, QueueSettings):
     """Run jobs of a Forge queue on this machine."""
 
     model_config = SettingsConfigDict(

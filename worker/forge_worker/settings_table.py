@@ -16,6 +16,7 @@ from forge_worker.policy_settings import PolicySettings
 from forge_worker.profiles import PROFILES, WORDS
 from forge_worker.queue_settings import QueueSettings
 from forge_worker.settings import WorkerSettings
+from forge_worker.spot_settings import SpotSettings
 
 GROUPS: dict[str, type[BaseModel]] = {
     "The queue": QueueSettings,
@@ -23,6 +24,7 @@ GROUPS: dict[str, type[BaseModel]] = {
     "What it lends, and when it takes no more": MachineSettings,
     "What jobs may do": PolicySettings,
     "When it does what": PaceSettings,
+    "When the machine is taken away": SpotSettings,
     "Instead of working": ActSettings,
 }
 PLACES: dict[object, str] = {int: "N", float: "N", Path: "PATH"}

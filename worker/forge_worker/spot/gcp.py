@@ -1,0 +1,67 @@
+"""GCP: the preemption of a Spot VM, and maintenance that ends the machine.
+
+https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption
+"""
+
+import httpx
+
+from forge_worker.spot.metadata import Metadata, MetadataAbsent, good
+from forge_worker.spot.notice import UNKNOWN_SHARE, Kind, Notice
+
+NOTICE_S = 30.0
+# How long one question waits for a change.
+WAIT_S = 20
+PATIENCE_S = 10.0
+FLAVOR = {"Metadata-Flavor": "Google"}
+INSTANCE = "/computeMetadata/v1/instance"
+ENDS = "TERMINATE_ON_HOST_MAINTENANCE"
+
+
+class Gcp:
+    """Waits for the change at the server, which answers at once when it comes."""
+
+    name = "gcp"
+
+    def __init__(self, metadata: Metadata, *, wait_s: int = WAIT_S) -> None:
+        self._metadata = metadata
+        self._wait_s = wait_s
+        self._etag = ""
+
+    def here(self) -> bool:
+        """Whether this machine is one of Google's."""
+        self._get("id")
+        return True
+
+    def look(self) -> Notice | None:
+        """Return what is announced, waiting a while for it.
+
+        Raises:
+            MetadataAbsent: nobody answers.
+        """
+        # One that was there before the first question may be almost over.
+        share = 1.0 if self._etag else UNKNOWN_SHARE
+        if self._preempted():
+            return Notice(self.name, Kind.INTERRUPTION, NOTICE_S * share)
+        if self._get("maintenance-event").text.strip() == ENDS:
+            return Notice(self.name, Kind.REBALANCE)
+        return None
+
+    def gone(self) -> None:
+        """Tell nobody: Google takes the machine at its time."""
+
+    def _preempted(self) -> bool:
+        params = {}
+        if self._etag:
+            params = {"wait_for_change": "true", "last_etag": self._etag}
+            params["timeout_sec"] = str(self._wait_s)
+        answer = self._get("preempted", params)
+        self._etag = answer.headers.get("ETag", "0")
+        return answer.text.strip() == "TRUE"
+
+    def _get(self, what: str, params: dict[str, str] | None = None) -> httpx.Response:
+        read_s = PATIENCE_S + (self._wait_s if params else 0)
+        path = f"{INSTANCE}/{what}"
+        answer = good(self._metadata.ask("GET", path, FLAVOR, params=params, read_s=read_s))
+        if answer.headers.get("Metadata-Flavor") != "Google":
+            raise MetadataAbsent("what answers there is not Google's")
+        return answer

@@ -1,0 +1,75 @@
+"""A cloud's metadata server, as the machine itself reaches it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import httpx
+from forge_schema.errors import ForgeError
+
+from forge_worker.spot.notice import mail_time
+
+PLACE = "http://169.254.169.254"
+# It is on the machine's own host; what takes longer is not there.
+CONNECT_S = 1.0
+READ_S = 5.0
+OK, MISSING = 200, 404
+
+
+class MetadataAbsent(ForgeError):
+    """No metadata server answers, or not as this cloud's does."""
+
+    code = "metadata_absent"
+
+
+class Metadata:
+    """Asks past every proxy, and goes nowhere else if it is sent there."""
+
+    def __init__(self, url: str = PLACE) -> None:
+        self._client = httpx.Client(
+            base_url=url or PLACE,
+            trust_env=False,
+            follow_redirects=False,
+            timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
+        )
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        params: Mapping[str, str] | None = None,
+        json: object = None,
+        read_s: float = READ_S,
+    ) -> httpx.Response:
+        """Return an answer, whatever its status.
+
+        Raises:
+            MetadataAbsent: there is none.
+        """
+        timeout = httpx.Timeout(read_s, connect=CONNECT_S)
+        try:
+            return self._client.request(
+                method, path, headers=dict(headers), params=params, json=json, timeout=timeout
+            )
+        except httpx.HTTPError as error:
+            raise MetadataAbsent(f"{type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def good(answer: httpx.Response) -> httpx.Response:
+    """Return an answer that is a good one.
+
+    Raises:
+        MetadataAbsent: it is not.
+    """
+    if answer.status_code != OK:
+        raise MetadataAbsent(f"{answer.url.path}: {answer.status_code}")
+    return answer
+
+
+def said_at(answer: httpx.Response) -> datetime | None:
+    """Return the time of whoever answered, as far as it tells it."""
+    return mail_time(answer.headers.get("Date", ""))
