@@ -1,5 +1,6 @@
 -- Ends attempts: each fenced lease goes, its attempt is written, and its job has its outcome,
--- backs off or is ready again. With `expired_only` only leases that ran out (the sweeper's).
+-- backs off or is ready again. An attempt keeps when its last checkpoint was stored, since that
+-- may be thinned out. With `expired_only` only leases that ran out (the sweeper's).
 -- Locks: lease in the order given, then outcome.
 WITH ended AS (
     DELETE FROM lease
@@ -48,12 +49,17 @@ verdict AS (
 history AS (
     INSERT INTO attempt (
         job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
-        started_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
+        started_at, checkpoint_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
         cpu_seconds, peak_memory_mb, peak_vram_mb
     )
     SELECT
         job_id, attempt, rank, greatest(now, claimed_at), token, nonce, worker_id, lane_id,
-        ready_at, claimed_at, started_at, reason, exit_code, detail, devices, gpu_seconds,
+        ready_at, claimed_at, started_at,
+        (
+            SELECT max(kept.created_at) FROM checkpoint AS kept
+            WHERE kept.job_id = verdict.job_id AND kept.token = verdict.token
+        ),
+        reason, exit_code, detail, devices, gpu_seconds,
         energy_j, cost, cpu_seconds, peak_memory_mb, peak_vram_mb
     FROM verdict
 ),

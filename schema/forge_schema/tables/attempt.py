@@ -45,3 +45,4 @@ class Attempt(SQLModel, table=True):
     cpu_seconds: float | None = c.number(null=True)
     peak_memory_mb: int | None = c.integer(null=True)
     peak_vram_mb: int | None = c.integer(null=True)
+    checkpoint_at: datetime | None = c.moment(null=True)

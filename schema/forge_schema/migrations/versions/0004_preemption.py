@@ -12,6 +12,7 @@ down_revision = "0003"
 
 def upgrade() -> None:
     op.execute("ALTER TYPE reason ADD VALUE 'stalled' AFTER 'timeout'")
+    op.add_column("attempt", sa.Column("checkpoint_at", MOMENT, nullable=True))
     _sources()
     _sweeper()
 
@@ -37,6 +38,7 @@ def _sweeper() -> None:
         sa.Column("id", sa.SmallInteger(), autoincrement=False, nullable=False),
         sa.Column("ticked_at", MOMENT, nullable=True),
         sa.Column("holds_until", MOMENT, nullable=True),
+        sa.Column("gaps", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint("id = 1", name="one_row"),
         sa.PrimaryKeyConstraint("id"),
     )
