@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -31,22 +31,29 @@ class History:
 
     The checker reads these kinds (values beyond those named are kept and shown):
 
-    - `submitted`: `job_id`, `key` (the idempotency key), `content` (the spec's content digest):
-      one acknowledged submit, again each time that a repeat was acknowledged
+    - `submitted`: `job_id`, `key` (the idempotency key): one acknowledged submit, again each time
+      that a repeat was acknowledged; `writes`: the artifacts that it has whenever it succeeds
     - `cancelled`: `job_id`, `state`: an acknowledged cancel, and the state that it answered
     - `seen`: `job_id`, `state`: the state of a job as a client was shown it
-    - `folder`: `path`: a worker's folder, in which no job may have left anything
+    - `folder`: `path`: a worker's folder, in which no job may have left anything, nor a process
     - `engine`: `url`, `label` (`name=value`): no container of this label may be left there
-    - `process`: `pid`, `started` (as `/proc/PID/stat` tells it): a job's, which must be gone
+
+    `clock` gives the time in seconds; it is that by which entries and rows are put in order.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.path = path
+        self._clock = clock
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def note(self, kind: str, **values: object) -> None:
         """Note one thing, seen now; values are what JSON can hold, others as their `str`."""
-        line = {"kind": kind, "wall": time.time(), "monotonic": time.monotonic(), "values": values}
+        line = {
+            "kind": kind,
+            "wall": self._clock(),
+            "monotonic": time.monotonic(),
+            "values": values,
+        }
         # One write to a file opened for appending: lines of different writers do not mix.
         os.write(self._file, json.dumps(line, default=str).encode() + b"\n")
 

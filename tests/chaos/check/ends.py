@@ -1,0 +1,128 @@
+"""How attempts and jobs end: once, by the last lease, within their budgets."""
+
+from __future__ import annotations
+
+from chaos.check.violation import by_sql
+
+ONE_ACCEPTED = by_sql(
+    "a job has at most one accepted completion",
+    """
+    SELECT job_id, max(token) AS token, format('%s attempts succeeded', count(*)) AS says
+    FROM attempt WHERE reason = 'succeeded' AND rank = 0
+    GROUP BY job_id HAVING count(*) > 1
+    UNION ALL
+    SELECT job_id, attempt.token, format('attempt %s succeeded, the job is %s', attempt.attempt,
+        coalesce(outcome.state::text, 'not ended'))
+    FROM attempt LEFT JOIN outcome USING (job_id)
+    WHERE attempt.reason = 'succeeded'
+        AND (outcome.state, outcome.token) IS DISTINCT FROM ('succeeded'::state, attempt.token)
+    """,
+)
+
+LAST_GRANTED = by_sql(
+    "the accepted token is the last one granted",
+    """
+    SELECT
+        job_id, outcome.token,
+        format('token %s was accepted, token %s was granted last', outcome.token, last.token)
+            AS says
+    FROM outcome
+    LEFT JOIN LATERAL (
+        SELECT token, nonce FROM held WHERE held.job_id = outcome.job_id
+        ORDER BY claimed_at DESC, token DESC LIMIT 1
+    ) AS last ON true
+    WHERE outcome.token IS NOT NULL
+        AND (outcome.token, outcome.nonce) IS DISTINCT FROM (last.token, last.nonce)
+    """,
+)
+
+NO_REOPENING = by_sql(
+    "a job that has ended runs again only if it is retried",
+    """
+    SELECT
+        ended.job_id, later.token,
+        format('attempt %s ended it as %s, then came attempt %s', ended.attempt, ended.reason,
+            later.attempt) AS says
+    FROM tried AS ended
+    JOIN tried AS later
+        ON later.job_id = ended.job_id AND later.era = ended.era AND later.attempt > ended.attempt
+    WHERE ended.budget IN ('success', 'final', 'cancel')
+    """,
+)
+
+WITHIN_BUDGET = by_sql(
+    "no attempt is granted once a budget is spent",
+    """
+    SELECT
+        job_id, token,
+        format('attempt %s came after %s failures, %s losses, %s preemptions; allowed are %s/%s/%s',
+            attempt, failures, losses, preemptions, max_failures, max_losses, max_preemptions)
+            AS says
+    FROM (
+        SELECT *,
+            count(*) FILTER (WHERE budget = 'failures') OVER earlier AS failures,
+            count(*) FILTER (WHERE budget = 'losses') OVER earlier AS losses,
+            count(*) FILTER (WHERE budget = 'preemptions') OVER earlier AS preemptions
+        FROM tried
+        WINDOW earlier AS (
+            PARTITION BY job_id, era, rank ORDER BY attempt
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )
+    ) AS spent
+    JOIN job ON job.id = spent.job_id
+    WHERE failures > max_failures OR losses > max_losses OR preemptions > max_preemptions
+    """,
+)
+
+DEAD_BEYOND = by_sql(
+    "a job is dead only beyond one of its budgets",
+    """
+    SELECT job_id, outcome.token, 'dead with its budgets not spent' AS says
+    FROM outcome JOIN job ON job.id = outcome.job_id
+    WHERE state = 'dead' AND NOT EXISTS (
+        SELECT FROM tried
+        WHERE tried.job_id = outcome.job_id AND rank = 0
+            AND era = (SELECT max(era) FROM tried AS any_ WHERE any_.job_id = outcome.job_id)
+        GROUP BY era
+        HAVING count(*) FILTER (WHERE budget = 'failures') > max_failures
+            OR count(*) FILTER (WHERE budget = 'losses') > max_losses
+            OR count(*) FILTER (WHERE budget = 'preemptions') > max_preemptions
+    )
+    """,
+)
+
+CANCELLED_RESTS = by_sql(
+    "a cancelled job never runs again",
+    """
+    SELECT job_id, token, format('granted at %s, %s at %s', claimed_at, action, at) AS says
+    FROM held
+    JOIN (
+        SELECT job_id, action, at FROM event WHERE action IN ('cancelled', 'asked to cancel')
+        UNION ALL
+        SELECT job_id, 'ended as cancelled', finished_at FROM outcome WHERE state = 'cancelled'
+    ) AS told USING (job_id)
+    WHERE claimed_at > at
+    """,
+)
+
+NUMBERED = by_sql(
+    "the attempts of a job are numbered from 1 without gaps",
+    """
+    SELECT job_id, token, format('attempt %s is the %s. of its job', attempt, place) AS says
+    FROM (
+        SELECT *, row_number() OVER (PARTITION BY job_id, rank ORDER BY attempt, token) AS place
+        FROM held
+    ) AS ordered
+    WHERE attempt <> place
+    """,
+)
+
+ENDS_OF_JOBS = (
+    ONE_ACCEPTED,
+    LAST_GRANTED,
+    NO_REOPENING,
+    WITHIN_BUDGET,
+    DEAD_BEYOND,
+    CANCELLED_RESTS,
+    NUMBERED,
+)

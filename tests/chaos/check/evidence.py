@@ -1,0 +1,93 @@
+"""What is looked at: the database as one snapshot, the store, and the history beside them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from chaos.check.history import Entry, read
+from forge_schema.states import BUDGETS
+from forge_schema.storage import open_store
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from forge_schema.storage import Store
+
+Row = dict[str, Any]
+
+# told: the history. held: every lease that was ever granted, `finished_at` NULL while it lives.
+# tried: the attempts with the budget that each was charged to; a retry begins a new era of budgets.
+TABLES = """
+    CREATE TEMP TABLE told (
+        wall float8, kind text, job_id bigint, "values" jsonb
+    ) ON COMMIT DROP;
+    CREATE TEMP TABLE held ON COMMIT DROP AS
+        SELECT job_id, rank, attempt, token, nonce, worker_id, ready_at, claimed_at, started_at,
+            finished_at, reason, detail, devices
+        FROM attempt
+        UNION ALL
+        SELECT job_id, rank, attempt, token, nonce, worker_id, ready_at, claimed_at, started_at,
+            NULL, NULL, NULL, devices
+        FROM lease;
+    CREATE TEMP TABLE tried ON COMMIT DROP AS
+        SELECT attempt.*, budget, (
+            SELECT count(*) FROM event
+            WHERE event.job_id = attempt.job_id AND action = 'retried'
+                AND (event.detail ->> 'attempt')::integer < attempt.attempt
+        ) AS era
+        FROM attempt
+        JOIN jsonb_each_text({budgets}) AS charged (reason, budget)
+            ON charged.reason = attempt.reason::text;
+    CREATE INDEX ON told (kind, job_id);
+    CREATE INDEX ON held (job_id, token);
+    CREATE INDEX ON tried (job_id, attempt);
+"""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the invariants are checked against."""
+
+    connection: psycopg.Connection[Row]
+    store: Store
+    entries: list[Entry]
+
+    def rows(self, query: str) -> list[Row]:
+        return self.connection.execute(query.encode()).fetchall()
+
+    def notes(self, kind: str) -> list[dict[str, Any]]:
+        """Return what the entries of a kind tell."""
+        return [entry.values for entry in self.entries if entry.kind == kind]
+
+
+@contextmanager
+def evidence(database_url: str, store_url: str, history_path: Path) -> Iterator[Evidence]:
+    """Open it all; what changes in the database meanwhile is not seen."""
+    entries = list(read(history_path))
+    with psycopg.connect(database_url, row_factory=dict_row) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SET LOCAL statement_timeout = 0")
+        connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        connection.execute(TABLES.replace("{budgets}", _budgets()).encode())
+        _tell(connection, entries)
+        connection.execute("ANALYZE told, held, tried")
+        yield Evidence(connection, open_store(store_url), entries)
+        connection.rollback()
+
+
+def _budgets() -> str:
+    pairs = ", ".join(f"'{reason}', '{budget}'" for reason, budget in BUDGETS.items())
+    return f"jsonb_build_object({pairs})"
+
+
+def _tell(connection: psycopg.Connection[Row], entries: list[Entry]) -> None:
+    with connection.cursor().copy('COPY told (wall, kind, job_id, "values") FROM STDIN') as copy:
+        for entry in entries:
+            values = entry.values
+            copy.write_row((entry.wall, entry.kind, values.get("job_id"), Jsonb(values)))

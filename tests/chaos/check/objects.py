@@ -1,0 +1,116 @@
+"""What was stored: the index rows, and the objects behind them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import zstandard
+from chaos.check.violation import by_hand, by_sql
+from forge_schema.storage import ObjectMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chaos.check.evidence import Evidence, Row
+    from forge_schema.storage import Store
+
+READERS = 8
+
+OWN_PREFIX = by_sql(
+    "what an attempt stored lies under its own mark",
+    """
+    SELECT
+        indexed.job_id, indexed.token,
+        format('%s of attempt %s lies at %s', what, indexed.attempt, key) AS says
+    FROM (
+        SELECT 'a log chunk' AS what, job_id, token, attempt, key FROM log_chunk
+        UNION ALL SELECT 'a checkpoint', job_id, token, attempt, key FROM checkpoint
+        UNION ALL SELECT 'an artifact', job_id, token, attempt, key FROM artifact
+    ) AS indexed
+    LEFT JOIN held
+        ON held.job_id = indexed.job_id AND held.token = indexed.token
+        AND held.attempt = indexed.attempt
+    WHERE held.token IS NULL OR NOT starts_with(key, format(
+        'jobs/%s/%s-%s-%s/', indexed.job_id, indexed.attempt, indexed.token,
+        left(replace(nonce::text, '-', ''), 12)
+    ))
+    """,
+)
+
+CONTIGUOUS = by_sql(
+    "the log of an attempt has no gap and no byte twice",
+    """
+    SELECT
+        job_id, token,
+        format('chunk %s begins at byte %s, expected chunk %s at byte %s', number, start,
+            coalesce(before + 1, 0), coalesce(extent, 0)) AS says
+    FROM (
+        SELECT *, lag(number) OVER earlier AS before, lag(start + bytes) OVER earlier AS extent
+        FROM log_chunk
+        WINDOW earlier AS (PARTITION BY job_id, token, rank ORDER BY number)
+    ) AS ordered
+    WHERE (number, start) IS DISTINCT FROM (coalesce(before + 1, 0), coalesce(extent, 0))
+    """,
+)
+
+ACCEPTED_WROTE = by_sql(
+    "what a succeeded job was to write was written by the accepted attempt",
+    """
+    SELECT DISTINCT
+        told.job_id, outcome.token,
+        format('succeeded by attempt %s, which wrote no %s', outcome.attempt, path) AS says
+    FROM told
+    CROSS JOIN jsonb_array_elements_text("values" -> 'writes') AS path
+    JOIN outcome USING (job_id)
+    WHERE kind = 'submitted' AND state = 'succeeded' AND NOT EXISTS (
+        SELECT FROM artifact
+        WHERE artifact.job_id = told.job_id AND artifact.token = outcome.token
+            AND artifact.path = path.path
+    )
+    """,
+)
+
+STORED = """
+    SELECT 'chunk' AS what, job_id, token, key, bytes, sha256 FROM log_chunk
+    UNION ALL SELECT 'artifact', job_id, token, key, bytes, sha256 FROM artifact
+    UNION ALL SELECT 'checkpoint', job_id, token, key, bytes, NULL FROM checkpoint
+"""
+
+
+def _unsound(evidence: Evidence) -> Iterator[tuple[str, Row]]:
+    rows = evidence.rows(STORED)
+    with ThreadPoolExecutor(READERS) as readers:
+        faults = readers.map(lambda row: _fault(evidence.store, row), rows)
+        for row, fault in zip(rows, faults, strict=True):
+            if fault:
+                yield f"{row['key']} {fault}", row
+
+
+def _fault(store: Store, row: Row) -> str | None:
+    try:
+        content = store.get(row["key"])
+        if row["what"] == "checkpoint":
+            return _fault_of_checkpoint(store, content, row["bytes"])
+    except ObjectMissing as error:
+        return f"is not whole: {error.message}"
+    data = zstandard.decompress(content) if row["what"] == "chunk" else content
+    sound = (len(data), hashlib.sha256(data).hexdigest()) == (row["bytes"], row["sha256"])
+    return None if sound else f"has {len(data)} bytes, or others than its row says"
+
+
+def _fault_of_checkpoint(store: Store, manifest: bytes, size: int) -> str | None:
+    files = json.loads(manifest)["files"]
+    if sum(file["size"] for file in files) != size:
+        return "has not the size that its row says"
+    for file in files:
+        if hashlib.sha256(store.get(file["key"])).hexdigest() != file["sha256"]:
+            return f"has another file at {file['key']}"
+    return None
+
+
+SOUND = by_hand("every indexed object is in the store, with the bytes of its row", _unsound)
+
+OBJECTS = (OWN_PREFIX, CONTIGUOUS, ACCEPTED_WROTE, SOUND)

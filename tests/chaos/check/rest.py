@@ -1,0 +1,77 @@
+"""At rest, when faults have stopped and workers have left: nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import docker
+from chaos.check.violation import by_hand, by_sql
+from forge_schema.storage.s3_store import S3Store
+from support.worker import processes_below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chaos.check.evidence import Evidence, Row
+
+NO_LEASE = by_sql(
+    "at rest there is no lease",
+    """
+    SELECT
+        job_id, token,
+        format('held by worker %s (%s)', worker_id, coalesce(status::text, 'unknown')) AS says
+    FROM lease LEFT JOIN worker ON worker.id = worker_id
+    """,
+)
+
+NO_IDLE_TRANSACTION = by_sql(
+    "at rest there is no idle transaction",
+    """
+    SELECT
+        format('connection %s (%s) since %s: %s', pid, application_name, xact_start, query)
+            AS says
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+        AND state LIKE 'idle in transaction%'
+    """,
+)
+
+
+def _folders(evidence: Evidence) -> Iterator[tuple[str, Row]]:
+    for note in evidence.notes("folder"):
+        for place in ("jobs", "spool", "shares"):
+            for path in sorted(Path(note["path"]).glob(f"{place}/*")):
+                yield f"{path} is left", {}
+
+
+def _processes(evidence: Evidence) -> Iterator[tuple[str, Row]]:
+    places = [note["path"] for note in evidence.notes("folder")]
+    for line in processes_below(places) if places else []:
+        yield f"process {line} is left", {}
+
+
+def _containers(evidence: Evidence) -> Iterator[tuple[str, Row]]:
+    for note in evidence.notes("engine"):
+        engine = docker.DockerClient(base_url=note["url"], timeout=20)
+        try:
+            for left in engine.containers.list(all=True, filters={"label": note["label"]}):
+                yield f"container {left.name} is left", {}
+        finally:
+            engine.close()
+
+
+def _uploads(evidence: Evidence) -> Iterator[tuple[str, Row]]:
+    if isinstance(evidence.store, S3Store):
+        for upload in evidence.store._unfinished():
+            yield f"the upload of {upload['Key']} was never ended", {}
+
+
+REST = (
+    NO_LEASE,
+    NO_IDLE_TRANSACTION,
+    by_hand("at rest no folder of a job is left, and no result waits in a spool", _folders),
+    by_hand("at rest no process of a worker's or a job's is left", _processes),
+    by_hand("at rest no container of a job's is left", _containers),
+    by_hand("at rest the store has no upload that nobody ended", _uploads),
+)
