@@ -25,7 +25,7 @@ def transport(settings: WorkerSettings) -> Iterator[Link]:
     Raises:
         ForgeError: one of them does not answer, or is not what it should be.
     """
-    with Database(settings.database_url, size=8) as database:
+    with Database(settings.database_url, size=8, prepare=settings.prepare) as database:
         store = open_store(settings.store_url)
         store.check()
         gateway = SqlGateway(database, name=settings.name(), ttl=settings.ttl)

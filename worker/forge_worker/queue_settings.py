@@ -40,6 +40,7 @@ class QueueSettings(ActSettings):
         15.0, description="seconds that a server which does not answer is left alone, at most"
     )
     database_url: str = Field("", description="instead: the queue's database, postgresql://…")
+    prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")
     store_url: str = Field(
         "", description="and the object store, s3://bucket/prefix or file:///folder"
     )
