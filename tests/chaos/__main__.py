@@ -1,0 +1,77 @@
+"""The chaos suite: `make chaos SEED=… MINUTES=…`.
+
+Runs jobs on a bed of its own, strikes it with faults by a seeded schedule, and checks at the end
+that nothing was lost, done twice, or left behind. Exits with 1 for a violation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from chaos.faults import KINDS
+from chaos.options import Options
+from chaos.run import Outcome, run
+
+
+def main() -> int:
+    """Carry one run out and say what it came to."""
+    told = _parser().parse_args()
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "FORGE_")) and not name.startswith("FORGE_TEST_"):
+            del os.environ[name]
+    folder = told.folder or Path(tempfile.mkdtemp(prefix="forge-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    # Postgres runs as a user of its own.
+    folder.chmod(0o755)
+    options = Options(
+        seed=secrets.randbelow(1_000_000) if told.seed is None else told.seed,
+        minutes=told.minutes,
+        folder=folder,
+        workers=told.workers,
+        jobs_per_s=told.jobs,
+        gap_s=told.gap,
+        only=tuple(told.only),
+        containers=not told.no_containers,
+    )
+    return tell(run(options), options, keep=told.keep)
+
+
+def tell(outcome: Outcome, options: Options, *, keep: bool = False) -> int:
+    """Print what a run came to, and return an exit code; a violation's folder is kept."""
+    figures = outcome.figures
+    for text in outcome.stories:
+        sys.stdout.write(f"\n{text}\n")
+    sys.stdout.write(f"\n{figures.table()}\n\n{json.dumps(figures.as_dict())}\n")
+    bad = bool(outcome.stories or figures.troubles)
+    if keep or bad:
+        sys.stdout.write(f"seed {options.seed}; history and logs are in {options.folder}\n")
+    else:
+        shutil.rmtree(options.folder, ignore_errors=True)
+    sys.stdout.flush()
+    return 1 if bad else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--seed", type=int, help="of jobs and faults; made up if absent")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long faults strike")
+    parser.add_argument("--workers", type=int, default=20)
+    parser.add_argument("--jobs", type=float, default=3.0, help="jobs a second")
+    parser.add_argument("--gap", type=float, default=5.0, help="seconds between faults, on average")
+    names = [kind.name for kind in KINDS]
+    parser.add_argument("--only", action="append", default=[], choices=names, metavar="FAULT")
+    parser.add_argument("--no-containers", action="store_true")
+    parser.add_argument("--folder", type=Path, help="for history and logs; a temporary one")
+    parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

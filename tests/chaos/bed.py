@@ -1,0 +1,210 @@
+"""The bed of a run: everything that is started for it, and that its faults strike."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+from chaos import own_containers
+from chaos.check.history import History
+from chaos.check.witness import install
+from chaos.dice import dice_of
+from chaos.door import Door, Doors, doors
+from chaos.fleet import Fleet, Worker, kind_of, server, small_disk, sweeper, worker
+from chaos.object_store import ObjectStore, Way, object_store
+from chaos.pooler import Pooler, pooler_is_here
+from chaos.postgres_pair import Pair, postgres_pair
+from forge_client.bundle import pack
+from forge_schema.database import Database
+from forge_schema.migrate import upgrade
+from forge_schema.storage import keys, open_store
+from forge_schema.worker_tokens import WorkerTokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chaos.member import Member
+    from chaos.options import Options
+    from support.own_engine import OwnEngine
+
+# Doors to the database: for two groups of workers, for the pooler, the servers, the clients.
+TO_DATABASE = ("db-a", "db-b", "db-pool", "db-server", "db-client")
+TO_SERVERS = ("http-0", "http-1")
+
+
+@dataclass
+class Bed:
+    """Where everything is. `url` leads to the database as it is now, past all doors."""
+
+    options: Options
+    history: History
+    doors: Doors
+    pair: Pair
+    store: ObjectStore
+    pooler: Pooler | None = None
+    engine: OwnEngine | None = None
+    small_disk: bool = False
+    workers: list[Worker] = field(default_factory=list)
+    servers: list[Member] = field(default_factory=list)
+    sweepers: list[Member] = field(default_factory=list)
+    token: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    @property
+    def url(self) -> str:
+        return self.pair.primary.url
+
+    @property
+    def members(self) -> list[Member]:
+        pooler = [self.pooler] if self.pooler is not None else []
+        return [*pooler, *self.servers, *self.sweepers, *self.workers]
+
+    def door(self, name: str) -> Door:
+        return next(door for door in self.doors.all if door.name == name)
+
+    def way(self, name: str) -> Way:
+        return next(way for way in self.store.ways if way.name == name)
+
+    def worker(self, name: str) -> Worker:
+        return next(worker for worker in self.workers if worker.name == name)
+
+    def member(self, name: str) -> Member:
+        return next(member for member in self.members if member.name == name)
+
+    def through(self, name: str) -> str:
+        """Return the database's URL by a door."""
+        return f"postgresql://postgres@127.0.0.1:{self.door(name).port}/forge"
+
+    def find_primary(self) -> None:
+        """Have all doors lead to the node that is the primary now."""
+        for name in TO_DATABASE:
+            self.doors.lead(self.door(name), self.pair.primary.port)
+
+    def note_processes(self, member: Member) -> None:
+        """Note what runs below a process that is about to die: none of it may outlive the run."""
+        for process in member.family()[1:]:
+            try:
+                self.history.note("process", pid=process.pid, started=_started(process.pid))
+            except (OSError, psutil.NoSuchProcess):
+                continue
+
+    def project(self) -> str:
+        """Store a small project, and return its digest."""
+        folder = self.options.folder / "project"
+        folder.mkdir()
+        (folder / "data.txt").write_text("data\n" * 1000, encoding="utf-8")
+        bundle = pack(folder, self.options.folder / "project.tar.zst", limit_bytes=1 << 20)
+        open_store(self.store.url).put_file(keys.bundle(bundle.digest), bundle.path)
+        return bundle.digest
+
+
+def _started(pid: int) -> int:
+    """Return when a process started, in the kernel's ticks."""
+    told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return int(told.rpartition(")")[2].split()[19])
+
+
+@contextmanager
+def bed(options: Options) -> Iterator[Bed]:
+    """Start everything but the processes of the fleet, and end it all when the block ends."""
+    with ExitStack() as stack:
+        logs = options.folder / "logs"
+        logs.mkdir()
+        made = Bed(
+            options,
+            History(options.folder / "history.jsonl"),
+            stack.enter_context(doors(dice_of(options.seed, "doors"))),
+            stack.enter_context(postgres_pair(options.folder / "postgres")),
+            stack.enter_context(object_store(logs, dice_of(options.seed, "store"))),
+        )
+        upgrade(made.url)
+        install(made.url)
+        for name in TO_DATABASE:
+            made.doors.make(name, made.pair.primary.port)
+        if options.containers and own_containers.engine_may_run():
+            made.engine = stack.enter_context(own_containers.engine_with_image())
+        if pooler_is_here():
+            made.pooler = Pooler(options.folder / "pooler", logs, made.door("db-pool").port)
+        _add_services(made)
+        _add_workers(made, stack)
+        yield made
+
+
+def _pooled(made: Bed, otherwise: str) -> dict[str, object]:
+    """Return how the database is reached through the pooler, or by a door where there is none."""
+    if made.pooler is None:
+        return {"database_url": made.through(otherwise)}
+    return {"database_url": made.pooler.url, "prepare": False}
+
+
+def _add_services(made: Bed) -> None:
+    root = made.options.folder
+    secret = {"server_secret": secrets.token_hex(32)}
+    ways = (made.through("db-server"), None)
+    for number, (way, url) in enumerate(zip(made.store.ways, ways, strict=True)):
+        to_database = {"database_url": url} if url else _pooled(made, "db-server")
+        settings: dict[str, object] = {**secret, **to_database, "store_url": way.url}
+        one, port = server(number, root, **settings)
+        made.servers.append(one)
+        made.doors.make(TO_SERVERS[number], port)
+    made.sweepers += [
+        sweeper(0, root, database_url=made.through("db-server")),
+        sweeper(1, root, **_pooled(made, "db-b")),
+    ]
+
+
+def _add_workers(made: Bed, stack: ExitStack) -> None:
+    with Database(made.url) as database:
+        tokens = WorkerTokens(database, actor="user:root")
+        for number in range(made.options.workers):
+            kind = kind_of(number)
+            if kind == "container" and made.engine is None:
+                kind = "direct"
+            settings = _settings(made, number, kind)
+            if kind == "http":
+                settings["token"] = tokens.create(f"w{number}-{made.token}")[1]
+            one = worker(number, kind, made.token, made.options.folder, **settings)
+            _fit_out(made, one, stack)
+            made.workers.append(one)
+
+
+def _settings(made: Bed, number: int, kind: str) -> dict[str, object]:
+    if kind == "http":
+        ports = [made.door(name).port for name in TO_SERVERS]
+        first, other = ports if number % 2 else reversed(ports)
+        return {"url": f"http://127.0.0.1:{first},http://127.0.0.1:{other}"}
+    settings: dict[str, object] = {
+        "database_url": made.through("db-b" if number % 2 else "db-a"),
+        "store_url": made.store.ways[number % 2].url,
+        "sweep": number % 3 == 0,
+        "sweep_s": 2,
+    }
+    if kind == "pooled":
+        settings |= _pooled(made, "db-a")
+    if kind == "container":
+        settings |= {"runner": "docker", "network": "none", "labels": "place=container"}
+        settings |= {"default_image": own_containers.IMAGE, "allow_processes": False}
+    return settings
+
+
+def _fit_out(made: Bed, one: Worker, stack: ExitStack) -> None:
+    """Give a worker its disk or its engine, and note where it may leave nothing."""
+    assert one.place is not None
+    if one.kind != "http":
+        one.environment["PGAPPNAME"] = one.environment["FORGE_WORKER_NAME"]
+    if one.kind == "small disk":
+        made.small_disk = stack.enter_context(small_disk(one.place))
+        one.environment["FORGE_DISK_MB"] = "40"
+    made.history.note("folder", path=str(one.place))
+    if one.kind == "container":
+        assert made.engine is not None
+        one.environment["DOCKER_HOST"] = made.engine.url
+        made.history.note("engine", url=made.engine.url, label=one.label)
+
+
+def fleet_of(made: Bed) -> Fleet:
+    """Return who watches over the processes of a bed."""
+    return Fleet(made.members)

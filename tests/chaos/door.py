@@ -1,0 +1,183 @@
+"""A door: what passes between processes, which may be slow, shut, silent, or lose an answer.
+
+One thread and one loop serve all doors of a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+
+CHUNK = 1 << 16
+# A prepared statement's name, or the first line of a request.
+VERB = re.compile(rb"forge_([a-z_]+)_\d+\0|(?:GET|POST|PUT|DELETE) (/[a-z/]+)")
+
+
+@dataclass
+class Passing:
+    """One connection: both its ends, and what was asked last and is not answered yet."""
+
+    ends: list[asyncio.StreamWriter]
+    asked: bytes = b""
+
+    def cut(self) -> None:
+        for end in self.ends:
+            end.transport.abort()
+
+
+@dataclass
+class Door:
+    """Leads to a port of this machine.
+
+    `delay_s` holds up each piece, `bytes_per_s` bounds each direction, and of so many exchanges
+    `loses_answers` are cut off after the server has acted, `loses_requests` before. While it is
+    `silent`, nothing passes and nobody is told: what was sent arrives when it speaks again.
+    """
+
+    name: str
+    target: int
+    dice: Random
+    port: int = 0
+    delay_s: float = 0.0
+    bytes_per_s: float = 0.0
+    loses_answers: float = 0.0
+    loses_requests: float = 0.0
+    open: bool = True
+    silent: bool = False
+    lost: Counter[str] = field(default_factory=Counter)
+    passing: list[Passing] = field(default_factory=list)
+
+    async def serve(self) -> None:
+        """Let in whoever comes."""
+        listening = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = listening.getsockname()[1]
+        await asyncio.start_server(self._came, sock=listening)
+
+    async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        passing = Passing([writer])
+        self.passing.append(passing)
+        try:
+            await self._while_silent()
+            if self.open:
+                there, back = await asyncio.open_connection("127.0.0.1", self.target)
+                passing.ends.append(back)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._asks(passing, reader, back))
+                    group.create_task(self._answers(passing, there, writer))
+        except (OSError, ExceptionGroup):
+            pass
+        finally:
+            passing.cut()
+            self.passing.remove(passing)
+
+    async def _asks(
+        self, passing: Passing, source: asyncio.StreamReader, sink: asyncio.StreamWriter
+    ) -> None:
+        while data := await source.read(CHUNK):
+            await self._held_up(data)
+            if not passing.asked and self.dice.random() < self.loses_requests:
+                self._lose("request", data)
+                break
+            passing.asked = data
+            sink.write(data)
+            await sink.drain()
+        passing.cut()
+
+    async def _answers(
+        self, passing: Passing, source: asyncio.StreamReader, sink: asyncio.StreamWriter
+    ) -> None:
+        while data := await source.read(CHUNK):
+            if passing.asked and self.dice.random() < self.loses_answers:
+                self._lose("answer", passing.asked)
+                break
+            passing.asked = b""
+            await self._held_up(data)
+            sink.write(data)
+            await sink.drain()
+        passing.cut()
+
+    async def _held_up(self, data: bytes) -> None:
+        slow_s = len(data) / self.bytes_per_s if self.bytes_per_s else 0.0
+        if self.delay_s or slow_s:
+            await asyncio.sleep(self.delay_s + slow_s)
+        await self._while_silent()
+
+    async def _while_silent(self) -> None:
+        # An event would have to be set from another thread.
+        while self.silent:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    def _lose(self, what: str, asked: bytes) -> None:
+        found = VERB.search(asked)
+        verb = (found[1] or found[2]).decode() if found else "another"
+        self.lost[f"{what} to {verb}"] += 1
+
+    def heal(self) -> None:
+        """Let everything pass again, at once."""
+        self.delay_s = self.bytes_per_s = self.loses_answers = self.loses_requests = 0.0
+        self.open, self.silent = True, False
+
+
+class Doors:
+    """All doors of a run, and the thread that serves them."""
+
+    def __init__(self, dice: Random) -> None:
+        self._dice = dice
+        self._loop = asyncio.new_event_loop()
+        self.all: list[Door] = []
+
+    def make(self, name: str, target: int) -> Door:
+        """Open a door to a port of this machine."""
+        door = Door(name, target, self._dice)
+        asyncio.run_coroutine_threadsafe(door.serve(), self._loop).result(10)
+        self.all.append(door)
+        return door
+
+    def cut(self, door: Door) -> None:
+        """Break off every connection that passes."""
+
+        def now() -> None:
+            for passing in list(door.passing):
+                passing.cut()
+
+        self._loop.call_soon_threadsafe(now)
+
+    def lead(self, door: Door, target: int) -> None:
+        """Have a door lead elsewhere; who is on his way is cut off."""
+        door.target = target
+        self.cut(door)
+
+    def serve(self) -> None:
+        """Serve until `end`."""
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0.1))
+        self._loop.close()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+@contextlib.contextmanager
+def doors(dice: Random) -> Iterator[Doors]:
+    """Serve doors while the block runs."""
+    made = Doors(dice)
+    thread = threading.Thread(target=made.serve, name="doors", daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.end()
+        thread.join(10)

@@ -1,0 +1,43 @@
+"""The faults, one file for each family."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chaos.faults.agents import AgentKilled, AgentPaused, AgentTerminated, ClockOff
+from chaos.faults.database import BackendsTerminated, DatabaseCrashed, FailedOver, PoolerKilled
+from chaos.faults.disk import DiskFull
+from chaos.faults.hosts import HostKilled, HostPaused
+from chaos.faults.network import AnswersLost, CutOff, Refused, SlowLink
+from chaos.faults.services import EngineKilled, ServiceKilled
+from chaos.faults.storage import StoreIll
+
+if TYPE_CHECKING:
+    from chaos.bed import Bed
+    from chaos.faults.fault import Fault
+
+KINDS: tuple[type[Fault], ...] = (
+    AgentKilled,
+    AgentPaused,
+    AgentTerminated,
+    ClockOff,
+    HostKilled,
+    HostPaused,
+    DatabaseCrashed,
+    FailedOver,
+    BackendsTerminated,
+    PoolerKilled,
+    CutOff,
+    Refused,
+    SlowLink,
+    AnswersLost,
+    StoreIll,
+    ServiceKilled,
+    EngineKilled,
+    DiskFull,
+)
+
+
+def faults(bed: Bed) -> dict[str, Fault]:
+    """Return each kind of fault by its name, for a bed."""
+    return {kind.name: kind(bed) for kind in KINDS}

@@ -1,0 +1,81 @@
+"""A whole host dies or pauses: the agent and all its jobs."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+from chaos.faults.agents import AgentFault
+from chaos.options import TTL_S
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from chaos.fleet import Worker
+
+
+class HostKilled(AgentFault):
+    """Everything of a worker dies at once; half of the hosts come back with an empty disk."""
+
+    name = "host killed"
+    weight = 3
+    lasts = (0.0, 2 * TTL_S)
+
+    def strike(self, target: str, dice: Random) -> None:
+        worker = self.bed.worker(target)
+        worker.leave_alone()
+        self._end_all(worker)
+        if dice.random() < 0.5 and worker.place is not None:
+            for path in worker.place.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+
+    def _end_all(self, worker: Worker) -> None:
+        # Stopped first, it cannot start anything in between.
+        worker.send(signal.SIGSTOP)
+        family = worker.family()
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        worker.kill()
+        psutil.wait_procs(family, 5)
+        if worker.kind == "container":
+            self._end_containers(worker)
+
+    def _end_containers(self, worker: Worker) -> None:
+        assert self.bed.engine is not None
+        listed = self.bed.engine.docker("ps", "-q", "--filter", f"label={worker.label}")
+        for name in listed.stdout.split():
+            with suppress(subprocess.SubprocessError):
+                self.bed.engine.docker("kill", name)
+
+
+class HostPaused(AgentFault):
+    """The whole host stands still past the lease's time, as spot hosts do."""
+
+    name = "host paused"
+    lasts = (1.1 * TTL_S, 2.2 * TTL_S)
+
+    def targets(self) -> list[str]:
+        return [one.name for one in self.bed.workers if one.kind != "container"]
+
+    def strike(self, target: str, dice: Random) -> None:  # noqa: ARG002  nothing is left to chance
+        worker = self.bed.worker(target)
+        worker.leave_alone()
+        worker.send(signal.SIGSTOP)
+        for process in worker.family():
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+
+    def heal(self, target: str) -> None:
+        worker = self.bed.worker(target)
+        for process in reversed(worker.family()):
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+        worker.resume()

@@ -1,0 +1,48 @@
+"""A server, a sweeper or the container engine is killed, and started again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chaos.faults.fault import Fault
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class ServiceKilled(Fault):
+    """SIGKILL to a forge-server or a forge-sweeper, wherever it is."""
+
+    name = "service killed"
+    weight = 2
+    lasts = (0.0, 6.0)
+
+    def targets(self) -> list[str]:
+        return [one.name for one in (*self.bed.servers, *self.bed.sweepers)]
+
+    def strike(self, target: str, dice: Random) -> None:  # noqa: ARG002  nothing is left to chance
+        member = self.bed.member(target)
+        member.leave_alone()
+        member.kill()
+
+    def heal(self, target: str) -> None:
+        self.bed.member(target).resume()
+
+
+class EngineKilled(Fault):
+    """The container engine crashes; its containers run on."""
+
+    name = "engine killed"
+    lasts = (0.5, 6.0)
+
+    def targets(self) -> list[str]:
+        return ["engine"] * (self.bed.engine is not None)
+
+    def strike(self, target: str, dice: Random) -> None:  # noqa: ARG002  as above
+        assert self.bed.engine is not None
+        self.bed.engine.kill()
+
+    def heal(self, target: str) -> None:  # noqa: ARG002  there is one
+        assert self.bed.engine is not None
+        self.bed.engine.kill()
+        self.bed.engine.start()

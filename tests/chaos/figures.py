@@ -1,0 +1,81 @@
+"""What a run came to, in figures: one JSON line, and a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STATES = "SELECT state, count(*) FROM job_status GROUP BY state ORDER BY 2 DESC"
+REASONS = "SELECT reason, count(*) FROM attempt GROUP BY reason ORDER BY 2 DESC"
+Counts = dict[str, int]
+
+
+@dataclass
+class Figures:
+    """Counts; `cancelled_at_the_end` jobs were cancelled since they took too long to end."""
+
+    seed: int
+    minutes: float
+    workers: int
+    jobs: int = 0
+    cancelled_at_the_end: int = 0
+    states: Counts = field(default_factory=dict)
+    attempts: int = 0
+    reasons: Counts = field(default_factory=dict)
+    faults: int = 0
+    struck: Counts = field(default_factory=dict)
+    missed: Counts = field(default_factory=dict)
+    answers_lost: Counts = field(default_factory=dict)
+    restarts: int = 0
+    failovers: int = 0
+    violations: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+    def read(self, database_url: str) -> None:
+        """Count jobs by state and attempts by reason."""
+        with psycopg.connect(database_url) as connection:
+            self.states = dict(connection.execute(STATES).fetchall())
+            self.reasons = dict(connection.execute(REASONS).fetchall())
+        self.jobs, self.attempts = sum(self.states.values()), sum(self.reasons.values())
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+    def table(self) -> str:
+        """Return the figures for people."""
+        rows = {
+            "seed": self.seed,
+            "minutes": f"{self.minutes:.1f}",
+            "workers": self.workers,
+            "jobs": f"{self.jobs}: {_list(self.states)}",
+            "cancelled at the end": self.cancelled_at_the_end,
+            "attempts": f"{self.attempts}: {_list(self.reasons)}",
+            "faults": f"{self.faults}: {_list(self.struck)}",
+            "faults that missed": _list(self.missed) or "none",
+            "answers and requests lost": (
+                f"{sum(self.answers_lost.values())}: {_list(self.answers_lost)}"
+            ),
+            "processes started again": self.restarts,
+            "failovers": self.failovers,
+            "troubles of the bed": "; ".join(self.troubles) or "none",
+            "violations": self.violations,
+        }
+        return "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+
+
+def sum_of(*counts: Mapping[str, int]) -> Counts:
+    """Return the sums by name, the largest first."""
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return dict(total.most_common())
+
+
+def _list(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

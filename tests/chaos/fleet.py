@@ -1,0 +1,147 @@
+"""The processes of a run: workers of several kinds, servers, sweepers, and who restarts them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import psutil
+from chaos.member import Member, said
+from chaos.options import HEARTBEAT_S, TTL_S
+from support.server_process import _free_port
+from support.storage import CREDENTIALS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# The first workers are one of each kind; those after them come in the order of `REST`.
+FIRST = ("container", "http", "pooled", "small disk", "direct", "http", "direct")
+REST = ("direct", "http", "direct", "container", "pooled", "direct", "http", "direct")
+SMALL_DISK_MB = 64
+WORKER = [sys.executable, "-m", "forge_worker.main"]
+WATCH_S = 0.5
+RESTART_S = 1.5
+LEAVE_S = 60.0
+
+PACE = {"heartbeat_s": HEARTBEAT_S, "lease_ttl_s": TTL_S}
+LENDS = {
+    **PACE,
+    "poll_s": 2,
+    "log_flush_s": 0.5,
+    "store_patience_s": 25,
+    "reconnect_limit_s": 2,
+    "cpus": 1,
+    "memory_mb": 1024,
+    "disk_mb": 200,
+    "disk_floor_mb": 4,
+    "gpus": "none",
+    "runner": "process",
+    "allow_processes": True,
+    "labels": "place=process",
+    "keep_caches": False,
+}
+AWS = {**CREDENTIALS, "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+def kind_of(number: int) -> str:
+    """Return of which kind a run's worker of this number is."""
+    if number < len(FIRST):
+        return FIRST[number]
+    return REST[(number - len(FIRST)) % len(REST)]
+
+
+@dataclass
+class Worker(Member):
+    """One worker, of a kind; `label` is what its containers are labelled with."""
+
+    kind: str = "direct"
+
+    @property
+    def label(self) -> str:
+        return f"forge.worker={self.environment['FORGE_WORKER_NAME']}"
+
+
+def worker(number: int, kind: str, token: str, root: Path, **settings: object) -> Worker:
+    """Describe a worker; settings as in FORGE_*, in lower case."""
+    name = f"w{number}"
+    place = root / "workers" / name
+    place.mkdir(parents=True)
+    own = {"worker_name": f"{name}-{token}", "worker_dir": place}
+    environment = {**AWS, **said({**LENDS, **own, **settings})}
+    return Worker(name, WORKER, environment, root / "logs", place, kind=kind)
+
+
+def server(number: int, root: Path, **settings: object) -> tuple[Member, int]:
+    """Describe a server, and return it with its port."""
+    port = _free_port()
+    command = [sys.executable, "-m", "forge_functions.server", "--port", str(port)]
+    environment = {**AWS, **said({**PACE, "long_poll_s": 3, **settings})}
+    return Member(f"server-{number}", command, environment, root / "logs"), port
+
+
+def sweeper(number: int, root: Path, **settings: object) -> Member:
+    """Describe a sweeper."""
+    command = [sys.executable, "-m", "forge_schema.sweeper_main"]
+    own = {"lease_ttl_s": TTL_S, "offline_s": 20, "sweep_s": 1, "health_port": 0}
+    environment = said({**own, **settings})
+    return Member(f"sweeper-{number}", command, environment, root / "logs")
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """Put a small disk below a folder, where this user may; tell whether it is there."""
+    size = f"size={SMALL_DISK_MB}m"
+    mounts = ["mount", "-t", "tmpfs", "-o", size, f"forge-{secrets.token_hex(4)}", str(folder)]
+    there = os.geteuid() == 0 and subprocess.run(mounts, check=False).returncode == 0
+    try:
+        yield there
+    finally:
+        if there:
+            subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@dataclass
+class Fleet:
+    """All processes that are started again when they end, as an init system would."""
+
+    members: list[Member]
+    restarts: int = 0
+    _ending: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._watch, name="init", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        last = dict.fromkeys((member.name for member in self.members), -RESTART_S)
+        while not self._ending.wait(WATCH_S):
+            for member in self.members:
+                if member.left or member.running or monotonic() - last[member.name] < RESTART_S:
+                    continue
+                last[member.name] = monotonic()
+                self.restarts += member.process is not None
+                member.start()
+
+    def end(self) -> None:
+        """Start nothing any more."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(10)
+
+    def kill_all(self) -> None:
+        """End every process, and what is below it, by force."""
+        self.end()
+        for member in self.members:
+            for process in member.family():
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            member.kill()

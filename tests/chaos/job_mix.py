@@ -1,0 +1,123 @@
+"""The jobs of a run: what the n-th one is, and what its client does to it, follow from the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from chaos.dice import dice_of
+from forge_schema.spec import JobSpec, Resources
+
+SMALL: dict[str, Any] = {"cpus": 0.25, "memory_mb": 64, "disk_mb": 16}
+IN_CONTAINERS = 0.05
+SUBMITTED_AGAIN = 0.05
+# Whoever reads an accepted result finds there of which attempt it is.
+MARK = 'echo "$FORGE_JOB_ID $FORGE_ATTEMPT" >"$FORGE_OUTPUT_DIR/mark"; '
+LAST = 'echo "end of $FORGE_JOB_ID $FORGE_ATTEMPT"'
+# Counts from its last checkpoint on; the file is replaced as a whole.
+STEPS = """
+step=0; cd "$FORGE_CHECKPOINT_DIR"; [ ! -e step ] || read -r step <step
+echo "from $step"
+while [ "$step" -lt "$1" ]; do
+    step=$((step + 1)); echo "$step" >next; mv next step; echo "step $step"; sleep "$2"
+done
+echo "$step" >"$FORGE_OUTPUT_DIR/steps"; """
+WRITES = """
+n=0; while [ "$n" -lt "$1" ]; do
+    n=$((n + 1)); head -c "$2" /dev/zero >"$FORGE_OUTPUT_DIR/part-$n"; sleep 0.1
+done; """
+PRINTS = 'n=0; while [ "$n" -lt "$1" ]; do n=$((n + 1)); echo "line $n of $FORGE_ATTEMPT"; done; '
+DEAF = 'trap \'\' TERM; n=0; while [ "$n" -lt "$1" ]; do n=$((n + 1)); sleep 0.5; done; '
+# The shell is small, and what it starts holds the memory, as far as it is let.
+EATS = "head -c 300000000 /dev/zero | tail >/dev/null; sleep 5; "
+FILLS = 'head -c 40000000 /dev/zero >"$FORGE_OUTPUT_DIR/big"; sleep 8; '
+
+
+Words = Callable[[Random], list[str]]
+Acts = tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One job, and what happens to it after its submit: `acts` are (seconds, what)."""
+
+    spec: JobSpec
+    acts: Acts = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A kind of job: how often it comes, its script with its words, what its client does to it."""
+
+    weight: float
+    script: str = ""
+    words: Words = lambda _: []
+    acts: Callable[[Random], Acts] = lambda _: ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _preempts(dice: Random) -> Acts:
+    return tuple((dice.uniform(1.0, 12.0), "preempt") for _ in range(dice.randint(1, 3)))
+
+
+RECIPES = {
+    "instant": Recipe(34),
+    "sleeps": Recipe(18, 'sleep "$1"; ', lambda dice: [f"{dice.uniform(0.1, 3.0):.2f}"]),
+    "steps": Recipe(
+        14, STEPS, lambda dice: [str(dice.randint(4, 20)), f"{dice.uniform(0.1, 0.4):.2f}"]
+    ),
+    "fails": Recipe(7, "echo fails; exit 1; "),
+    "writes": Recipe(
+        6, WRITES, lambda dice: [str(dice.randint(1, 5)), str(dice.randint(1, 500_000))]
+    ),
+    "prints": Recipe(5, PRINTS, lambda dice: [str(dice.randint(50, 1500))]),
+    "cancelled": Recipe(
+        6, STEPS, lambda _: ["40", "0.3"], lambda dice: ((dice.uniform(0.0, 10.0), "cancel"),)
+    ),
+    "preempted": Recipe(4, STEPS, lambda _: ["20", "0.3"], _preempts),
+    "deaf": Recipe(
+        2,
+        DEAF,
+        lambda _: ["12"],
+        lambda dice: ((dice.uniform(1.0, 4.0), "cancel"),),
+        {"grace_s": 1},
+    ),
+    "late": Recipe(2, "sleep 30; ", fields={"timeout_s": 2}),
+    "eats": Recipe(1, EATS, fields={"max_failures": 0}),
+    "fills": Recipe(1, FILLS, fields={"max_failures": 0}),
+}
+
+
+def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
+    """Return the n-th job of a run; `bundle` is the digest of a project that some run."""
+    dice = dice_of(seed, "job", n)
+    (kind,) = dice.choices(list(RECIPES), [recipe.weight for recipe in RECIPES.values()])
+    recipe = RECIPES[kind]
+    words, acts = recipe.words(dice), recipe.acts(dice)
+    place = "container" if containers and dice.random() < IN_CONTAINERS else "process"
+    spec = JobSpec(
+        name=kind,
+        owner=dice.choice(["ann", "ben"]),
+        command=["sh", "-c", recipe.script + MARK + LAST, kind, *words],
+        priority=dice.choice([0, 0, 0, -5, 5]),
+        delay_s=dice.choice([0.0] * 9 + [dice.uniform(0.5, 4.0)]),
+        idempotency_key=f"chaos-{seed}-{n}",
+        bundle_digest=bundle if dice.random() < 0.1 else None,
+        labels={"place": place},
+        **{**_rules(dice), "resources": Resources(**SMALL), **recipe.fields},
+    )
+    if dice.random() < SUBMITTED_AGAIN:
+        acts = (*acts, (dice.uniform(0.1, 20.0), "submit"))
+    return Plan(spec, acts)
+
+
+def _rules(dice: Random) -> dict[str, Any]:
+    return {
+        "max_failures": dice.choice([0, 1, 2]),
+        "max_losses": dice.choice([2, 10, 10]),
+        "backoff_s": 1,
+        "grace_s": 2,
+        "checkpoint_interval_s": 0.5,
+    }

@@ -1,0 +1,106 @@
+"""One process of the bed: started, killed, paused, and started again by whoever watches over it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+KEPT_LOGS = 4
+REAP_S = 20.0
+
+
+@dataclass
+class Member:
+    """A process and how it is started; `left` says that nobody is to start it for now."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    logs: Path
+    place: Path | None = None
+    also: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    left: bool = False
+    starts: int = 0
+    lock: RLock = field(default_factory=RLock)
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def log(self) -> Path:
+        return self.logs / f"{self.name}-{self.starts}.log"
+
+    def start(self) -> None:
+        """Start it, unless it runs or is to be left."""
+        with self.lock:
+            if self.running or self.left:
+                return
+            self.starts += 1
+            (self.logs / f"{self.name}-{self.starts - KEPT_LOGS}.log").unlink(missing_ok=True)
+            with self.log.open("wb") as log:
+                self.process = subprocess.Popen(
+                    self.command,
+                    env={**os.environ, **self.environment, **self.also},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+
+    def leave_alone(self) -> None:
+        """See that nobody starts it until `resume`."""
+        with self.lock:
+            self.left = True
+
+    def resume(self) -> None:
+        """Let it be started again, and go on if it was paused."""
+        with self.lock:
+            self.left = False
+            self.send(signal.SIGCONT)
+
+    def send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            if self.process is not None and self.running:
+                self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        with self.lock:
+            if self.process is not None:
+                self.process.kill()
+                self.process.wait(REAP_S)
+
+    def ended(self, patience_s: float) -> int | None:
+        """Return its exit code, or None: it runs still."""
+        if self.process is None:
+            return 0
+        with suppress(subprocess.TimeoutExpired):
+            return self.process.wait(patience_s)
+        return None
+
+    def family(self) -> list[psutil.Process]:
+        """Return the process and all below it; none where it does not run."""
+        if self.process is None or not self.running:
+            return []
+        with suppress(psutil.NoSuchProcess):
+            own = psutil.Process(self.process.pid)
+            return [own, *own.children(recursive=True)]
+        return []
+
+
+def said(environment: Mapping[str, object]) -> dict[str, str]:
+    """Return settings as FORGE_* variables, given in lower case."""
+    return {f"FORGE_{name.upper()}": str(value) for name, value in environment.items()}

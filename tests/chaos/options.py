@@ -1,0 +1,35 @@
+"""What a run is told: its seed, its length, its size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TTL_S = 8.0
+HEARTBEAT_S = 1.5
+
+
+@dataclass(frozen=True)
+class Options:
+    """`jobs_per_s` are submitted, a fault strikes each `gap_s` on average, times in seconds.
+
+    `drain_s` is how long jobs may take to end by themselves once all is healed. `only` names the
+    kinds of faults wanted, none means all; `lasting` is how many jobs may be unfinished at once.
+    """
+
+    seed: int
+    minutes: float
+    folder: Path
+    workers: int = 20
+    jobs_per_s: float = 3.0
+    gap_s: float = 5.0
+    drain_s: float = 120.0
+    only: tuple[str, ...] = ()
+    containers: bool = True
+
+    @property
+    def lasting(self) -> int:
+        return 20 * self.workers

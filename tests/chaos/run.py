@@ -1,0 +1,159 @@
+"""One run: start everything, strike as planned, heal, wait until all is at rest, then ask."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from chaos.bed import Bed, bed, fleet_of
+from chaos.check.invariants import violations
+from chaos.check.story import story
+from chaos.client import Clients
+from chaos.faults import faults
+from chaos.figures import Figures, sum_of
+from chaos.fleet import LEAVE_S
+from chaos.schedule import schedule
+from chaos.striker import Striker
+from forge_schema.database import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from chaos.options import Options
+
+PROGRESS_S = 60.0
+# Once cancelled, a job has ended within a renewal and its grace.
+CANCELLED_S = 60.0
+
+
+@dataclass
+class Outcome:
+    """What a run came to; `stories` tell each violation."""
+
+    figures: Figures
+    stories: list[str]
+
+
+def run(options: Options) -> Outcome:
+    """Carry a run out.
+
+    Raises:
+        AssertionError: the bed itself did not come up.
+    """
+    figures = Figures(options.seed, options.minutes, options.workers)
+    with bed(options) as made, _clients(made) as clients:
+        fleet = fleet_of(made)
+        try:
+            fleet.start()
+            _strike(made, clients, figures)
+            _come_to_rest(made, clients, figures)
+            clients.end()
+            fleet.end()
+            _leave(made, figures)
+            figures.restarts, figures.failovers = fleet.restarts, made.pair.failovers
+            return _judged(made, figures)
+        finally:
+            fleet.kill_all()
+
+
+@contextmanager
+def _clients(made: Bed) -> Iterator[Clients]:
+    with Database(made.through("db-client"), size=8) as database:
+        clients = Clients(made.options, made.history, database, made.project())
+        try:
+            yield clients
+        finally:
+            clients.end()
+
+
+def _strike(made: Bed, clients: Clients, figures: Figures) -> None:
+    options = made.options
+    known = {n: f for n, f in faults(made).items() if not options.only or n in options.only}
+    seconds = options.minutes * 60
+    kinds = [fault.kind() for fault in known.values()]
+    blows = schedule(options.seed, seconds, options.gap_s, kinds)
+    absent = [kind.name for kind in kinds if not kind.targets]
+    _say(f"seed {options.seed}: {len(blows)} faults planned; not here: {absent or 'none'}")
+    striker = Striker(known, made.history)
+    clients.start()
+    with _progress(lambda: _line(clients, striker)):
+        striker.carry_out(blows, seconds)
+    figures.faults = striker.struck.total()
+    figures.struck, figures.missed = sum_of(striker.struck), sum_of(striker.missed)
+    figures.answers_lost = sum_of(*(door.lost for door in made.doors.all))
+    figures.troubles += [f"not healed: {what}" for what in striker.unhealed]
+    for door in made.doors.all:
+        door.heal()
+
+
+def _come_to_rest(made: Bed, clients: Clients, figures: Figures) -> None:
+    """Wait for every acknowledged job's end; those that take too long are cancelled."""
+    clients.stop_submitting()
+    made.history.note("healed", fault="all", target="all")
+    _say(f"all is healed; {len(clients.open_jobs)} jobs are left")
+    if not _until(lambda: not clients.open_jobs, made.options.drain_s):
+        figures.cancelled_at_the_end = clients.cancel_open()
+        if not _until(lambda: not clients.open_jobs, CANCELLED_S):
+            figures.troubles.append(f"jobs that never ended: {sorted(clients.open_jobs)}")
+
+
+def _leave(made: Bed, figures: Figures) -> None:
+    """Have the workers leave in good order, then everything else."""
+    for group in (made.workers, [*made.sweepers, *made.servers]):
+        for member in group:
+            member.leave_alone()
+            member.send(signal.SIGTERM)
+        for member in group:
+            if (code := member.ended(LEAVE_S)) != 0:
+                figures.troubles.append(f"{member.name} left with {code}")
+                member.kill()
+
+
+def _judged(made: Bed, figures: Figures) -> Outcome:
+    found = violations(made.url, made.store.url, made.history.path)
+    figures.read(made.url)
+    figures.violations = len(found)
+    return Outcome(figures, [story(one, made.url, made.history.path) for one in found])
+
+
+def _line(clients: Clients, striker: Striker) -> str:
+    states = ", ".join(f"{state} {count}" for state, count in clients.states.most_common())
+    open_jobs = len(clients.open_jobs)
+    return f"{clients.submitted} jobs, {open_jobs} open; {states}; {striker.struck.total()} faults"
+
+
+@contextmanager
+def _progress(line: Callable[[], str]) -> Iterator[None]:
+    """Say a line each minute while the block runs."""
+    ending = threading.Event()
+    began = monotonic()
+
+    def tell() -> None:
+        while not ending.wait(PROGRESS_S):
+            _say(f"{(monotonic() - began) / 60:.0f} min: {line()}")
+
+    thread = threading.Thread(target=tell, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+
+
+def _until(so: Callable[[], bool], seconds: float) -> bool:
+    deadline = monotonic() + seconds
+    pause = threading.Event()
+    while not so() and monotonic() < deadline:
+        pause.wait(0.2)
+    return so()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

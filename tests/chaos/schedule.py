@@ -1,0 +1,63 @@
+"""What strikes when: a pure function of the seed and of what can be struck."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chaos.dice import dice_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+# Nothing strikes before the first jobs are under way.
+QUIET_S = 3.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of fault, its weight among the others, its targets, and how long it may last."""
+
+    name: str
+    weight: float
+    targets: tuple[str, ...]
+    shortest_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True)
+class Blow:
+    """One fault: it strikes `at_s` seconds after the start, and is healed `lasts_s` later.
+
+    `seed` is for what the fault itself leaves to chance.
+    """
+
+    at_s: float
+    kind: str
+    target: str
+    lasts_s: float
+    seed: int
+
+
+def schedule(seed: int, seconds: float, gap_s: float, kinds: Sequence[Kind]) -> list[Blow]:
+    """Return what strikes within so many seconds, one blow each `gap_s` on average.
+
+    Each kind comes once, in an order of chance, before any of them is left to its weight.
+    """
+    dice = dice_of(seed, "schedule")
+    first = [kind for kind in kinds if kind.targets]
+    dice.shuffle(first)
+    blows: list[Blow] = []
+    at_s = QUIET_S
+    while first and at_s < seconds:
+        chosen = first[len(blows)] if len(blows) < len(first) else _one_of(first, dice)
+        lasts_s = round(dice.uniform(chosen.shortest_s, chosen.longest_s), 2)
+        target = dice.choice(chosen.targets)
+        blows.append(Blow(round(at_s, 2), chosen.name, target, lasts_s, dice.getrandbits(32)))
+        at_s += dice.uniform(0.4, 1.6) * gap_s
+    return blows
+
+
+def _one_of(kinds: Sequence[Kind], dice: Random) -> Kind:
+    return dice.choices(kinds, [kind.weight for kind in kinds])[0]

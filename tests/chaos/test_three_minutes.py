@@ -1,0 +1,31 @@
+"""Three minutes of the chaos suite: small, with a fixed seed, beside the other tests."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from chaos.__main__ import tell
+from chaos.options import Options
+from chaos.own_containers import engine_may_run
+from chaos.pooler import pooler_is_here
+from chaos.run import run
+from support.services import require
+
+SEED = 20_261_122
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_done_twice_or_left_behind() -> None:
+    require(pooler_is_here(), "PgBouncer (Debian's package pgbouncer)")
+    require(engine_may_run(), "root, dockerd, and the tests' image")
+    # Not below pytest's folder: Postgres runs as a user of its own, and must get there.
+    folder = Path(tempfile.mkdtemp(prefix="forge-chaos-"))
+    folder.chmod(0o755)
+    options = Options(
+        seed=SEED, minutes=1.6, folder=folder, workers=7, jobs_per_s=0.8, gap_s=4.5, drain_s=50
+    )
+    outcome = run(options)
+    tell(outcome, options)
+    assert outcome.stories == []
