@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -n 4 --dist worksteal
 BIN := .venv/bin
 
-.PHONY: demo test lint types fmt lock bench lambda-zip clean
+.PHONY: demo test lint types fmt lock bench chaos lambda-zip clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
@@ -27,6 +27,13 @@ fmt: .venv/dev.stamp
 
 bench: .venv/dev.stamp  ## Measure the queue against raw Postgres; takes minutes
 	$(BIN)/python benchmarks/queue
+
+# SEED and MINUTES, and if wanted WORKERS and JOBS (a second); CHAOS_ARGS for the rest.
+CHAOS = $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
+	$(if $(WORKERS),--workers $(WORKERS)) $(if $(JOBS),--jobs $(JOBS)) $(CHAOS_ARGS)
+
+chaos: .venv/dev.stamp  ## Strike a whole queue with faults and check that nothing was lost
+	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
 
 lambda-zip: .venv/dev.stamp  ## Build build/forge-lambda.zip, which infra/template.yaml deploys
 	$(BIN)/python infra/lambda_zip.py

@@ -5,10 +5,8 @@ from __future__ import annotations
 import secrets
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 from chaos import own_containers
 from chaos.check.history import History
 from chaos.check.witness import install
@@ -83,14 +81,6 @@ class Bed:
         for name in TO_DATABASE:
             self.doors.lead(self.door(name), self.pair.primary.port)
 
-    def note_processes(self, member: Member) -> None:
-        """Note what runs below a process that is about to die: none of it may outlive the run."""
-        for process in member.family()[1:]:
-            try:
-                self.history.note("process", pid=process.pid, started=_started(process.pid))
-            except (OSError, psutil.NoSuchProcess):
-                continue
-
     def project(self) -> str:
         """Store a small project, and return its digest."""
         folder = self.options.folder / "project"
@@ -99,12 +89,6 @@ class Bed:
         bundle = pack(folder, self.options.folder / "project.tar.zst", limit_bytes=1 << 20)
         open_store(self.store.url).put_file(keys.bundle(bundle.digest), bundle.path)
         return bundle.digest
-
-
-def _started(pid: int) -> int:
-    """Return when a process started, in the kernel's ticks."""
-    told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    return int(told.rpartition(")")[2].split()[19])
 
 
 @contextmanager

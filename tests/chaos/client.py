@@ -107,8 +107,8 @@ class Clients:
 
     def _acknowledged(self, made: Plan, job_id: int, *, first: bool = True) -> None:
         spec = made.spec
-        content, key = spec.content_digest(), spec.idempotency_key
-        self.history.note("submitted", job_id=job_id, key=key, content=content, name=spec.name)
+        key = spec.idempotency_key
+        self.history.note("submitted", job_id=job_id, key=key, name=spec.name, writes=made.writes)
         if not first:
             return
         with self._lock:

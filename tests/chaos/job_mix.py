@@ -41,9 +41,13 @@ Acts = tuple[tuple[float, str], ...]
 
 @dataclass(frozen=True)
 class Plan:
-    """One job, and what happens to it after its submit: `acts` are (seconds, what)."""
+    """One job; `acts` are what its client does after its submit, and after how many seconds.
+
+    `writes` are the artifacts that it has whenever it succeeds.
+    """
 
     spec: JobSpec
+    writes: list[str]
     acts: Acts = ()
 
 
@@ -56,6 +60,7 @@ class Recipe:
     words: Words = lambda _: []
     acts: Callable[[Random], Acts] = lambda _: ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+    writes: Callable[[list[str]], list[str]] = lambda _: []
 
 
 def _preempts(dice: Random) -> Acts:
@@ -66,11 +71,17 @@ RECIPES = {
     "instant": Recipe(34),
     "sleeps": Recipe(18, 'sleep "$1"; ', lambda dice: [f"{dice.uniform(0.1, 3.0):.2f}"]),
     "steps": Recipe(
-        14, STEPS, lambda dice: [str(dice.randint(4, 20)), f"{dice.uniform(0.1, 0.4):.2f}"]
+        14,
+        STEPS,
+        lambda dice: [str(dice.randint(4, 20)), f"{dice.uniform(0.1, 0.4):.2f}"],
+        writes=lambda _: ["steps"],
     ),
     "fails": Recipe(7, "echo fails; exit 1; "),
     "writes": Recipe(
-        6, WRITES, lambda dice: [str(dice.randint(1, 5)), str(dice.randint(1, 500_000))]
+        6,
+        WRITES,
+        lambda dice: [str(dice.randint(1, 5)), str(dice.randint(1, 500_000))],
+        writes=lambda words: [f"part-{n + 1}" for n in range(int(words[0]))],
     ),
     "prints": Recipe(5, PRINTS, lambda dice: [str(dice.randint(50, 1500))]),
     "cancelled": Recipe(
@@ -110,7 +121,7 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
     )
     if dice.random() < SUBMITTED_AGAIN:
         acts = (*acts, (dice.uniform(0.1, 20.0), "submit"))
-    return Plan(spec, acts)
+    return Plan(spec, ["mark", *recipe.writes(words)], acts)
 
 
 def _rules(dice: Random) -> dict[str, Any]:

@@ -35,7 +35,6 @@ class AgentKilled(AgentFault):
     def strike(self, target: str, dice: Random) -> None:  # noqa: ARG002  nothing is left to chance
         worker = self.bed.worker(target)
         worker.leave_alone()
-        self.bed.note_processes(worker)
         worker.kill()
 
 
@@ -77,7 +76,6 @@ class ClockOff(AgentFault):
 
     def strike(self, target: str, dice: Random) -> None:
         worker = self.bed.worker(target)
-        self.bed.note_processes(worker)
         worker.kill()
         worker.also = {
             "LD_PRELOAD": str(FAKE_TIME[0]),
@@ -89,5 +87,4 @@ class ClockOff(AgentFault):
     def heal(self, target: str) -> None:
         worker = self.bed.worker(target)
         worker.also = {}
-        self.bed.note_processes(worker)
         worker.kill()
