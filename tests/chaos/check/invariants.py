@@ -1,7 +1,8 @@
 """All invariants in one table, and the check of a run against them.
 
-The run's database must have had the witness from the beginning (`witness.install`), and its direct
-workers a connection of their own name (`PGAPPNAME`).
+Before the first lease, a run installs the witness in its database (`witness.install`). It starts
+each worker that has direct access with `PGAPPNAME` set to the worker's name, so that the witness
+can tell whose connection ended a lease.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from chaos.check.promises import PROMISES
 from chaos.check.rest import REST
 from chaos.check.sums import SUMS
 from chaos.check.violation import Invariant, Violation
+from chaos.check.witness import install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +33,7 @@ INVARIANTS: tuple[Invariant, ...] = (
 
 
 def violations(database_url: str, store_url: str, history_path: Path) -> list[Violation]:
-    """Check a run that has come to rest; an empty list is what one hopes for.
-
-    Raises:
-        psycopg.errors.UndefinedTable: the database had no witness.
-    """
+    """Check a run that has come to rest; an empty list is what one hopes for."""
+    install(database_url)
     with evidence(database_url, store_url, history_path) as found:
         return [broken for one in INVARIANTS for broken in one.look(found)]

@@ -127,10 +127,13 @@ ALL_KEPT = by_sql(
     UNION ALL
     SELECT job_id, token, format('attempt %s of worker %s was never granted', attempt, worker_id)
     FROM held
-    WHERE claimed_at > (SELECT min(at) FROM chaos.change) AND NOT EXISTS (
+    WHERE EXISTS (SELECT FROM chaos.change) AND NOT EXISTS (
         SELECT FROM chaos.change AS granted
         WHERE verb = 'granted' AND granted.job_id = held.job_id AND granted.token = held.token
     )
+    UNION ALL
+    SELECT NULL, NULL, 'the database had no witness; install it before the first lease'
+    WHERE EXISTS (SELECT FROM held) AND NOT EXISTS (SELECT FROM chaos.change)
     """,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,18 @@ def _processes(evidence: Evidence) -> Iterator[tuple[str, Row]]:
     places = [note["path"] for note in evidence.notes("folder")]
     for line in processes_below(places) if places else []:
         yield f"process {line} is left", {}
+    for note in evidence.notes("process"):
+        if _started(note["pid"]) == note["started"]:
+            yield f"process {note['pid']}, which was below one that was killed, is left", {}
+
+
+def _started(pid: int) -> int | None:
+    """Return when a live process was started, in the kernel's ticks since it came up."""
+    with suppress(OSError):
+        told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        state, *fields = told.rpartition(")")[2].split()
+        return None if state == "Z" else int(fields[18])
+    return None
 
 
 def _containers(evidence: Evidence) -> Iterator[tuple[str, Row]]:

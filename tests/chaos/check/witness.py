@@ -11,8 +11,8 @@ import psycopg
 # A connection has a name if whoever opened it gave it one (`PGAPPNAME=<the worker's name>`).
 # A renewal is by the lease's holder if the same transaction noted that its worker was seen.
 DEFINITIONS = """
-    CREATE SCHEMA chaos;
-    CREATE TABLE chaos.change (
+    CREATE SCHEMA IF NOT EXISTS chaos;
+    CREATE TABLE IF NOT EXISTS chaos.change (
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         at timestamptz NOT NULL,
         verb text NOT NULL,
@@ -24,8 +24,8 @@ DEFINITIONS = """
         worker_id bigint NOT NULL,
         expires_at timestamptz NOT NULL
     );
-    CREATE INDEX change_job ON chaos.change (job_id);
-    CREATE FUNCTION chaos.note() RETURNS trigger
+    CREATE INDEX IF NOT EXISTS change_job ON chaos.change (job_id);
+    CREATE OR REPLACE FUNCTION chaos.note() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
     DECLARE one lease%ROWTYPE := CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
     BEGIN
@@ -44,12 +44,12 @@ DEFINITIONS = """
         RETURN NULL;
     END
     $$;
-    CREATE TRIGGER chaos_noted AFTER INSERT OR DELETE OR UPDATE OF expires_at ON lease
+    CREATE OR REPLACE TRIGGER chaos_noted AFTER INSERT OR DELETE OR UPDATE OF expires_at ON lease
     FOR EACH ROW EXECUTE FUNCTION chaos.note();
 """
 
 
 def install(database_url: str) -> None:
-    """Have a migrated database keep its own record of what happens to leases, from now on."""
+    """Have a migrated database note what happens to leases from now on; a repeat changes nothing."""
     with psycopg.connect(database_url) as connection:
         connection.execute(DEFINITIONS)
