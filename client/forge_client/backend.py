@@ -13,6 +13,7 @@ from forge_client.records import (
     Attempt,
     Caller,
     Check,
+    Checkpoint,
     Event,
     JobDetail,
     JobStatus,
@@ -113,6 +114,9 @@ class Backend(Protocol):
 
     def artifacts(self, job_id: int) -> list[Artifact]:
         """Return the files that a job left, ordered by path."""
+
+    def checkpoints(self, job_id: int) -> list[Checkpoint]:
+        """Return the complete checkpoints of a job, the newest first."""
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
         """Write an artifact to `path`, which appears whole and verified or not at all."""

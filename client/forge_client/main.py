@@ -14,6 +14,7 @@ from forge_client.commands import (
     act,
     artifacts,
     benchmark,
+    checkpoints,
     db,
     doctor,
     events,
@@ -87,7 +88,15 @@ def forge(  # noqa: PLR0917 - typer calls it by name
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Jobs": (submit.submit, ps.ps, ps.show, logs.logs, artifacts.artifacts, handlers.result),
+    "Jobs": (
+        submit.submit,
+        ps.ps,
+        ps.show,
+        logs.logs,
+        artifacts.artifacts,
+        checkpoints.checkpoints,
+        handlers.result,
+    ),
     "Tests and benchmarks": (
         testing.run_tests,
         testing.list_tests,

@@ -46,9 +46,12 @@ class JobStatus(Record):
 
 
 class JobDetail(JobStatus):
-    """A job with what was asked for."""
+    """A job with what was asked for, and the checkpoint of another job that it started from."""
 
     spec: dict[str, Any]
+    source_job_id: int | None = None
+    source_attempt: int | None = None
+    source_number: int | None = None
     timeout_s: int | None
     max_failures: int
     max_losses: int
@@ -122,6 +125,23 @@ class Artifact(Stored):
     bytes: int
     sha256: str
     attempt: int
+
+
+class Checkpoint(Record):
+    """A complete checkpoint; the job's next attempt begins with the one that is `next`."""
+
+    attempt: int
+    number: int
+    created_at: datetime
+    age_s: float
+    files: int
+    bytes: int
+    next: bool
+
+    @property
+    def name(self) -> str:
+        """How `--from-checkpoint JOB:…` names it."""
+        return f"{self.attempt}.{self.number}"
 
 
 class WorkerInfo(Record):

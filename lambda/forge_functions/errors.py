@@ -23,6 +23,7 @@ STATUS = {
     "report_unknown": HTTPStatus.NOT_FOUND,
     "sweep_unknown": HTTPStatus.NOT_FOUND,
     "object_missing": HTTPStatus.NOT_FOUND,
+    "checkpoint_unknown": HTTPStatus.NOT_FOUND,
     "worker_unknown": HTTPStatus.CONFLICT,
     "idempotency_conflict": HTTPStatus.CONFLICT,
     "not_retryable": HTTPStatus.CONFLICT,

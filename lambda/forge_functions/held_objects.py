@@ -12,6 +12,8 @@ from forge_functions.holder import absent
 
 # Any attempt's: a checkpoint's files may have been stored by an earlier one.
 CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
+# Of another job only by digest, and only the one manifest tells which.
+SOURCE_FILE = r"jobs/{job_id}/[^/]+/checkpoints/files/([0-9]{{6}}-)?[0-9a-f]{{64}}"
 
 
 def may_put(holding: Holding, key: str) -> bool:
@@ -20,13 +22,18 @@ def may_put(holding: Holding, key: str) -> bool:
 
 
 def may_get(holding: Holding, key: str) -> bool:
-    """Tell whether a key is the job's code or image, or part of a checkpoint of the job."""
+    """Tell whether a key is the job's code or image, or part of a checkpoint that it may have.
+
+    That is any of its own, and the one of another job's that it was submitted to start from.
+    """
     if holding.bundle_digest is not None and key == keys.bundle(holding.bundle_digest):
         return True
     if holding.image_tar is not None and key == keys.image(holding.image_tar):
         return True
-    own = CHECKPOINT.format(job_id=holding.fence.job_id)
-    return re.fullmatch(own, key) is not None and keys.is_valid(key)
+    places = [CHECKPOINT.format(job_id=holding.fence.job_id)]
+    if holding.source_key is not None:
+        places += [re.escape(holding.source_key), SOURCE_FILE.format(job_id=holding.source_job_id)]
+    return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
 
 
 def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> Signed:

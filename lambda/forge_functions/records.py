@@ -57,9 +57,12 @@ class JobStatus(BaseModel):
 
 
 class JobDetail(JobStatus):
-    """A job with what was asked for."""
+    """A job with what was asked for, and the checkpoint of another job that it started from."""
 
     spec: dict[str, Any]
+    source_job_id: int | None
+    source_attempt: int | None
+    source_number: int | None
     timeout_s: int | None
     max_failures: int
     max_losses: int
@@ -127,6 +130,18 @@ class Artifact(BaseModel):
     sha256: str
     attempt: int
     url: str
+
+
+class Checkpoint(BaseModel):
+    """A complete checkpoint; the job's next attempt begins with the one that is `next`."""
+
+    attempt: int
+    number: int
+    created_at: datetime
+    age_s: float
+    files: int
+    bytes: int
+    next: bool
 
 
 class Worker(BaseModel):

@@ -16,6 +16,9 @@ class Holding:
     attempt: int
     bundle_digest: str | None
     image_tar: str | None
+    # The manifest of the checkpoint that the job starts from, while that is there.
+    source_job_id: int | None = None
+    source_key: str | None = None
 
     @property
     def keys(self) -> keys.AttemptKeys:

@@ -8,7 +8,7 @@ from psycopg.rows import dict_row
 
 from forge_schema.database import KEEPALIVE, Database, Row, explained
 from forge_schema.errors import ForgeError
-from forge_schema.queue import JobUnknown
+from forge_schema.sources import JobUnknown
 from forge_schema.statements import views
 from forge_schema.states import State, Verdict
 
@@ -64,6 +64,10 @@ class Jobs:
 
     def artifacts(self, job_id: int) -> list[Row]:
         return self._database.rows("artifacts", again=True, job_id=job_id)
+
+    def checkpoints(self, job_id: int) -> list[Row]:
+        """Return the complete checkpoints, the newest first."""
+        return self._database.rows("checkpoints", again=True, job_id=job_id)
 
     def events(self, job_id: int) -> list[Row]:
         return self._database.rows("events", again=True, job_id=job_id)

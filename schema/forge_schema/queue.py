@@ -23,6 +23,7 @@ from forge_schema.lease import (
     share,
     usages,
 )
+from forge_schema.sources import JobUnknown, Sources, from_params
 from forge_schema.spec import JobSpec
 from forge_schema.states import Budget, Phase, Reason, Standing, State, WorkerStatus
 
@@ -36,12 +37,6 @@ class IdempotencyConflict(ForgeError):
     """An idempotency key was used before, for another job."""
 
     code = "idempotency_conflict"
-
-
-class JobUnknown(ForgeError):
-    """There is no job of this id."""
-
-    code = "job_unknown"
 
 
 class NotRetryable(ForgeError):
@@ -79,12 +74,18 @@ class Queue:
         self.ttl = ttl
         self._lane_ids = {} if lane_ids is None else lane_ids
 
-    def submit(self, specs: Sequence[JobSpec]) -> list[int]:
+    def submit(self, specs: Sequence[JobSpec], *, any_owner: bool = False) -> list[int]:
         """Submit jobs in one statement and return their ids, in order.
 
         A spec without an idempotency key gets one, so that a lost answer cannot double it.
 
+        Args:
+            specs: the jobs.
+            any_owner: whether they may start from checkpoints of other owners' jobs.
+
         Raises:
+            JobUnknown, CheckpointUnknown: what one is to start from is not there; none was
+                submitted.
             IdempotencyConflict: a key belongs to a job of other content; no job was submitted,
                 unless that other one was being submitted at the same moment.
         """
@@ -92,10 +93,15 @@ class Queue:
             self._row(spec, key) for spec, key in zip(specs, _fresh_keys(len(specs)), strict=True)
         ]
         _agree(jobs)
-        row = self.database.one("submit", again=True, jobs=Jsonb(jobs), actor=self.actor)
+        row = self.database.one(
+            "submit", again=True, jobs=Jsonb(jobs), actor=self.actor, any_owner=any_owner
+        )
         assert row is not None  # noqa: S101 - the statement selects one row always
         if row["conflicts"]:
             raise _conflict(row["conflicts"][0])
+        if row["sourceless"]:
+            lacking = specs[row["ids"].index(row["sourceless"][0])]
+            raise Sources(self.database).lack(lacking, any_owner=any_owner)
         inserted = set(row["inserted"])
         return [
             i if i in inserted else self._submitted_before(job)
@@ -112,6 +118,7 @@ class Queue:
             "nice": -spec.priority,
             "spec": spec.payload(),
             "content_digest": spec.content_digest(),
+            **from_params(spec.from_checkpoint),
         }
 
     def _lane(self, spec: JobSpec) -> int:

@@ -7,7 +7,11 @@ from psycopg.types.json import Jsonb
 
 from forge_schema.database import Database, Row
 from forge_schema.lease import Fence, fence_params, share
+from forge_schema.sources import CheckpointUnknown
 from forge_schema.states import Verdict
+
+# As many damaged ones would have to lie before the next one.
+RESTORABLE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,21 @@ class Records:
     def latest_checkpoint(self, job_id: int) -> Row | None:
         """Return the newest complete checkpoint of a job, of whichever attempt, or None."""
         return self._database.one("latest_checkpoint", again=True, job_id=job_id)
+
+    def restorable(self, job_id: int) -> list[Row]:
+        """Return what a job may be restored from, the best first: its own newest, then its source.
+
+        Raises:
+            CheckpointUnknown: what it was to start from is gone, and it has none of its own.
+        """
+        rows = self._database.rows("restorable", again=True, job_id=job_id, count=RESTORABLE)
+        there = [row for row in rows if row["key"] is not None]
+        if rows and not there:
+            raise CheckpointUnknown(
+                f"the checkpoint of job {rows[0]['job_id']} that this one starts from is gone",
+                hint="submit it anew, from another checkpoint or from the beginning",
+            )
+        return there
 
     def _add(self, name: str, fence: Fence, **params: object) -> bool:
         held = self._database.one(name, again=True, **fence_params(fence), **params)

@@ -247,6 +247,13 @@ class NewCheckpoint(Held):
         return Checkpoint(**self.model_dump(exclude={"token", "nonce"}))
 
 
+class Thin(Held):
+    """Thin out a job's checkpoints; `everywhere` looks for what earlier attempts left, too."""
+
+    keep: Annotated[int, Field(ge=1, le=1000), NUMERIC]
+    everywhere: Flag = False
+
+
 class NewArtifact(Body):
     """A stored output file."""
 

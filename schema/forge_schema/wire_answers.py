@@ -112,8 +112,9 @@ class Nothing(Answer):
 
 
 class LatestCheckpoint(Answer):
-    """The newest complete checkpoint of a job."""
+    """A complete checkpoint of a job; `job_id` is the job's that stored it."""
 
+    job_id: int | None = None
     key: str
     attempt: int
     number: int
@@ -122,9 +123,16 @@ class LatestCheckpoint(Answer):
 
 
 class Restorable(Answer):
-    """A job's checkpoint; None where it has none."""
+    """A job's checkpoint, None where it has none, and those to try where it is damaged."""
 
     checkpoint: LatestCheckpoint | None = None
+    others: list[LatestCheckpoint] = []
+
+
+class Thinned(Answer):
+    """How many objects were removed."""
+
+    objects: int
 
 
 class Signed(Answer):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 from forge_schema.database import DatabaseUnreachable
+from forge_schema.manifest import CheckpointUnsound
 from forge_schema.storage import StoreError, StoreUnreachable
 from forge_worker import checkpoints
 from forge_worker.attempt import Attempt, Stopped
 from forge_worker.below import opened
 from forge_worker.checkpoints import CheckpointSync
 from forge_worker.logs import LogShipper
-from forge_worker.manifest import CheckpointUnsound
 from support.attempts import Desk, desk
 
 if TYPE_CHECKING:

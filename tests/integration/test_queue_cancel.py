@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.lease import End
-from forge_schema.queue import JobUnknown
+from forge_schema.sources import JobUnknown
 from forge_schema.states import Reason, State
 from support.at_once import at_once
 

@@ -19,7 +19,7 @@ def test_each_kind_of_object_has_its_place() -> None:
     assert keys.bundle(DIGEST) == f"bundles/{DIGEST}.tar.zst"
     assert attempt.prefix == "jobs/7/2-41/"
     assert attempt.log_chunk(3) == "jobs/7/2-41/logs/00000003.zst"
-    assert attempt.checkpoint_file(DIGEST) == f"jobs/7/2-41/checkpoints/files/{DIGEST}"
+    assert attempt.checkpoint_file(3, DIGEST) == f"jobs/7/2-41/checkpoints/files/000003-{DIGEST}"
     assert attempt.checkpoint_manifest(12) == "jobs/7/2-41/checkpoints/000012.json"
     assert attempt.artifact("run/model.pt") == "jobs/7/2-41/artifacts/run/model.pt"
 
@@ -43,7 +43,7 @@ def test_a_digest_is_a_sha256_in_lower_case(digest: str) -> None:
     with pytest.raises(KeyInvalid):
         keys.bundle(digest)
     with pytest.raises(KeyInvalid):
-        AttemptKeys(1, 1, 1).checkpoint_file(digest)
+        AttemptKeys(1, 1, 1).checkpoint_file(0, digest)
 
 
 @pytest.mark.parametrize("path", ["", "/etc/x", "../x", "a/../../../x", "a//b", "a/", "a\\b"])

@@ -5,6 +5,7 @@ import os
 from contextlib import ExitStack
 from typing import BinaryIO
 
+from forge_schema.manifest import sha256
 from forge_schema.records import Artifact
 from forge_schema.storage import KeyInvalid
 from forge_schema.wire_fields import PATH_BYTES
@@ -12,7 +13,6 @@ from forge_schema.wire_fields import PATH_BYTES
 from forge_worker.attempt import Attempt
 from forge_worker.below import listing, opened
 from forge_worker.gateway import Gateway
-from forge_worker.manifest import sha256
 from forge_worker.objects import Objects
 from forge_worker.staging import check_size, copy
 

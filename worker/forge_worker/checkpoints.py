@@ -3,28 +3,39 @@
 import shutil
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 
+import structlog
+from forge_schema.errors import ForgeError
+from forge_schema.manifest import Entry, Manifest, sha256
 from forge_schema.records import Checkpoint
+from forge_schema.spec import JobSpec
 from forge_schema.states import Reason
+from forge_schema.thinning import MOST
 
 from forge_worker.attempt import Attempt, Stop, Stopped
 from forge_worker.below import Listing, listing, opened
 from forge_worker.gateway import Gateway
 from forge_worker.loop import Loop
-from forge_worker.manifest import CheckpointUnsound, Entry, Manifest, sha256
 from forge_worker.objects import Objects
+from forge_worker.restore import Restore
 from forge_worker.staging import DiskFull, check_size, copy
 
 TRIES = 3
+# A file that was written so shortly before it was read may be written again with the same time.
+FRESH_NS = 1_000_000_000
+KEEP: int = JobSpec.model_fields["keep_checkpoints"].default
+
+log = structlog.get_logger(__name__)
 
 
 class CheckpointSync(Loop):
     """Stores the folder whenever it changed and stood still while it was read.
 
     Files that have not changed since the last checkpoint, this attempt's or an earlier one's, do
-    not travel again. A job that replaces its files by renaming is never caught half-way; one that
-    writes in place may be, between two writes.
+    not travel again, and are read again only where size, time and inode do not tell. A job that
+    replaces its files by renaming is never caught half-way; one that writes in place may be,
+    between two writes.
     """
 
     name = "checkpoints"
@@ -36,51 +47,38 @@ class CheckpointSync(Loop):
         self._gateway = gateway
         self._limit_mb = limit_mb
         self._folder = attempt.folders.checkpoint
+        self._restore = Restore(attempt, store, gateway)
         self._number = attempt.places["checkpoint_number"]
         self._stored: Listing = {}
         self._keys: dict[str, str] = {}
+        self._known: dict[str, Entry] = {}
         self._unreadable: set[str] = set()
         self._refused = False
+        self._thin_everywhere = True
         # What the last one took, in seconds: a notice must leave as much.
         self.took_s = 0.0
 
     def restore(self) -> bool:
-        """Put the job's newest complete checkpoint into the folder; False when there is none.
+        """Put the newest sound checkpoint into the folder; False when there is none.
 
-        Raises:
-            CheckpointUnsound: what is stored is not what was stored.
-            StoreError: the store does not have it, or does not answer.
-            Stopped: the attempt must stop.
+        Raises as `Restore.run`.
         """
-        row = self._gateway.latest_checkpoint(self._attempt.fence.job_id)
-        if row is None:
+        restored = self._restore.run()
+        if restored is None:
             return False
-        job_id = self._attempt.fence.job_id
-        manifest = Manifest.loaded(self._store.get(row["key"]), job_id=job_id)
-        for entry in manifest.files:
-            self._fetch(entry)
-        self._keys = {entry.sha256: entry.key for entry in manifest.files}
+        if restored.own:
+            # Another job's objects are not referred to: they live no longer than that job wants.
+            self._remember(restored.files)
+            self._known = {entry.path: entry for entry in restored.files}
         self._stored = listing(self._folder)
         return True
 
     def recall(self) -> None:
         """Go on after an earlier agent: what is stored of the job need not travel again."""
-        row = self._gateway.latest_checkpoint(self._attempt.fence.job_id)
-        if row is not None:
-            job_id = self._attempt.fence.job_id
-            manifest = Manifest.loaded(self._store.get(row["key"]), job_id=job_id)
-            self._keys = {entry.sha256: entry.key for entry in manifest.files}
+        self._remember(self._restore.newest())
 
-    def _fetch(self, entry: Entry) -> None:
-        self._attempt.while_wanted()
-        path = self._folder / entry.path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise CheckpointUnsound(f"{entry.path!r} lies below a file") from error
-        self._store.get_file(entry.key, path, progress=self._attempt.while_wanted)
-        if sha256(path) != entry.sha256:
-            raise CheckpointUnsound(f"the stored file {entry.path} is damaged")
+    def _remember(self, entries: tuple[Entry, ...]) -> None:
+        self._keys = {entry.sha256: entry.key for entry in entries}
 
     def step(self) -> None:
         """Store the folder if it changed; one that never stands still waits for the next step.
@@ -95,6 +93,7 @@ class CheckpointSync(Loop):
                 self._refuse(error)
         if self._number > number:
             self.took_s = monotonic() - began
+            self._thin()
 
     def _refuse(self, error: DiskFull) -> None:
         if not self._refused:
@@ -108,22 +107,28 @@ class CheckpointSync(Loop):
                 return
 
     def _stored_now(self) -> bool:
+        began_ns = time_ns()
         before = listing(self._folder)
         if self._attempt.lost or not before or before == self._stored:
             return True
         check_size(before, "the checkpoint", self._limit_mb)
+        same = {path for path in self._known if self._stored.get(path) == before.get(path)}
         staging = self._attempt.folders.staging / "checkpoint"
         shutil.rmtree(staging, ignore_errors=True)
-        copies = self._copies(staging, before)
+        changed = {path: status for path, status in before.items() if path not in same}
+        copies = self._copies(staging, changed)
         still = listing(self._folder) == before
         if still and copies is not None:
-            self._store_copies(copies)
+            kept = [self._known[path] for path in same]
+            entries = self._store_copies(copies, kept)
             self._stored = before
+            self._known = {e.path: e for e in entries if before[e.path][1] < began_ns - FRESH_NS}
         shutil.rmtree(staging, ignore_errors=True)
         return still
 
-    def _store_copies(self, copies: dict[str, Path]) -> None:
-        entries = tuple(self._entry(path, copy) for path, copy in sorted(copies.items()))
+    def _store_copies(self, copies: dict[str, Path], kept: list[Entry]) -> tuple[Entry, ...]:
+        new = [self._entry(path, copy) for path, copy in sorted(copies.items())]
+        entries = tuple(sorted((*kept, *new), key=lambda entry: entry.path))
         manifest = Manifest(entries)
         # A number is used once: a row whose answer was lost must go on describing its object.
         number, self._number = self._number, self._number + 1
@@ -133,13 +138,14 @@ class CheckpointSync(Loop):
         row = Checkpoint(number, key, len(entries), manifest.size)
         if not self._gateway.add_checkpoint(self._attempt.fence, row):
             self._attempt.lose()
-            return
-        self._keys = {entry.sha256: entry.key for entry in entries}
+        else:
+            self._remember(entries)
+        return entries
 
     def _entry(self, path: str, copy: Path) -> Entry:
         digest = sha256(copy)
         if digest not in self._keys:
-            key = self._attempt.keys.checkpoint_file(digest)
+            key = self._attempt.keys.checkpoint_file(self._number, digest)
             self._store.put_file(key, copy, progress=self._attempt.while_held)
             self._keys[digest] = key
         return Entry(path, copy.stat().st_size, digest, self._keys[digest])
@@ -164,3 +170,18 @@ class CheckpointSync(Loop):
         if not isinstance(error, FileNotFoundError) and relative not in self._unreadable:
             self._unreadable.add(relative)
             self._attempt.note(f"no checkpoint is stored, as {relative!r} cannot be read: {error}")
+
+    def _thin(self) -> None:
+        """Have older checkpoints thinned out; what fails is done after the next one."""
+        # The last checkpoint is stored in a hurry, and the next attempt thins as well.
+        if self.ending or self._attempt.stopping.is_set():
+            return
+        keep = self._attempt.grant.spec.get("keep_checkpoints", KEEP)
+        everywhere = self._thin_everywhere
+        try:
+            gone = self._gateway.thin_checkpoints(self._attempt.fence, keep, everywhere=everywhere)
+        except ForgeError as error:
+            job_id = self._attempt.fence.job_id
+            log.warning("checkpoints not thinned", job=job_id, error=error.message)
+        else:
+            self._thin_everywhere = gone >= MOST

@@ -63,6 +63,10 @@ class Folders:
         return self.control / "preempt"
 
     @property
+    def save(self) -> Path:
+        return self.control / "checkpoint"
+
+    @property
     def metrics(self) -> Path:
         return self.control / "metrics.jsonl"
 

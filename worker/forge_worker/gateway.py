@@ -21,11 +21,15 @@ from forge_schema.records import (
 )
 from forge_schema.registry import Machine, Registry
 from forge_schema.states import Phase, Standing, WorkerKind, WorkerStatus
+from forge_schema.storage import Store
+from forge_schema.thinning import Thinning
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
     """Who the worker is to the queue; `heartbeat_s` is how often it must be heard, if that is said.
+
+    `ttl_s` is how long its leases last, where the queue says it.
 
     An admin's word that the worker is ephemeral holds, whatever it said of itself.
     """
@@ -34,6 +38,7 @@ class Registration:
     name: str
     kind: WorkerKind
     heartbeat_s: float | None = None
+    ttl_s: float | None = None
 
 
 class Gateway(Protocol):
@@ -71,6 +76,16 @@ class Gateway(Protocol):
     def add_result(self, fence: Fence, values: dict[str, object]) -> bool: ...
     def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool: ...
     def latest_checkpoint(self, job_id: int) -> Row | None: ...
+    def restorable(self, job_id: int) -> list[Row]:
+        """Return what a job may be restored from, the best first; of whichever job each is.
+
+        Raises:
+            CheckpointUnknown: what it was to start from is gone.
+        """
+
+    def thin_checkpoints(self, fence: Fence, keep: int, *, everywhere: bool) -> int:
+        """Thin out a job's checkpoints, and return how many objects went; as `Thinning.thin`."""
+
     def new_work(self) -> None:
         """Hear that there may be new work, of a kind not seen before."""
 
@@ -79,11 +94,24 @@ class Gateway(Protocol):
 
 
 class SqlGateway:
-    """The direct transport, for a trusted network."""
+    """The direct transport, for a trusted network.
 
-    def __init__(self, database: Database, *, name: str, ttl: timedelta) -> None:
+    Renewals go through a database of their own where there is one: they wait for nobody. Without
+    a store, no checkpoint is thinned out.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        name: str,
+        ttl: timedelta,
+        renewals: Database | None = None,
+        store: Store | None = None,
+    ) -> None:
         actor = f"worker:{name}"
         self.queue = Queue(database, actor=actor, ttl=ttl)
+        self._renewals = Queue(renewals or database, actor=actor, ttl=ttl)
         self._database = database
         self._registry = Registry(database, actor=actor)
         records = Records(database)
@@ -95,6 +123,8 @@ class SqlGateway:
         self.add_result = records.add_result
         self.add_tests = records.add_tests
         self.latest_checkpoint = records.latest_checkpoint
+        self.restorable = records.restorable
+        self._thinning = None if store is None else Thinning(database, store)
         self._worker_id = 0
         self._boot_id = UUID(int=0)
         self._lanes = Lanes(database, 0)
@@ -119,10 +149,15 @@ class SqlGateway:
         status: WorkerStatus,
         condition: Mapping[str, object] | None = None,
     ) -> Renewal:
-        return self.queue.renew(self._worker_id, self._boot_id, leases, status, condition)
+        return self._renewals.renew(self._worker_id, self._boot_id, leases, status, condition)
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
         return self.queue.report(fence, phase, devices=devices)
+
+    def thin_checkpoints(self, fence: Fence, keep: int, *, everywhere: bool) -> int:
+        if self._thinning is None:
+            return 0
+        return self._thinning.thin(fence, keep, everywhere=everywhere)
 
     def new_work(self) -> None:
         # Lanes known already are looked at first: a hint is mostly about one of them.

@@ -20,11 +20,12 @@ from forge_schema.wire_answers import (
     Registered,
     Renewed,
     Restorable,
+    Thinned,
     Told,
 )
 
 from forge_worker.gateway import Registration
-from forge_worker.http_session import LeaseUnknown, Session
+from forge_worker.http_session import LeaseUnknown, ServerRefused, Session
 
 A = TypeVar("A", bound=Answer)
 R = TypeVar("R", bound=wire.Body)
@@ -48,7 +49,11 @@ class HttpGateway:
         del told["name"]
         answer = self._session.post("/register", wire.Register(**told), Registered)
         self._boot_id = machine.boot_id
-        return Registration(answer.worker_id, answer.name, answer.kind, answer.heartbeat_s)
+        # Whoever is left alone for longer than this could not renew in time once it is back.
+        self._session.servers.within(answer.lease_ttl_s / 4)
+        return Registration(
+            answer.worker_id, answer.name, answer.kind, answer.heartbeat_s, answer.lease_ttl_s
+        )
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int
@@ -103,7 +108,7 @@ class HttpGateway:
                 "condition": condition,
             }
         )
-        renewed = self._session.post("/heartbeat", beat, Renewed)
+        renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
         standings = {one.fence(): one.standing for one in renewed.standings}
         return Renewal(standings=standings, command=renewed.command)
 
@@ -155,6 +160,21 @@ class HttpGateway:
     def latest_checkpoint(self, job_id: int) -> Row | None:
         restorable = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
         return None if restorable.checkpoint is None else restorable.checkpoint.model_dump()
+
+    def restorable(self, job_id: int) -> list[Row]:
+        answer = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
+        first = [] if answer.checkpoint is None else [answer.checkpoint]
+        # A server older than this says of none whose it is: then it is the job's own.
+        rows = [row.model_dump() for row in (*first, *answer.others)]
+        return [{**row, "job_id": row["job_id"] or job_id} for row in rows]
+
+    def thin_checkpoints(self, fence: Fence, keep: int, *, everywhere: bool) -> int:
+        body = wire.Thin(**_held(fence), keep=keep, everywhere=everywhere)
+        try:
+            return self._of(fence, "checkpoints/thin", body, Thinned).objects
+        except (LeaseUnknown, ServerRefused):
+            # A server older than this thins nothing.
+            return 0
 
     def new_work(self) -> None:
         self._hinted = True

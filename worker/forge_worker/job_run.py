@@ -22,6 +22,7 @@ from forge_worker.artifacts import ArtifactKeeper
 from forge_worker.attempt import Attempt, Stop, Stopped
 from forge_worker.below import touch
 from forge_worker.bundle import BundleCache, BundleCorrupt, BundleRefused
+from forge_worker.checkpoint_call import CheckpointCall
 from forge_worker.checkpoints import CheckpointSync
 from forge_worker.clock import seconds
 from forge_worker.disk import DiskWatch
@@ -94,6 +95,7 @@ class JobRun:
         self._metrics = MetricsTail(attempt, gateway)
         self._checkpoints = CheckpointSync(attempt, objects, gateway, slot.disk_mb)
         attempt.store_now = self._checkpoints.wake
+        self._checkpoint_call = CheckpointCall(attempt, self._checkpoints)
         self._artifacts = ArtifactKeeper(attempt, objects, gateway, slot.disk_mb)
         self._disk = DiskWatch(attempt, slot.disk_mb)
         self._findings = Findings(attempt, gateway)
@@ -198,7 +200,7 @@ class JobRun:
 
     def _watch(self, handle: Handle) -> Exit:
         self._phases.enter(Phase.RUNNING)
-        loops: list[Loop] = [self._metrics, self._checkpoints]
+        loops: list[Loop] = [self._metrics, self._checkpoints, self._checkpoint_call]
         for loop in loops:
             loop.start()
         try:

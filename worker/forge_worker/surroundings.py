@@ -76,6 +76,7 @@ def variables(attempt: Attempt, spec: RunSpec, runner: Runner, device: str) -> d
         "FORGE_CHECKPOINT_DIR": str(paths.checkpoint_dir),
         "FORGE_OUTPUT_DIR": str(paths.output_dir),
         "FORGE_PREEMPT_FILE": str(paths.control_dir / attempt.folders.preempt.name),
+        "FORGE_CHECKPOINT_FILE": str(paths.control_dir / attempt.folders.save.name),
         "FORGE_METRICS_FILE": str(paths.control_dir / attempt.folders.metrics.name),
         "FORGE_DEVICE": device,
         "PYTHONUNBUFFERED": "1",

@@ -24,6 +24,7 @@ from forge_client.records import (
     Attempt,
     Caller,
     Check,
+    Checkpoint,
     Event,
     JobDetail,
     JobStatus,
@@ -187,6 +188,10 @@ class HttpBackend:
     def artifacts(self, job_id: int) -> list[Artifact]:
         answer = self._transport.get(f"{_job(job_id)}/artifacts")
         return self._transport.records(Artifact, answer, job_id=job_id)
+
+    def checkpoints(self, job_id: int) -> list[Checkpoint]:
+        answer = self._transport.get(f"{_job(job_id)}/checkpoints")
+        return self._transport.records(Checkpoint, answer)
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
         with arriving(path, artifact.sha256, f"the artifact {artifact.path}") as partial:

@@ -11,6 +11,7 @@ from forge_schema.database import Database, Row
 from forge_schema.jobs import Jobs
 from forge_schema.queue import Queue
 from forge_schema.registry import Registry
+from forge_schema.sources import Sources
 from forge_schema.spec import JobSpec
 from forge_schema.statements import views
 from forge_schema.states import Command, State
@@ -34,6 +35,7 @@ from forge_client.records import (
     Attempt,
     Caller,
     Check,
+    Checkpoint,
     Event,
     JobDetail,
     JobStatus,
@@ -85,14 +87,18 @@ class DirectBackend:
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
         with translated():
-            self._whole(specs)
+            jobs = self._whole(specs)
         self._connection.store()
-        self._database  # noqa: B018 - opens it
+        with translated():
+            sources = Sources(self._database)
+            for job in jobs:
+                sources.check(job, any_owner=True)
 
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         with translated():
             jobs = self._whole(specs)
-            return self._queue.submit(jobs) if jobs else []
+            # Whoever reaches the database may read every job there.
+            return self._queue.submit(jobs, any_owner=True) if jobs else []
 
     def has_bundle(self, bundle: Bundle) -> bool:
         with translated():
@@ -176,6 +182,11 @@ class DirectBackend:
             return [
                 Artifact.model_validate(row) for row in self._jobs.artifacts(checked_job(job_id))
             ]
+
+    def checkpoints(self, job_id: int) -> list[Checkpoint]:
+        with translated():
+            rows = self._jobs.checkpoints(checked_job(job_id))
+            return [Checkpoint.model_validate(row) for row in rows]
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
         with translated():

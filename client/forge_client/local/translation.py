@@ -16,6 +16,7 @@ EXIT_CODES = {
     "worker_not_found": ExitCode.NOT_FOUND,
     "report_unknown": ExitCode.NOT_FOUND,
     "sweep_unknown": ExitCode.NOT_FOUND,
+    "checkpoint_unknown": ExitCode.NOT_FOUND,
     "key_not_found": ExitCode.NOT_FOUND,
     "template_not_found": ExitCode.NOT_FOUND,
     "name_taken": ExitCode.CONFLICT,

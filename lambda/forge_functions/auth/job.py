@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends
 from forge_schema.database import Row
 from forge_schema.jobs import Jobs
-from forge_schema.queue import JobUnknown
+from forge_schema.sources import JobUnknown
 
 from forge_functions.auth.caller import Caller, caller
 from forge_functions.bodies import IdInPath

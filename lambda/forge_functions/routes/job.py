@@ -14,7 +14,16 @@ from forge_functions.auth.job import OwnJob
 from forge_functions.bodies import Body
 from forge_functions.errors import problems
 from forge_functions.found import JobTest, Result
-from forge_functions.records import Artifact, Attempt, Event, Items, JobDetail, LogChunk, Rows
+from forge_functions.records import (
+    Artifact,
+    Attempt,
+    Checkpoint,
+    Event,
+    Items,
+    JobDetail,
+    LogChunk,
+    Rows,
+)
 from forge_functions.services import Services, Shared
 
 router = APIRouter(
@@ -87,6 +96,12 @@ def result(_who: Viewer, job: OwnJob, shared: Shared) -> Row:
     """Tell what a job found; null where it has said nothing so far."""
     found = Jobs(shared.database).result(job["job_id"])
     return found or {"attempt": None, "values": None, "created_at": None}
+
+
+@router.get("/checkpoints", response_model=Items[Checkpoint])
+def checkpoints(_who: Viewer, job: OwnJob, shared: Shared) -> Rows:
+    """List a job's complete checkpoints, the newest first."""
+    return {"items": Jobs(shared.database).checkpoints(job["job_id"])}
 
 
 @router.get("/artifacts", response_model=Items[Artifact])

@@ -7,7 +7,8 @@ from forge_schema.records import Records
 from forge_schema.states import Standing
 from forge_schema.storage.errors import KeyInvalid
 from forge_schema.storage.keys import AttemptKeys
-from forge_schema.wire_answers import EndedJob, Nothing, Restorable, Signed, Told
+from forge_schema.thinning import Thinning
+from forge_schema.wire_answers import EndedJob, Nothing, Restorable, Signed, Thinned, Told
 
 from forge_functions.bodies import IdInPath as JobId
 from forge_functions.errors import problems
@@ -95,13 +96,26 @@ def add_tests(job_id: JobId, body: wire.NewTests, caller: Caller, shared: Shared
     return _kept(Records(shared.database).add_tests(holding.fence, body.records()))
 
 
+@router.post("/checkpoints/thin")
+def thin_checkpoints(job_id: JobId, body: wire.Thin, caller: Caller, shared: Shared) -> Thinned:
+    """Thin out a job's checkpoints; the server chooses them, and removes their objects."""
+    holding = held(shared, caller, body.fence(job_id))
+    thinning = Thinning(shared.database, shared.store)
+    gone = thinning.thin(holding.fence, body.keep, everywhere=body.everywhere)
+    return Thinned(objects=gone)
+
+
 @router.get("/checkpoint")
 def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorable:
-    """Return the newest complete checkpoint of a job that the caller holds a lease of."""
+    """Return what to restore a job from that the caller holds a lease of, and what if not that.
+
+    Its own newest complete checkpoint, or else the one that it was submitted to start from.
+    """
     if not Holdings(shared.database, caller.id).job(job_id):
         raise lost()
-    row = Records(shared.database).latest_checkpoint(job_id)
-    return Restorable.model_validate({"checkpoint": row})
+    rows = Records(shared.database).restorable(job_id)
+    first, others = next(iter(rows), None), rows[1:]
+    return Restorable.model_validate({"checkpoint": first, "others": others})
 
 
 @router.post("/objects", responses=problems(413))

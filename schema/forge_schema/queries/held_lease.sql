@@ -1,5 +1,12 @@
--- A live lease, if it is this worker's, and the code and the saved image of its job.
-SELECT lease.attempt, job.bundle_digest, job.spec ->> 'image_tar' AS image_tar
-FROM lease JOIN job ON job.id = lease.job_id
+-- A live lease, if it is this worker's: the code and the saved image of its job, and what it
+-- starts from.
+SELECT
+    lease.attempt, job.bundle_digest, job.spec ->> 'image_tar' AS image_tar, job.source_job_id,
+    source.key AS source_key
+FROM lease
+JOIN job ON job.id = lease.job_id
+LEFT JOIN checkpoint AS source
+    ON source.job_id = job.source_job_id AND source.token = job.source_token
+    AND source.number = job.source_number
 WHERE lease.job_id = %(job_id)s AND lease.token = %(token)s AND lease.nonce = %(nonce)s
     AND lease.worker_id = %(worker_id)s

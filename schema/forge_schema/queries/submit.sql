@@ -1,5 +1,6 @@
 -- Submits any number of jobs; one whose idempotency key is taken inserts nothing, and one whose
--- key belongs to a job of other content keeps the whole batch out.
+-- key belongs to a job of other content keeps the whole batch out, as does a new one that is to
+-- start from a checkpoint which is not there.
 -- job -> ready or scheduled, event.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 input AS MATERIALIZED (
@@ -8,7 +9,7 @@ input AS MATERIALIZED (
         lane_id integer, owner text, name text, nice smallint, spec jsonb, bundle_digest text,
         idempotency_key text, content_digest text, max_failures smallint, max_losses smallint,
         max_preemptions smallint, backoff_s integer, timeout_s integer, delay_s double precision,
-        kind job_kind, sweep text
+        kind job_kind, sweep text, from_job bigint, from_attempt smallint, from_number integer
     )
 ),
 conflict AS MATERIALIZED (
@@ -18,18 +19,44 @@ conflict AS MATERIALIZED (
         WHERE job.owner = input.owner AND job.idempotency_key = input.idempotency_key
     )
 ),
+-- Locked, so that it is not thinned out before this has committed.
+sourced AS MATERIALIZED (
+    SELECT
+        input.*, found.job_id AS source_job_id, found.token AS source_token,
+        found.number AS source_number
+    FROM input
+    LEFT JOIN LATERAL (
+        SELECT checkpoint.job_id, checkpoint.token, checkpoint.number
+        FROM checkpoint JOIN job ON job.id = checkpoint.job_id
+        WHERE checkpoint.job_id = from_job AND (%(any_owner)s OR job.owner = input.owner)
+            AND (from_attempt IS NULL OR checkpoint.attempt = from_attempt)
+            AND (from_number IS NULL OR checkpoint.number = from_number)
+        ORDER BY checkpoint.token DESC, checkpoint.number DESC
+        LIMIT 1
+        FOR KEY SHARE OF checkpoint
+    ) AS found ON true
+),
+sourceless AS MATERIALIZED (
+    SELECT id FROM sourced
+    WHERE from_job IS NOT NULL AND source_job_id IS NULL
+        AND NOT EXISTS (
+            SELECT FROM job
+            WHERE job.owner = sourced.owner AND job.idempotency_key = sourced.idempotency_key
+        )
+),
 inserted AS (
     INSERT INTO job (
         id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
         max_failures, max_losses, max_preemptions, backoff_s, timeout_s, run_at, submitted_at,
-        kind, sweep
+        kind, sweep, source_job_id, source_token, source_number
     )
     SELECT
         id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
         max_failures, max_losses, max_preemptions, backoff_s, timeout_s,
-        CASE WHEN delay_s > 0 THEN now + make_interval(secs => delay_s) END, now, kind, sweep
-    FROM input, clock
-    WHERE NOT EXISTS (SELECT FROM conflict)
+        CASE WHEN delay_s > 0 THEN now + make_interval(secs => delay_s) END, now, kind, sweep,
+        source_job_id, source_token, source_number
+    FROM sourced, clock
+    WHERE NOT EXISTS (SELECT FROM conflict) AND NOT EXISTS (SELECT FROM sourceless)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, lane_id, nice, run_at, submitted_at
 ),
@@ -49,4 +76,5 @@ SELECT
     ARRAY(SELECT id FROM input) AS ids,
     ARRAY(SELECT id FROM inserted) AS inserted,
     ARRAY(SELECT idempotency_key FROM conflict) AS conflicts,
+    ARRAY(SELECT id FROM sourceless) AS sourceless,
     pg_notify('forge', 'ready')

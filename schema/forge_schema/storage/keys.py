@@ -105,9 +105,9 @@ class AttemptKeys:
         """Name the log chunk with this number, from 0."""
         return f"{self.prefix}logs/{_numbered(number, 8)}.zst"
 
-    def checkpoint_file(self, digest: str) -> str:
-        """Name a checkpoint's file by the SHA-256 of its content."""
-        return f"{self.prefix}checkpoints/files/{checked_digest(digest)}"
+    def checkpoint_file(self, number: int, digest: str) -> str:
+        """Name a file by the checkpoint that stored it first, and its SHA-256."""
+        return f"{self.prefix}checkpoints/files/{_numbered(number, 6)}-{checked_digest(digest)}"
 
     def checkpoint_manifest(self, number: int) -> str:
         """Name the manifest of the checkpoint with this number, from 0."""

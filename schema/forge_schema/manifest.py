@@ -43,7 +43,7 @@ class Manifest:
 
     @classmethod
     def loaded(cls, data: bytes, *, job_id: int) -> "Manifest":
-        """Read a manifest of a job's.
+        """Read a manifest of a job's: each job's checkpoints are made of its own objects alone.
 
         Raises:
             CheckpointUnsound: it is none, one of its paths would leave the folder, or one of its

@@ -1,0 +1,27 @@
+"""`forge checkpoints`: what a job has stored of its state while it ran."""
+
+import typer
+
+from forge_client import output
+from forge_client.commands.session import JobId, backend_of
+from forge_client.output import Column, Format, FormatOption
+from forge_client.quantity import readable_seconds, readable_size
+
+COLUMNS: list[Column] = [
+    ("CHECKPOINT", lambda c: c.name),
+    ("AGE", lambda c: readable_seconds(c.age_s)),
+    ("FILES", lambda c: c.files),
+    ("SIZE", lambda c: readable_size(c.bytes)),
+    ("NEXT", lambda c: "restored next" if c.next else ""),
+]
+
+
+def checkpoints(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE) -> None:
+    """List a job's complete checkpoints, the newest first.
+
+    `forge submit --from-checkpoint JOB:CHECKPOINT` starts another job from one of them.
+    """
+    with backend_of(context) as backend:
+        backend.job(job)
+        found = backend.checkpoints(job)
+    output.show(found, COLUMNS, form)

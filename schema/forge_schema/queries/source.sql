@@ -1,0 +1,16 @@
+-- Whether a checkpoint can be started from, and what is in the way: somebody else's job, none.
+SELECT
+    EXISTS (
+        SELECT FROM job
+        WHERE owner = %(owner)s AND idempotency_key = %(key)s::text
+    ) AS submitted,
+    EXISTS (
+        SELECT FROM job WHERE id = %(job_id)s AND (%(any_owner)s OR owner = %(owner)s)
+    ) AS visible,
+    EXISTS (SELECT FROM checkpoint WHERE job_id = %(job_id)s) AS some,
+    EXISTS (
+        SELECT FROM checkpoint
+        WHERE job_id = %(job_id)s
+            AND (%(attempt)s::smallint IS NULL OR attempt = %(attempt)s)
+            AND (%(number)s::integer IS NULL OR number = %(number)s)
+    ) AS found
