@@ -50,6 +50,6 @@ DEFINITIONS = """
 
 
 def install(database_url: str) -> None:
-    """Have a migrated database note what happens to leases from now on; a repeat changes nothing."""
+    """Have a migrated database note what happens to leases from now on; a repeat is harmless."""
     with psycopg.connect(database_url) as connection:
         connection.execute(DEFINITIONS)
