@@ -67,4 +67,5 @@ def handler_start(spec: RunSpec, attempt: Attempt) -> RunSpec:
         command=(sys.executable, "-I", "-c", boot, name, str(path)),
         env={key: value for key, value in spec.env.items() if key.startswith(KEPT)},
         bin_dirs=(),
+        python_dirs=(),
     )

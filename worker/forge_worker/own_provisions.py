@@ -1,6 +1,7 @@
-"""What each job gets of its worker beside its image: secrets, caches, an environment."""
+"""What each job gets of its worker beside its image: secrets, caches, an environment, a module."""
 
 from forge_worker.environment import EnvironmentProvision
+from forge_worker.job_module import JobModuleProvision
 from forge_worker.kept import KeptFolders
 from forge_worker.model_cache import CacheProvision
 from forge_worker.provisions import Provision
@@ -22,4 +23,5 @@ def own_provisions(settings: WorkerSettings) -> tuple[Provision, ...]:
         SecretProvision(Vault(settings.secrets_dir, settings.name())),
         *((CacheProvision(caches),) if settings.keep_caches else ()),
         EnvironmentProvision(environments, allowed=settings.allow_install),
+        JobModuleProvision(folder / "python"),
     )

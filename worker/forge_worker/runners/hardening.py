@@ -135,15 +135,19 @@ def _environment(
     gpus = {} if asked else {"NVIDIA_VISIBLE_DEVICES": "void"}
     gpus |= {} if spec.gpu_uuids else HIDDEN
     own = {name: said for name, said in spec.env.items() if not name.startswith(REFUSED_ENV)}
-    return {**base, **own, **_path(spec, image), **gpus}
+    return {**base, **own, **_paths(spec, image), **gpus}
 
 
-def _path(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
-    if not spec.bin_dirs:
-        return {}
-    kept = [entry.partition("=")[2] for entry in image.get("Env") or [] if entry[:5] == "PATH="]
-    path = spec.env.get("PATH") or next(iter(kept), DEFAULT_PATH)
-    return {"PATH": ":".join([*map(str, spec.bin_dirs), path])}
+def _paths(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
+    kept = dict(entry.partition("=")[::2] for entry in image.get("Env") or [])
+    paths = {}
+    if spec.bin_dirs:
+        path = spec.env.get("PATH") or kept.get("PATH") or DEFAULT_PATH
+        paths["PATH"] = ":".join([*map(str, spec.bin_dirs), path])
+    if spec.python_dirs:
+        own = spec.env.get("PYTHONPATH") or kept.get("PYTHONPATH")
+        paths["PYTHONPATH"] = ":".join([*([own] if own else []), *map(str, spec.python_dirs)])
+    return paths
 
 
 def _mounts(spec: RunSpec, policy: DockerPolicy, pipe: Path) -> list[Mount]:

@@ -271,7 +271,11 @@ def _order(spec: RunSpec, cpu_set: tuple[int, ...]) -> bytes:
 
 def _environment(spec: RunSpec) -> dict[str, str]:
     env = {**base_environment(), **spec.env, **spec.secrets}
-    return {**env, "PATH": ":".join([*map(str, spec.bin_dirs), env["PATH"]])}
+    path = {"PATH": ":".join([*map(str, spec.bin_dirs), env["PATH"]])}
+    if spec.python_dirs:
+        own = [said] if (said := env.get("PYTHONPATH")) else []
+        path["PYTHONPATH"] = ":".join([*own, *map(str, spec.python_dirs)])
+    return env | path
 
 
 def _leftover(info: dict[str, Any]) -> Leftover | None:

@@ -42,8 +42,9 @@ class RunSpec:
     receives stdout and stderr as bytes, in the order in which they were written. `memory_mb` is
     in MiB; `grace_s` is the time from SIGTERM to SIGKILL, in seconds. `secrets` are variables too,
     but stand in nothing that an engine or a process list shows. `bin_dirs` come first on the job's
-    PATH, under the names by which the job reaches them. `share` is the folder of the host above
-    the four that a job has in common with those with which it may share a container.
+    PATH and `python_dirs` last on its PYTHONPATH, under the names by which the job reaches them.
+    `share` is the folder of the host above the four that a job has in common with those with which
+    it may share a container.
     """
 
     name: str
@@ -63,6 +64,7 @@ class RunSpec:
     mounts: tuple[Mount, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     bin_dirs: tuple[PurePath, ...] = ()
+    python_dirs: tuple[PurePath, ...] = ()
     gpu_vendor: str = "nvidia"
     share: Path | None = None
 
