@@ -148,9 +148,10 @@ def _add_workers(made: Bed, stack: ExitStack) -> None:
             if kind == "container" and made.engine is None:
                 kind = "direct"
             settings = _settings(made, number, kind)
+            name = f"w{number}"
             if kind == "http":
-                settings["token"] = tokens.create(f"w{number}-{made.token}")[1]
-            one = worker(number, kind, made.token, made.options.folder, **settings)
+                settings["token"] = tokens.create(f"{name}-{made.token}")[1]
+            one = worker(name, kind, f"{name}-{made.token}", made.options.folder, **settings)
             _fit_out(made, one, stack)
             made.workers.append(one)
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 from chaos.member import Member, said
+from chaos.object_store import AWS
 from chaos.options import HEARTBEAT_S, TTL_S
 from support.server_process import _free_port
-from support.storage import CREDENTIALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,6 @@ LENDS = {
     "labels": "place=process",
     "keep_caches": False,
 }
-AWS = {**CREDENTIALS, "AWS_EC2_METADATA_DISABLED": "true"}
 
 
 def kind_of(number: int) -> str:
@@ -69,12 +68,11 @@ class Worker(Member):
         return f"forge.worker={self.environment['FORGE_WORKER_NAME']}"
 
 
-def worker(number: int, kind: str, token: str, root: Path, **settings: object) -> Worker:
-    """Describe a worker; settings as in FORGE_*, in lower case."""
-    name = f"w{number}"
+def worker(name: str, kind: str, worker_name: str, root: Path, **settings: object) -> Worker:
+    """Describe a worker, which has another name in the queue; settings as in FORGE_*."""
     place = root / "workers" / name
     place.mkdir(parents=True)
-    own = {"worker_name": f"{name}-{token}", "worker_dir": place}
+    own = {"worker_name": worker_name, "worker_dir": place}
     environment = {**AWS, **said({**LENDS, **own, **settings})}
     return Worker(name, WORKER, environment, root / "logs", place, kind=kind)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -10,16 +11,18 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from random import Random
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import httpx
 from support.server_process import _free_port
-from support.storage import Proxy, answer, drop, proxy, s3_client, s3_url
+from support.storage import CREDENTIALS, Proxy, answer, drop, proxy, s3_client, s3_url
 from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+AWS = {**CREDENTIALS, "AWS_EC2_METADATA_DISABLED": "true"}
 BUCKET = "forge-chaos"
 LONGEST_S = 60.0
 
@@ -91,7 +94,8 @@ def object_store(logs: Path, dice: Random) -> Iterator[ObjectStore]:
         with _way("a", endpoint, dice) as one, _way("b", endpoint, dice) as other:
             # moto looks for an object and writes it in two steps: one at a time, by either way.
             other.passage.one_at_a_time = one.passage.one_at_a_time
-            yield ObjectStore(s3_url(BUCKET, endpoint), [one, other])
+            with patch.dict(os.environ, AWS):
+                yield ObjectStore(s3_url(BUCKET, endpoint), [one, other])
     finally:
         process.kill()
         process.wait()
