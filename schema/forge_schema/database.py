@@ -7,9 +7,11 @@ from typing import Any, Self
 
 import psycopg
 import stamina
+from psycopg.abc import RV, PQGen
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from forge_schema.answers import Answers
 from forge_schema.errors import ForgeError
 from forge_schema.prepared import Prepared
 from forge_schema.statements import statement
@@ -47,6 +49,10 @@ REPORT = """
     SET LOCAL enable_mergejoin = on;
 """
 CHECK_AFTER_S = 5.0
+# As `SESSION` has it.
+STATEMENT_S = 30.0
+# Beyond every time-out of the server's: from one that is there, the answer has come by then.
+ANSWER_S = 45.0
 # Deadlocks and lock time-outs are OperationalErrors too.
 TRANSIENT = (psycopg.OperationalError,)
 
@@ -58,6 +64,9 @@ class Connection(psycopg.Connection[Row]):
         super().__init__(*args, **kwargs)
         self.used_at = monotonic()
         self._statements: dict[str, Prepared] = {}
+
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)
 
     def run(self, name: str, params: Mapping[str, object]) -> list[Row]:
         """Run a statement and return its rows."""
@@ -90,15 +99,27 @@ class Database:
         url: a `postgresql://` URL.
         size: how many connections may be open at once.
         prepare: whether to prepare statements; off behind a transaction-mode pooler.
+        statement_s: how long the server may work on a statement, in seconds.
+        patience_s: how long a statement waits for a connection, in seconds.
     """
 
-    def __init__(self, url: str, *, size: int = 4, prepare: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int = 4,
+        prepare: bool = True,
+        statement_s: float = STATEMENT_S,
+        patience_s: float = 15.0,
+    ) -> None:
         self.url = url
+        self._limit = f"SET statement_timeout = {round(statement_s * 1000)}"
+        self._answers = Answers(ANSWER_S)
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             url,
             min_size=0,
             max_size=size,
-            timeout=15,
+            timeout=patience_s,
             open=False,
             configure=self._configure,
             check=self._check,
@@ -125,9 +146,11 @@ class Database:
         except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
             raise explained(error, self.url) from error
         self._pool.open()
+        self._answers.start()
         return self
 
     def close(self) -> None:
+        self._answers.end()
         self._pool.close()
 
     def __enter__(self) -> Self:
@@ -150,8 +173,9 @@ class Database:
         try:
             try:
                 return self._run(name, params)
-            except TRANSIENT:
-                if not again:
+            except TRANSIENT as error:
+                # Who found no connection has waited already.
+                if not again or isinstance(error, PoolTimeout):
                     raise
             return self._retried(name, params)
         except (psycopg.OperationalError, PoolTimeout) as error:
@@ -168,9 +192,11 @@ class Database:
     def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
         # Less than `connection()`: in autocommit mode there is nothing to commit or to roll back.
         connection = self._pool.getconn()
+        self._answers.awaited(connection)
         try:
             return connection.run(name, params)
         finally:
+            self._answers.heard(connection)
             self._return(connection)
 
     def one(self, name: str, /, *, again: bool = False, **params: object) -> Row | None:
@@ -210,7 +236,7 @@ class Database:
             yield connection
 
     def _configure(self, connection: Connection) -> None:
-        connection.execute(SESSION, prepare=False)
+        connection.execute(SESSION + self._limit, prepare=False)
 
     def _return(self, connection: Connection) -> None:
         connection.used_at = monotonic()

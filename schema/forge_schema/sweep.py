@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from forge_schema.database import Database
+import structlog
+
+from forge_schema.database import Database, Row
 from forge_schema.lease import End, Fence
 from forge_schema.queue import Queue
 from forge_schema.states import Reason
@@ -14,17 +16,31 @@ BATCH = 500
 BATCHES = 40
 # Fewer leases than this running out together say nothing about the database.
 BRAKE = 10
+EVERY = timedelta(seconds=10)
+# A tick is late when the last one was longer ago than so many periods, or this share of a TTL: with
+# a beat of half a TTL at most, whoever renewed before has a quarter of it left to renew again.
+LATE_PERIODS = 1.5
+LATE_SHARE = 0.25
+# So many late ticks in a row hold up what they would end; more of them are the sweepers' pace.
+LATE_HEEDED = 3
 # Well over the time in which a signed request is taken.
 NONCES = timedelta(minutes=15)
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """After how long a worker is offline, and after how long it is removed."""
+    """After how long a worker is offline, and after how long it is removed.
+
+    `overrun` is how long after its time limit a job is ended that its worker does not end: more
+    than the longest grace.
+    """
 
     offline: timedelta = timedelta(seconds=120)
     reap_ephemeral: timedelta = timedelta(hours=1)
     reap_unconnected: timedelta = timedelta(minutes=5)
+    overrun: timedelta = timedelta(hours=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +52,33 @@ class Swept:
     overdue: int
     offline: int
     reaped: int
+    overrun: int = 0
 
 
 class Sweep:
-    """Each step is safe to run twice and at the same time as itself elsewhere."""
+    """Each step is safe to run twice and at the same time as itself elsewhere.
 
-    def __init__(self, queue: Queue, *, windows: Windows | None = None) -> None:
+    Args:
+        queue: whose leases are swept; its TTL is the workers'.
+        windows: after how long what is given up.
+        every: how often somebody sweeps. A much longer pause is taken for an outage, after which
+            the workers have one TTL to renew.
+        brake: so many leases that run out together are ended at once, whatever their share.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        windows: Windows | None = None,
+        every: timedelta = EVERY,
+        brake: int = BRAKE,
+    ) -> None:
         self._queue = queue
         self._database: Database = queue.database
         self._windows = windows or Windows()
+        self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl)
+        self._brake = brake
 
     def tick(self) -> Swept:
         """Requeue, promote, enforce deadlines, mark offline, reap, make partitions."""
@@ -52,6 +86,7 @@ class Sweep:
             requeued=_batches(self.requeue),
             promoted=_batches(self.promote),
             overdue=self.ask_overdue(),
+            overrun=self.end_overrun(),
             offline=self.mark_offline(),
             reaped=self.reap(),
         )
@@ -62,10 +97,17 @@ class Sweep:
     def requeue(self) -> int:
         """End a batch of leases that ran out as `worker_lost`; each is checked once more."""
         rows = self._database.rows(
-            "expired", again=True, ttl=self._queue.ttl, brake=BRAKE, count=BATCH
+            "expired",
+            again=True,
+            ttl=self._queue.ttl,
+            gap=self._gap,
+            heeded=LATE_HEEDED,
+            brake=self._brake,
+            count=BATCH,
         )
-        fences = [Fence(row["job_id"], row["token"], row["nonce"]) for row in rows]
-        ends = [End(f, Reason.WORKER_LOST, detail="the lease ran out") for f in fences]
+        if rows[0]["holds"]:
+            log.info("no lease is ended yet: for a while no worker could renew")
+        ends = _ends(rows, Reason.WORKER_LOST, "the lease ran out")
         return len(self._queue.finish(ends, expired_only=True))
 
     def promote(self) -> int:
@@ -76,6 +118,13 @@ class Sweep:
     def ask_overdue(self) -> int:
         """Ask for the end of jobs past their time limit."""
         return len(self._database.rows("overdue", again=True, actor=self._queue.actor))
+
+    def end_overrun(self) -> int:
+        """End a batch of jobs that their workers hold on to long after their time limit."""
+        patience = self._windows.overrun
+        rows = self._database.rows("overrun", again=True, patience=patience, count=BATCH)
+        ends = _ends(rows, Reason.TIMEOUT, "its worker did not end it")
+        return sum(ended.accepted for ended in self._queue.finish(ends))
 
     def mark_offline(self) -> int:
         """Mark silent workers offline."""
@@ -93,6 +142,11 @@ class Sweep:
             actor=self._queue.actor,
         )
         return len(rows)
+
+
+def _ends(rows: list[Row], reason: Reason, detail: str) -> list[End]:
+    held = [Fence(r["job_id"], r["token"], r["nonce"]) for r in rows if r["job_id"] is not None]
+    return [End(fence, reason, detail=detail) for fence in held]
 
 
 def _batches(step: Callable[[], int]) -> int:

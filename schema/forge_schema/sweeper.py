@@ -1,5 +1,6 @@
 """The sweeper: the sweep on a clock, by APScheduler; any number of them are harmless."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from threading import Lock
 from time import monotonic
@@ -17,20 +18,23 @@ log = structlog.get_logger(__name__)
 
 
 class Sweeper:
-    """Ticks every `period_s` seconds in a thread of its own."""
+    """Ticks every `period_s` seconds in a thread of its own; `clock` tells the seconds."""
 
-    def __init__(self, sweep: Sweep, *, period_s: float) -> None:
+    def __init__(
+        self, sweep: Sweep, *, period_s: float, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._sweep = sweep
         self._period_s = period_s
         self._scheduler = BackgroundScheduler(job_defaults=JOB_DEFAULTS, timezone="UTC")
         self._lock = Lock()
-        self._succeeded_at = monotonic()
+        self._clock = clock
+        self._succeeded_at = clock()
 
     @property
     def healthy(self) -> bool:
         """Whether a tick succeeded within the last three periods."""
         with self._lock:
-            return monotonic() - self._succeeded_at <= RED_AFTER_PERIODS * self._period_s
+            return self._clock() - self._succeeded_at <= RED_AFTER_PERIODS * self._period_s
 
     def start(self) -> None:
         self._scheduler.add_job(self.tick, "interval", seconds=self._period_s)
@@ -50,4 +54,4 @@ class Sweeper:
         if moved := {what: count for what, count in asdict(swept).items() if count}:
             log.info("swept", **moved)
         with self._lock:
-            self._succeeded_at = monotonic()
+            self._succeeded_at = self._clock()

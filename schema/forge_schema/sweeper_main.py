@@ -8,16 +8,17 @@ from queue import SimpleQueue
 from threading import Thread
 
 import structlog
-from pydantic import Field, PositiveFloat, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import CliApp, SettingsConfigDict
 
-from forge_schema.database import Database
+from forge_schema.database import STATEMENT_S, Database
 from forge_schema.errors import ForgeError
 from forge_schema.log import configure_log
 from forge_schema.queue import Queue
-from forge_schema.sweep import Sweep
 from forge_schema.sweep_settings import SweepSettings
 from forge_schema.sweeper import Sweeper
+
+SHORTEST_S = 5.0
 
 
 class SweeperSettings(SweepSettings):
@@ -25,7 +26,6 @@ class SweeperSettings(SweepSettings):
 
     model_config = SettingsConfigDict(cli_prog_name="forge-sweeper", cli_kebab_case=True)
 
-    sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
     health_host: str = Field("127.0.0.1", description="where /health is served")
     health_port: int = Field(8901, ge=0, le=65535, description="its port; 0 is any")
 
@@ -53,9 +53,10 @@ def serve(settings: SweeperSettings) -> None:
     leave: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: leave.put(number))
-    with Database(settings.database_url, size=2, prepare=settings.prepare) as database:
+    url, limit_s = settings.database_url, statement_limit_s(settings.sweep_s)
+    with Database(url, size=2, prepare=settings.prepare, statement_s=limit_s) as database:
         queue = Queue(database, actor="sweeper", ttl=settings.ttl)
-        sweeper = Sweeper(Sweep(queue, windows=settings.windows()), period_s=settings.sweep_s)
+        sweeper = Sweeper(settings.sweep(queue), period_s=settings.sweep_s)
         server = health_server(sweeper, settings.health_host, settings.health_port)
         Thread(target=server.serve_forever, name="health", daemon=True).start()
         sweeper.start()
@@ -64,6 +65,11 @@ def serve(settings: SweeperSettings) -> None:
         sweeper.end()
         server.shutdown()
         server.server_close()
+
+
+def statement_limit_s(period_s: float) -> float:
+    """Return how long a statement may take: less than a period, unless periods are very short."""
+    return min(STATEMENT_S, max(SHORTEST_S, 0.8 * period_s))
 
 
 def health_server(sweeper: Sweeper, host: str, port: int) -> ThreadingHTTPServer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from forge_schema.queue import Queue, WorkerUnknown
 from forge_schema.states import Phase, Reason, State, WorkerKind, WorkerStatus
 from forge_schema.sweep import BATCH, BRAKE, Sweep, Swept
 from support.at_once import at_once
+from support.rig import CENTURY
 
 if TYPE_CHECKING:
     from support.rig import Rig
@@ -79,7 +80,7 @@ def test_a_finish_that_waits_for_the_sweep_is_lost(rig: Rig) -> None:
     rig.expire()
     with ThreadPoolExecutor(1) as pool:
         with rig.uncommitted() as queue:
-            assert Sweep(queue).requeue() == 1
+            assert Sweep(queue, every=CENTURY).requeue() == 1
             late = pool.submit(rig.finish, grant)
             rig.wait_until_blocked()
         assert not late.result(timeout=20).accepted
@@ -105,7 +106,8 @@ def test_sweepers_at_once_move_each_lease_and_each_due_job_once(rig: Rig) -> Non
     rig.worker().claim(count=80)
     rig.submit_many(80, delay_s=5)
     rig.clock.advance(2 * rig.queue.ttl.total_seconds() + 1)
-    sweeps = [Sweep(Queue(rig.database, actor=f"sweeper {n}")) for n in range(4)]
+    queues = [Queue(rig.database, actor=f"sweeper {n}") for n in range(4)]
+    sweeps = [Sweep(queue, every=CENTURY) for queue in queues]
     swept = at_once(*[partial(sweep.tick) for sweep in sweeps])
     assert sum(tick.requeued for tick in swept) == 80
     assert sum(tick.promoted for tick in swept) == 80
@@ -133,37 +135,51 @@ def test_a_tick_moves_more_than_one_batch(rig: Rig) -> None:
     assert rig.sweep.tick().requeued == 2 * BATCH + 7
 
 
-def test_the_sweep_waits_one_ttl_after_the_databases_own_start(rig: Rig) -> None:
-    started: datetime = rig.row("SELECT pg_postmaster_start_time() AS at")["at"]
-    ttl = rig.queue.ttl
-    rig.clock.set(started - 10 * ttl)
-    rig.submit()
-    rig.worker().claim_one()
-    rig.clock.set(started + ttl - timedelta(seconds=1))
-    assert rig.sweep.tick().requeued == 0
-    rig.clock.set(started + ttl + timedelta(seconds=1))
-    assert rig.sweep.tick().requeued == 1
-
-
-@pytest.mark.parametrize(("others", "moved_at_once"), [(0, False), (BRAKE + 2, True)])
+@pytest.mark.parametrize(
+    ("silent", "alive", "at_once"),
+    [
+        (BRAKE, 0, True),
+        (BRAKE + 1, 0, False),
+        (BRAKE + 1, BRAKE, False),
+        (BRAKE + 1, BRAKE + 1, True),
+    ],
+)
 def test_when_most_leases_run_out_together_the_sweep_gives_them_one_more_ttl(
-    rig: Rig, others: int, *, moved_at_once: bool
+    rig: Rig, silent: int, alive: int, *, at_once: bool
 ) -> None:
-    rig.submit_many(BRAKE + 2 + others)
+    rig.submit_many(silent + alive)
     worker = rig.worker()
-    silent = worker.claim(count=BRAKE + 2)
+    grants = worker.claim(count=silent)
     rig.clock.advance(rig.queue.ttl.total_seconds() / 2)
-    alive = worker.claim(count=BRAKE + 2)
+    if alive:
+        assert len(worker.claim(count=alive)) == alive
     rig.clock.advance(rig.queue.ttl.total_seconds() / 2 + 1)
-    assert len(alive) == others
-    assert rig.sweep.tick().requeued == (len(silent) if moved_at_once else 0)
-    if not moved_at_once:
-        saved = worker.renew(silent[0])
-        assert saved.standings == {silent[0].fence: "ok"}
+    assert rig.sweep.tick().requeued == (silent if at_once else 0)
+    if not at_once and not alive:
+        saved = worker.renew(grants[0])
+        assert saved.standings == {grants[0].fence: "ok"}
         rig.clock.advance(rig.queue.ttl.total_seconds() - 1)
         assert rig.sweep.tick().requeued == 0
         rig.clock.advance(1)
-        assert rig.sweep.tick().requeued == len(silent) - 1
+        assert rig.sweep.tick().requeued == silent - 1
+
+
+def test_leases_cut_off_together_run_out_one_by_one_and_are_braked_from_the_first(
+    rig: Rig,
+) -> None:
+    worker = rig.worker()
+    for _ in range(BRAKE + 5):
+        rig.submit()
+        worker.claim_one()
+        rig.clock.advance(2)
+    ttl_s = rig.queue.ttl.total_seconds()
+    rig.clock.advance(ttl_s - 2 * (BRAKE + 5) + 1)
+    assert rig.sweep.tick().requeued == 0
+    assert Sweep(Queue(rig.database, actor="eager"), every=CENTURY, brake=50).requeue() == 1
+    rig.clock.advance(ttl_s + 2)
+    assert rig.sweep.tick().requeued == 1
+    rig.clock.advance(2 * (BRAKE + 5))
+    assert rig.sweep.tick().requeued == BRAKE + 3
 
 
 def test_a_few_leases_running_out_together_are_requeued_at_once(rig: Rig) -> None:
@@ -295,6 +311,6 @@ def _statuses(rig: Rig) -> dict[str, str]:
 
 def _sweep_and_die(rig: Rig) -> None:
     with rig.uncommitted() as queue:
-        sweep = Sweep(queue)
+        sweep = Sweep(queue, every=CENTURY)
         assert (sweep.requeue(), sweep.promote()) == (1, 1)
         rig.break_connections()

@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import Thread
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
@@ -24,6 +25,7 @@ from forge_schema.registry import Machine, Registry
 from forge_schema.spec import JobSpec
 from forge_schema.sweep import Sweep
 from forge_schema.sweeper import JOB_DEFAULTS, Sweeper
+from forge_schema.sweeper_main import health_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,14 +54,19 @@ class Running:
     def health(self) -> int:
         """Return the status of the health endpoint, 0 when nothing answers."""
         assert self.started
-        try:
-            with urlopen(f"http://127.0.0.1:{self.started[1]}/health", timeout=5) as answer:
-                return int(answer.status)
-        except HTTPError as refusal:
-            refusal.close()
-            return refusal.code
-        except URLError:
-            return 0
+        return answered(int(self.started[1]))
+
+
+def answered(port: int) -> int:
+    """Return the status of a health endpoint, 0 when nothing answers."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return int(answer.status)
+    except HTTPError as refusal:
+        refusal.close()
+        return refusal.code
+    except URLError:
+        return 0
 
 
 @contextmanager
@@ -120,6 +127,32 @@ def test_health_is_red_while_the_database_is_gone_and_green_again_afterwards(
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(20) == 0
         assert "Traceback" not in running.output
+
+
+def test_health_turns_red_after_three_periods_without_a_sweep(database_url: str) -> None:
+    now = [0.0]
+    with Database(database_url) as database:
+        made = Sweeper(Sweep(Queue(database, actor="test")), period_s=10, clock=lambda: now[0])
+        server = health_server(made, "127.0.0.1", 0)
+        Thread(target=server.serve_forever, daemon=True).start()
+
+        def health(seconds: float, *, well: bool) -> int:
+            """Return the status at a time, after a sweep that finds the leases or does not."""
+            now[0] = seconds
+            with database.connection() as connection:
+                if not well:
+                    connection.execute("ALTER TABLE lease RENAME TO away")
+                made.tick()
+                connection.execute("ALTER TABLE IF EXISTS away RENAME TO lease")
+            return answered(server.server_address[1])
+
+        try:
+            assert [health(seconds, well=False) for seconds in (30, 30.1)] == [200, 503]
+            assert health(40, well=True) == 200
+            assert [health(seconds, well=False) for seconds in (70, 70.1)] == [200, 503]
+        finally:
+            server.shutdown()
+            server.server_close()
 
 
 def test_health_stays_green_while_ticks_succeed(

@@ -163,7 +163,9 @@ class Model:
         """Return what the sweep requeues now."""
         running = self.at(State.RUNNING)
         due = [job for job in running if job.expires_at and job.expires_at < self.now]
-        if len(due) <= BRAKE or 2 * len(due) <= len(running):
+        soon = self.now + self.ttl / 3
+        silent = [job for job in running if job.expires_at and job.expires_at < soon]
+        if len(silent) <= BRAKE or 2 * len(silent) <= len(running):
             return due
         return [job for job in due if job.expires_at and job.expires_at < self.now - self.ttl]
 

@@ -10,6 +10,13 @@ from forge_schema.log import configure_log
 from forge_schema.queue import Queue
 from forge_schema.sweep import Sweep
 from forge_schema.sweep_settings import SweepSettings
+from pydantic import Field, PositiveFloat
+
+
+class ScheduledSettings(SweepSettings):
+    """As the template schedules it."""
+
+    sweep_s: PositiveFloat = Field(60.0, description="seconds between sweeps")
 
 
 @cache
@@ -20,10 +27,10 @@ def sweep() -> Sweep:
         DatabaseUnreachable: the database does not answer; the next invocation tries again.
     """
     configure_log("json", sys.stdout)
-    settings = SweepSettings.model_validate({})
+    settings = ScheduledSettings.model_validate({})
     database = Database(settings.database_url, size=1, prepare=settings.prepare).open()
     queue = Queue(database, actor="sweeper", ttl=settings.ttl)
-    return Sweep(queue, windows=settings.windows())
+    return settings.sweep(queue)
 
 
 def handler(_event: object, _context: object) -> dict[str, int]:

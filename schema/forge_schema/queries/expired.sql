@@ -1,16 +1,53 @@
--- The leases that ran out. None within one TTL of the database's own start, when the workers could
--- not have renewed; and when most leases ran out together, which speaks for a fault between the
--- workers and the database, each only after one TTL more: a renewal may still save it.
-WITH due AS MATERIALIZED (
-    SELECT job_id, token, nonce, expires_at FROM lease WHERE expires_at < forge_now()
-)
-SELECT job_id, token, nonce
-FROM due
-WHERE forge_now() - pg_postmaster_start_time() > %(ttl)s
-    AND (
-        expires_at < forge_now() - %(ttl)s
-        OR (SELECT count(*) FROM due) <= %(brake)s
-        OR 2 * (SELECT count(*) FROM due) <= (SELECT count(*) FROM lease)
+-- The leases that ran out, unless the sweepers hold off.
+-- Who asks notes that a sweeper was here. If the last one was here too long ago, or if the server
+-- started since, no worker could renew either: for one TTL from now no lease is ended.
+-- Gaps in a row, with no shorter pause between, are no outages but the sweepers' pace, so the
+-- number of those that are heeded is limited.
+-- When most leases are silent together, which speaks for a fault between the workers and the
+-- database, each goes only one TTL later: a renewal may still save it. Silent is a lease in the
+-- last third of its TTL: leases cut off together run out one by one, as they were renewed.
+-- Locks: sweeper.
+WITH here AS (
+    INSERT INTO sweeper AS s (id, ticked_at, holds_until)
+    VALUES (1, forge_now(), forge_now() + %(ttl)s::interval)
+    ON CONFLICT (id) DO UPDATE SET (ticked_at, gaps, holds_until) = (
+        SELECT
+            forge_now(),
+            CASE WHEN away THEN least(s.gaps + 1, %(heeded)s) ELSE 0 END,
+            CASE
+                WHEN away AND s.gaps < %(heeded)s THEN forge_now() + %(ttl)s::interval
+                -- A clock that was put back must not make the hold longer.
+                ELSE least(
+                    coalesce(s.holds_until, forge_now()), forge_now() + %(ttl)s::interval
+                )
+            END
+        FROM (
+            SELECT coalesce(
+                s.ticked_at < forge_now() - %(gap)s::interval
+                OR s.ticked_at < pg_postmaster_start_time(),
+                true
+            ) AS away
+        ) AS before
     )
-ORDER BY job_id
+    RETURNING holds_until > forge_now() AS holds
+),
+due AS MATERIALIZED (
+    SELECT job_id, token, nonce, expires_at FROM lease WHERE expires_at < forge_now()
+),
+counted AS MATERIALIZED (
+    SELECT
+        count(*) AS leases,
+        count(*) FILTER (WHERE expires_at < forge_now() + %(ttl)s::interval / 3) AS silent
+    FROM lease
+)
+SELECT here.holds, due.job_id, due.token, due.nonce
+FROM here
+CROSS JOIN counted
+LEFT JOIN due ON NOT here.holds
+    AND (
+        due.expires_at < forge_now() - %(ttl)s::interval
+        OR counted.silent <= %(brake)s
+        OR 2 * counted.silent <= counted.leases
+    )
+ORDER BY due.job_id
 LIMIT %(count)s

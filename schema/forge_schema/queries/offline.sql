@@ -1,7 +1,8 @@
--- Marks workers offline that have not been seen for a while.
+-- Marks workers offline that have not been seen for a while; none while the sweepers hold off.
 WITH silent AS (
     UPDATE worker SET status = 'offline'
     WHERE status <> 'offline' AND last_seen_at < forge_now() - %(silence)s
+        AND NOT EXISTS (SELECT FROM sweeper WHERE holds_until > forge_now())
     RETURNING id
 ),
 told AS (

@@ -1,4 +1,5 @@
--- Removes ephemeral workers long offline and workers that never connected; never a lease's holder.
+-- Removes ephemeral workers long offline and workers that never connected; never a lease's holder,
+-- and none while the sweepers hold off.
 WITH gone AS (
     DELETE FROM worker
     WHERE (
@@ -7,6 +8,7 @@ WITH gone AS (
             OR (connected_at IS NULL AND registered_at < forge_now() - %(unconnected_after)s)
         )
         AND NOT EXISTS (SELECT FROM lease WHERE lease.worker_id = worker.id)
+        AND NOT EXISTS (SELECT FROM sweeper WHERE holds_until > forge_now())
     RETURNING id, name
 ),
 told AS (

@@ -12,7 +12,8 @@ class Sweeper(SQLModel, table=True):
     """One row, made by the migration.
 
     A long time without a tick was an outage, in which workers could not renew either; a failover
-    keeps the row, and a server that was restarted or replaced tells nothing else of itself.
+    keeps the row, and a server that was restarted or replaced tells nothing else of itself. `gaps`
+    counts the ticks in a row that came so late.
     """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
@@ -20,3 +21,4 @@ class Sweeper(SQLModel, table=True):
     id: int = c.key_small()
     ticked_at: datetime | None = c.moment(null=True)
     holds_until: datetime | None = c.moment(null=True)
+    gaps: int = c.small(default="0")

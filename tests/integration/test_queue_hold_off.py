@@ -1,0 +1,144 @@
+"""After an outage the workers have one TTL to renew, whoever sweeps and however often."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import stamina
+from forge_schema.queue import Queue
+from forge_schema.states import Standing, State, WorkerKind
+from forge_schema.sweep import EVERY, LATE_HEEDED, Sweep
+from support.at_once import at_once
+
+if TYPE_CHECKING:
+    from support.rig import Rig
+
+TTL_S = 120
+LATE_S = 30
+
+
+@pytest.fixture
+def sweep(rig: Rig) -> Sweep:
+    """A sweeper that knows an outage, and has ticked just now."""
+    rig.rows("UPDATE sweeper SET ticked_at = forge_now()")
+    assert rig.queue.ttl == timedelta(seconds=TTL_S)
+    return Sweep(Queue(rig.database, actor="sweeper"))
+
+
+def sweep_on(rig: Rig, sweep: Sweep, seconds: float) -> int:
+    """Let time go by with its regular ticks, and return how many leases they ended."""
+    ended = 0
+    for _ in range(int(seconds / EVERY.total_seconds())):
+        rig.clock.advance(EVERY.total_seconds())
+        ended += sweep.tick().requeued
+    return ended
+
+
+def test_who_renews_after_an_outage_keeps_its_job_and_who_does_not_loses_it(
+    rig: Rig, sweep: Sweep
+) -> None:
+    job_ids = rig.submit_many(2)
+    alive, dead = rig.worker("alive"), rig.worker("dead", kind=WorkerKind.EPHEMERAL)
+    kept, gone = alive.claim_one(), dead.claim_one()
+    dead.renew(gone)
+    assert sweep_on(rig, sweep, 60) == 0
+    rig.clock.advance(10 * TTL_S)
+    swept = sweep.tick()
+    assert (swept.requeued, swept.offline, swept.reaped) == (0, 0, 0)
+    late = rig.database.one("lateness", ttl=rig.queue.ttl)
+    assert late is not None
+    assert late["seconds"] <= 0
+    assert sweep_on(rig, sweep, 60) == 0
+    assert alive.renew(kept).standings == {kept.fence: Standing.OK}
+    assert sweep_on(rig, sweep, 50) == 0
+    assert (sweep_on(rig, sweep, 20), rig.state(job_ids[1])) == (1, State.READY)
+    assert rig.state(job_ids[0]) == State.RUNNING
+    statuses = {row["name"]: row["status"] for row in rig.registry.workers()}
+    assert statuses == {"alive": "busy", "dead": "offline"}
+
+
+@pytest.mark.parametrize(("pause_s", "ended"), [(LATE_S, 1), (LATE_S + 0.001, 0)])
+def test_a_pause_of_a_quarter_of_a_ttl_is_none(
+    rig: Rig, sweep: Sweep, pause_s: float, ended: int
+) -> None:
+    rig.submit()
+    rig.worker().claim_one()
+    assert sweep_on(rig, sweep, TTL_S) == 0
+    rig.clock.advance(pause_s)
+    assert sweep.tick().requeued == ended
+
+
+@pytest.mark.usefixtures("sweep")
+def test_a_slow_sweepers_own_pace_is_no_outage(rig: Rig) -> None:
+    slow = Sweep(Queue(rig.database, actor="sweeper"), every=timedelta(minutes=1))
+    rig.submit()
+    rig.worker().claim_one()
+    for _ in range(2):
+        rig.clock.advance(60)
+        assert slow.tick().requeued == 0
+    rig.clock.advance(60)
+    assert slow.tick().requeued == 1
+
+
+def test_a_server_that_started_since_the_last_tick_was_away(rig: Rig, sweep: Sweep) -> None:
+    started: datetime = rig.row("SELECT pg_postmaster_start_time() AS at")["at"]
+    rig.clock.set(started - timedelta(seconds=TTL_S))
+    rig.submit()
+    rig.worker().claim_one()
+    rig.clock.set(started - timedelta(seconds=1))
+    rig.rows("UPDATE sweeper SET ticked_at = forge_now()")
+    rig.clock.set(started + timedelta(seconds=1))
+    assert sweep.tick().requeued == 0
+    assert sweep_on(rig, sweep, TTL_S - 10) == 0
+    assert sweep_on(rig, sweep, 10) == 1
+
+
+def test_a_pace_that_nobody_was_told_of_holds_up_only_so_often(rig: Rig, sweep: Sweep) -> None:
+    rig.submit()
+    rig.worker().claim_one()
+    for _ in range(LATE_HEEDED):
+        rig.clock.advance(10 * TTL_S)
+        assert sweep.tick().requeued == 0
+    rig.clock.advance(10 * TTL_S)
+    assert sweep.tick().requeued == 1
+    # The next outage is one again once they have come regularly in between.
+    rig.worker().claim_one()
+    assert sweep_on(rig, sweep, 10) == 0
+    rig.clock.advance(10 * TTL_S)
+    assert sweep.tick().requeued == 0
+
+
+def test_sweepers_at_once_and_lost_answers_hold_off_all_the_same(rig: Rig, sweep: Sweep) -> None:
+    rig.submit_many(5)
+    rig.worker().claim(count=5)
+    rig.clock.advance(10 * TTL_S)
+    assert sum(tick.requeued for tick in at_once(*[sweep.tick] * 4)) == 0
+    rig.clock.advance(TTL_S)
+    rig.rows("UPDATE sweeper SET ticked_at = forge_now() - interval '1 hour'")
+    with stamina.set_testing(True, attempts=4, cap=True):
+        rig.database.lose("expired", "expired")
+        assert sweep.tick().requeued == 0
+    assert sweep_on(rig, sweep, TTL_S) == 5
+    assert rig.count("attempt") == 5
+
+
+def test_the_row_is_made_where_it_is_missing(rig: Rig, sweep: Sweep) -> None:
+    rig.submit()
+    rig.worker().claim_one()
+    rig.rows("DELETE FROM sweeper")
+    rig.expire()
+    assert [sweep.tick().requeued for _ in range(2)] == [0, 0]
+    assert rig.count("sweeper") == 1
+    assert sweep_on(rig, sweep, TTL_S) == 1
+
+
+def test_a_clock_put_back_makes_no_hold_longer(rig: Rig, sweep: Sweep) -> None:
+    rig.clock.advance(3600)
+    sweep.tick()
+    rig.clock.advance(-3600)
+    rig.submit()
+    rig.worker().claim_one()
+    assert sweep_on(rig, sweep, TTL_S) == 0
+    assert sweep_on(rig, sweep, 10) == 1
