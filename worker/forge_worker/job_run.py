@@ -41,6 +41,7 @@ from forge_worker.sampler import Sampler
 from forge_worker.slots import Slot
 from forge_worker.spot.window import opening
 from forge_worker.staging import DiskFull
+from forge_worker.stall import stall_watches
 from forge_worker.surroundings import Host, run_spec
 
 WATCH_S = 0.5
@@ -201,6 +202,7 @@ class JobRun:
     def _watch(self, handle: Handle) -> Exit:
         self._phases.enter(Phase.RUNNING)
         loops: list[Loop] = [self._metrics, self._checkpoints, self._checkpoint_call]
+        loops += stall_watches(self.attempt, self._watched, len(self._slot.gpu_uuids))
         for loop in loops:
             loop.start()
         try:

@@ -56,8 +56,7 @@ class MetricsTail(Loop):
         parsed = [parse(line) for line in raw]
         good = [values for values in parsed if values is not None]
         lines = [
-            MetricLine(self._number + n, _number(values.get("step")), values)
-            for n, values in enumerate(good)
+            MetricLine(self._number + n, step_of(values), values) for n, values in enumerate(good)
         ]
         progress = next((p for v in reversed(good) if (p := progress_of(v)) is not None), None)
         self.skipped += len(parsed) - self._keep(lines, progress)
@@ -93,9 +92,14 @@ def parse(line: bytes) -> dict[str, Any] | None:
     return values if isinstance(values, dict) else None
 
 
+def step_of(values: dict[str, Any]) -> float | None:
+    """Return the step that a line tells."""
+    return _number(values.get("step"))
+
+
 def progress_of(values: dict[str, Any]) -> float | None:
     """Return the share done, 0 to 1, from `progress`, or from `step` and `total`."""
-    step, total = _number(values.get("step")), _number(values.get("total"))
+    step, total = step_of(values), _number(values.get("total"))
     share = _number(values.get("progress"))
     if share is None and step is not None and total:
         share = step / total

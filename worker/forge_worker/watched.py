@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
 
@@ -11,13 +11,15 @@ from forge_schema.records import Sample
 
 from forge_worker.attempt import Attempt
 from forge_worker.gateway import Gateway
-from forge_worker.gpu_meter import GpuMeter
+from forge_worker.gpu_meter import GpuLook, GpuMeter
 from forge_worker.record import replace
 from forge_worker.runners.runner import Handle
 from forge_worker.usage import UsageMeter
 
 # While the queue is away, so many wait at most; no number may be left out, so then none is added.
 UNSENT = 4000
+# Few ask how busy the GPUs were; for the others, old looks are forgotten.
+LOOKS = 600
 FILE = "usage.json"
 
 
@@ -34,6 +36,7 @@ class Watched:
         self._clock = clock
         self._usage = UsageMeter(gpus)
         self._unsent: deque[Sample] = deque()
+        self._busiest: deque[float | None] = deque(maxlen=LOOKS)
         self._number = 0
         self._sampled_at = float("-inf")
         self._looking = Lock()
@@ -48,7 +51,9 @@ class Watched:
         with self._looking:
             now = self._clock()
             use = self.handle.used() if self.handle else None
-            self._usage.take(self._meter.look(self._gpus), use, now)
+            looks = self._meter.look(self._gpus)
+            self._busiest.append(self._most_used(looks))
+            self._usage.take(looks, use, now)
             due = self._number > 0 if sample_s is None else now - self._sampled_at >= sample_s
             values = self._usage.values()
             if due := due and bool(values) and len(self._unsent) < UNSENT:
@@ -56,6 +61,22 @@ class Watched:
                 self._unsent.append(Sample(self._number, values))
                 self._number += 1
         return due
+
+    def busiest(self) -> list[float | None]:
+        """Return of each look since this was asked before how many percent the busiest GPU was.
+
+        None stands for a look at which one of them did not say.
+        """
+        looks: list[float | None] = []
+        with suppress(IndexError):
+            while True:
+                looks.append(self._busiest.popleft())
+        return looks
+
+    def _most_used(self, looks: Mapping[str, GpuLook]) -> float | None:
+        used = [look.utilisation for look in looks.values()]
+        known = [percent for percent in used if percent is not None]
+        return max(known) if known and len(known) == len(self._gpus) else None
 
     def send(self, gateway: Gateway) -> None:
         """Send what was not sent yet; what fails is sent again.
