@@ -127,6 +127,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/queue/jobs/{job_id}/events"): (READS_OWN, of_job("/events")),
     ("get", "/api/queue/jobs/{job_id}/logs"): (READS_OWN, of_job("/logs")),
     ("get", "/api/queue/jobs/{job_id}/artifacts"): (READS_OWN, of_job("/artifacts")),
+    ("get", "/api/queue/jobs/{job_id}/checkpoints"): (READS_OWN, of_job("/checkpoints")),
     ("post", "/api/queue/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
     ("post", "/api/queue/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),
     ("post", "/api/queue/jobs/{job_id}/retry"): (
@@ -188,6 +189,10 @@ TABLE: dict[tuple[str, str], Case] = {
         HOLDS,
         of_lease("/checkpoints", number=0, key="MANIFEST", files=1, bytes=6),
     ),
+    ("post", "/api/workers/job/{job_id}/checkpoints/thin"): (
+        HOLDS,
+        of_lease("/checkpoints/thin", keep=5),
+    ),
     ("post", "/api/workers/job/{job_id}/artifacts"): (
         HOLDS,
         of_lease("/artifacts", artifacts=OBJECT),
@@ -233,9 +238,23 @@ def test_the_table_has_every_path_and_no_other() -> None:
     assert all(set(expected) == set(KINDS) for expected, _ in TABLE.values())
 
 
+# What they do to the worker that holds the leases would be felt by all the others.
+APART = ("/api/workers/register", "/api/workers/disconnect")
+
+
+@pytest.fixture(scope="module")
+def shared(shared_api: Api) -> World:
+    """A world for all requests that name what was made for them alone."""
+    return World(shared_api)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, path: str, shared: World) -> World:
+    return World(request.getfixturevalue("api")) if path in APART else shared
+
+
 @pytest.mark.parametrize(("method", "path"), TABLE, ids=[f"{m} {p}" for m, p in TABLE])
-def test_each_kind_of_caller_may_what_the_table_says(api: Api, method: str, path: str) -> None:
+def test_each_kind_of_caller_may_what_the_table_says(world: World, method: str, path: str) -> None:
     expected, request = TABLE[method, path]
-    world = World(api)
     found = {kind: world.call(kind, method.upper(), *request(world, kind)) for kind in KINDS}
     assert found == expected

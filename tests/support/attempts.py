@@ -71,10 +71,11 @@ class Desk:
 def desk(database_url: str, root: Path) -> Iterator[Desk]:
     """Make a desk on a database and a store in `root`."""
     with Database(database_url) as database:
-        gateway = SqlGateway(database, name="desk", ttl=timedelta(seconds=60))
+        (root / "store").mkdir(exist_ok=True)
+        store = CountingStore(root / "store")
+        gateway = SqlGateway(database, name="desk", ttl=timedelta(seconds=60), store=store)
         gateway.register(Machine("desk", uuid4(), 1000, 1 << 20, 1 << 30))
-        (root / "store").mkdir()
-        yield Desk(gateway, database, CountingStore(root / "store"), root)
+        yield Desk(gateway, database, store, root)
 
 
 def attempt_of(grant: Grant, root: Path) -> Attempt:

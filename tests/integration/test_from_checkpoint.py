@@ -1,0 +1,126 @@
+"""Jobs that start from another job's checkpoint: which one, whose, and the same when repeated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_client import Client, ClientError
+from forge_schema.queue import IdempotencyConflict
+from forge_schema.records import Checkpoint
+from forge_schema.sources import CheckpointUnknown, JobUnknown
+from forge_schema.states import Reason, Role
+from support.reaching import WAYS, key, reaching
+from support.rig import spec
+from support.server import served, server_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forge_schema.lease import Grant
+    from support.rig import Rig
+
+
+def save(rig: Rig, grant: Grant, *numbers: int) -> None:
+    for number in numbers:
+        made = Checkpoint(number, f"jobs/{grant.fence.job_id}/k{number}", 2, 3 << 20)
+        assert rig.records.add_checkpoint(grant.fence, made)
+
+
+def trained(rig: Rig, owner: str = "ann") -> tuple[int, Grant]:
+    """Return a job that runs for the second time; its checkpoints are 1.0, 1.1, 2.0."""
+    job = rig.submit(owner=owner)
+    first = rig.worker("w1").claim_one()
+    save(rig, first, 0, 1)
+    rig.finish(first, Reason.PREEMPTED)
+    second = rig.worker("w2").claim_one()
+    save(rig, second, 0)
+    return job, second
+
+
+def source(rig: Rig, job_id: int) -> tuple[Any, ...]:
+    row = rig.jobs.job(job_id)
+    return row["source_job_id"], row["source_attempt"], row["source_number"]
+
+
+def test_the_source_is_settled_at_the_submit_and_a_repeat_finds_the_same_job(rig: Rig) -> None:
+    job, grant = trained(rig)
+    newest = {"job_id": job}
+    child = rig.submit(from_checkpoint=newest, idempotency_key="k")
+    assert source(rig, child) == (job, 2, 0)
+    save(rig, grant, 1)
+    assert rig.submit(from_checkpoint=newest, idempotency_key="k") == child
+    assert source(rig, child) == (job, 2, 0)
+    assert source(rig, rig.submit(from_checkpoint=newest)) == (job, 2, 1)
+    older = rig.submit(from_checkpoint={**newest, "attempt": 1, "number": 1})
+    assert source(rig, older) == (job, 1, 1)
+    assert source(rig, rig.submit()) == (None, None, None)
+    rig.rows("DELETE FROM checkpoint")
+    assert rig.submit(from_checkpoint=newest, idempotency_key="k") == child
+    with pytest.raises(IdempotencyConflict):
+        rig.submit(idempotency_key="k")
+    # What is gone is not passed over in silence.
+    with pytest.raises(CheckpointUnknown, match=f"job {job} .* is gone"):
+        rig.records.restorable(child)
+
+
+def test_a_job_without_its_source_keeps_the_whole_batch_out(rig: Rig) -> None:
+    job, _ = trained(rig)
+    bare = rig.submit()
+    foreign = rig.submit(owner="bob")
+    count = rig.count("job")
+    wrong: list[tuple[dict[str, int], type[Exception], str]] = [
+        ({"job_id": 999}, JobUnknown, "no job 999"),
+        ({"job_id": foreign}, JobUnknown, f"no job {foreign}"),
+        ({"job_id": bare}, CheckpointUnknown, f"job {bare} has no complete checkpoint"),
+        ({"job_id": job, "attempt": 1, "number": 7}, CheckpointUnknown, "no checkpoint 1.7"),
+    ]
+    for asked, error, said in wrong:
+        with pytest.raises(error, match=said):
+            rig.queue.submit([spec(), spec(from_checkpoint=asked)])
+    assert rig.count("job") == count
+
+
+def test_its_own_checkpoint_comes_before_its_source(rig: Rig) -> None:
+    job, _ = trained(rig)
+    child = rig.submit(from_checkpoint={"job_id": job}, priority=5)
+    assert [row["job_id"] for row in rig.records.restorable(child)] == [job]
+    save(rig, rig.worker("w3").claim_one(), 0)
+    assert [row["job_id"] for row in rig.records.restorable(child)] == [child, job]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_both_ways_list_checkpoints_and_start_from_them(way: str, rig: Rig, tmp_path: Path) -> None:
+    job, _ = trained(rig)
+    with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
+        backend = client.backend
+        found = backend.checkpoints(job)
+        assert [one.name for one in found] == ["2.0", "1.1", "1.0"]
+        assert [one.next for one in found] == [True, False, False]
+        assert {(one.files, one.bytes) for one in found} == {(2, 3 << 20)}
+        asked = {"name": "x", "owner": "ann", "command": ["ls"]}
+        older = {"job_id": job, "attempt": 1, "number": 0}
+        (child,) = backend.submit([{**asked, "from_checkpoint": older}])
+        detail = backend.job(child)
+        assert (detail.source_job_id, detail.source_attempt) == (job, 1)
+        assert backend.checkpoints(child) == []
+        for lacking, code in [(999, "job_unknown"), (child, "checkpoint_unknown")]:
+            wanted = {**asked, "from_checkpoint": {"job_id": lacking}}
+            for refuse in (backend.check, backend.submit):
+                with pytest.raises(ClientError) as refused:
+                    refuse([wanted])
+                assert (refused.value.code, refused.value.exit_code) == (code, 3)
+
+
+def test_only_an_admin_starts_from_another_owners_job(rig: Rig, tmp_path: Path) -> None:
+    job, _ = trained(rig, owner="bob")
+    wanted = {"name": "x", "command": ["ls"], "from_checkpoint": {"job_id": job}}
+    with served(server_settings(rig.url, (tmp_path / "store").as_uri())) as url:
+        with (
+            Client(url=url, api_key=key(rig, role=Role.SUBMITTER)) as ann,
+            pytest.raises(ClientError, match=f"there is no job {job}") as refused,
+        ):
+            ann.backend.submit([wanted])
+        assert refused.value.code == "job_unknown"
+        with Client(url=url, api_key=key(rig, role=Role.ADMIN)) as admin:
+            assert len(admin.backend.submit([wanted])) == 1
