@@ -25,7 +25,7 @@ GIVEN = {
     "profile": "light", "gpus": "none", "runner": "docker", "default_image": "i", "network": "none",
     "allowed_images": "a,b", "pull": "never", "extra_mounts": "/a:/b", "secrets_dir": "/s",
     "lock_dir": "/l", "spot": "aws", "spot_url": "http://127.0.0.1:9",
-    "lease_ttl_s": "200",
+    "lease_ttl_s": "200", "lease_policy": "strict",
 }  # fmt: skip
 
 

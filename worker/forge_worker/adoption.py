@@ -6,6 +6,7 @@ cut off by another kill at any place, and the boot after that does it again.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +15,15 @@ from forge_schema.states import Standing, WorkerStatus
 
 from forge_worker import leftovers, record
 from forge_worker.attempt import Attempt
-from forge_worker.clock import this_boot
+from forge_worker.clock import seconds, this_boot
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
 from forge_worker.runners.runner import Exit, Handle, Leftover, Runner
 from forge_worker.slots import Slot
+
+# An agent that is gone so soon after it went on with a job may have died of it.
+SOON_S = 300.0
+MOST_HASTY = 3
 
 log = structlog.get_logger(__name__)
 
@@ -90,6 +95,8 @@ def _candidate(
     if found.attempt.grant.spec.get("share"):
         # Its container ended with the agent, and what it shared is cleared away.
         return None
+    if _in_vain(found.attempt):
+        return None
     if record.kept_exit(folders.root) is not None:
         runner = next((one for one in runners if one.kind == found.kind), None)
         return None if runner is None else Candidate(found, runner, None)
@@ -98,19 +105,38 @@ def _candidate(
     return None
 
 
+def _hasty(attempt: Attempt) -> int:
+    """Return how many agents in a row went on with an attempt and were soon gone."""
+    lasted_s = seconds() - attempt.places["adopted_ms"] / 1000
+    return attempt.places["adoptions"] if lasted_s < SOON_S else 0
+
+
+def _in_vain(attempt: Attempt) -> bool:
+    """Tell whether an attempt is given back, since it may be what its agents died of."""
+    if _hasty(attempt) < MOST_HASTY:
+        return False
+    log.warning("given back: no agent that went on with it lasted", job=attempt.fence.job_id)
+    return True
+
+
 def _held(candidates: list[Candidate], gateway: Gateway) -> list[Candidate]:
     """Return those whose leases hold; whoever asks also renews them."""
     if not candidates:
         return []
     attempts = [candidate.record.attempt for candidate in candidates]
+    sent_s = seconds()
     renewal = gateway.renew([attempt.fence for attempt in attempts], WorkerStatus.BUSY)
     for attempt in attempts:
+        attempt.renewed_s = sent_s
         attempt.heed(renewal.standings.get(attempt.fence, Standing.LOST))
     return [candidate for candidate in candidates if not candidate.record.attempt.lost]
 
 
 def _adopted(candidate: Candidate) -> Adopted | None:
     attempt, slot = candidate.record.attempt, candidate.record.slot
+    # Before anything that this agent might die of.
+    with suppress(OSError):
+        attempt.places.keep(adoptions=_hasty(attempt) + 1, adopted_ms=int(seconds() * 1000))
     handle = _handle(candidate, attempt)
     if handle is None:
         return None

@@ -12,9 +12,11 @@ from forge_schema.errors import ForgeError
 from forge_schema.lease import End, Grant
 from forge_schema.states import Command, Reason, WorkerKind
 
-from forge_worker.adoption import take_up
+from forge_worker.adoption import Adopted, take_up
 from forge_worker.attempt import Attempt, Stop
 from forge_worker.claimer import Claimer
+from forge_worker.countdown import Countdown
+from forge_worker.courier import Courier
 from forge_worker.delivery import Delivery
 from forge_worker.devices import Inventory
 from forge_worker.fault_watch import FaultWatch
@@ -36,6 +38,7 @@ from forge_worker.objects import Objects
 from forge_worker.observation import Observer
 from forge_worker.own_provisions import own_provisions
 from forge_worker.quarantine import Quarantine
+from forge_worker.queue_wait import NotWaited, until_answered
 from forge_worker.runner_choice import Runners
 from forge_worker.running import Running
 from forge_worker.sampler import Sampler
@@ -43,6 +46,7 @@ from forge_worker.settings import WorkerSettings
 from forge_worker.shares import Shares
 from forge_worker.slots import Slot, Slots
 from forge_worker.snapshot import snapshot
+from forge_worker.spool import FILE, Spool
 from forge_worker.spot.departure import Departure
 from forge_worker.spot.notice import Kind, Notice
 from forge_worker.spot.watch import SpotWatch, clouds_of
@@ -51,6 +55,7 @@ from forge_worker.state_file import StateKeeper
 from forge_worker.surroundings import Host
 
 LEAVE_S = 5.0
+LOOK_S = 0.5
 UNSAFE = "the cloud recommends to leave this machine"
 
 log = structlog.get_logger(__name__)
@@ -98,8 +103,12 @@ class Agent:
         self.guard = self._made_guard()
         self._state = StateKeeper(settings.worker_dir, self._told)
         self.claimer = self._made_claimer()
+        self._spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
+        self._courier = Courier(gateway, self._spool)
         self.keeper = self._made_keeper()
-        self._delivery = Delivery(gateway, self.claimer, patience_s=settings.store_patience_s)
+        self._countdown = self._made_countdown()
+        patience_s = settings.store_patience_s
+        self._delivery = Delivery(gateway, self.claimer, self._courier, patience_s=patience_s)
 
     def _made_around(self, objects: Callable[[Attempt], Objects]) -> Around:
         settings, most = self._settings, self._settings.cache_mb << 20
@@ -149,20 +158,37 @@ class Agent:
             self._running.attempts,
             register=self._register,
             command=self._commanded,
+            heard=self._courier.heard,
+            spooled=self._spool.fences,
             condition=self._condition,
             outdated=self._faults.outdated,
             period_s=self._settings.heartbeat_s,
         )
 
+    def _made_countdown(self) -> Countdown:
+        return Countdown(
+            self._running.attempts,
+            policy=self._settings.lease_policy,
+            ttl_s=self._settings.lease_ttl_s,
+            continue_s=self._settings.continue_s,
+            slept=self.keeper.wake,
+        )
+
     def run(self) -> None:
         """Work until drained."""
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._register()
-        self._go_on()
+        limit_s = self._settings.reconnect_limit_s
+        try:
+            found = until_answered(self._meet, limit_s=limit_s, leaving=self._drained)
+        except NotWaited:
+            return
+        self._go_on(found)
         self._shares.clear()
         loops: list[Loop] = [
             self.guard,
             self.keeper,
+            self._countdown,
+            self._courier,
             self.claimer,
             self._state,
             self._sampler,
@@ -176,6 +202,7 @@ class Agent:
         self._drained.wait()
         self.claimer.end(self._departure.left_s())
         self._running.join(self._departure.left_s)
+        self._deliver_last()
         self._runners.close()
         for loop in loops:
             loop.end(self._departure.left_s(LEAVE_S))
@@ -183,10 +210,21 @@ class Agent:
         self._spot.gone()
         log.info("left", worker=self.name)
 
-    def _go_on(self) -> None:
-        """Go on with what an earlier agent left, and clear away what nobody goes on with."""
-        worker, runners = self._settings.name(), self._runners.all
-        for found in take_up(worker, self._jobs, runners, self._gateway):
+    def _meet(self) -> list[Adopted]:
+        """Register, tell what an earlier agent could not tell, and take up what it left."""
+        self._register()
+        # First: whatever is cleared away gives its lease back.
+        self._courier.step()
+        return take_up(self._settings.name(), self._jobs, self._runners.all, self._gateway)
+
+    def _deliver_last(self) -> None:
+        """Wait until the queue has been told all; what it has not, the next start tells it."""
+        while self._spool.ends() and self._departure.left_s() != 0:
+            Event().wait(LOOK_S)
+
+    def _go_on(self, adopted: list[Adopted]) -> None:
+        """Go on with what an earlier agent left."""
+        for found in adopted:
             self._slots.lend_again(found.attempt.fence.token, found.slot)
             self.claimer.closed = self.claimer.closed or self.claimer.ephemeral
             run = JobRun(found.attempt, found.slot, found.runner, self._around)
@@ -275,6 +313,7 @@ class Agent:
             registration = self._gateway.register(fit)
         self.worker_id, self.name = registration.worker_id, registration.name
         self.claimer.ephemeral = registration.kind is WorkerKind.EPHEMERAL
+        self._countdown.ttl_s = registration.ttl_s or self._settings.lease_ttl_s
         if registration.heartbeat_s is not None:
             self.keeper.period_s = min(self.keeper.period_s, registration.heartbeat_s)
 
@@ -294,7 +333,8 @@ class Agent:
 
     def _start_job(self, grant: Grant, slot: Slot) -> None:
         name = f"{grant.fence.job_id}-{grant.attempt}-{grant.fence.token}"
-        attempt = Attempt(grant, Folders(self._jobs / name, self._shares.of(grant)))
+        folders = Folders(self._jobs / name, self._shares.of(grant))
+        attempt = Attempt(grant, folders, renewed_s=self.claimer.sent_s)
         self._begin(attempt, partial(self._end_of, attempt, slot))
 
     def _begin(

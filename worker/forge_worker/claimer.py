@@ -6,6 +6,7 @@ from threading import Lock
 from forge_schema.lanes import Capacity
 from forge_schema.lease import End, Ended, Grant
 
+from forge_worker.clock import seconds
 from forge_worker.gateway import Gateway
 from forge_worker.gpu_pool import Choice
 from forge_worker.loop import Loop
@@ -38,6 +39,8 @@ class Claimer(Loop):
         # Room is counted, claimed into and lent as one act.
         self._lock = Lock()
         self.closed = False
+        # When the last claim was sent, from which on its leases run.
+        self.sent_s = seconds()
 
     def close(self) -> None:
         """Claim no more; a claim that is on its way is waited for."""
@@ -71,6 +74,7 @@ class Claimer(Loop):
             count = min(room, wanted, 1 if self.ephemeral else BATCH)
             if not ends and count <= 0:
                 return [], []
+            self.sent_s = seconds()
             ended, grants = self._gateway.finish_and_claim(ends, free, max(count, 0))
             if without is not None:
                 self._slots.take_back(without)

@@ -1,14 +1,16 @@
-"""The delivery of an attempt's end to the queue, until that has answered."""
+"""The delivery of an attempt's end: to the queue, or to the spool while that does not answer."""
 
 from functools import partial
 
 import structlog
+from forge_schema.database import DatabaseUnreachable
 from forge_schema.errors import ForgeError
 from forge_schema.lease import End, Ended
 from forge_schema.states import Budget
 
 from forge_worker.attempt import Attempt
 from forge_worker.claimer import Claimer
+from forge_worker.courier import Courier, said
 from forge_worker.gateway import Gateway
 from forge_worker.patience import Patience
 
@@ -18,25 +20,34 @@ log = structlog.get_logger(__name__)
 class Delivery:
     """A success asks for the next job in the same round trip."""
 
-    def __init__(self, gateway: Gateway, claimer: Claimer, *, patience_s: float) -> None:
+    def __init__(
+        self, gateway: Gateway, claimer: Claimer, courier: Courier, *, patience_s: float
+    ) -> None:
         self._gateway = gateway
         self._claimer = claimer
+        self._courier = courier
         self._patience_s = patience_s
 
     def deliver(self, attempt: Attempt, end: End) -> None:
-        """Report the end until the queue has answered; repeated, it answers the same."""
+        """Report the end, or have it wait in the spool; repeated, it is answered the same."""
         try:
-            ended = Patience(attempt, self._patience_s)(partial(self._send, end))
+            ended = self._told(attempt, end)
         except ForgeError as error:
             log.warning("not delivered", job=end.fence.job_id, error=error.message)
             return
-        log.info(
-            "ended",
-            job=end.fence.job_id,
-            reason=end.reason.value,
-            accepted=ended.accepted,
-            state=ended.state.value if ended.state else None,
-        )
+        if ended is not None:
+            said(end, ended)
+
+    def _told(self, attempt: Attempt, end: End) -> Ended | None:
+        """Return what became of it; None where it waits in the spool."""
+        try:
+            return self._send(end)
+        except DatabaseUnreachable as error:
+            if self._courier.take(end):
+                log.warning("waits in the spool", job=end.fence.job_id, error=error.message)
+                return None
+        # The spool is full: the attempt holds what it was lent until the queue answers.
+        return Patience(attempt, self._patience_s)(partial(self._send, end))
 
     def _send(self, end: End) -> Ended:
         if end.reason.budget is Budget.SUCCESS:

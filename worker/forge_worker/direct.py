@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 
-from forge_schema.database import Database
 from forge_schema.queue import Queue
 from forge_schema.storage import Store, open_store
 from forge_schema.sweep import Sweep
@@ -14,8 +14,12 @@ from forge_worker.agent import Agent
 from forge_worker.gateway import SqlGateway
 from forge_worker.link import Link
 from forge_worker.listener import Listener
+from forge_worker.rested import RestedDatabase
 from forge_worker.settings import WorkerSettings
 from forge_worker.tidy import Tidier
+
+# A renewal that finds no connection so long is tried again later.
+RENEWAL_S = 5.0
 
 
 @contextmanager
@@ -25,28 +29,47 @@ def transport(settings: WorkerSettings) -> Iterator[Link]:
     Raises:
         ForgeError: one of them does not answer, or is not what it should be.
     """
-    with Database(settings.database_url, size=8, prepare=settings.prepare) as database:
+    with _database(settings, 8) as database, _database(settings, 1, RENEWAL_S) as renewals:
         store = open_store(settings.store_url)
         store.check()
-        gateway = SqlGateway(database, name=settings.name(), ttl=settings.ttl)
+        gateway = SqlGateway(
+            database, name=settings.name(), ttl=settings.ttl, store=store, renewals=renewals
+        )
         yield Link(gateway, lambda _: store, partial(_loops, settings, database, store, gateway))
+
+
+def _database(settings: WorkerSettings, size: int, patience_s: float = 15.0) -> RestedDatabase:
+    return RestedDatabase(
+        settings.database_url,
+        size=size,
+        prepare=settings.prepare,
+        patience_s=patience_s,
+        # One left alone for longer could not be renewed at in time once it is back.
+        longest_pause_s=min(settings.reconnect_limit_s, settings.lease_ttl_s / 4),
+    )
 
 
 @contextmanager
 def _loops(
-    settings: WorkerSettings, database: Database, store: Store, gateway: SqlGateway, agent: Agent
+    settings: WorkerSettings,
+    database: RestedDatabase,
+    store: Store,
+    gateway: SqlGateway,
+    agent: Agent,
 ) -> Iterator[None]:
     tidier = Tidier(store)
     tidier.start()
     try:
-        with hints(settings, gateway, agent), sweeping(settings, database):
+        with hints(settings, database, gateway, agent), sweeping(settings, database):
             yield
     finally:
         tidier.end()
 
 
 @contextmanager
-def hints(settings: WorkerSettings, gateway: SqlGateway, agent: Agent) -> Iterator[None]:
+def hints(
+    settings: WorkerSettings, database: RestedDatabase, gateway: SqlGateway, agent: Agent
+) -> Iterator[None]:
     """Listen to the database while the block runs."""
 
     def work() -> None:
@@ -57,7 +80,8 @@ def hints(settings: WorkerSettings, gateway: SqlGateway, agent: Agent) -> Iterat
         if worker_id == str(agent.worker_id):
             agent.keeper.wake()
 
-    listener = Listener(settings.database_url, work=work, asked=asked)
+    heed = {"awake": database.awake, "back": gateway.came_back}
+    listener = Listener(settings.database_url, work=work, asked=asked, **heed)
     listener.start()
     try:
         yield
@@ -66,13 +90,14 @@ def hints(settings: WorkerSettings, gateway: SqlGateway, agent: Agent) -> Iterat
 
 
 @contextmanager
-def sweeping(settings: WorkerSettings, database: Database) -> Iterator[None]:
+def sweeping(settings: WorkerSettings, database: RestedDatabase) -> Iterator[None]:
     """Sweep in the background while the block runs, where the settings want it."""
     if not settings.sweep:
         yield
         return
     queue = Queue(database, actor=f"worker:{settings.name()}", ttl=settings.ttl)
-    sweeper = Sweeper(Sweep(queue), period_s=settings.sweep_s)
+    sweep = Sweep(queue, every=timedelta(seconds=settings.sweep_s))
+    sweeper = Sweeper(sweep, period_s=settings.sweep_s)
     sweeper.start()
     try:
         yield

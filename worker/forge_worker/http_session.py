@@ -83,15 +83,25 @@ class Session:
         self._lock = Lock()
         self._token = ""
         self._refused_until = 0.0
-        self.client = httpx.Client(
-            verify=tls, timeout=TIMEOUT, limits=LIMITS, headers={"User-Agent": AGENT}
-        )
+        headers = {"User-Agent": AGENT}
+        self.client = httpx.Client(verify=tls, timeout=TIMEOUT, limits=LIMITS, headers=headers)
+        # For what must not wait until another's request has ended.
+        self._apart = httpx.Client(verify=tls, timeout=TIMEOUT, limits=LIMITS, headers=headers)
 
     def close(self) -> None:
         self.client.close()
+        self._apart.close()
 
-    def post(self, path: str, body: Body, answer: type[A], *, repeatable: bool = True) -> A:
-        """Send a body and return the answer.
+    def post(
+        self,
+        path: str,
+        body: Body,
+        answer: type[A],
+        *,
+        repeatable: bool = True,
+        apart: bool = False,
+    ) -> A:
+        """Send a body and return the answer; `apart` from all others, on connections of its own.
 
         Raises:
             ServerUnreachable: no server answers.
@@ -102,12 +112,15 @@ class Session:
             LeaseUnknown: it does not hold the lease.
             ServerRefused: the server refuses it.
         """
-        request = partial(self._request, "POST", path, body.model_dump_json().encode())
+        client = self._apart if apart else self.client
+        request = partial(self._request, client, "POST", path, body.model_dump_json().encode())
         return self.ask(lambda url: _read(request(url), answer), repeatable=repeatable)
 
     def get(self, path: str, answer: type[A]) -> A:
         """Ask for something; raises as `post`."""
-        return self.ask(lambda url: _read(self._request("GET", path, None, url), answer))
+        return self.ask(
+            lambda url: _read(self._request(self.client, "GET", path, None, url), answer)
+        )
 
     def ask(self, question: Callable[[str], A], *, repeatable: bool = True) -> A:
         """Ask the servers; a token that was replaced meanwhile is shown at once."""
@@ -149,11 +162,13 @@ class Session:
             if shown == self._token:
                 self._refused_until = monotonic() + REFUSED_PAUSE_S
 
-    def _request(self, method: str, path: str, content: bytes | None, url: str) -> httpx.Response:
+    def _request(
+        self, client: httpx.Client, method: str, path: str, content: bytes | None, url: str
+    ) -> httpx.Response:
         headers = {HEADER: self._token, "Content-Type": "application/json"}
         place = f"{url}{PATH}{path}"
         try:
-            return self.client.request(method, place, content=content, headers=headers)
+            return client.request(method, place, content=content, headers=headers)
         except httpx.RequestError as error:
             raise not_answered(error) from error
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Collection, Mapping
 
 import structlog
+from forge_schema.lease import Fence, Renewal
 from forge_schema.queue import WorkerUnknown
-from forge_schema.states import WorkerStatus
+from forge_schema.states import Standing, WorkerStatus
 
 from forge_worker.attempt import Attempt
+from forge_worker.clock import seconds
 from forge_worker.gateway import Gateway
 from forge_worker.loop import Loop
 
@@ -25,6 +27,8 @@ class Keeper(Loop):
         *,
         register: Callable[[], None],
         command: Callable[[str | None], None],
+        heard: Callable[[], None],
+        spooled: Callable[[], Collection[Fence]],
         condition: Callable[[], Mapping[str, object]] = dict,
         outdated: Callable[[], bool] = lambda: False,
         period_s: float,
@@ -34,6 +38,9 @@ class Keeper(Loop):
         self._attempts = attempts
         self._register = register
         self._command = command
+        self._heard = heard
+        # The leases of ends that the queue has not been told: it takes them while they hold.
+        self._spooled = spooled
         self._condition = condition
         self._outdated = outdated
         self.answered = False
@@ -43,20 +50,28 @@ class Keeper(Loop):
         held = {a.fence: a for a in self._attempts() if not a.lost}
         if self._outdated():
             self._register()
+        sent_s = seconds()
+        renewal = self._renew({*held, *self._spooled()}, busy=bool(held))
+        self.answered = True
+        for fence, standing in renewal.standings.items():
+            if fence in held and standing is not Standing.LOST:
+                held[fence].renewed_s = sent_s
+            if fence in held:
+                held[fence].heed(standing)
+        self._command(renewal.command)
+        self._heard()
+
+    def _renew(self, fences: Collection[Fence], *, busy: bool) -> Renewal:
         condition = self._condition()
-        status = WorkerStatus.BUSY if held else WorkerStatus.IDLE
+        status = WorkerStatus.BUSY if busy else WorkerStatus.IDLE
         if condition.get("constrained"):
             status = WorkerStatus.CONSTRAINED
         try:
-            renewal = self._gateway.renew(list(held), status, condition)
+            return self._gateway.renew(list(fences), status, condition)
         except WorkerUnknown:
             log.warning(
                 "the queue does not know this boot of the worker: it was removed, or another"
                 " process goes by its name or token; registering again"
             )
             self._register()
-            renewal = self._gateway.renew(list(held), status, condition)
-        self.answered = True
-        for fence, standing in renewal.standings.items():
-            held[fence].heed(standing)
-        self._command(renewal.command)
+            return self._gateway.renew(list(fences), status, condition)

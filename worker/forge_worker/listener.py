@@ -18,13 +18,24 @@ class Listener(Loop):
 
     name = "listen"
 
-    def __init__(self, url: str, *, work: Callable[[], None], asked: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        work: Callable[[], None],
+        asked: Callable[[str], None],
+        awake: Callable[[], None] = lambda: None,
+        back: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(AFTER_FAILURE_S)
         self._url = url
+        self._awake = awake
         self._work = work
+        self._back = back
         self._asked = asked
 
     def step(self) -> None:
+        self._awake()
         try:
             self._listen()
         except psycopg.OperationalError as error:
@@ -43,6 +54,8 @@ class Listener(Loop):
         if kind == "asked":
             self._asked(worker_id)
         else:
+            if kind == "back":
+                self._back()
             self._work()
 
     def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for

@@ -10,6 +10,8 @@ from forge_schema.errors import ForgeError
 from forge_worker.servers import ServersRest
 
 AFTER_FAILURE_S = 3.0
+# To ask whether they still rest costs nothing.
+WHILE_THEY_REST_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +61,7 @@ class Loop(ABC):
                 self.step()
             except ServersRest:
                 # Why they rest was said once for all loops.
-                pause_s = min(pause_s, AFTER_FAILURE_S)
+                pause_s = min(pause_s, WHILE_THEY_REST_S)
             except Exception as error:
                 expected = isinstance(error, ForgeError)
                 log.warning("step failed", loop=self.name, error=str(error), exc_info=not expected)

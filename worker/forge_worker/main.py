@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import ExitStack
 
 import structlog
 from forge_schema.errors import ForgeError
@@ -9,11 +10,21 @@ from forge_schema.log import configure_log
 from pydantic import ValidationError
 from pydantic_settings import CliApp, SettingsError
 
-from forge_worker import direct, help_text, over_http, recovery, signals, status, status_words
+from forge_worker import (
+    crashes,
+    direct,
+    help_text,
+    over_http,
+    recovery,
+    signals,
+    status,
+    status_words,
+)
 from forge_worker.agent import Agent
 from forge_worker.folder_lock import STOP_IT, held
 from forge_worker.lent import within_the_machine
 from forge_worker.prerequisites import lacking
+from forge_worker.queue_wait import until_answered
 from forge_worker.repair import put_aside
 from forge_worker.runner_choice import available
 from forge_worker.settings import WorkerSettings
@@ -93,8 +104,9 @@ def serve(settings: WorkerSettings) -> None:
     """Open what the agent needs, run it, and close everything again."""
     # It holds everybody's code and checkpoints.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with held(settings.worker_dir):
-        put_aside(settings.worker_dir)
+    folder = settings.worker_dir
+    with held(folder), crashes.counted(folder, limit_s=settings.crash_limit_s):
+        put_aside(folder)
         for lack in lacking(settings):
             log.warning("missing", what=lack.what, so=lack.so, do=lack.do)
         _work(within_the_machine(settings))
@@ -102,7 +114,10 @@ def serve(settings: WorkerSettings) -> None:
 
 def _work(settings: WorkerSettings) -> None:
     transport = over_http.transport if settings.url else direct.transport
-    with transport(settings) as linked:
+    with ExitStack() as stack:
+        linked = until_answered(
+            lambda: stack.enter_context(transport(settings)), limit_s=settings.reconnect_limit_s
+        )
         agent = Agent(settings, linked.gateway, linked.objects, available(settings))
         signals.listen(drain=agent.drain, stop=agent.stop)
         with linked.loops(agent):

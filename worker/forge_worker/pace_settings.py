@@ -3,8 +3,10 @@
 from datetime import timedelta
 from typing import Self
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from pydantic_settings import BaseSettings
+
+from forge_worker.countdown import Policy
 
 
 class PaceSettings(BaseSettings):
@@ -12,10 +14,23 @@ class PaceSettings(BaseSettings):
 
     heartbeat_s: PositiveFloat = Field(30.0, description="seconds between renewals")
     lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
+    lease_policy: Policy = Field(
+        "continue",
+        description="what becomes of jobs whose leases cannot be renewed: strict has them gone"
+        " before their leases end",
+    )
+    continue_s: NonNegativeFloat = Field(
+        3600.0, description="seconds that they go on past their leases' end, with continue"
+    )
     poll_s: PositiveFloat = Field(5.0, description="seconds between looks at the queue, unwoken")
     log_flush_s: PositiveFloat = Field(1.0, description="seconds between log chunks")
     store_patience_s: PositiveFloat = Field(
         300.0, description="seconds that a job waits for a store that is away"
+    )
+    crash_limit_s: PositiveFloat = Field(
+        300.0,
+        description="seconds that a worker which ended badly time after time waits before it"
+        " starts again, at most",
     )
     sweep: bool = Field(default=True, description="run the sweeper in here too")
     sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import TypeVar
 
 import stamina
 from forge_schema.database import DatabaseUnreachable
+from forge_schema.states import Phase
 from forge_schema.storage import KeyInvalid, ObjectMissing, StoreError, StoreUrlInvalid
 
 from forge_worker.attempt import Attempt
 
 T = TypeVar("T")
 
-# A result is worth waiting for: nobody takes it away while the whole database is down.
-DATABASE_S = 3600.0
 HOPELESS = (KeyInvalid, ObjectMissing, StoreUrlInvalid)
 
 
@@ -22,7 +22,9 @@ HOPELESS = (KeyInvalid, ObjectMissing, StoreUrlInvalid)
 class Patience:
     """How long an attempt waits: `store_s` seconds for the store and for this machine's disk.
 
-    For the database an hour, or as long as for the store once the attempt was asked to stop.
+    For the database as long as it takes: the countdown ends what runs without it, and what has
+    ended is worth waiting for. But as long as for the store, where an attempt was asked to stop
+    before it came to its end.
     """
 
     attempt: Attempt
@@ -37,7 +39,7 @@ class Patience:
             return waits and not isinstance(error, HOPELESS)
 
         for tried in stamina.retry_context(
-            on=may_pass, attempts=None, timeout=DATABASE_S, wait_initial=0.2, wait_max=5
+            on=may_pass, attempts=None, timeout=None, wait_initial=0.2, wait_max=5
         ):
             with tried:
                 answer = step()
@@ -45,5 +47,6 @@ class Patience:
 
     def _limit_s(self, error: Exception) -> float:
         if isinstance(error, DatabaseUnreachable):
-            return DATABASE_S if self.attempt.stop is None else self.store_s
+            ended = self.attempt.phase is Phase.FINISHING
+            return inf if ended or self.attempt.stop is None else self.store_s
         return self.store_s if isinstance(error, StoreError | OSError) else 0.0

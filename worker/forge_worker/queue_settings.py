@@ -37,7 +37,8 @@ class QueueSettings(ActSettings):
         default=False, description="check no certificates; for development alone"
     )
     reconnect_limit_s: PositiveFloat = Field(
-        15.0, description="seconds that a server which does not answer is left alone, at most"
+        15.0,
+        description="seconds that a server or database that is away is left alone, at most",
     )
     database_url: str = Field("", description="instead: the queue's database, postgresql://…")
     prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")

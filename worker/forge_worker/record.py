@@ -1,6 +1,7 @@
 """What an attempt leaves in its folder, so that a later agent can go on with it."""
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from forge_schema.states import Reason
 from forge_worker.attempt import Attempt, Stop
 from forge_worker.clock import this_boot
 from forge_worker.folders import Folders
+from forge_worker.places import BYTES, MODE
 from forge_worker.runners.runner import Exit
 from forge_worker.slots import Slot
 
@@ -32,6 +34,8 @@ GRANTED = (
     "preemptions",
 )
 LEASE, STOP, EXIT = "lease.json", "stop.json", "exit.json"
+# As JSON, a letter takes up to six bytes.
+DETAIL_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,10 @@ class Record:
             "boot": self.boot,
         }
         replace(self.attempt.folders.root / LEASE, kept)
-        # The places have their room on the disk from now on.
+        # What is kept later has its room on the disk from now on.
         self.attempt.places.keep(recorded=1)
+        for name in (STOP, EXIT):
+            overwrite(self.attempt.folders.root / name, {})
 
 
 def record_of(attempt: Attempt, slot: Slot, kind: str, container: str) -> Record:
@@ -99,7 +105,8 @@ def runs_in(folders: Folders) -> tuple[str, str] | None:
 
 def keep_stop(root: Path, stop: Stop) -> None:
     """Keep, before the job is told, why it is stopped: its exit code is then not its own."""
-    replace(root / STOP, {"reason": stop.reason.value, "detail": stop.detail})
+    detail = stop.detail[:DETAIL_LENGTH]
+    overwrite(root / STOP, {"reason": stop.reason.value, "detail": detail})
 
 
 def kept_stop(root: Path) -> Stop | None:
@@ -109,12 +116,12 @@ def kept_stop(root: Path) -> Stop | None:
         ValueError, KeyError, TypeError: what is there is not that.
     """
     kept = _kept(root / STOP)
-    return None if kept is None else Stop(Reason(kept["reason"]), str(kept["detail"]))
+    return None if not kept else Stop(Reason(kept["reason"]), str(kept["detail"]))
 
 
 def keep_exit(root: Path, exited: Exit) -> None:
     """Keep, before its container goes, how the job ended."""
-    replace(root / EXIT, asdict(exited))
+    overwrite(root / EXIT, {**asdict(exited), "detail": exited.detail[:DETAIL_LENGTH]})
 
 
 def kept_exit(root: Path) -> Exit | None:
@@ -124,7 +131,7 @@ def kept_exit(root: Path) -> Exit | None:
         ValueError, KeyError, TypeError: what is there is not that.
     """
     kept = _kept(root / EXIT)
-    return None if kept is None else Exit(**kept)
+    return None if not kept else Exit(**kept)
 
 
 def replace(path: Path, kept: Mapping[str, Any]) -> None:
@@ -132,6 +139,19 @@ def replace(path: Path, kept: Mapping[str, Any]) -> None:
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(json.dumps(kept), encoding="utf-8")
     fresh.replace(path)
+
+
+def overwrite(path: Path, kept: Mapping[str, Any]) -> None:
+    """Write a small JSON file in place: in room that it has had since it was written first.
+
+    Raises:
+        OSError: the disk is faulty, or full and this is the first time.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE)
+    try:
+        os.pwrite(file, json.dumps(kept).encode().ljust(BYTES), 0)
+    finally:
+        os.close(file)
 
 
 def _kept(path: Path) -> dict[str, Any] | None:

@@ -11,8 +11,18 @@ from forge_schema.errors import ForgeError
 from forge_schema.lease import End
 from forge_schema.states import Reason
 
-from forge_worker import direct, leftovers, over_http, quarantine, record, state_file
+from forge_worker import (
+    crashes,
+    direct,
+    leftovers,
+    over_http,
+    quarantine,
+    record,
+    spool,
+    state_file,
+)
 from forge_worker.below import weight
+from forge_worker.courier import Courier
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
 from forge_worker.removal import remove_tree
@@ -29,6 +39,7 @@ STATE = {
     "envs": "environments, which are installed again",
     "caches": "model caches, which jobs fill again",
     "shares": "folders that small jobs had in common",
+    spool.FILE: "the ends of jobs that the queue could not be told",
     "name": "the name, in place of which a new one is made up",
 }
 KEPT = {"lock"}
@@ -65,7 +76,7 @@ def _forget(folder: Path) -> None:
             hint="once the container engine answers and the folders can be removed, do it again",
         )
     remove_tree(folder / "shares")
-    for name in (state_file.NAME, state_file.FRESH):
+    for name in (state_file.NAME, state_file.FRESH, crashes.FILE):
         (folder / name).unlink(missing_ok=True)
 
 
@@ -112,7 +123,8 @@ def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str
     """Give leases back and remove folders, but for jobs that may still run."""
     folders = [Folders(root) for root in leftovers.jobs_in(settings.worker_dir)]
     ended = [one for one in folders if not leftovers.may_run(one, runners)]
-    if not ended:
+    spooled = spool.left_in(settings.worker_dir)
+    if not ended and not spooled:
         return
     with ExitStack() as stack:
         gateway = None
@@ -120,8 +132,19 @@ def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str
             gateway = _gateway(settings, stack)
         except ForgeError as error:
             yield f"leases are not given back and run out by themselves: {error.message}"
+        if gateway is not None and spooled:
+            yield _told(spooled, gateway)
         for one in ended:
             yield _cleared(one, gateway)
+
+
+def _told(spooled: spool.Spool, gateway: Gateway) -> str:
+    """Tell the queue what it could not be told: before anything is given back."""
+    count = len(spooled.ends())
+    with suppress(ForgeError):
+        Courier(gateway, spooled).step()
+    left = len(spooled.ends())
+    return f"told the queue {count - left} ends of jobs; {left} wait for the next start"
 
 
 def _gateway(settings: WorkerSettings, stack: ExitStack) -> Gateway:

@@ -5,10 +5,10 @@ from time import time_ns
 
 import structlog
 
-from forge_worker import quarantine, state_file
+from forge_worker import crashes, quarantine, spool, state_file
 
 FOLDERS = ("jobs", "bundles", "images", "envs", "caches", "shares")
-FILES = ("name", state_file.NAME, quarantine.FILE)
+FILES = ("name", state_file.NAME, quarantine.FILE, crashes.FILE, spool.FILE)
 
 log = structlog.get_logger(__name__)
 

@@ -103,8 +103,21 @@ class Servers:
         names = " and ".join(server.url for server in asked or self._servers)
         raise (ServerUnreachable if asked else ServersRest)(
             f"no answer from {names}: {self._why}",
-            hint="check the URL, that forge-server runs, and that this machine may reach it",
+            hint="check the URL, that it runs, and that this machine may reach it",
         )
+
+    def within(self, longest_pause_s: float) -> None:
+        """Have no server rest longer than this."""
+        self._longest_pause_s = min(self._longest_pause_s, longest_pause_s)
+
+    def awake(self) -> None:
+        """Go on if one of them may be asked.
+
+        Raises:
+            ServersRest: they all rest.
+        """
+        if all(server.rests_until > self._clock() for server in self._servers):
+            raise ServersRest(f"left alone for a moment: {self._why}")
 
     def _due(self) -> Iterator[Server]:
         for server in self._servers:

@@ -64,6 +64,9 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
     tags: Words = Field(
         default_factory=list, description="labels without a value, by commas: each is name=true"
     )
+    spool_slots: int = Field(
+        64, ge=1, le=10_000, description="ends of jobs that its folder keeps room for, 32 KiB each"
+    )
     ephemeral: bool = Field(default=False, description="leave after one job")
     local: bool = Field(default=False, description="serve jobs of target local")
     price_per_hour: float | None = Field(None, ge=0, description="what this machine costs")

@@ -9,7 +9,7 @@ from forge_schema.database import Database
 from forge_schema.errors import ForgeError
 from forge_schema.holdings import Holdings
 
-from forge_worker import over_http, state_file
+from forge_worker import crashes, over_http, spool, state_file
 from forge_worker.devices.inventory import Inventory
 from forge_worker.folder_lock import holder
 from forge_worker.folders import Folders
@@ -43,11 +43,21 @@ def look(settings: WorkerSettings) -> Json:
         "queue": told.get("queue") or queue_words(settings),
         "does": told if pid is not None else {},
         "left_behind": left,
+        "crashes": crashes.told(settings.worker_dir),
+        "untold": _untold(settings),
         "leases": _leases(settings, told, left),
         "sees": _seen(settings),
         "policy": _policy(settings),
         "lacks": [lack.reported() for lack in lacking(settings)],
     }
+
+
+def _untold(settings: WorkerSettings) -> list[int]:
+    """Return the jobs whose ends wait until the queue answers."""
+    with suppress(OSError):
+        if waiting := spool.left_in(settings.worker_dir):
+            return [end.fence.job_id for end in waiting.ends()]
+    return []
 
 
 def _seen(settings: WorkerSettings) -> Json:

@@ -23,6 +23,12 @@ def _agent(told: Json) -> Iterator[str]:
             yield f"  constrained: {why}"
     else:
         yield f"worker {name}: no agent runs here"
+    if crashes := told["crashes"]:
+        waits = f"; it waits {crashes['waits_s']} s more" if crashes["waits_s"] else ""
+        yield f"  starts that ended badly, in a row: {crashes['bad_ends']}{waits}"
+        yield f"    the last: {crashes['why']}"
+    for job in told["untold"]:
+        yield f"  the end of job {job} waits until the queue answers"
     yield f"  folder: {told['folder']}"
     yield f"  queue: {', '.join(told['queue']) or 'not named here'}"
 

@@ -1,0 +1,43 @@
+"""Waiting for a queue that does not answer when the worker starts."""
+
+from collections.abc import Callable
+from random import uniform
+from threading import Event
+from typing import TypeVar
+
+import structlog
+from forge_schema.database import DatabaseUnreachable
+
+from forge_worker.http_session import TokenRefused
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S = 0.5
+
+log = structlog.get_logger(__name__)
+
+
+class NotWaited(Exception):
+    """It was told to leave before the queue answered."""
+
+
+def until_answered(step: Callable[[], T], *, limit_s: float, leaving: Event | None = None) -> T:
+    """Do a step until the queue answers it; pauses double up to `limit_s` seconds, with jitter.
+
+    Raises:
+        TokenRefused: it answers, and does not let this worker in.
+        NotWaited: `leaving` was set.
+    """
+    leaving = leaving or Event()
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            return step()
+        except TokenRefused:
+            raise
+        except DatabaseUnreachable as error:
+            wait_s = pause_s * uniform(0.5, 1.0)  # noqa: S311 - no secret
+            log.warning("waiting for the queue", why=error.message, again_in_s=round(wait_s, 1))
+        if leaving.wait(wait_s):
+            raise NotWaited
+        pause_s = min(pause_s * 2, limit_s)
