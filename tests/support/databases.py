@@ -10,19 +10,21 @@ from forge_schema.database import SESSION, Connection, Database, Row, explained,
 from psycopg.rows import dict_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class Recorded(Database):
     """Notes what it runs, and loses the answers that a test tells it to lose.
 
     A lost answer is that of a statement that committed: the caller sees the connection break.
+    `meanwhile` has by a statement's name what others do once it has run, before its caller goes on.
     """
 
     def __init__(self, url: str) -> None:
         super().__init__(url, size=16)
         self.ran: list[tuple[str, Mapping[str, object]]] = []
         self.losing: list[str] = []
+        self.meanwhile: dict[str, Callable[[], object]] = {}
 
     def lose(self, *names: str) -> None:
         """Lose the next answer of each statement named; a transaction is called so."""
@@ -37,6 +39,8 @@ class Recorded(Database):
     def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
         rows = super()._run(name, params)
         self.ran.append((name, params))
+        if others := self.meanwhile.pop(name, None):
+            others()
         self._lose(name)
         return rows
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from forge_schema.lease import Ended, Fence, Grant
-from forge_schema.states import Asked, Budget, Reason, Standing, State
-from forge_schema.sweep import BRAKE
+from forge_schema.states import Asked, Budget, Phase, Reason, Standing, State
+from forge_schema.sweep import BRAKE, LATE_HEEDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +44,7 @@ class Job:
     expires_at: datetime | None = None
     deadline_at: datetime | None = None
     asked: Asked | None = None
+    phase: Phase | None = None
     reason: Reason | None = None
     accepted: Fence | None = None
     history: list[Ending] = field(default_factory=list)
@@ -93,7 +94,7 @@ class Model:
         """Take a lease as granted."""
         assert job.may_run_again, "a cancelled job runs again"
         job.state, job.fence, job.worker = State.RUNNING, fence, worker
-        job.attempt += 1
+        job.attempt, job.phase = job.attempt + 1, Phase.CLAIMED
         job.expires_at = self.now + self.ttl
         job.granted.append(fence)
 
@@ -173,10 +174,36 @@ class Model:
         """Return what the sweep promotes now."""
         return [job for job in self.at(State.SCHEDULED) if job.run_at and job.run_at <= self.now]
 
+    def overrun(self, patience: timedelta) -> list[Job]:
+        """Return what the sweep ends itself now, so long after its time limit."""
+        running = self.at(State.RUNNING)
+        late = [j for j in running if j.deadline_at and j.deadline_at < self.now - patience]
+        return [j for j in late if j.asked is Asked.TIMEOUT and j.phase is not Phase.FINISHING]
+
     def overdue(self) -> list[Job]:
         """Return what the sweep asks to end now."""
         running = [job for job in self.at(State.RUNNING) if job.asked is None]
         return [job for job in running if job.deadline_at and job.deadline_at < self.now]
+
+
+@dataclass
+class Sweepers:
+    """What the sweepers remember together: when one of them was here, and until when all hold."""
+
+    ticked_at: datetime
+    ttl: timedelta
+    gaps: int = 0
+    holds_until: datetime | None = None
+
+    def look(self, now: datetime, gap: timedelta | None) -> bool:
+        """Note a look for leases that ran out; True when none is to be ended."""
+        away = gap is not None and self.ticked_at < now - gap
+        longest = now + self.ttl
+        heeded = away and self.gaps < LATE_HEEDED
+        self.holds_until = longest if heeded else min(self.holds_until or now, longest)
+        self.gaps = min(self.gaps + 1, LATE_HEEDED) if away else 0
+        self.ticked_at = now
+        return self.holds_until > now
 
 
 def as_modelled(job: Job) -> tuple[object, ...]:
