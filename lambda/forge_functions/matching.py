@@ -23,6 +23,12 @@ class Matching:
     def __len__(self) -> int:
         return len(self._known)
 
+    def came_back(self) -> None:
+        """Have every worker's next claim see a job that came back before what is behind it."""
+        with self._lock:
+            for lanes, _ in self._known.values():
+                lanes.came_back()
+
     @contextmanager
     def lanes(self, database: Database, worker_id: int, boot_id: UUID) -> Iterator[Lanes]:
         """Lend a worker's lanes for one claim: a second one of the same worker waits."""

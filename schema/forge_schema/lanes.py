@@ -35,6 +35,7 @@ class Lanes:
         self._read_at = 0.0
         self._forgotten = True
         self._hinted = False
+        self._came_back = False
         self._from_below = False
         self._above_until = 0.0
 
@@ -51,6 +52,10 @@ class Lanes:
         """Have the next look that finds nothing read the lanes anew, and look again."""
         self._hinted = True
 
+    def came_back(self) -> None:
+        """Have the next look begin below the floors: a job that came back goes before the rest."""
+        self._came_back = True
+
     def forget(self) -> None:
         """Have the next look read the lanes anew."""
         self._forgotten = True
@@ -61,6 +66,9 @@ class Lanes:
             now = monotonic()
             if self._forgotten or now - self._read_at > self._refresh_s:
                 self._read(now)
+            dear = now <= self._above_until
+            self._from_below = self._from_below or (self._came_back and not dear)
+            self._came_back = False
             return [lane for lane in self._lanes.values() if lane.fits(free) > 0]
 
     def reserve(self, free: Capacity) -> Reserve:

@@ -141,7 +141,13 @@ class SqlGateway:
         return self.queue.finish_and_claim(ends, self._lanes, free, count=count)
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
-        return self.queue.finish(ends)
+        ended = self.queue.finish(ends)
+        self.came_back()
+        return ended
+
+    def came_back(self) -> None:
+        """Hear that a job came back, which is older than what has been claimed since."""
+        self._lanes.came_back()
 
     def renew(
         self,

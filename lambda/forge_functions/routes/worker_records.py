@@ -28,7 +28,9 @@ def status(job_id: JobId, body: wire.Status, caller: Caller, shared: Shared) -> 
     fence, queue = body.fence(job_id), shared.queue(caller.actor)
     if body.end is not None:
         own(shared, caller, [fence])
-        return Told(ended=EndedJob.of(queue.finish([body.end.of(fence)])[0]))
+        ended = queue.finish([body.end.of(fence)])[0]
+        shared.matching.came_back()
+        return Told(ended=EndedJob.of(ended))
     held(shared, caller, fence)
     assert body.phase is not None  # noqa: S101 - the body has one of both
     standing = queue.report(fence, body.phase, progress=body.progress, devices=body.devices)

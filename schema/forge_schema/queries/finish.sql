@@ -94,5 +94,5 @@ later AS (
 SELECT
     job_id, token, nonce, reason,
     coalesce(state, CASE WHEN run_at > now THEN 'scheduled' ELSE 'ready' END::state) AS state,
-    pg_notify('forge', 'ready')
+    pg_notify('forge', CASE WHEN state IS NULL AND run_at <= now THEN 'back' ELSE 'ready' END)
 FROM verdict
