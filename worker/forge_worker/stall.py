@@ -85,13 +85,15 @@ class StallWatch(Loop):
         self._attempt.request_stop(Stop(Reason.STALLED, said))
 
 
-def stall_watches(attempt: Attempt, watched: Watched, gpus: int) -> list[Loop]:
+def stall_watches(
+    attempt: Attempt, watched: Watched, gpus: int, clock: Callable[[], float] = monotonic
+) -> list[StallWatch]:
     """Return the watch that a job asked for, or nothing; `gpus` is how many it was lent."""
     rules = _rules(attempt, watched)
     if not gpus and (idle := [rule for rule in rules if rule.option == IDLE]):
         rules.remove(idle[0])
         attempt.note(f"it was lent no GPU: {IDLE} is ignored")
-    return [StallWatch(attempt, rules)] if rules else []
+    return [StallWatch(attempt, rules, clock)] if rules else []
 
 
 def _rules(attempt: Attempt, watched: Watched) -> list[Rule]:
