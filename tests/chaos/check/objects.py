@@ -61,14 +61,14 @@ ACCEPTED_WROTE = by_sql(
     """
     SELECT DISTINCT
         told.job_id, outcome.token,
-        format('succeeded by attempt %s, which wrote no %s', outcome.attempt, path) AS says
+        format('succeeded by attempt %s, which wrote no %s', outcome.attempt, wanted.name) AS says
     FROM told
-    CROSS JOIN jsonb_array_elements_text("values" -> 'writes') AS path
+    CROSS JOIN jsonb_array_elements_text("values" -> 'writes') AS wanted (name)
     JOIN outcome USING (job_id)
     WHERE kind = 'submitted' AND state = 'succeeded' AND NOT EXISTS (
         SELECT FROM artifact
         WHERE artifact.job_id = told.job_id AND artifact.token = outcome.token
-            AND artifact.path = path.path
+            AND artifact.path = wanted.name
     )
     """,
 )

@@ -22,7 +22,7 @@ ONE_PLACE = by_sql(
 EVENTS = by_sql(
     "the events add up to the transitions",
     """
-    SELECT id AS job_id, format('told of as submitted %s times', count(event.id)) AS says
+    SELECT job.id AS job_id, format('told of as submitted %s times', count(event.id)) AS says
     FROM job LEFT JOIN event ON event.job_id = job.id AND action = 'submitted'
     GROUP BY job.id HAVING count(event.id) <> 1
     UNION ALL
@@ -31,7 +31,7 @@ EVENTS = by_sql(
         format('cancelled while it waited, told of %s times', count(event.id)) AS says
     FROM outcome
     LEFT JOIN event ON event.job_id = outcome.job_id AND action = 'cancelled'
-    WHERE state = 'cancelled' AND token IS NULL
+    WHERE state = 'cancelled' AND outcome.token IS NULL
     GROUP BY outcome.job_id HAVING count(event.id) <> 1
     UNION ALL
     SELECT event.job_id, 'told of as cancelled while it waited, and is not' AS says
