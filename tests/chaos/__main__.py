@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -15,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import stamina
 from chaos.faults import KINDS
 from chaos.options import Options
 from chaos.run import Outcome, run
@@ -30,6 +32,9 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     # Postgres runs as a user of its own.
     folder.chmod(0o755)
+    # Connections that break are what this is about.
+    logging.basicConfig(filename=folder / "bed.log", force=True)
+    stamina.instrumentation.set_on_retry_hooks([])
     options = Options(
         seed=secrets.randbelow(1_000_000) if told.seed is None else told.seed,
         minutes=told.minutes,

@@ -19,8 +19,15 @@ if TYPE_CHECKING:
     from random import Random
 
 CHUNK = 1 << 16
-# A prepared statement's name, or the first line of a request.
-VERB = re.compile(rb"forge_([a-z_]+)_\d+\0|(?:GET|POST|PUT|DELETE) (/[a-z/]+)")
+# A prepared statement's name, the first line of a request, or how an unprepared statement begins.
+VERB = re.compile(
+    rb"forge_([a-z_]+)_\d+\0"
+    rb"|(?:GET|POST|PUT|DELETE) (/[a-z/]+)"
+    rb"|P..(?:..)?\0((?:-- )?[A-Za-z ]{4,40})",
+    re.DOTALL,
+)
+# How a connection begins says nothing of a verb: a Postgres client's first words, then our own.
+BEGINNING = re.compile(rb"^....\x00\x03\x00\x00|^....\x04\xd2\x16|SET statement_timeout", re.DOTALL)
 
 
 @dataclass
@@ -85,10 +92,11 @@ class Door:
     ) -> None:
         while data := await source.read(CHUNK):
             await self._held_up(data)
-            if not passing.asked and self.dice.random() < self.loses_requests:
+            begins = BEGINNING.search(data) is not None
+            if not passing.asked and not begins and self.dice.random() < self.loses_requests:
                 self._lose("request", data)
                 break
-            passing.asked = data
+            passing.asked = b"" if begins else data
             sink.write(data)
             await sink.drain()
         passing.cut()
@@ -119,7 +127,7 @@ class Door:
 
     def _lose(self, what: str, asked: bytes) -> None:
         found = VERB.search(asked)
-        verb = (found[1] or found[2]).decode() if found else "another"
+        verb = (found[1] or found[2] or found[3]).decode() if found else "another"
         self.lost[f"{what} to {verb}"] += 1
 
     def heal(self) -> None:

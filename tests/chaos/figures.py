@@ -33,6 +33,7 @@ class Figures:
     missed: Counts = field(default_factory=dict)
     answers_lost: Counts = field(default_factory=dict)
     restarts: int = 0
+    crashes: Counts = field(default_factory=dict)
     failovers: int = 0
     violations: int = 0
     troubles: list[str] = field(default_factory=list)
@@ -62,6 +63,7 @@ class Figures:
                 f"{sum(self.answers_lost.values())}: {_list(self.answers_lost)}"
             ),
             "processes started again": self.restarts,
+            "crashes": _list(self.crashes) or "none",
             "failovers": self.failovers,
             "troubles of the bed": "; ".join(self.troubles) or "none",
             "violations": self.violations,

@@ -7,6 +7,7 @@ import secrets
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -28,7 +29,7 @@ REST = ("direct", "http", "direct", "container", "pooled", "direct", "http", "di
 SMALL_DISK_MB = 64
 WORKER = [sys.executable, "-m", "forge_worker.main"]
 WATCH_S = 0.5
-RESTART_S = 1.5
+RESTART_S, RESTART_AT_MOST_S, STEADY_S = 1.5, 12.0, 10.0
 LEAVE_S = 60.0
 
 PACE = {"heartbeat_s": HEARTBEAT_S, "lease_ttl_s": TTL_S}
@@ -112,6 +113,7 @@ class Fleet:
 
     members: list[Member]
     restarts: int = 0
+    crashes: Counter[str] = field(default_factory=Counter)
     _ending: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -127,7 +129,13 @@ class Fleet:
                     continue
                 last[member.name] = monotonic()
                 self.restarts += member.process is not None
-                member.start()
+
+    def _note_crash(self, member: Member) -> None:
+        """Count an end that nobody asked for by the last words; a refused start is none."""
+        if member.process is not None and (member.process.returncode or 0) > 0:
+            words = member.log.read_text(errors="replace")
+            if "Traceback" in words:
+                self.crashes[words.strip().rpartition("\n")[2][:200]] += 1
 
     def end(self) -> None:
         """Start nothing any more."""

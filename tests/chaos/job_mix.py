@@ -68,12 +68,12 @@ def _preempts(dice: Random) -> Acts:
 
 
 RECIPES = {
-    "instant": Recipe(34),
+    "instant": Recipe(24),
     "sleeps": Recipe(18, 'sleep "$1"; ', lambda dice: [f"{dice.uniform(0.1, 3.0):.2f}"]),
     "steps": Recipe(
-        14,
+        24,
         STEPS,
-        lambda dice: [str(dice.randint(4, 20)), f"{dice.uniform(0.1, 0.4):.2f}"],
+        lambda dice: [str(dice.randint(4, 40)), f"{dice.uniform(0.1, 0.6):.2f}"],
         writes=lambda _: ["steps"],
     ),
     "fails": Recipe(7, "echo fails; exit 1; "),

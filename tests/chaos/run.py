@@ -55,6 +55,7 @@ def run(options: Options) -> Outcome:
             clients.end()
             fleet.end()
             _leave(made, figures)
+            figures.crashes = sum_of(fleet.crashes)
             figures.restarts, figures.failovers = fleet.restarts, made.pair.failovers
             return _judged(made, figures)
         finally:
@@ -109,7 +110,8 @@ def _leave(made: Bed, figures: Figures) -> None:
             member.leave_alone()
             member.send(signal.SIGTERM)
         for member in group:
-            if (code := member.ended(LEAVE_S)) != 0:
+            # One that had not begun to listen to signals leaves as any process does.
+            if (code := member.ended(LEAVE_S)) not in {0, -signal.SIGTERM}:
                 figures.troubles.append(f"{member.name} left with {code}")
                 member.kill()
 

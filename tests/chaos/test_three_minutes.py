@@ -29,3 +29,5 @@ def test_nothing_is_lost_done_twice_or_left_behind() -> None:
     outcome = run(options)
     tell(outcome, options)
     assert outcome.stories == []
+    assert outcome.figures.faults >= 10
+    assert outcome.figures.states["succeeded"] >= 10
