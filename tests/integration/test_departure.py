@@ -1,0 +1,150 @@
+"""A worker that leaves: what is on its way to it, and what comes back to the queue."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.jobs import Jobs
+from forge_schema.lanes import Lanes
+from forge_schema.spec import JobSpec
+from forge_schema.states import Reason
+from forge_worker import direct
+from forge_worker.agent import Agent
+from forge_worker.attempt import Attempt, Stop
+from forge_worker.runner_choice import available
+from forge_worker.settings import WorkerSettings
+from forge_worker.spot.departure import Departure
+from forge_worker.spot.notice import Kind, Notice
+from forge_worker.spot.window import Window
+from support.attempts import desk
+from support.worker import SMALL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.rig import Rig
+    from support.waiting import Eventually
+
+NOTICES = [Notice("aws", Kind.INTERRUPTION, 60.0), Notice("aws", Kind.REBALANCE)]
+
+
+@contextmanager
+def agent(root: Path, database_url: str, held: Event, go: Event) -> Iterator[tuple[Agent, Any]]:
+    """Make an agent whose claims are answered only when the test says so."""
+    (root / "store").mkdir()
+    (root / "worker").mkdir()
+    given: dict[str, Any] = {
+        "database_url": database_url,
+        "store_url": (root / "store").as_uri(),
+        "worker_dir": root / "worker",
+        "worker_name": f"w-{uuid.uuid4().hex[:8]}",
+        "runner": "process",
+        "allow_processes": True,
+        "cpus": 2,
+        "memory_mb": 1024,
+        "poll_s": 0.2,
+    }
+    settings = WorkerSettings(**given)
+    with direct.transport(settings) as linked:
+        claim = linked.gateway.finish_and_claim
+
+        def late(*args: Any) -> Any:  # noqa: ANN401  passed on as they are
+            answer = claim(*args)
+            if answer[1]:
+                held.set()
+                go.wait(60)
+            return answer
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(linked.gateway, "finish_and_claim", late)
+            yield (
+                Agent(settings, linked.gateway, linked.objects, available(settings)),
+                linked.gateway,
+            )
+
+
+@pytest.mark.parametrize("notice", NOTICES, ids=["interruption", "rebalance"])
+def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
+    tmp_path: Path, database_url: str, notice: Notice, eventually: Eventually
+) -> None:
+    held, go = Event(), Event()
+    with agent(tmp_path, database_url, held, go) as (made, gateway):
+        (job,) = gateway.queue.submit(
+            [JobSpec(name="j", owner="ann", command=["true"], resources=SMALL)]
+        )
+        works = Thread(target=made.run)
+        works.start()
+        try:
+            assert held.wait(60)
+            made.heed(notice)
+            go.set()
+            jobs = Jobs(gateway.queue.database)
+            ends = eventually(lambda: jobs.attempts(job))
+            # Whoever stays looks for work again, and takes none.
+            made.claimer.step()
+        finally:
+            go.set()
+            made.stop()
+            works.join(60)
+        assert not works.is_alive()
+        assert [row["reason"] for row in ends] == ["drained"]
+        assert jobs.attempts(job) == ends
+        assert jobs.job(job)["state"] == "ready"
+        assert jobs.log_chunks(job, after=(0, 0, -1)) == []
+
+
+def test_job_that_comes_back_is_next_also_for_who_claimed_past_it(rig: Rig) -> None:
+    first, second, third = rig.submit(), rig.submit(), rig.submit()
+    worker = rig.worker()
+    # One that looks at what is before its last claim only once in a long while.
+    lanes = Lanes(rig.database, worker.id, refresh_s=3600)
+    grants = [rig.queue.claim(lanes, worker.free)[0] for _ in range(2)]
+    assert [grant.fence.job_id for grant in grants] == [first, second]
+    with rig.listening() as heard:
+        rig.queue.release(grants[0].fence)
+        assert heard() == ["back"]
+    lanes.came_back()
+    claimed = [rig.queue.claim(lanes, worker.free)[0].fence.job_id for _ in range(2)]
+    assert claimed == [first, third]
+
+
+def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
+    tmp_path: Path, database_url: str
+) -> None:
+    now, left = [0.0], Event()
+    with desk(database_url, tmp_path) as made:
+        attempts: list[Attempt] = [made.attempt() for _ in range(4)]
+        late, settled, later, other = attempts
+        departure = Departure(lambda: attempts, made.gateway, leave=left.set, clock=lambda: now[0])
+        for attempt in (late, settled, later):
+            attempt.request_stop(
+                Stop(Reason.PREEMPTED, "aws takes the machine", window=Window(0, 30))
+            )
+        later.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 40)))
+        settled.settled = True
+        now[0] = 26.9
+        departure.step()
+        assert not any(attempt.lost for attempt in attempts)
+        now[0] = 27.0
+        departure.step()
+        assert [attempt.lost for attempt in attempts] == [True, False, True, False]
+        # Told again, it answers the same, and nothing moves twice.
+        departure.step()
+        jobs = Jobs(made.database)
+        assert [row["reason"] for row in jobs.attempts(late.fence.job_id)] == ["preempted"]
+        assert [jobs.job(one.fence.job_id)["state"] for one in (settled, other)] == ["running"] * 2
+        assert not left.is_set()
+        assert departure.left_s() is None
+        departure.announce(Window(0, 120))
+        departure.announce(Window(0, 30))
+        departure.announce(Window(0, 60))
+        assert departure.left_s(5.0) == 1.5
+        now[0] = 28.5
+        departure.step()
+        assert left.is_set()
+        assert departure.left_s() == 0
