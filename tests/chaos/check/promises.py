@@ -29,7 +29,8 @@ ONE_PER_KEY = by_sql(
     WHERE idempotency_key IS NOT NULL
     GROUP BY owner, idempotency_key HAVING count(*) > 1
     UNION ALL
-    SELECT told.job_id, format('acknowledged for the key %s, has %s', "values" ->> 'key', stored)
+    SELECT told.job_id, format('acknowledged for the key %s, has %s', "values" ->> 'key',
+        coalesce(stored, 'none'))
     FROM told
     LEFT JOIN (SELECT id AS job_id, idempotency_key AS stored FROM job) AS kept USING (job_id)
     WHERE kind = 'submitted' AND "values" ->> 'key' <> coalesce(stored, 'none')
