@@ -101,7 +101,7 @@ RENEWED_BY_HOLDER = by_sql(
 )
 
 ENDED_BY_HOLDER = by_sql(
-    "no worker touches another's job: a lease is ended by its holder, or when it ran out",
+    "no worker touches another's job: a lease is ended by its holder or by a sweeper",
     """
     SELECT
         job_id, token,
@@ -110,7 +110,9 @@ ENDED_BY_HOLDER = by_sql(
     FROM chaos.change
     JOIN attempt USING (job_id, token, rank)
     JOIN worker AS other ON other.name = change.connection AND other.id <> change.worker_id
-    WHERE verb = 'ended' AND detail IS DISTINCT FROM 'the lease ran out'
+    WHERE verb = 'ended'
+        -- By a worker's own sweeper.
+        AND coalesce(detail, '') NOT IN ('the lease ran out', 'its worker did not end it')
     """,
 )
 
