@@ -1,9 +1,10 @@
 """The module `forge_worker.job` for every job: one file, at the end of its PYTHONPATH."""
 
 import hashlib
-import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from threading import Lock
 
 from forge_worker.attempt import Attempt
 from forge_worker.removal import remove_tree
@@ -11,7 +12,7 @@ from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 PLACE = PurePosixPath("/forge/python")
 # Where the job has the whole package installed, all of that can be imported as well.
-PACKAGE = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
+PACKAGE = b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
 
 
 class JobModuleProvision:
@@ -19,6 +20,7 @@ class JobModuleProvision:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._making = Lock()
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:  # noqa: ARG002  the same for every job
         """Return the start with the module; raises OSError when it cannot be written."""
@@ -32,25 +34,30 @@ class JobModuleProvision:
     def _folder(self) -> Path:
         """Return the folder, by its content: a job that an older worker started keeps its own."""
         module = Path(__file__).with_name("job.py").read_bytes()
-        digest = hashlib.sha256(module + PACKAGE.encode()).hexdigest()[:16]
-        folder = self._root / digest
-        if not folder.is_dir():
-            self._make(folder, module)
+        files = {"__init__.py": PACKAGE, "job.py": module}
+        folder = self._root / hashlib.sha256(PACKAGE + module).hexdigest()[:16]
+        with self._making:
+            # A process of root's may have written there.
+            if not _holds(folder / "forge_worker", files):
+                remove_tree(folder)
+                self._make(folder, files)
         return folder
 
-    def _make(self, folder: Path, module: bytes) -> None:
-        new = self._root / f".{secrets.token_hex(8)}"
+    def _make(self, folder: Path, files: Mapping[str, bytes]) -> None:
+        new = self._root / ".new"
+        remove_tree(new)
         package = new / "forge_worker"
         package.mkdir(parents=True)
-        for name, content in {"__init__.py": PACKAGE.encode(), "job.py": module}.items():
+        for name, content in files.items():
             (package / name).write_bytes(content)
             (package / name).chmod(0o444)
         package.chmod(0o555)
         new.chmod(0o755)
-        try:
-            new.rename(folder)
-        except OSError:
-            # Another job of this worker was first.
-            remove_tree(new)
-            if not folder.is_dir():
-                raise
+        new.rename(folder)
+
+
+def _holds(package: Path, files: Mapping[str, bytes]) -> bool:
+    try:
+        return all((package / name).read_bytes() == content for name, content in files.items())
+    except OSError:
+        return False
