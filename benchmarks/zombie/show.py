@@ -27,7 +27,7 @@ from benchmarks.zombie.scenarios import (
 )
 from benchmarks.zombie.stage import stage
 
-TELLING = re.compile("(?i)error|lost|not found|stale|discard|recover|cancel|expired")
+TELLING = re.compile("(?i)error|not found|lease|stale|expired|no longer|given up")
 WIDTH = 160
 
 
