@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from forge_schema.keys import Keys
 from forge_schema.states import Role
+from forge_schema.sweep import Swept
 from support.api import SPEC, bearer
 from support.gateway_events import http_event, scheduled_event
 from support.lambda_events import Functions, functions
@@ -99,7 +100,7 @@ def test_admin_makes_a_worker_that_works(rig: Rig, lambdas: Functions, key: dict
 def test_sweep_answers_with_what_it_moved(rig: Rig, lambdas: Functions) -> None:
     rig.submit(delay_s=10)
     rig.clock.advance(10)
-    nothing = {"requeued": 0, "promoted": 0, "overdue": 0, "offline": 0, "reaped": 0}
+    nothing = dict.fromkeys(Swept.__dataclass_fields__, 0)
     assert lambdas.call("sweep", scheduled_event()) == {**nothing, "promoted": 1}
     assert lambdas.call("sweep", scheduled_event()) == nothing
 

@@ -79,7 +79,7 @@ def test_silent_job_is_stopped_as_a_failure_and_told_what_to_do(tmp_path: Path) 
     stop = job.attempt.stop
     assert stop is not None
     assert (stop.reason, stop.detail, stop.lost) == (Reason.STALLED, "no output for 10 s", False)
-    assert "raise or leave out silent_log_s" in job.log
+    assert "raise or leave out --stall-silent-log" in job.log
     said = job.log
     assert job.goes_on(20)
     assert job.log == said
@@ -154,7 +154,7 @@ def test_gpus_that_do_not_say_how_busy_they_are_are_held_against_nobody(tmp_path
 def test_rule_about_gpus_is_ignored_without_any_and_that_is_said(tmp_path: Path) -> None:
     job = Job(tmp_path / "a", idle_gpu_s=10)
     assert job.watches == []
-    assert "it was lent no GPU: idle_gpu_s is ignored" in job.log
+    assert "it was lent no GPU: --stall-idle-gpu is ignored" in job.log
 
 
 def test_machine_that_stood_still_counts_little(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Gpus:
     def __call__(self) -> bool | None:
         looks = self._watched.busiest()
         if None in looks:
-            self._tell_once("its GPUs do not say how busy they are: idle_gpu_s is ignored")
+            self._tell_once("its GPUs do not say how busy they are: --stall-idle-gpu is ignored")
             return True
         known = [percent for percent in looks if percent is not None]
         return max(known) > self._percent if known else None

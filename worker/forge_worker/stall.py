@@ -19,7 +19,7 @@ from forge_worker.watched import Watched
 
 LONGEST_S = 5.0
 LOOKS_PER_LIMIT = 10
-IDLE = "idle_gpu_s"
+IDLE = "--stall-idle-gpu"
 # The machine, or the agent alone, may have stood still between two looks, and the job with it.
 COUNTED_PERIODS = 3
 
@@ -100,10 +100,12 @@ def _rules(attempt: Attempt, watched: Watched) -> list[Rule]:
     asked, rules = wanted(attempt.grant.spec), []
     folders, tell = attempt.folders, attempt.note
     if asked.silent_log_s is not None:
-        rules.append(Rule("no output", "silent_log_s", asked.silent_log_s, Output(folders.log)))
+        rules.append(
+            Rule("no output", "--stall-silent-log", asked.silent_log_s, Output(folders.log))
+        )
     if asked.no_progress_s is not None:
         sign = Progress(folders.metrics)
-        rules.append(Rule("no progress told", "no_progress_s", asked.no_progress_s, sign))
+        rules.append(Rule("no progress told", "--stall-no-progress", asked.no_progress_s, sign))
     if asked.idle_gpu_s is not None:
         percent = asked.idle_gpu_percent
         lack, busy = f"no GPU busier than {percent:g} %", Gpus(watched, percent, tell)
