@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.warm.process import Warm
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -27,21 +29,26 @@ class Command:
 
     def __call__(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
-        return subprocess.run(
-            [FORGE, *arguments],
+        with Warm(
+            "forge_client.main",
+            [str(FORGE), *map(str, arguments)],
             cwd=self.cwd,
             env={**self._environment(), **env},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="surrogateescape",
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=TIMEOUT_S)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     @contextmanager
     def started(self, *arguments: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
-        """Start it with pipes for its output; it is killed if it outlives the block."""
+        """Start it, as a shell does, with pipes for its output; it is killed at the block's end."""
         with subprocess.Popen(
             [FORGE, *arguments],
             cwd=self.cwd,

@@ -1,0 +1,112 @@
+"""Our programs as processes of their own, without the second that each takes to import itself.
+
+They are forked from one process that has imported the program and done nothing else. Everything is
+theirs but what the kernel keeps of an exec: their command line and their first environment, which
+a test that looks for them in /proc has to get by `subprocess`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCRIPT = Path(__file__).with_name("zygote.py")
+
+
+def started(
+    module: str, argv: list[str], env: Mapping[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Start one of our programs, which says what it has to say into `log`."""
+    # What the loader of libraries reads, it reads once.
+    if any(name.startswith("LD_") and os.environ.get(name) != env[name] for name in env):
+        cold = [sys.executable, "-m", module, *argv]
+        return subprocess.Popen(cold, env=env, stdout=log, stderr=log)
+    return Warm(module, [module, *argv], env=env, stdout=log, stderr=log)
+
+
+class Nursery:
+    """The process from which those of one program are forked."""
+
+    def __init__(self, module: str, path: str) -> None:
+        self._lock = Lock()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                # Not with the folder of the script on the path, which the program would not have.
+                [sys.executable, "-P", SCRIPT, str(theirs.fileno()), module],
+                env={**os.environ, **({"PYTHONPATH": path} if path else {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        atexit.register(self._close)
+
+    def fork(self, request: dict[str, Any], streams: list[int]) -> tuple[int, socket.socket]:
+        """Return a new process, and the socket on which its status will be told."""
+        told, theirs = socket.socketpair()
+        with theirs, self._lock:
+            message = json.dumps(request).encode()
+            socket.send_fds(self._control, [message], [*streams, theirs.fileno()])
+        pid = told.recv(4)
+        assert pid, f"{request['argv']} was not started"
+        return int.from_bytes(pid), told
+
+    def _close(self) -> None:
+        # What it started goes on.
+        self._control.close()
+        self._process.wait()
+
+
+@cache
+def _nursery(module: str, path: str) -> Nursery:
+    return Nursery(module, path)
+
+
+class Warm(subprocess.Popen[Any]):
+    """A process as of `subprocess`, of the program `module`, forked."""
+
+    def __init__(self, module: str, argv: list[str], **options: Any) -> None:  # noqa: ANN401  Popen's
+        self._module = module
+        super().__init__(argv, **options)
+
+    def _execute_child(self, *given: Any) -> None:  # noqa: ANN401  Popen's own, by position
+        argv, cwd, env = given[0], given[5], dict(given[6] or os.environ)
+        pipes = given[10:16]
+        streams = (pipes[0], pipes[3], pipes[5])
+        self.pid, self._told = _nursery(self._module, env.get("PYTHONPATH", "")).fork(
+            {"argv": argv, "cwd": str(cwd or Path.cwd()), "env": env},
+            [own if there == -1 else there for own, there in enumerate(streams)],
+        )
+        popen: Any = self
+        popen._child_created = True
+        popen._close_pipe_fds(*pipes)
+
+    def _internal_poll(self, _deadstate: int | None = None) -> int | None:
+        popen: Any = super()
+        status: int | None = popen._internal_poll(_deadstate, self._waited)
+        return status
+
+    def _waited(self, _pid: int, options: int) -> tuple[int, int]:
+        return self._try_wait(options)
+
+    def _try_wait(self, options: int) -> tuple[int, int]:
+        asked = select.poll()
+        asked.register(self._told, select.POLLIN)
+        if not asked.poll(0 if options & os.WNOHANG else None):
+            return 0, 0
+        with self._told as told:
+            status = told.recv(4)
+        assert status, f"it is not known how {self.args!r} ended"
+        return self.pid, int.from_bytes(status)

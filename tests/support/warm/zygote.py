@@ -1,0 +1,149 @@
+"""One program, imported once and forked for each request; arguments: a socket's number, a module.
+
+A request is one message: what the process is to be, and its three streams and the socket on which
+its process id is told, and its status when it has ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+# What the programs import only where it is wanted.
+LATER = {
+    "forge_client.main": (
+        "forge_client.http.backend", "forge_client.local.direct", "forge_client.local.migration",
+        "rich.table",
+    ),
+    "forge_worker.main": ("forge_schema.storage.s3_store",),
+    "forge_functions.server": ("forge_schema.storage.s3_store",),
+}  # fmt: skip
+REQUEST_BYTES = 1 << 20
+
+
+class Zygote:
+    """Waits for requests, and for the processes that it made to end."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.told: dict[int, socket.socket] = {}
+        self.woken, waker = os.pipe()
+        os.set_blocking(self.woken, False)
+        os.set_blocking(waker, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker)
+        # Ctrl-C is for those who asked for the processes.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def serve(self) -> None:
+        """Fork until nobody can ask any more; returns in each process that was made."""
+        control = self.control.fileno()
+        while True:
+            ready, _, _ = select.select([control, self.woken], [], [])
+            if self.woken in ready:
+                self._reap()
+            if control in ready:
+                said, streams, _, _ = socket.recv_fds(self.control, REQUEST_BYTES, 4)
+                if not said:
+                    os._exit(0)
+                if self._fork(streams) == 0:
+                    become(json.loads(said), streams[:3])
+                    return
+
+    def _fork(self, streams: list[int]) -> int:
+        told = socket.socket(fileno=streams[3])
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            for one in (told, self.control, *self.told.values()):
+                one.close()
+            return 0
+        for stream in streams[:3]:
+            os.close(stream)
+        self.told[pid] = told
+        told.sendall(pid.to_bytes(4))
+        return pid
+
+    def _reap(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self.woken, 1 << 10)
+        for pid in list(self.told):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                with self.told.pop(pid) as told, suppress(OSError):
+                    told.sendall(status.to_bytes(4))
+
+
+def become(request: dict[str, Any], streams: list[int]) -> None:
+    """Make this process what was asked for."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    os.chdir(request["cwd"])
+    sys.argv = request["argv"]
+
+
+def ended(program: ModuleType) -> int:
+    """Run the program and return its status."""
+    try:
+        sys.exit(program.main())
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)  # noqa: T201  as Python does
+        return 1
+
+
+class Leaving:
+    """Ends a process before Python takes down, and so copies, all that it shares with the others.
+
+    What is registered first is called last, after whatever the program has to do at its end.
+    """
+
+    status: int | None = None
+
+    def __init__(self) -> None:
+        atexit.register(self)
+
+    def __call__(self) -> None:
+        if self.status is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(self.status)
+
+
+def main() -> None:
+    """Import the program, and run it in each process that is asked for."""
+    leaving = Leaving()
+    control, module = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
+    program = import_module(module)
+    for name in LATER.get(module, ()):
+        # One that is blocked, or not there, is so for the program too.
+        with suppress(ImportError):
+            import_module(name)
+    gc.collect()
+    gc.freeze()
+    Zygote(control).serve()
+    leaving.status = ended(program)
+
+
+if __name__ == "__main__":
+    main()
