@@ -23,6 +23,23 @@ def rig(database_url: str) -> Iterator[Rig]:
     rig.close()
 
 
+@pytest.fixture(scope="module")
+def shared_rig(shared_database_url: str) -> Iterator[Rig]:
+    """A queue for the tests of one module that change nothing, or nothing that another looks at."""
+    rig = Rig(shared_database_url)
+    yield rig
+    rig.close()
+
+
+@pytest.fixture(scope="module")
+def shared_api(shared_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A server on the shared rig's queue."""
+    from support.api import opened  # noqa: PLC0415  most tests serve nothing
+
+    with opened(shared_rig, tmp_path_factory.mktemp("shared") / "store") as api:
+        yield api
+
+
 @pytest.fixture
 def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
     """A server on the rig's queue, with a file store."""
