@@ -73,7 +73,7 @@ def worker(name: str, kind: str, worker_name: str, root: Path, **settings: objec
     """Describe a worker, which has another name in the queue; settings as in FORGE_*."""
     place = root / "workers" / name
     place.mkdir(parents=True)
-    own = {"worker_name": worker_name, "worker_dir": place}
+    own = {"worker_name": worker_name, "worker_dir": place, "spot": "none"}
     environment = {**AWS, **said({**LENDS, **own, **settings})}
     return Worker(name, WORKER, environment, root / "logs", place, kind=kind)
 
