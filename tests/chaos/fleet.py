@@ -122,13 +122,23 @@ class Fleet:
         self._thread.start()
 
     def _watch(self) -> None:
-        last = dict.fromkeys((member.name for member in self.members), -RESTART_S)
+        due = dict.fromkeys((member.name for member in self.members), 0.0)
+        waits = dict.fromkeys(due, RESTART_S)
         while not self._ending.wait(WATCH_S):
             for member in self.members:
-                if member.left or member.running or monotonic() - last[member.name] < RESTART_S:
+                name, now = member.name, monotonic()
+                if member.left or member.running or now < due[name]:
                     continue
-                last[member.name] = monotonic()
-                self.restarts += member.process is not None
+                # One that ends again and again is given time.
+                steady = now - due[name] > STEADY_S
+                waits[name] = RESTART_S if steady else min(2 * waits[name], RESTART_AT_MOST_S)
+                due[name] = now + waits[name]
+                self._start_again(member)
+
+    def _start_again(self, member: Member) -> None:
+        self.restarts += member.process is not None
+        self._note_crash(member)
+        member.start()
 
     def _note_crash(self, member: Member) -> None:
         """Count an end that nobody asked for by the last words; a refused start is none."""
