@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -14,9 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.database import Database
-from forge_schema.migrate import upgrade
-from support import postgres
-from support.services import require
+from support.crashing_server import CrashingServer, bed_on, crashing_server
 from support.storage import CREDENTIALS, moto_server, new_bucket, proxy, use_credentials
 from support.worker import Bed, Worker, bed
 
@@ -44,48 +41,10 @@ def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
         yield made
 
 
-class CrashingServer:
-    """A Postgres server of the test's own, which can be ended as a crash would."""
-
-    def __init__(self, server: postgres.Server) -> None:
-        self.server = server
-
-    def control(self, *words: str) -> None:
-        user = "postgres" if os.geteuid() == 0 else None
-        program = str(postgres.DEBIAN_15 / "pg_ctl")
-        folder = self.server.socket_dir
-        subprocess.run(
-            [program, "-D", str(folder / "data"), *words],
-            cwd=folder,
-            user=user,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=60,
-            check=True,
-        )
-
-    def crash(self) -> None:
-        self.control("stop", "-m", "immediate")
-
-    def start(self) -> None:
-        folder = self.server.socket_dir
-        self.control("start", "-w", "-l", str(folder / "again.log"), "-o", f"-k {folder}")
-
-
 @pytest.fixture
 def crashing() -> Iterator[CrashingServer]:
-    require(postgres.DEBIAN_15.is_dir(), "Postgres 15 (Debian's package postgresql-15)")
-    with postgres.running(postgres.DEBIAN_15) as server:
-        yield CrashingServer(server)
-
-
-@contextmanager
-def bed_on(crashing: CrashingServer, root: Path) -> Iterator[Bed]:
-    url = crashing.server.url()
-    upgrade(url)
-    with bed("process", root, url) as made:
-        yield made
+    with crashing_server() as server:
+        yield server
 
 
 # Longer than a worker tries one statement again before it says that the step failed.
@@ -269,7 +228,7 @@ def test_leases_are_renewed_while_a_download_hangs_and_a_lost_one_ends_it(
         with made.database.connection() as connection:
             connection.execute("UPDATE lease SET nonce = gen_random_uuid()")
         eventually(lambda: not list(worker.folder.glob("jobs/*")))
-        assert "ended" not in worker.output
+        assert "accepted=" not in worker.output
         slow.fault = None
         # The lease that nobody holds runs out.
         made.succeeds(job)

@@ -18,8 +18,8 @@ from forge_worker.rested import RestedDatabase
 from forge_worker.settings import WorkerSettings
 from forge_worker.tidy import Tidier
 
-# A renewal that finds no connection so long is tried again later.
-RENEWAL_S = 5.0
+# What finds no connection so long is tried again later; the pool itself gives up by then.
+PATIENCE_S = 5.0
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def transport(settings: WorkerSettings) -> Iterator[Link]:
     Raises:
         ForgeError: one of them does not answer, or is not what it should be.
     """
-    with _database(settings, 8) as database, _database(settings, 1, RENEWAL_S) as renewals:
+    with _database(settings, 8) as database, _database(settings, 1) as renewals:
         store = open_store(settings.store_url)
         store.check()
         gateway = SqlGateway(
@@ -38,12 +38,12 @@ def transport(settings: WorkerSettings) -> Iterator[Link]:
         yield Link(gateway, lambda _: store, partial(_loops, settings, database, store, gateway))
 
 
-def _database(settings: WorkerSettings, size: int, patience_s: float = 15.0) -> RestedDatabase:
+def _database(settings: WorkerSettings, size: int) -> RestedDatabase:
     return RestedDatabase(
         settings.database_url,
         size=size,
         prepare=settings.prepare,
-        patience_s=patience_s,
+        patience_s=PATIENCE_S,
         # One left alone for longer could not be renewed at in time once it is back.
         longest_pause_s=min(settings.reconnect_limit_s, settings.lease_ttl_s / 4),
     )

@@ -6,6 +6,7 @@ from threading import Lock, Thread
 from time import monotonic
 
 import structlog
+from forge_schema.errors import ForgeError
 from forge_schema.lease import Usage
 
 from forge_worker.attempt import Attempt
@@ -93,8 +94,10 @@ class Sampler(Loop):
     def _send(self, watched: Watched) -> None:
         try:
             watched.send(self._gateway)
-        except Exception:
-            log.warning("samples lost", job=watched.attempt.fence.job_id, exc_info=True)
+        except Exception as error:
+            # Of a queue that is away, enough is said elsewhere.
+            trace = not isinstance(error, ForgeError)
+            log.warning("samples lost", job=watched.attempt.fence.job_id, exc_info=trace)
 
     def _all(self) -> list[Watched]:
         with self._lock:
