@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_worker import job
@@ -88,7 +88,7 @@ def test_the_jobs_own_path_and_its_own_package_come_first(tmp_path: Path) -> Non
             return Path(mount.source)
 
     provision = JobModuleProvision(root)
-    runner: Runner = Nowhere()  # type: ignore[assignment]  all that is asked of it
+    runner = cast("Runner", Nowhere())
     (given,) = provision.provide(spec, attempt, runner).python_dirs
     names = {path.name for path in Path(given, "forge_worker").iterdir()}
     assert names == {"__init__.py", "job.py"}
@@ -162,5 +162,7 @@ def test_lines_of_many_threads_do_not_mix(tmp_path: Path, monkeypatch: pytest.Mo
     assert {line["loss"] for line in lines} == {0.5}
     monkeypatch.setenv("FORGE_METRICS_FILE", str(tmp_path))
     job.report(step=1)  # a folder: nothing is written, and nobody is hurt
+    loop: list[object] = []
+    loop.append(loop)
     with pytest.raises(ValueError, match="ircular"):
-        job.report(loop=(loop := [], loop.append(loop)))
+        job.report(loop=loop)

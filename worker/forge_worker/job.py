@@ -15,8 +15,8 @@ from pathlib import Path
 
 def should_stop() -> bool:
     """Tell whether the job is to end soon: it should store its state, and exit."""
-    asked = os.environ.get("FORGE_PREEMPT_FILE")
-    return bool(asked) and Path(asked).exists()
+    file = os.environ.get("FORGE_PREEMPT_FILE")
+    return file is not None and Path(file).is_file()
 
 
 def report(**values: object) -> None:
