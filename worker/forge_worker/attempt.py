@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event, Lock
 from time import time
 
-from forge_schema.lease import Fence, Grant
+from forge_schema.lease import Fence, Grant, Usage
 from forge_schema.states import Phase, Reason, Standing
 from forge_schema.storage import keys
 
@@ -42,9 +42,9 @@ class Attempt:
 
     The first reason to stop wins, but `lost` wins over all; of several windows, the one that ends
     first. `settled` says that its end is known and on its way to the queue; `store_now` has its
-    checkpoint stored before the next one is due. `places` is where each loop keeps how far it has
-    come, for an agent that goes on with the job. `redactor` covers the job's secrets in whatever
-    is stored or said of it.
+    checkpoint stored before the next one is due, `used` tells what it has used until now. `places`
+    is where each loop keeps how far it has come, for an agent that goes on with the job. `redactor`
+    covers the job's secrets in whatever is stored or said of it.
     """
 
     grant: Grant
@@ -56,6 +56,7 @@ class Attempt:
     since: float = field(default_factory=time)
     settled: bool = False
     store_now: Callable[[], None] = lambda: None
+    used: Callable[[], Usage] = Usage
     _stop: Stop | None = None
     _window: Window | None = None
     _lock: Lock = field(default_factory=Lock)

@@ -12,7 +12,7 @@ from threading import Thread
 import structlog
 from forge_schema.database import DatabaseUnreachable
 from forge_schema.errors import ForgeError
-from forge_schema.lease import End
+from forge_schema.lease import End, Usage
 from forge_schema.manifest import CheckpointUnsound
 from forge_schema.states import Phase, Reason
 from forge_schema.storage.errors import StoreError
@@ -96,6 +96,7 @@ class JobRun:
         self._metrics = MetricsTail(attempt, gateway)
         self._checkpoints = CheckpointSync(attempt, objects, gateway, slot.disk_mb)
         attempt.store_now = self._checkpoints.wake
+        attempt.used = self._used
         self._checkpoint_call = CheckpointCall(attempt, self._checkpoints)
         self._artifacts = ArtifactKeeper(attempt, objects, gateway, slot.disk_mb)
         self._disk = DiskWatch(attempt, slot.disk_mb)
@@ -315,6 +316,10 @@ class JobRun:
         if stop is None or stop.lost:
             return None
         return self._end(stop.reason, code, stop.detail or None)
+
+    def _used(self) -> Usage:
+        held_s = seconds() - self.attempt.claimed_s
+        return self._watched.usage(held_s, self._around.money_per_second)
 
     def _end(self, reason: Reason, code: int | None = None, detail: str | None = None) -> End:
         held_s = seconds() - self.attempt.claimed_s

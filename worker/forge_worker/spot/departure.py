@@ -56,8 +56,7 @@ class Departure(Loop):
         if not late:
             return
         # Its lease goes first: whoever is next may start while this one's container is removed.
-        ends = [End(attempt.fence, Reason.PREEMPTED, detail=_why(attempt)) for attempt in late]
-        self._gateway.finish(ends)
+        self._gateway.finish([_end(attempt) for attempt in late])
         for attempt in late:
             log.warning("given back before its end", job=attempt.fence.job_id)
             attempt.lose()
@@ -69,6 +68,7 @@ class Departure(Loop):
         return self._clock() >= window.give_back_s
 
 
-def _why(attempt: Attempt) -> str:
+def _end(attempt: Attempt) -> End:
     said = attempt.stop.detail if attempt.stop else ""
-    return f"{said}; time was up before all was stored"
+    why = f"{said}; time was up before all was stored"
+    return End(attempt.fence, Reason.PREEMPTED, detail=why, usage=attempt.used())
