@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from support.rig import Rig
 
 WANTED = os.environ.get("FORGE_TEST_MACHINE_EXAMPLES")
-EXAMPLES = int(WANTED or 80)
+EXAMPLES = int(WANTED or 60)
 STEPS = 50
 
 

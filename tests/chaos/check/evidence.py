@@ -76,7 +76,7 @@ def evidence(database_url: str, store_url: str, history_path: Path) -> Iterator[
         connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         connection.execute(TABLES.replace("{budgets}", _budgets()).encode())
         _tell(connection, entries)
-        connection.execute("ANALYZE told, held, tried")
+        connection.execute("ANALYZE")
         yield Evidence(connection, open_store(store_url), entries)
         connection.rollback()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import docker
 from chaos.check.violation import by_hand, by_sql
 from forge_schema.storage.s3_store import S3Store
+from forge_worker.spool import left_in
 from support.worker import processes_below
 
 if TYPE_CHECKING:
@@ -41,9 +42,17 @@ NO_IDLE_TRANSACTION = by_sql(
 
 def _folders(evidence: Evidence) -> Iterator[tuple[str, Row]]:
     for note in evidence.notes("folder"):
-        for place in ("jobs", "spool", "shares"):
+        for place in ("jobs", "shares"):
             for path in sorted(Path(note["path"]).glob(f"{place}/*")):
                 yield f"{path} is left", {}
+
+
+def _spools(evidence: Evidence) -> Iterator[tuple[str, Row]]:
+    for note in evidence.notes("folder"):
+        spool = left_in(Path(note["path"]))
+        for end in spool.ends() if spool else []:
+            row = {"job_id": end.fence.job_id, "token": end.fence.token}
+            yield f"its end as {end.reason} waits in {note['path']}", row
 
 
 def _processes(evidence: Evidence) -> Iterator[tuple[str, Row]]:
@@ -80,10 +89,15 @@ def _uploads(evidence: Evidence) -> Iterator[tuple[str, Row]]:
             yield f"the upload of {upload['Key']} was never ended", {}
 
 
+ON_DISK = (
+    by_hand("at rest no folder of a job's is left", _folders),
+    by_hand("at rest no end of an attempt waits in a spool", _spools),
+)
+
 REST = (
     NO_LEASE,
     NO_IDLE_TRANSACTION,
-    by_hand("at rest no folder of a job is left, and no result waits in a spool", _folders),
+    *ON_DISK,
     by_hand("at rest no process of a worker's or a job's is left", _processes),
     by_hand("at rest no container of a job's is left", _containers),
     by_hand("at rest the store has no upload that nobody ended", _uploads),

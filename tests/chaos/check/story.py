@@ -32,7 +32,7 @@ TOLD = """
     FROM chaos.change WHERE job_id = %(job_id)s
     UNION ALL
     SELECT finished_at, token,
-        format('attempt %%s (token %%s): %%s %%s', attempt, token, reason, detail), 3
+        concat_ws(' ', format('attempt %%s (token %%s): %%s', attempt, token, reason), detail), 3
     FROM attempt WHERE job_id = %(job_id)s
     UNION ALL
     SELECT finished_at, token, format('the job is %%s, token %%s', state, token), 4
