@@ -19,8 +19,10 @@ BRAKE = 10
 EVERY = timedelta(seconds=10)
 # A tick is late when the last one was longer ago than so many periods, or this share of a TTL: with
 # a beat of half a TTL at most, whoever renewed before has a quarter of it left to renew again.
+# Of a very short TTL it is half, or a busy machine's every other tick would be late.
 LATE_PERIODS = 1.5
 LATE_SHARE = 0.25
+LATE_LEAST = timedelta(seconds=5)
 # So many late ticks in a row hold up what they would end; more of them are the sweepers' pace.
 LATE_HEEDED = 3
 # Well over the time in which a signed request is taken.
@@ -77,7 +79,8 @@ class Sweep:
         self._queue = queue
         self._database: Database = queue.database
         self._windows = windows or Windows()
-        self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl)
+        least = min(LATE_LEAST, queue.ttl / 2)
+        self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl, least)
         self._brake = brake
 
     def tick(self) -> Swept:
