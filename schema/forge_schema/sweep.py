@@ -82,6 +82,7 @@ class Sweep:
         least = min(LATE_LEAST, queue.ttl / 2)
         self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl, least)
         self._brake = brake
+        self._holding = False
 
     def tick(self) -> Swept:
         """Requeue, promote, enforce deadlines, mark offline, reap, make partitions."""
@@ -108,10 +109,14 @@ class Sweep:
             brake=self._brake,
             count=BATCH,
         )
-        if rows[0]["holds"]:
-            log.info("no lease is ended yet: for a while no worker could renew")
+        self._tell(holds=rows[0]["holds"])
         ends = _ends(rows, Reason.WORKER_LOST, "the lease ran out")
         return len(self._queue.finish(ends, expired_only=True))
+
+    def _tell(self, *, holds: bool) -> None:
+        if holds and not self._holding:
+            log.info("leases may run out for now: nobody swept for a while, nor renewed perhaps")
+        self._holding = holds
 
     def promote(self) -> int:
         """Make ready a batch of what is scheduled and due."""
