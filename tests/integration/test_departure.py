@@ -15,6 +15,7 @@ from forge_schema.states import Reason
 from forge_worker import direct
 from forge_worker.agent import Agent
 from forge_worker.attempt import Attempt, Stop
+from forge_worker.listener import Listener
 from forge_worker.runner_choice import available
 from forge_worker.settings import WorkerSettings
 from forge_worker.spot.departure import Departure
@@ -82,6 +83,7 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
         try:
             assert held.wait(60)
             made.heed(notice)
+            assert made.claimer.closed == (notice.kind is Kind.INTERRUPTION)
             go.set()
             jobs = Jobs(gateway.queue.database)
             ends = eventually(lambda: jobs.attempts(job))
@@ -111,6 +113,26 @@ def test_job_that_comes_back_is_next_also_for_who_claimed_past_it(rig: Rig) -> N
     lanes.came_back()
     claimed = [rig.queue.claim(lanes, worker.free)[0].fence.job_id for _ in range(2)]
     assert claimed == [first, third]
+
+
+def test_a_worker_hears_that_a_job_came_back_before_it_looks(
+    rig: Rig, eventually: Eventually
+) -> None:
+    heard: list[str] = []
+    listener = Listener(
+        rig.url,
+        work=lambda: heard.append("work"),
+        asked=heard.append,
+        back=lambda: heard.append("back"),
+    )
+    listener.start()
+    try:
+        eventually(lambda: heard == ["work"])
+        rig.submit()
+        rig.queue.release(rig.worker().claim_one().fence)
+        eventually(lambda: heard[-2:] == ["back", "work"])
+    finally:
+        listener.end()
 
 
 def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(

@@ -7,10 +7,10 @@ from functools import partial
 
 from forge_schema.queue import Queue
 from forge_schema.storage import Store, open_store
-from forge_schema.sweep import Sweep
+from forge_schema.sweep import Sweep, Windows
 from forge_schema.sweeper import Sweeper
 
-from forge_worker.agent import Agent
+from forge_worker.agent import LEAVE_S, Agent
 from forge_worker.gateway import SqlGateway
 from forge_worker.link import Link
 from forge_worker.listener import Listener
@@ -63,7 +63,7 @@ def _loops(
         with hints(settings, database, gateway, agent), sweeping(settings, database):
             yield
     finally:
-        tidier.end()
+        tidier.end(LEAVE_S)
 
 
 @contextmanager
@@ -96,7 +96,8 @@ def sweeping(settings: WorkerSettings, database: RestedDatabase) -> Iterator[Non
         yield
         return
     queue = Queue(database, actor=f"worker:{settings.name()}", ttl=settings.ttl)
-    sweep = Sweep(queue, every=timedelta(seconds=settings.sweep_s))
+    windows = Windows(offline=timedelta(seconds=settings.offline_s))
+    sweep = Sweep(queue, windows=windows, every=timedelta(seconds=settings.sweep_s))
     sweeper = Sweeper(sweep, period_s=settings.sweep_s)
     sweeper.start()
     try:
