@@ -115,7 +115,7 @@ class Sweep:
 
     def _tell(self, *, holds: bool) -> None:
         if holds and not self._holding:
-            log.info("leases may run out for now: nobody swept for a while, nor renewed perhaps")
+            log.info("no lease is taken back yet: nobody swept for a while, nor renewed perhaps")
         self._holding = holds
 
     def promote(self) -> int:

@@ -34,6 +34,9 @@ class PaceSettings(BaseSettings):
     )
     sweep: bool = Field(default=True, description="run the sweeper in here too")
     sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
+    offline_s: PositiveFloat = Field(
+        120.0, description="seconds of silence after which the sweeper in here has a worker offline"
+    )
 
     @model_validator(mode="after")
     def _beats_within_a_lease(self) -> Self:
