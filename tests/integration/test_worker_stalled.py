@@ -26,9 +26,9 @@ while True:
     threading.Event().wait(0.1)
 """
 LACKS = {
-    "silent_log_s": "no output for 4 s",
-    "no_progress_s": "no progress told for 4 s",
-    "idle_gpu_s": "no GPU busier than 5 % for 4 s",
+    "silent_log_s": "no output for 3 s",
+    "no_progress_s": "no progress told for 3 s",
+    "idle_gpu_s": "no GPU busier than 5 % for 3 s",
 }
 
 
@@ -53,7 +53,7 @@ def test_each_rule_stops_a_job_that_goes_on_from_its_checkpoint(
 
 def asked(rule: str) -> dict[str, Any]:
     """Return what a job asks for that hangs in one way: the other rules are for years."""
-    rules = {**dict.fromkeys(LACKS, 1e6), rule: 4.0}
+    rules = {**dict.fromkeys(LACKS, 1e6), rule: 3.0}
     if rule != "idle_gpu_s":
         del rules["idle_gpu_s"]
     gpus = int(rule == "idle_gpu_s")
