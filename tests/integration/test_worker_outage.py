@@ -6,9 +6,10 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import psycopg
 import pytest
-from forge_schema.database import Database
-from forge_schema.lease import End, Fence
+from forge_schema.database import Database, DatabaseUnreachable
+from forge_schema.lease import End, Ended, Fence
 from forge_schema.spec import Resources
 from forge_schema.states import Phase, Reason, Standing, WorkerStatus
 from forge_worker import crashes, record
@@ -16,12 +17,16 @@ from forge_worker.adoption import MOST_HASTY, take_up
 from forge_worker.courier import Courier
 from forge_worker.gateway import SqlGateway
 from forge_worker.http_gateway import HttpGateway
+from forge_worker.http_session import ServerFailed
+from forge_worker.recovery import recover
 from forge_worker.rested import RestedDatabase
 from forge_worker.runners.process import ProcessRunner
 from forge_worker.runners.runner import Exit
 from forge_worker.servers import ServersRest, ServerUnreachable
+from forge_worker.settings import WorkerSettings
 from forge_worker.slots import Slot
-from forge_worker.spool import FILE, Spool
+from forge_worker.spool import FILE, Spool, left_in
+from forge_worker.status import look
 from structlog.testing import capture_logs
 from support.attempts import Desk, attempt_of, desk
 from support.crashing_server import CrashingServer, bed_on, crashing_server
@@ -90,7 +95,7 @@ def test_jobs_that_end_while_the_database_is_away(
 ) -> None:
     with bed_on(crashing, tmp_path) as made:
         one = made.worker("one", labels="on=one", **LASTS)
-        two = made.worker("two", labels="on=two", **LASTS)
+        two = made.worker("two", labels="on=two", ephemeral=True, **LASTS)
         strict = made.worker("strict", labels="on=strict", lease_policy="strict")
         quiet = made.script(WAITS, labels={"on": "one"})
         loud = made.script(WAITS, "end", labels={"on": "one"})
@@ -106,6 +111,8 @@ def test_jobs_that_end_while_the_database_is_away(
         # Nothing of it runs past its lease.
         eventually(lambda: not processes_below([str(strict.folder / "jobs")]))
         assert "stopped, since its lease is not renewed" in strict.output
+        # It has nothing else to do, and does not leave before it has told that.
+        assert two.running
         one.kill()
         again = made.begin("one", labels="on=one", **LASTS)
         eventually(lambda: "waiting for the queue" in again.output)
@@ -117,6 +124,7 @@ def test_jobs_that_end_while_the_database_is_away(
         assert made.reasons(held) == ["worker_lost", "succeeded"]
         assert made.log(loud) == b"up\nend\n"
         assert made.artifacts(loud) == {"result": b"good"}
+        assert two.process.wait(60) == 0
         for worker in (again, two, strict):
             assert "Traceback" not in worker.output
             assert Spool(worker.folder / FILE, 1).ends() == []
@@ -183,6 +191,80 @@ def test_courier_tells_what_waits_and_says_what_came_too_late(
     with capture_logs() as said:
         courier.step()
     assert said[0]["accepted"]
+
+
+def test_courier_is_not_held_up_by_one_that_cannot_be_told(
+    counter: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fences = [counter.attempt().fence for _ in range(3)]
+    finish = counter.gateway.finish
+    faults: dict[Fence, Exception] = {fences[0]: ServerFailed("x"), fences[1]: ValueError("x")}
+
+    def failing(ends: list[End]) -> list[Ended]:
+        if (fence := ends[0].fence) in faults:
+            raise faults[fence]
+        return finish(ends)
+
+    monkeypatch.setattr(counter.gateway, "finish", failing)
+    courier = Courier(counter.gateway, Spool(tmp_path / FILE, 3))
+    for fence in fences:
+        courier.take(End(fence, Reason.SUCCEEDED, 0))
+    with capture_logs() as said:
+        courier.step()
+    assert [one["event"] for one in said] == ["not delivered yet", "refused", "ended"]
+    assert courier.spool.fences() == fences[:1]
+    # While the queue is away, nothing is lost.
+    faults[fences[0]] = DatabaseUnreachable("x")
+    with pytest.raises(DatabaseUnreachable):
+        courier.step()
+    assert courier.spool.fences() == fences[:1]
+
+
+def test_recovery_tells_what_waits_before_it_gives_back(counter: Desk, tmp_path: Path) -> None:
+    folder = tmp_path / "worker"
+    grant = counter.attempt().grant
+    attempt_of(grant, folder / "jobs" / "left")
+    Spool(folder / FILE, 1).put(End(grant.fence, Reason.SUCCEEDED, 0))
+    given: dict[str, Any] = {
+        "recover": True,
+        "database_url": counter.database.url,
+        "store_url": (tmp_path / "store").as_uri(),
+        "worker_dir": folder,
+        "worker_name": "desk",
+        "runner": "process",
+    }
+    settings = WorkerSettings(**given)
+    assert look(settings)["untold"] == [grant.fence.job_id]
+    assert "ends of jobs that the queue was told: 1; that go on waiting: 0" in recover(settings)
+    (ended,) = counter.gateway.finish([End(grant.fence, Reason.SUCCEEDED, 0)])
+    assert ended.accepted
+    assert left_in(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "away"),
+    [
+        (psycopg.errors.AdminShutdown(), True),
+        (psycopg.errors.TooManyConnections(), True),
+        (psycopg.OperationalError("no answer"), True),
+        (psycopg.errors.LockNotAvailable(), False),
+        (psycopg.errors.DeadlockDetected(), False),
+        (psycopg.errors.QueryCanceled(), False),
+    ],
+)
+def test_statement_that_failed_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, cause: Exception, *, away: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise DatabaseUnreachable("x") from cause
+
+    monkeypatch.setattr(Database, "rows", fail)
+    database = RestedDatabase("postgresql:///x", size=1, longest_pause_s=60)
+    expected = [ServerUnreachable, ServersRest] if away else [DatabaseUnreachable] * 2
+    for kind in expected:
+        with pytest.raises(DatabaseUnreachable) as failed:
+            database.rows("health")
+        assert type(failed.value) is kind
 
 
 def test_renewal_waits_for_no_other_statement(counter: Desk, database_url: str) -> None:

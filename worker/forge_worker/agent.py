@@ -15,6 +15,7 @@ from forge_schema.states import Command, Reason, WorkerKind
 from forge_worker.adoption import Adopted, take_up
 from forge_worker.attempt import Attempt, Stop
 from forge_worker.claimer import Claimer
+from forge_worker.clock import seconds
 from forge_worker.countdown import Countdown
 from forge_worker.courier import Courier
 from forge_worker.delivery import Delivery
@@ -56,6 +57,8 @@ from forge_worker.surroundings import Host
 
 LEAVE_S = 5.0
 LOOK_S = 0.5
+# A worker that drains waits so long for a queue that is away.
+LAST_S = 3600.0
 UNSAFE = "the cloud recommends to leave this machine"
 
 log = structlog.get_logger(__name__)
@@ -219,7 +222,8 @@ class Agent:
 
     def _deliver_last(self) -> None:
         """Wait until the queue has been told all; what it has not, the next start tells it."""
-        while self._spool.ends() and self._departure.left_s() != 0:
+        until_s = seconds() + LAST_S
+        while self._spool.ends() and self._departure.left_s(max(0.0, until_s - seconds())) != 0:
             Event().wait(LOOK_S)
 
     def _go_on(self, adopted: list[Adopted]) -> None:

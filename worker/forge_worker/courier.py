@@ -6,6 +6,7 @@ from forge_schema.errors import ForgeError
 from forge_schema.lease import End, Ended
 
 from forge_worker.gateway import Gateway
+from forge_worker.http_session import ServerFailed
 from forge_worker.loop import Loop
 from forge_worker.spool import Spool
 
@@ -45,13 +46,23 @@ class Courier(Loop):
             DatabaseUnreachable: the queue does not answer; what is left goes on waiting.
         """
         for end in self.spool.ends():
-            try:
-                said(end, self._gateway.finish([end])[0])
-            except DatabaseUnreachable:
-                raise
-            except ForgeError as error:
-                log.warning("not delivered", job=end.fence.job_id, error=error.message)
-            self.spool.drop(end)
+            if self._told(end):
+                self.spool.drop(end)
+
+    def _told(self, end: End) -> bool:
+        """Tell one, and return whether there is nothing more to tell of it."""
+        try:
+            said(end, self._gateway.finish([end])[0])
+        except ServerFailed as error:
+            # At this one; it must not hold up the others.
+            log.warning("not delivered yet", job=end.fence.job_id, error=error.message)
+            return False
+        except DatabaseUnreachable:
+            raise
+        except Exception as error:
+            trace = not isinstance(error, ForgeError)
+            log.error("refused", job=end.fence.job_id, error=str(error), exc_info=trace)  # noqa: TRY400  as wanted
+        return True
 
 
 def said(end: End, ended: Ended) -> None:

@@ -144,7 +144,7 @@ def _told(spooled: spool.Spool, gateway: Gateway) -> str:
     with suppress(ForgeError):
         Courier(gateway, spooled).step()
     left = len(spooled.ends())
-    return f"told the queue {count - left} ends of jobs; {left} wait for the next start"
+    return f"ends of jobs that the queue was told: {count - left}; that go on waiting: {left}"
 
 
 def _gateway(settings: WorkerSettings, stack: ExitStack) -> Gateway:
