@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from forge_schema.queue import IdempotencyConflict
 from forge_schema.records import Checkpoint
 from forge_schema.sources import CheckpointUnknown, JobUnknown
 from forge_schema.states import Reason, Role
+from support.command import command
 from support.reaching import WAYS, key, reaching
 from support.rig import spec
 from support.server import served, server_settings
@@ -124,3 +126,25 @@ def test_only_an_admin_starts_from_another_owners_job(rig: Rig, tmp_path: Path) 
         assert refused.value.code == "job_unknown"
         with Client(url=url, api_key=key(rig, role=Role.ADMIN)) as admin:
             assert len(admin.backend.submit([wanted])) == 1
+
+
+def test_the_command_lists_checkpoints_and_starts_from_one(rig: Rig, tmp_path: Path) -> None:
+    job, _ = trained(rig)
+    store_url = (tmp_path / "store").as_uri()
+    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store_url)
+    lines = forge("checkpoints", str(job)).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["CHECKPOINT", "2.0", "1.1", "1.0"]
+    assert [line.endswith("restored next") for line in lines] == [False, True, False, False]
+    listed = [
+        json.loads(one) for one in forge("checkpoints", str(job), "-o", "jsonl").stdout.splitlines()
+    ]
+    assert "key" not in listed[0]
+    assert [(one["attempt"], one["number"]) for one in listed] == [(2, 0), (1, 1), (1, 0)]
+    chosen = ("submit", ".", "--from-checkpoint", f"{job}:1.1", "--", "ls")
+    assert forge(*chosen).returncode == 0
+    shown = forge("show", str(job + 1)).stdout
+    assert f"checkpoint {job}:1.1" in shown
+    refused = forge("submit", ".", "--from-checkpoint", f"{job}:1.7", "--", "ls")
+    assert refused.returncode == 3
+    assert f"job {job} has no checkpoint 1.7" in refused.stderr
+    assert "thinned out" in refused.stderr

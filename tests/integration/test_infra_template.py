@@ -133,21 +133,29 @@ def test_a_role_may_do_what_it_does_and_no_more() -> None:
     assert allowed == {
         **{f"{name}Role.log": logs for name in ("Submit", "Admin", "Workers", "Sweep", "Enrol")},
         "SubmitRole.objects": objects,
-        "WorkersRole.objects": objects,
+        "WorkersRole.objects": objects | {"s3:DeleteObject"},
         "WorkerPolicy": {"execute-api:Invoke"},
     }
 
 
-def test_users_write_bundles_and_workers_write_jobs() -> None:
-    puts = {
+def _resources(action: str) -> dict[str, object]:
+    """Return where each role may do something."""
+    return {
         place: statement["Resource"]
         for place, statement in statements(translated())
-        if "s3:PutObject" in statement["Action"]
+        if action in statement["Action"]
     }
+
+
+def test_users_write_bundles_and_workers_write_jobs() -> None:
+    puts = _resources("s3:PutObject")
     code = [{"Fn::Sub": "${Bucket.Arn}/forge/" + kind} for kind in ("bundles/*", "images/*")]
     assert puts == {
         "SubmitRole.objects": code,
         "WorkersRole.objects": {"Fn::Sub": "${Bucket.Arn}/forge/jobs/*"},
+    }
+    assert _resources("s3:DeleteObject") == {
+        "WorkersRole.objects": {"Fn::Sub": "${Bucket.Arn}/forge/jobs/*/checkpoints/*"}
     }
 
 

@@ -200,7 +200,7 @@ def test_job_sees_its_own_variables_and_no_secret_of_the_agents(
         seen = json.loads(made.log(job))
     ours = {name for name in seen if name.startswith("FORGE_")}
     places = {"FORGE_CHECKPOINT_DIR", "FORGE_OUTPUT_DIR", "FORGE_PREEMPT_FILE"}
-    places |= {"FORGE_METRICS_FILE"}
+    places |= {"FORGE_METRICS_FILE", "FORGE_CHECKPOINT_FILE"}
     places |= {"FORGE_RESULT_FILE", "FORGE_JUNIT_FILE"}
     words = {"FORGE_JOB_ID", "FORGE_ATTEMPT", "FORGE_DEVICE", "FORGE_BATCH_SIZE_HINT"}
     assert ours == places | words
