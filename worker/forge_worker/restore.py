@@ -11,6 +11,8 @@ from forge_worker.gateway import Gateway
 from forge_worker.objects import Objects
 from forge_worker.removal import remove_tree
 
+TRIES = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
@@ -91,9 +93,12 @@ class Restore:
             path.parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise CheckpointUnsound(f"{entry.path!r} lies below a file") from error
-        self._store.get_file(entry.key, path, progress=self._attempt.while_wanted)
-        if sha256(path) != entry.sha256:
-            raise CheckpointUnsound(f"the stored file {entry.path} is damaged")
+        # Once more, since it may have been damaged on its way alone.
+        for _ in range(TRIES):
+            self._store.get_file(entry.key, path, progress=self._attempt.while_wanted)
+            if sha256(path) == entry.sha256:
+                return
+        raise CheckpointUnsound(f"the stored file {entry.path} is damaged")
 
     def _empty(self) -> None:
         remove_tree(self._folder)
