@@ -103,14 +103,14 @@ def test_drained_worker_ends_its_job_and_takes_no_other(
         made.says(job, "up")
     for name in ("one", "spot"):
         admin.call("POST", f"/api/admin/workers/{made.ids[name]}/drain", {})
-        eventually(partial(admin.is_draining, name), timeout=10)
+        eventually(partial(admin.is_draining, name))
     waiting = admin.submit(made.python, "-c", "print('later')")
     for name in ("one", "spot"):
         let_go(made, name)
     for job in jobs:
         made.succeeds(job)
     # The one that is ephemeral leaves, the other stays and takes nothing.
-    assert spot.process.wait(20) == 0
+    assert spot.process.wait(60) == 0
     eventually(lambda: admin.status("spot") == "offline")
     beats = admin.worker("one")["last_seen_at"]
     eventually(lambda: admin.worker("one")["last_seen_at"] > beats)
@@ -156,7 +156,7 @@ def test_worker_is_deleted_only_when_it_is_offline(
     admin.call("DELETE", path)
     problem(admin.http.get(f"/api/workers/{worker_id}"), 404, "worker_not_found")
     again = made.begin("one")
-    assert again.process.wait(20) == 1
+    assert again.process.wait(60) == 1
     assert "does not take this worker's token" in again.output
     assert "Traceback" not in again.output
 
@@ -169,7 +169,7 @@ def test_ephemeral_worker_leaves_after_one_job_and_is_reaped(
     spot = made.worker("spot", ephemeral="False")
     first, second = (admin.submit(made.python, "-c", "print('x')") for _ in range(2))
     made.succeeds(first)
-    assert spot.process.wait(20) == 0
+    assert spot.process.wait(60) == 0
     assert made.job(second)["state"] == "ready"
     eventually(lambda: admin.status("spot") == "offline")
     windows = Windows(reap_ephemeral=timedelta(seconds=1))
@@ -212,14 +212,14 @@ def test_cancel_and_preempt_reach_a_worker_over_http_at_once(
     # Not by a renewal, nor by a poll: by the stream.
     worker = made.worker("one", heartbeat_s=60, poll_s=60)
     job = admin.waits()
-    made.says(job, "up", timeout=10)
+    made.says(job, "up")
     admin.call("POST", f"/api/queue/jobs/{job}/cancel", {})
-    assert made.ended(job, timeout=15)["state"] == "cancelled"
+    assert made.ended(job)["state"] == "cancelled"
     again = admin.waits()
-    made.says(again, "up", timeout=10)
+    made.says(again, "up")
     admin.call("POST", f"/api/queue/jobs/{again}/preempt", {})
-    eventually(lambda: made.reasons(again) == ["preempted"], timeout=15)
-    made.says(again, "up\nup", timeout=15)
+    eventually(lambda: made.reasons(again) == ["preempted"], timeout=40)
+    made.says(again, "up\nup")
     let_go(made)
     made.succeeds(again)
     assert worker.running

@@ -88,7 +88,7 @@ def test_stale_worker_changes_nothing_and_stops_its_job(
     rows_before, objects_before = rows(both, job), both.objects(prefix)
     assert objects_before
     stale.send(signal.SIGCONT)
-    eventually(lambda: job_is_gone(both, stale), timeout=5)
+    eventually(lambda: job_is_gone(both, stale), every=0.1)
     eventually(lambda: not list(stale.folder.glob("jobs/*")))
     # It goes on to work for the queue, and by then has said all that it had to say.
     both.workers[1].leave()

@@ -28,15 +28,18 @@ while True:
 """
 LEAVES_CHILDREN = """
 import os, signal
+heard, said = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         os.write(1, b"orphan\\n")
+        os.write(said, b"!")
         while True:
             signal.pause()
     os._exit(0)
 os.wait()
+os.read(heard, 1)
 os.write(1, b"parent\\n")
 """
 FILLS_ITS_DISK = """

@@ -149,7 +149,7 @@ def test_drained_ephemeral_worker_finishes_its_job_and_leaves(
     eventually(lambda: worker_row(process, worker)["status"] == "draining")
     waiting = process.script("print('not here')")
     let_go(worker)
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
     assert process.job(running)["state"] == "succeeded"
     assert process.job(waiting)["state"] == "ready"
     assert worker_row(process, worker)["status"] == "offline"
@@ -160,7 +160,7 @@ def test_stopped_worker_gives_its_job_back(process: Bed) -> None:
     job = process.script(SAVES)
     process.says(job, "up")
     ask(process, worker, Command.STOP)
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
     assert process.reasons(job) == ["preempted"]
     assert process.job(job)["state"] == "ready"
 
@@ -220,7 +220,7 @@ def test_sigint_lets_the_running_job_end(process: Bed, eventually: Eventually) -
     worker.send(signal.SIGINT)
     eventually(lambda: "draining" in worker.output)
     let_go(worker)
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
     assert process.job(job)["state"] == "succeeded"
 
 
@@ -235,7 +235,7 @@ def test_idle_worker_leaves_at_once(process: Bed) -> None:
 def test_ephemeral_worker_leaves_after_one_job(process: Bed) -> None:
     worker = process.worker(ephemeral=True)
     jobs = [process.script("print('one')") for _ in range(3)]
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
     states = sorted(process.job(job)["state"] for job in jobs)
     assert states == ["ready", "ready", "succeeded"]
 
@@ -243,5 +243,5 @@ def test_ephemeral_worker_leaves_after_one_job(process: Bed) -> None:
 def test_ephemeral_worker_leaves_after_a_failure_too(process: Bed) -> None:
     worker = process.worker(ephemeral=True)
     job = process.script("raise SystemExit(1)")
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
     assert process.reasons(job) == ["exit_code"]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 # What a worker must not need.
 DIRECT = ("FORGE_DATABASE_URL", "FORGE_STORE_URL", "FORGE_LEASE_TTL_S", "FORGE_SWEEP_S")
-TTL_S = 4.0
+# A lease outlives a machine that is busy for a moment.
+TTL_S = 8.0
 
 
 @dataclass

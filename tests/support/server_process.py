@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import subprocess
-import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httpx
 import psutil
 from support.waiting import eventually
+from support.warm.process import started
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
@@ -59,11 +60,11 @@ class ServerProcess:
         said = self.root / f"server-{self.port}-{self.starts}.log"
         self.starts += 1
         with said.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "forge_functions.server", "--port", str(self.port)],
-                env={**os.environ, **self.environment},
-                stdout=log,
-                stderr=log,
+            self.process = started(
+                "forge_functions.server",
+                ["--port", str(self.port)],
+                {**os.environ, **self.environment},
+                log,
             )
         eventually(lambda: self._answers() or not self.running, timeout=30)
         assert self.running, self.output
@@ -81,10 +82,11 @@ class ServerProcess:
         return self.process.wait(LEAVE_S)
 
     def _answers(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/openapi.json", verify=False).is_success  # noqa: S501  any
-        except httpx.TransportError:
-            return False
+        # Nothing is there, which is told for less than the document costs.
+        with suppress(httpx.TransportError):
+            answer = httpx.get(f"{self.url}/none", verify=False)  # noqa: S501  any certificate
+            return answer.status_code == HTTPStatus.NOT_FOUND
+        return False
 
 
 @contextmanager

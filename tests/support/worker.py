@@ -27,6 +27,7 @@ from forge_worker.runners.keeping import MARK
 from support.images import BASE_IMAGE
 from support.runners import require_docker
 from support.waiting import eventually
+from support.warm.process import started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -118,12 +119,8 @@ class Bed:
         given = {f"FORGE_{key.upper()}": str(value) for key, value in settings.items()}
         said = self.root / f"{name}-{len(self.workers)}.log"
         with said.open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "forge_worker.main"],
-                env={**os.environ, **self.settings(name), **given},
-                stdout=log,
-                stderr=log,
-            )
+            environment = {**os.environ, **self.settings(name), **given}
+            process = started("forge_worker.main", [], environment, log)
         worker = Worker(f"{name}-{self.token}", self.root / name, said, process)
         self.workers.append(worker)
         return worker
@@ -222,7 +219,7 @@ class Bed:
         places = [str(worker.folder) for worker in self.workers]
         left = [f"folder {path}" for place in places for path in Path(place).glob("jobs/*")]
         left += [f"process {line}" for line in processes_below(places)]
-        return left + [f"container {name}" for name in containers_of(self.token)]
+        return left + [f"container {name}" for name in self._containers()]
 
     def close(self) -> None:
         """Have the workers leave, and see that nothing is left of them.
@@ -246,11 +243,15 @@ class Bed:
             if worker.running:
                 worker.send(signal.SIGCONT)
                 worker.kill()
-        for name in containers_of(self.token):
+        for name in self._containers():
             subprocess.run(["docker", "rm", "-f", name], stdout=subprocess.DEVNULL, check=False)
         for line in processes_below([str(worker.folder) for worker in self.workers]):
             with suppress(ProcessLookupError):
                 os.kill(int(line.split()[0]), signal.SIGKILL)
+
+    def _containers(self) -> list[str]:
+        # To ask the engine costs more than many a test.
+        return containers_of(self.token) if self.kind == "docker" else []
 
 
 def processes_below(places: list[str]) -> list[str]:
