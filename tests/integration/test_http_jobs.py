@@ -94,8 +94,9 @@ def test_only_an_admin_submits_for_others(ann: Caller, root: Caller) -> None:
     ],
 )
 def test_what_is_no_job_is_refused_by_its_place(
-    root: Caller, wrong: dict[str, Any], named: str
+    shared_api: Api, wrong: dict[str, Any], named: str
 ) -> None:
+    root = shared_api.key("root", Role.ADMIN)
     answer = root.call("POST", SUBMIT, {"jobs": [{**SPEC, **wrong}]})
     assert f"body.{named}" in problem(answer, 422, "invalid")
 
@@ -139,8 +140,9 @@ def test_a_template_is_its_owners(api: Api, ann: Caller, root: Caller) -> None:
     ],
 )
 def test_a_template_is_checked_when_it_is_kept(
-    ann: Caller, spec: dict[str, Any], named: str
+    shared_api: Api, spec: dict[str, Any], named: str
 ) -> None:
+    ann = shared_api.key("ann")
     answer = ann.call("PUT", "/api/queue/templates/t", {"spec": spec})
     assert f"body.spec.{named}" in problem(answer, 422, "invalid")
     assert ann.get("/api/queue/templates")["items"] == []

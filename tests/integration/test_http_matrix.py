@@ -238,8 +238,9 @@ def test_the_table_has_every_path_and_no_other() -> None:
     assert all(set(expected) == set(KINDS) for expected, _ in TABLE.values())
 
 
-# What they do to the worker that holds the leases would be felt by all the others.
-APART = ("/api/workers/register", "/api/workers/disconnect")
+# What they do to the worker that holds the leases, and to what is called as another's, would be
+# felt by the others.
+APART = ("/api/workers/register", "/api/workers/disconnect", "/api/queue/templates/{name}")
 
 
 @pytest.fixture(scope="module")
