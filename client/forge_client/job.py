@@ -13,7 +13,7 @@ from forge_client.errors import ClientError
 from forge_client.findings import JobTest, all_tests
 from forge_client.following import QUICKEST_S, follow
 from forge_client.log_reader import LogReader, Piece
-from forge_client.records import Artifact, JobStatus
+from forge_client.records import Artifact, Checkpoint, JobStatus
 
 TAIL_LINES = 20
 
@@ -144,6 +144,10 @@ class Job:
     def artifacts(self) -> list[Artifact]:
         """Return the files that the job left."""
         return self.backend.artifacts(self.id)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return what the job has stored of its state, the newest first."""
+        return self.backend.checkpoints(self.id)
 
     def download(self, to: Path | str) -> list[Path]:
         """Fetch the job's artifacts into a folder, verified, and return their paths."""

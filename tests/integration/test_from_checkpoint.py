@@ -96,7 +96,7 @@ def test_both_ways_list_checkpoints_and_start_from_them(way: str, rig: Rig, tmp_
     job, _ = trained(rig)
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
         backend = client.backend
-        found = backend.checkpoints(job)
+        found = client.job(job).checkpoints()
         assert [one.name for one in found] == ["2.0", "1.1", "1.0"]
         assert [one.next for one in found] == [True, False, False]
         assert {(one.files, one.bytes) for one in found} == {(2, 3 << 20)}
