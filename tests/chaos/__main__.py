@@ -14,6 +14,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import stamina
@@ -32,9 +33,6 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     # Postgres runs as a user of its own.
     folder.chmod(0o755)
-    # Connections that break are what this is about.
-    logging.basicConfig(filename=folder / "bed.log", force=True)
-    stamina.instrumentation.set_on_retry_hooks([])
     options = Options(
         seed=secrets.randbelow(1_000_000) if told.seed is None else told.seed,
         minutes=told.minutes,
@@ -44,8 +42,15 @@ def main() -> int:
         gap_s=told.gap,
         only=tuple(told.only),
         containers=not told.no_containers,
+        old=not told.no_old,
     )
-    return tell(run(options), options, keep=told.keep)
+    # Connections that break are what this is about: what is said of them is no news.
+    stamina.instrumentation.set_on_retry_hooks([])
+    with (folder / "bed.log").open("w", encoding="utf-8") as log, redirect_stderr(log):
+        logging.basicConfig(stream=log, force=True)
+        outcome = run(options)
+        logging.basicConfig(force=True)
+    return tell(outcome, options, keep=told.keep)
 
 
 def tell(outcome: Outcome, options: Options, *, keep: bool = False) -> int:
@@ -73,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     names = [kind.name for kind in KINDS]
     parser.add_argument("--only", action="append", default=[], choices=names, metavar="FAULT")
     parser.add_argument("--no-containers", action="store_true")
+    parser.add_argument("--no-old", action="store_true", help="no workers of the version before")
     parser.add_argument("--folder", type=Path, help="for history and logs; a temporary one")
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     return parser

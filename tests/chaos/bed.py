@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 from chaos import own_containers
 from chaos.check.history import History
-from chaos.check.witness import install
 from chaos.dice import dice_of
 from chaos.door import Door, Doors, doors
 from chaos.fleet import Fleet, Worker, kind_of, server, small_disk, sweeper, worker
+from chaos.migration import migrated
+from chaos.namespace import Namespace, namespace
 from chaos.object_store import ObjectStore, Way, object_store
+from chaos.old_version import OldVersion, old_version
 from chaos.pooler import Pooler, pooler_is_here
 from chaos.postgres_pair import Pair, postgres_pair
 from forge_client.bundle import pack
 from forge_schema.database import Database
-from forge_schema.migrate import upgrade
 from forge_schema.storage import keys, open_store
 from forge_schema.worker_tokens import WorkerTokens
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 # Doors to the database: for two groups of workers, for the pooler, the servers, the clients.
 TO_DATABASE = ("db-a", "db-b", "db-pool", "db-server", "db-client")
 TO_SERVERS = ("http-0", "http-1")
+# One worker of so many is in the namespace.
+APART = 5
 
 
 @dataclass
@@ -45,7 +48,10 @@ class Bed:
     store: ObjectStore
     pooler: Pooler | None = None
     engine: OwnEngine | None = None
+    space: Namespace | None = None
+    old: OldVersion | None = None
     small_disk: bool = False
+    early: list[int] = field(default_factory=list)
     workers: list[Worker] = field(default_factory=list)
     servers: list[Member] = field(default_factory=list)
     sweepers: list[Member] = field(default_factory=list)
@@ -104,10 +110,12 @@ def bed(options: Options) -> Iterator[Bed]:
             stack.enter_context(postgres_pair(options.folder / "postgres")),
             stack.enter_context(object_store(logs, dice_of(options.seed, "store"))),
         )
-        upgrade(made.url)
-        install(made.url)
+        stack.callback(lambda: fleet_of(made).kill_all())
         for name in TO_DATABASE:
             made.doors.make(name, made.pair.primary.port)
+        made.old = old_version(options.folder / "old") if options.old else None
+        migrated(made)
+        made.space = stack.enter_context(namespace())
         if options.containers and own_containers.engine_may_run():
             made.engine = stack.enter_context(own_containers.engine_with_image())
         if pooler_is_here():
@@ -153,6 +161,8 @@ def _add_workers(made: Bed, stack: ExitStack) -> None:
                 settings["token"] = tokens.create(f"{name}-{made.token}")[1]
             one = worker(name, kind, f"{name}-{made.token}", made.options.folder, **settings)
             _fit_out(made, one, stack)
+            if made.space is not None and number % APART == APART - 1 and kind != "container":
+                one.enter(made.space.enter)
             made.workers.append(one)
 
 
@@ -178,8 +188,6 @@ def _settings(made: Bed, number: int, kind: str) -> dict[str, object]:
 def _fit_out(made: Bed, one: Worker, stack: ExitStack) -> None:
     """Give a worker its disk or its engine, and note where it may leave nothing."""
     assert one.place is not None
-    if one.kind != "http":
-        one.environment["PGAPPNAME"] = one.environment["FORGE_WORKER_NAME"]
     if one.kind == "small disk":
         made.small_disk = stack.enter_context(small_disk(one.place))
         one.environment["FORGE_DISK_MB"] = "40"

@@ -63,6 +63,11 @@ class Clients:
         for thread in self._threads:
             thread.start()
 
+    def adopt(self, job_ids: list[int]) -> None:
+        """Count jobs as submitted here that were submitted before."""
+        self.submitted += len(job_ids)
+        self.open_jobs.update(job_ids)
+
     def stop_submitting(self) -> None:
         self._no_more.set()
 

@@ -63,12 +63,20 @@ class Door:
     silent: bool = False
     lost: Counter[str] = field(default_factory=Counter)
     passing: list[Passing] = field(default_factory=list)
+    server: asyncio.Server | None = None
 
     async def serve(self) -> None:
         """Let in whoever comes."""
         listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = listening.getsockname()[1]
-        await asyncio.start_server(self._came, sock=listening)
+        self.server = await asyncio.start_server(self._came, sock=listening)
+
+    def shut(self) -> None:
+        """Let nobody in, and end what passes."""
+        if self.server is not None:
+            self.server.close()
+        for passing in list(self.passing):
+            passing.cut()
 
     async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         passing = Passing([writer])
@@ -169,10 +177,18 @@ class Doors:
         """Serve until `end`."""
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0.1))
+        self._loop.run_until_complete(self._shut())
         self._loop.close()
+
+    async def _shut(self) -> None:
+        for door in self.all:
+            door.shut()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        # What was aborted is closed at the loop's next turns.
+        await asyncio.sleep(0.1)
 
     def end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

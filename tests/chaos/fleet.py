@@ -66,6 +66,10 @@ class Worker(Member):
 
     kind: str = "direct"
 
+    def enter(self, words: list[str]) -> None:
+        """Have it run by a command before its own."""
+        self.command = [*words, *self.command]
+
     @property
     def label(self) -> str:
         return f"forge.worker={self.environment['FORGE_WORKER_NAME']}"
@@ -77,6 +81,8 @@ def worker(name: str, kind: str, worker_name: str, root: Path, **settings: objec
     place.mkdir(parents=True)
     own = {"worker_name": worker_name, "worker_dir": place, "spot": "none"}
     environment = {**AWS, **said({**LENDS, **own, **settings})}
+    # By it the database knows on whose connection a lease was ended.
+    environment |= {} if kind == "http" else {"PGAPPNAME": worker_name}
     return Worker(name, WORKER, environment, root / "logs", place, kind=kind)
 
 

@@ -71,9 +71,9 @@ RECIPES = {
     "instant": Recipe(24),
     "sleeps": Recipe(18, 'sleep "$1"; ', lambda dice: [f"{dice.uniform(0.1, 3.0):.2f}"]),
     "steps": Recipe(
-        24,
+        30,
         STEPS,
-        lambda dice: [str(dice.randint(4, 40)), f"{dice.uniform(0.1, 0.6):.2f}"],
+        lambda dice: [str(dice.randint(4, 60)), f"{dice.uniform(0.2, 0.6):.2f}"],
         writes=lambda _: ["steps"],
     ),
     "fails": Recipe(7, "echo fails; exit 1; "),

@@ -18,6 +18,8 @@ class Options:
 
     `drain_s` is how long jobs may take to end by themselves once all is healed. `only` names the
     kinds of faults wanted, none means all; `lasting` is how many jobs may be unfinished at once.
+    With `old`, the run begins with workers of the version before, and the database is migrated
+    under them.
     """
 
     seed: int
@@ -29,6 +31,7 @@ class Options:
     drain_s: float = 120.0
     only: tuple[str, ...] = ()
     containers: bool = True
+    old: bool = True
 
     @property
     def lasting(self) -> int:

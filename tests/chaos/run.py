@@ -59,13 +59,14 @@ def run(options: Options) -> Outcome:
             figures.restarts, figures.failovers = fleet.restarts, made.pair.failovers
             return _judged(made, figures)
         finally:
-            fleet.kill_all()
+            fleet.end()
 
 
 @contextmanager
 def _clients(made: Bed) -> Iterator[Clients]:
     with Database(made.through("db-client"), size=8) as database:
         clients = Clients(made.options, made.history, database, made.project())
+        clients.adopt(made.early)
         try:
             yield clients
         finally:

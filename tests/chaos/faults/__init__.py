@@ -9,6 +9,7 @@ from chaos.faults.database import BackendsTerminated, DatabaseCrashed, FailedOve
 from chaos.faults.disk import DiskFull
 from chaos.faults.hosts import HostKilled, HostPaused
 from chaos.faults.network import AnswersLost, CutOff, Refused, SlowLink
+from chaos.faults.partition import Partition
 from chaos.faults.services import EngineKilled, ServiceKilled
 from chaos.faults.storage import StoreIll
 
@@ -28,6 +29,7 @@ KINDS: tuple[type[Fault], ...] = (
     BackendsTerminated,
     PoolerKilled,
     CutOff,
+    Partition,
     Refused,
     SlowLink,
     AnswersLost,

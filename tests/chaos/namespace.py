@@ -1,0 +1,103 @@
+"""A network namespace for a group of workers: this machine's loopback, behind a cable to be cut.
+
+What a process in there connects to on 127.0.0.1 is taken to 127.0.0.1 of the machine, so it needs
+no other addresses than its fellows outside.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROGRAMS = ("ip", "iptables", "nsenter", "sysctl")
+CUT = {"dropped": ("-j", "DROP"), "refused": ("-p", "tcp", "-j", "REJECT")}
+
+
+class Namespace:
+    """A namespace and the cable to it: `outside` is the end of the cable on the machine."""
+
+    def __init__(self) -> None:
+        token = secrets.token_hex(3)
+        self.name, self.outside, self.inside = f"forge-{token}", f"fg{token}o", f"fg{token}i"
+        net = f"10.213.{secrets.randbelow(256)}.{4 * secrets.randbelow(64)}".rsplit(".", 1)
+        base, last = net[0], int(net[1])
+        self._here, self._there = f"{base}.{last + 1}", f"{base}.{last + 2}"
+
+    @property
+    def enter(self) -> list[str]:
+        """The words before a command that have it run in here."""
+        return ["nsenter", f"--net=/run/netns/{self.name}"]
+
+    def make(self) -> None:
+        """Make the namespace and its cable."""
+        _run("ip", "netns", "add", self.name)
+        cable = ("ip", "link", "add", self.outside, "type", "veth", "peer", "name", self.inside)
+        _run(*cable, "netns", self.name)
+        _run("ip", "addr", "add", f"{self._here}/30", "dev", self.outside)
+        _run("ip", "link", "set", self.outside, "up")
+        _run("sysctl", "-qw", f"net.ipv4.conf.{self.outside}.route_localnet=1")
+        _run("iptables", "-w", "-t", "nat", "-A", *self._to_loopback)
+        self._within("ip", "addr", "add", f"{self._there}/30", "dev", self.inside)
+        for link in ("lo", self.inside):
+            self._within("ip", "link", "set", link, "up")
+        self._within("sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1")
+        nat = ("iptables", "-w", "-t", "nat", "-A")
+        there = ("-p", "tcp", "-d", "127.0.0.1", "-j", "DNAT", "--to-destination", self._here)
+        self._within(*nat, "OUTPUT", *there)
+        self._within(*nat, "POSTROUTING", "-o", self.inside, "-j", "SNAT", "--to", self._there)
+
+    @property
+    def _to_loopback(self) -> tuple[str, ...]:
+        where = ("PREROUTING", "-i", self.outside, "-p", "tcp", "-d", self._here)
+        return (*where, "-j", "DNAT", "--to-destination", "127.0.0.1")
+
+    def cut(self, how: str) -> None:
+        """Let nothing out of here: `dropped`, or `refused`, which is said to who tries."""
+        self._within("iptables", "-w", "-A", "OUTPUT", "-d", self._here, *CUT[how])
+
+    def mend(self) -> None:
+        """Let everything pass again."""
+        self._within("iptables", "-w", "-F", "OUTPUT")
+
+    def remove(self) -> None:
+        for words in (
+            ("iptables", "-w", "-t", "nat", "-D", *self._to_loopback),
+            ("ip", "link", "del", self.outside),
+            ("ip", "netns", "del", self.name),
+        ):
+            subprocess.run(words, check=False, stderr=subprocess.DEVNULL)
+
+    def _within(self, *words: str) -> None:
+        _run(*self.enter, *words)
+
+
+def _run(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
+
+
+@contextmanager
+def namespace() -> Iterator[Namespace | None]:
+    """Make a namespace and remove it when the block ends; None where that is not allowed."""
+    if os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)):
+        yield None
+        return
+    made = Namespace()
+    try:
+        yield made if _made(made) else None
+    finally:
+        made.remove()
+
+
+def _made(space: Namespace) -> bool:
+    try:
+        space.make()
+    except subprocess.CalledProcessError:
+        return False
+    return True
