@@ -12,7 +12,7 @@ from forge_schema.spec import CheckpointSource
 from forge_schema.states import State
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, invariant, multiple, precondition, rule
-from support.queue_machine import QueueMachine, lost, small, some
+from support.queue_machine import QueueMachine, lost, some
 from support.queue_model import CHARGED, Job
 from support.queue_races import RacingMachine
 from support.rig import spec
@@ -51,12 +51,17 @@ class SourcedMachine(RacingMachine):
         return job_id
 
     @precondition(lambda self: self.model.at(State.RUNNING))
-    @rule(target=QueueMachine.jobs, number=some, which=small)
-    def submit_from_what_runs(self, number: int, which: int) -> int | MultipleResults[int]:
+    @rule(target=QueueMachine.jobs, number=some, lost=lost)
+    def thin_out_around_a_source(self, number: int, *, lost: int) -> int | MultipleResults[int]:
+        """Of three checkpoints of one age the middle one would go, and another starts from it."""
         job = self._running(number)
         assert job.fence is not None
-        self.write_records(job.fence, which, lost=0)
-        return self.submit_from_a_checkpoint(job.id, lost=0)
+        for which in range(2):
+            self.write_records(job.fence, which, lost=0)
+        started = self.submit_from_a_checkpoint(job.id, lost=0)
+        self.write_records(job.fence, 2, lost=0)
+        self.thin_out(job.fence, 1, lost=lost)
+        return started
 
     @rule(fence=QueueMachine.fences, keep=st.integers(1, 2), lost=lost)
     def thin_out(self, fence: Fence, keep: int, *, lost: int) -> None:
