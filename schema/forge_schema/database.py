@@ -174,8 +174,7 @@ class Database:
             try:
                 return self._run(name, params)
             except TRANSIENT as error:
-                # Who found no connection has waited already.
-                if not again or isinstance(error, PoolTimeout):
+                if not again or not _may_pass(error):
                     raise
             return self._retried(name, params)
         except (psycopg.OperationalError, PoolTimeout) as error:
@@ -183,7 +182,7 @@ class Database:
 
     def _retried(self, name: str, params: Mapping[str, object]) -> list[Row]:
         for attempt in stamina.retry_context(
-            on=TRANSIENT, attempts=3, timeout=20, wait_initial=0.1, wait_max=2
+            on=_may_pass, attempts=3, timeout=20, wait_initial=0.1, wait_max=2
         ):
             with attempt:
                 rows = self._run(name, params)
@@ -246,6 +245,11 @@ class Database:
         # A round trip to check costs as much as a claim, so only a connection that rested pays it.
         if monotonic() - connection.used_at > CHECK_AFTER_S:
             ConnectionPool.check_connection(connection)
+
+
+def _may_pass(error: Exception) -> bool:
+    # Who found no connection has waited already.
+    return isinstance(error, TRANSIENT) and not isinstance(error, PoolTimeout)
 
 
 def run(connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:
