@@ -85,6 +85,7 @@ def test_one_that_lasted_does_not_count(life: Life) -> None:
     assert life.start() == 0
 
 
-def test_a_broken_file_is_none(life: Life) -> None:
-    (life.folder / crashes.FILE).write_text('{"bad": ')
+@pytest.mark.parametrize("said", ['{"bad": ', "[]", "{}", '{"bad": "x", "why": 1}'])
+def test_a_broken_file_is_none(life: Life, said: str) -> None:
+    (life.folder / crashes.FILE).write_text(said)
     assert life.start() == 0

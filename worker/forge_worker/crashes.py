@@ -81,8 +81,10 @@ def counted(
 
 def read(folder: Path) -> Crashes:
     """Return what is kept of the worker's starts; nothing where that cannot be read."""
-    with suppress(OSError, ValueError, TypeError):
-        return Crashes(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        began, until = float(kept["began"]), float(kept["until"])
+        return Crashes(int(kept["bad"]), str(kept["why"]), began, until, ended=bool(kept["ended"]))
     return Crashes()
 
 
