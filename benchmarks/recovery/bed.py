@@ -1,6 +1,8 @@
 """A queue, a folder as its store, and workers as processes, one of them always spare."""
 
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +35,7 @@ class Bed:
         self.queue = Queue(database, actor="user:ann")
         self._root = root
         self._made = 0
+        self._environments: list[dict[str, str]] = []
         self.workers: list[Worker] = []
 
     def fill(self) -> None:
@@ -60,6 +63,17 @@ class Bed:
         pid = run.last(1)["pid"]
         return next(worker for worker in self.workers if worker.has(pid))
 
+    def end(self) -> None:
+        """Kill the workers, and clear away what all that were killed left on this machine."""
+        for worker in self.workers:
+            worker.kill()
+        for environment in self._environments:
+            command = [sys.executable, "-m", "forge_worker.main", "--recover"]
+            done = subprocess.run(
+                command, env={**os.environ, **environment}, capture_output=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+
     def _worker(self) -> Worker:
         self._made += 1
         folder = self._root / f"worker-{self._made}"
@@ -79,6 +93,7 @@ class Bed:
             "disk_floor_mb": 0,
         }
         environment = {f"FORGE_{name.upper()}": str(value) for name, value in given.items()}
+        self._environments.append(environment)
         worker = Worker([sys.executable, "-m", "forge_worker.main"], environment, said)
         until(lambda: b"ready" in said.read_bytes())
         return worker
@@ -120,8 +135,7 @@ def bed(root: Path) -> Iterator[Bed]:
             try:
                 yield made
             finally:
-                for worker in made.workers:
-                    worker.kill()
+                made.end()
     finally:
         server.stop()
 

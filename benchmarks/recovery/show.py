@@ -19,6 +19,7 @@ from benchmarks.recovery.bed import (
     TTL_S,
     Bed,
     bed,
+    until,
 )
 from benchmarks.zombie.worker import Worker
 
@@ -69,7 +70,8 @@ def once(made: Bed, strike: Callable[[Worker], None]) -> Took:
     again = run.wait(2, 0)
     last = run.last(1)
     caught_up = run.wait(2, last["step"])
-    assert made.queue.cancel(run.job_id)
+    made.queue.cancel(run.job_id)
+    until(lambda: not worker.alive)
     return Took(
         started=again["at"] - struck,
         made_up=caught_up["at"] - struck,

@@ -109,7 +109,7 @@ class Stage:
 
 @contextmanager
 def stage(contender: Contender, python: Path, server: str, folder: Path) -> Iterator[Stage]:
-    """Make a database with the queue and one job; kill all workers at the end."""
+    """Make a database with the queue and one job; at the end nothing of it is left."""
     folder.mkdir()
     name = folder.name
     with psycopg.connect(server, autocommit=True) as connection:
@@ -121,6 +121,8 @@ def stage(contender: Contender, python: Path, server: str, folder: Path) -> Iter
     finally:
         for worker in made.workers:
             worker.kill()
+        if contender.is_forge:
+            made.call("tidy")
 
 
 def until(holds: Callable[[], bool], timeout: float) -> bool:

@@ -1,7 +1,9 @@
 """Forge: its own worker, with a short lease; jobs are processes."""
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 from forge_schema import migrate
 from forge_schema.database import Database
@@ -30,15 +32,29 @@ def prepare() -> None:
 
 
 def work() -> None:
-    folder = handler.folder()
+    # Each is another machine's: nothing of a dead one is found and given back early.
+    folder = handler.folder() / f"worker-{os.getpid()}"
+    (handler.folder() / "store").mkdir(exist_ok=True)
+    os.environ |= settings(folder)
+    sys.argv[1:] = []
+    forge_worker()
+
+
+def tidy() -> None:
+    """Have what killed workers left on this machine cleared away."""
+    for folder in handler.folder().glob("worker-*/"):
+        command = [sys.executable, "-m", "forge_worker.main", "--recover"]
+        subprocess.run(command, env={**os.environ, **settings(folder)}, check=True)
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Return the variables of the worker that has a folder."""
     limit_s = float(os.environ["ZOMBIE_LIMIT_S"])
-    (folder / "store").mkdir(exist_ok=True)
-    os.environ |= {
+    return {
         "FORGE_DATABASE_URL": os.environ["ZOMBIE_URL"],
-        "FORGE_STORE_URL": (folder / "store").as_uri(),
-        "FORGE_WORKER_NAME": f"worker-{os.getpid()}",
-        # Each is another machine's: nothing of a dead one is found and given back early.
-        "FORGE_WORKER_DIR": str(folder / f"worker-{os.getpid()}"),
+        "FORGE_STORE_URL": (handler.folder() / "store").as_uri(),
+        "FORGE_WORKER_NAME": folder.name,
+        "FORGE_WORKER_DIR": str(folder),
         "FORGE_RUNNER": "process",
         "FORGE_ALLOW_PROCESSES": "true",
         "FORGE_LEASE_TTL_S": str(limit_s),
@@ -47,8 +63,6 @@ def work() -> None:
         "FORGE_POLL_S": "0.5",
         "FORGE_DISK_FLOOR_MB": "0",
     }
-    sys.argv[1:] = []
-    forge_worker()
 
 
 def report() -> None:
@@ -62,4 +76,4 @@ def report() -> None:
 
 
 if __name__ == "__main__":
-    {"prepare": prepare, "work": work, "report": report}[sys.argv[1]]()
+    {"prepare": prepare, "work": work, "report": report, "tidy": tidy}[sys.argv[1]]()
