@@ -39,6 +39,7 @@ LENDS = {
     "log_flush_s": 0.5,
     "store_patience_s": 25,
     "reconnect_limit_s": 2,
+    "crash_limit_s": 4,
     "cpus": 1,
     "memory_mb": 1024,
     "disk_mb": 200,
