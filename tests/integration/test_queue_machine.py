@@ -14,7 +14,7 @@ import stamina
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from stamina.instrumentation import set_on_retry_hooks
-from support.queue_races import RacingMachine
+from support.queue_sources import SourcedMachine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from support.rig import Rig
 
 WANTED = os.environ.get("FORGE_TEST_MACHINE_EXAMPLES")
-EXAMPLES = int(WANTED or 60)
+EXAMPLES = int(WANTED or 40)
 STEPS = 50
 
 
 @pytest.fixture
-def machine(rig: Rig) -> Iterator[type[RacingMachine]]:
+def machine(rig: Rig) -> Iterator[type[SourcedMachine]]:
     """The machine on this test's database, with two lanes and three workers for all its runs."""
     rig.submit()
     rig.submit(labels={"zone": "eu"})
@@ -38,13 +38,13 @@ def machine(rig: Rig) -> Iterator[type[RacingMachine]]:
     # Thousands of answers are lost; none of it is news.
     set_on_retry_hooks(())
     with stamina.set_testing(True, attempts=4, cap=True):
-        yield type("Machine", (RacingMachine,), {"rig": rig, "team": team})
+        yield type("Machine", (SourcedMachine,), {"rig": rig, "team": team})
     set_on_retry_hooks(None)
 
 
 # A long run takes hours.
 @pytest.mark.timeout(0 if WANTED else 300)
-def test_whatever_happens_in_whatever_order(machine: type[RacingMachine]) -> None:
+def test_whatever_happens_in_whatever_order(machine: type[SourcedMachine]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
