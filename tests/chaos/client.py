@@ -34,12 +34,16 @@ AGAIN_S = 0.5
 
 @dataclass
 class Clients:
-    """All clients of a run, each a thread; what was acknowledged to them is in the history."""
+    """All clients of a run, each a thread; what was acknowledged to them is in the history.
+
+    `bundle` is a stored project, `containers` whether some jobs are to run in containers.
+    """
 
     options: Options
     history: History
     database: Database
     bundle: str
+    containers: bool
     open_jobs: set[int] = field(default_factory=set)
     states: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -97,9 +101,7 @@ class Clients:
             if not late or full:
                 self._no_more.wait(AGAIN_S if full else 0.05)
                 continue
-            made = plan(
-                self.options.seed, n, containers=self.options.containers, bundle=self.bundle
-            )
+            made = plan(self.options.seed, n, containers=self.containers, bundle=self.bundle)
             self._submit_until_acknowledged(made)
 
     def _submit_until_acknowledged(self, made: Plan) -> None:

@@ -36,7 +36,7 @@ PACE = {"heartbeat_s": HEARTBEAT_S, "lease_ttl_s": TTL_S}
 LENDS = {
     **PACE,
     "poll_s": 2,
-    "log_flush_s": 0.5,
+    "log_flush_s": 1,
     "store_patience_s": 25,
     "reconnect_limit_s": 2,
     "crash_limit_s": 4,
@@ -44,7 +44,7 @@ LENDS = {
     "memory_mb": 1024,
     "disk_mb": 200,
     "disk_floor_mb": 8,
-    "sample_s": 2,
+    "sample_s": 4,
     "cooldown_s": 2,
     "gpus": "none",
     "runner": "process",

@@ -73,7 +73,7 @@ RECIPES = {
     "steps": Recipe(
         30,
         STEPS,
-        lambda dice: [str(dice.randint(4, 60)), f"{dice.uniform(0.2, 0.6):.2f}"],
+        lambda dice: [str(dice.randint(4, 24)), f"{dice.uniform(0.3, 1.0):.2f}"],
         writes=lambda _: ["steps"],
     ),
     "fails": Recipe(7, "echo fails; exit 1; "),
@@ -85,9 +85,9 @@ RECIPES = {
     ),
     "prints": Recipe(5, PRINTS, lambda dice: [str(dice.randint(50, 1500))]),
     "cancelled": Recipe(
-        6, STEPS, lambda _: ["40", "0.3"], lambda dice: ((dice.uniform(0.0, 10.0), "cancel"),)
+        6, STEPS, lambda _: ["20", "0.6"], lambda dice: ((dice.uniform(0.0, 10.0), "cancel"),)
     ),
-    "preempted": Recipe(4, STEPS, lambda _: ["20", "0.3"], _preempts),
+    "preempted": Recipe(4, STEPS, lambda _: ["12", "0.6"], _preempts),
     "deaf": Recipe(
         2,
         DEAF,
@@ -130,5 +130,5 @@ def _rules(dice: Random) -> dict[str, Any]:
         "max_losses": dice.choice([2, 10, 10]),
         "backoff_s": 1,
         "grace_s": 2,
-        "checkpoint_interval_s": 0.5,
+        "checkpoint_interval_s": dice.choice([1, 3]),
     }

@@ -11,12 +11,14 @@ import secrets
 import shutil
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROGRAMS = ("ip", "iptables", "nsenter", "sysctl")
+PROGRAMS = ("ip", "iptables", "nsenter")
+LOCALNET = "/proc/sys/net/ipv4/conf/{}/route_localnet"
 CUT = {"dropped": ("-j", "DROP"), "refused": ("-p", "tcp", "-j", "REJECT")}
 
 
@@ -42,12 +44,12 @@ class Namespace:
         _run(*cable, "netns", self.name)
         _run("ip", "addr", "add", f"{self._here}/30", "dev", self.outside)
         _run("ip", "link", "set", self.outside, "up")
-        _run("sysctl", "-qw", f"net.ipv4.conf.{self.outside}.route_localnet=1")
+        Path(LOCALNET.format(self.outside)).write_text("1", encoding="ascii")
         _run("iptables", "-w", "-t", "nat", "-A", *self._to_loopback)
         self._within("ip", "addr", "add", f"{self._there}/30", "dev", self.inside)
         for link in ("lo", self.inside):
             self._within("ip", "link", "set", link, "up")
-        self._within("sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1")
+        self._within("sh", "-c", f"echo 1 >{LOCALNET.format('all')}")
         nat = ("iptables", "-w", "-t", "nat", "-A")
         there = ("-p", "tcp", "-d", "127.0.0.1", "-j", "DNAT", "--to-destination", self._here)
         self._within(*nat, "OUTPUT", *there)
@@ -98,6 +100,6 @@ def namespace() -> Iterator[Namespace | None]:
 def _made(space: Namespace) -> bool:
     try:
         space.make()
-    except subprocess.CalledProcessError:
+    except (OSError, subprocess.CalledProcessError):
         return False
     return True

@@ -65,7 +65,8 @@ def run(options: Options) -> Outcome:
 @contextmanager
 def _clients(made: Bed) -> Iterator[Clients]:
     with Database(made.through("db-client"), size=8) as database:
-        clients = Clients(made.options, made.history, database, made.project())
+        contains = made.engine is not None
+        clients = Clients(made.options, made.history, database, made.project(), contains)
         clients.adopt(made.early)
         try:
             yield clients

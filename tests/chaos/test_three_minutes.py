@@ -1,7 +1,11 @@
-"""Three minutes of the chaos suite: small, with a fixed seed, beside the other tests."""
+"""Three minutes of the chaos suite: small, with a fixed seed, beside the other tests.
+
+On somebody's own machine, what that lacks is left out of the run.
+"""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -18,13 +22,14 @@ SEED = 20_261_122
 
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_done_twice_or_left_behind() -> None:
-    require(pooler_is_here(), "PgBouncer (Debian's package pgbouncer)")
-    require(engine_may_run(), "root, dockerd, and the tests' image")
+    if os.environ.get("CI"):
+        require(pooler_is_here(), "PgBouncer (Debian's package pgbouncer)")
+        require(engine_may_run(), "root, dockerd, and the tests' image")
     # Not below pytest's folder: Postgres runs as a user of its own, and must get there.
     folder = Path(tempfile.mkdtemp(prefix="forge-chaos-"))
     folder.chmod(0o755)
     options = Options(
-        seed=SEED, minutes=1.6, folder=folder, workers=7, jobs_per_s=0.8, gap_s=4.5, drain_s=50
+        seed=SEED, minutes=1.6, folder=folder, workers=7, jobs_per_s=0.9, gap_s=4.5, drain_s=50
     )
     outcome = run(options)
     tell(outcome, options)
