@@ -14,10 +14,13 @@ from forge_schema.spec import Resources
 from forge_schema.states import Phase, Reason, Standing, WorkerStatus
 from forge_worker import crashes, record
 from forge_worker.adoption import MOST_HASTY, take_up
+from forge_worker.clock import seconds
 from forge_worker.courier import Courier
 from forge_worker.gateway import SqlGateway
 from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_session import ServerFailed
+from forge_worker.http_session import ServerFailed, TokenRefused
+from forge_worker.keeper import Keeper
+from forge_worker.queue_wait import NotWaited, until_answered
 from forge_worker.recovery import recover
 from forge_worker.rested import RestedDatabase
 from forge_worker.runners.process import ProcessRunner
@@ -170,6 +173,50 @@ def test_attempt_that_no_agent_outlives_is_given_back(counter: Desk, tmp_path: P
     (ended,) = counter.gateway.finish([End(grant.fence, Reason.WORKER_LOST)])
     assert (ended.accepted, ended.reason) == (True, Reason.WORKER_LOST)
     assert list(jobs.iterdir()) == []
+
+
+def test_keeper_renews_what_runs_and_what_waits_to_be_told(counter: Desk) -> None:
+    runs, waits = counter.attempt(), counter.attempt()
+    runs.renewed_s, heard = 0.0, list[bool]()
+    keeper = Keeper(
+        counter.gateway,
+        lambda: [runs],
+        register=lambda: None,
+        command=lambda _: None,
+        heard=lambda: heard.append(True),
+        spooled=lambda: [waits.fence],
+        period_s=1,
+    )
+    expiries = "SELECT job_id, expires_at FROM lease ORDER BY job_id"
+    with counter.database.connection() as connection:
+        before = connection.execute(expiries).fetchall()
+        sent_s = seconds()
+        keeper.step()
+        after = connection.execute(expiries).fetchall()
+    assert all(
+        old["expires_at"] < new["expires_at"] for old, new in zip(before, after, strict=True)
+    )
+    assert sent_s <= runs.renewed_s <= seconds()
+    assert heard == [True]
+
+
+def test_a_start_waits_for_the_queue_until_it_is_told_to_leave() -> None:
+    faults: list[Exception] = [DatabaseUnreachable("x"), DatabaseUnreachable("x")]
+
+    def step() -> str:
+        if faults:
+            raise faults.pop()
+        return "answered"
+
+    assert until_answered(step, limit_s=0.01) == "answered"
+    faults.append(TokenRefused("x"))
+    with pytest.raises(TokenRefused):
+        until_answered(step, limit_s=0.01)
+    leaving = Event()
+    leaving.set()
+    faults.append(DatabaseUnreachable("x"))
+    with pytest.raises(NotWaited):
+        until_answered(step, limit_s=60, leaving=leaving)
 
 
 def test_courier_tells_what_waits_and_says_what_came_too_late(

@@ -51,20 +51,13 @@ def counted(
 
     Whoever calls holds the folder's lock. A start that ends in good order ends the row.
     """
-    now = clock()
-    before = _before(read(folder), now)
+    before = _before(read(folder), clock())
     if before.bad >= FREE:
         pause_s = min(limit_s, FIRST_PAUSE_S * 2.0 ** min(before.bad - FREE, 20))
         pause_s *= uniform(0.5, 1.0)  # noqa: S311 - no secret
-        log.error(
-            "the last starts ended badly: waiting before the next",
-            starts=before.bad,
-            last=before.why,
-            wait_s=round(pause_s, 1),
-        )
-        _keep(folder, Crashes(before.bad, before.why, now, now + pause_s))
+        _announce(folder, before, clock(), pause_s)
         wait(pause_s)
-        now = clock()
+    now = clock()
     _keep(folder, Crashes(before.bad, before.why, now))
     try:
         yield
@@ -77,6 +70,16 @@ def counted(
         _forget(folder)
         raise
     _forget(folder)
+
+
+def _announce(folder: Path, before: Crashes, now: float, pause_s: float) -> None:
+    _keep(folder, Crashes(before.bad, before.why, now, now + pause_s))
+    log.error(
+        "the last starts ended badly: waiting before the next",
+        starts=before.bad,
+        last=before.why,
+        wait_s=round(pause_s, 1),
+    )
 
 
 def read(folder: Path) -> Crashes:
