@@ -16,10 +16,13 @@ from chaos.migration import migrated
 from chaos.namespace import Namespace, namespace
 from chaos.object_store import ObjectStore, Way, object_store
 from chaos.old_version import OldVersion, old_version
+from chaos.over_http import HttpSubmitter
 from chaos.pooler import Pooler, pooler_is_here
 from chaos.postgres_pair import Pair, postgres_pair
 from forge_client.bundle import pack
 from forge_schema.database import Database
+from forge_schema.keys import Keys
+from forge_schema.states import Role
 from forge_schema.storage import keys, open_store
 from forge_schema.worker_tokens import WorkerTokens
 
@@ -86,6 +89,13 @@ class Bed:
         """Have all doors lead to the node that is the primary now."""
         for name in TO_DATABASE:
             self.doors.lead(self.door(name), self.pair.primary.port)
+
+    def over_http(self) -> HttpSubmitter:
+        """Make a key, and return a client that submits with it."""
+        with Database(self.url) as database:
+            key = Keys(database, actor="user:root").create("root", Role.ADMIN)[1]
+        urls = [f"http://127.0.0.1:{self.door(name).port}" for name in TO_SERVERS]
+        return HttpSubmitter(urls, key)
 
     def project(self) -> str:
         """Store a small project, and return its digest."""

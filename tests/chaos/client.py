@@ -5,29 +5,32 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+import httpx
 import psycopg
 from chaos.job_mix import Plan, plan
 from forge_schema.database import Database
 from forge_schema.errors import ForgeError
 from forge_schema.jobs import Jobs
-from forge_schema.queue import Queue
+from forge_schema.queue import IdempotencyConflict, Queue
+from forge_schema.spec import JobSpec
 from forge_schema.states import State
 from psycopg_pool import PoolTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chaos.check.history import History
     from chaos.options import Options
+    from chaos.over_http import HttpSubmitter
 
 T = TypeVar("T")
+Submit = Callable[[Sequence[JobSpec]], list[int]]
 
-SUBMITTERS, ACTORS = 3, 2
+ACTORS = 2
 LOOK_S = 1.0
 AGAIN_S = 0.5
 
@@ -44,9 +47,11 @@ class Clients:
     database: Database
     bundle: str
     containers: bool
+    over_http: HttpSubmitter
     open_jobs: set[int] = field(default_factory=set)
     states: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
     submitted: int = 0
     _next: int = 0
     _acts: list[tuple[float, int, str, Plan, int]] = field(default_factory=list)
@@ -62,7 +67,11 @@ class Clients:
 
     def start(self) -> None:
         self._began = monotonic()
-        loops = [self._submit_all] * SUBMITTERS + [self._act_all] * ACTORS + [self._look_all]
+        submitters = (self.queue.submit, self.queue.submit, self.over_http.submit)
+        loops: list[Callable[[], None]] = [
+            partial(self._submit_all, submit) for submit in submitters
+        ]
+        loops += [*[self._act_all] * ACTORS, self._look_all]
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
@@ -90,7 +99,7 @@ class Clients:
             self._try(partial(self._cancel, job_id))
         return len(left)
 
-    def _submit_all(self) -> None:
+    def _submit_all(self, submit: Submit) -> None:
         while not self._no_more.is_set():
             with self._lock:
                 n = self._next
@@ -102,13 +111,13 @@ class Clients:
                 self._no_more.wait(AGAIN_S if full else 0.05)
                 continue
             made = plan(self.options.seed, n, containers=self.containers, bundle=self.bundle)
-            self._submit_until_acknowledged(made)
+            self._submit_until_acknowledged(made, submit)
 
-    def _submit_until_acknowledged(self, made: Plan) -> None:
+    def _submit_until_acknowledged(self, made: Plan, submit: Submit) -> None:
         while not self._ending.is_set():
-            job_id = self._try(lambda: self.queue.submit([made.spec])[0])
-            if job_id is not None:
-                self._acknowledged(made, job_id)
+            ids = self._try(lambda: submit([made.spec]))
+            if ids is not None:
+                self._acknowledged(made, ids[0])
                 return
             self._ending.wait(AGAIN_S)
 
@@ -168,6 +177,10 @@ class Clients:
     def _try(self, step: Callable[[], T]) -> T | None:
         try:
             return step()
-        except (ForgeError, psycopg.Error, PoolTimeout) as error:
+        except (ForgeError, psycopg.Error, PoolTimeout, httpx.HTTPError) as error:
             self.history.note("unanswered", error=str(error))
+            if isinstance(error, IdempotencyConflict):
+                self.refused[error.message] += 1
+            if isinstance(error, httpx.HTTPStatusError) and error.response.is_client_error:
+                self.refused[f"{error}: {error.response.text}"[:300]] += 1
             return None

@@ -182,11 +182,10 @@ class Doors:
 
     async def _shut(self) -> None:
         for door in self.all:
+            door.heal()
             door.shut()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=5)
         # What was aborted is closed at the loop's next turns.
         await asyncio.sleep(0.1)
 

@@ -67,6 +67,23 @@ class Worker(Member):
 
     kind: str = "direct"
 
+    def says(self, word: str) -> bool:
+        """Tell whether the log of its last start has a word."""
+        return word in self.log.read_text(encoding="utf-8", errors="replace")
+
+    def recover(self) -> int:
+        """Clear what it left, once it has ended, and return the exit code."""
+        with (self.logs / f"{self.name}-recovery.log").open("wb") as log:
+            return subprocess.run(
+                [*self.command, "--recover"],
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=LEAVE_S,
+                check=False,
+            ).returncode
+
     def enter(self, words: list[str]) -> None:
         """Have it run by a command before its own."""
         self.command = [*words, *self.command]
@@ -92,7 +109,7 @@ def server(number: int, root: Path, **settings: object) -> tuple[Member, int]:
     port = _free_port()
     command = [sys.executable, "-m", "forge_functions.server", "--port", str(port)]
     environment = {**AWS, **said({**PACE, "long_poll_s": 3, **settings})}
-    return Member(f"server-{number}", command, environment, root / "logs"), port
+    return _named(Member(f"server-{number}", command, environment, root / "logs")), port
 
 
 def sweeper(number: int, root: Path, **settings: object) -> Member:
@@ -100,7 +117,13 @@ def sweeper(number: int, root: Path, **settings: object) -> Member:
     command = [sys.executable, "-m", "forge_schema.sweeper_main"]
     own = {"lease_ttl_s": TTL_S, "offline_s": 20, "sweep_s": 1, "health_port": 0}
     environment = said({**own, **settings})
-    return Member(f"sweeper-{number}", command, environment, root / "logs")
+    return _named(Member(f"sweeper-{number}", command, environment, root / "logs"))
+
+
+def _named(member: Member) -> Member:
+    """Name its connections: a pooler's would else go by the name of whoever had them before."""
+    member.environment["PGAPPNAME"] = member.name
+    return member
 
 
 @contextmanager

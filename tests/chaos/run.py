@@ -22,8 +22,9 @@ from chaos.striker import Striker
 from forge_schema.database import Database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from chaos.member import Member
     from chaos.options import Options
 
 PROGRESS_S = 60.0
@@ -65,8 +66,14 @@ def run(options: Options) -> Outcome:
 @contextmanager
 def _clients(made: Bed) -> Iterator[Clients]:
     with Database(made.through("db-client"), size=8) as database:
-        contains = made.engine is not None
-        clients = Clients(made.options, made.history, database, made.project(), contains)
+        clients = Clients(
+            made.options,
+            made.history,
+            database,
+            bundle=made.project(),
+            containers=made.engine is not None,
+            over_http=made.over_http(),
+        )
         clients.adopt(made.early)
         try:
             yield clients
@@ -89,6 +96,7 @@ def _strike(made: Bed, clients: Clients, figures: Figures) -> None:
     figures.faults = striker.struck.total()
     figures.struck, figures.missed = sum_of(striker.struck), sum_of(striker.missed)
     figures.answers_lost = sum_of(*(door.lost for door in made.doors.all))
+    figures.troubles += [f"refused: {what}" for what in clients.refused]
     figures.troubles += [f"not healed: {what}" for what in striker.unhealed]
     for door in made.doors.all:
         door.heal()
@@ -106,16 +114,31 @@ def _come_to_rest(made: Bed, clients: Clients, figures: Figures) -> None:
 
 
 def _leave(made: Bed, figures: Figures) -> None:
-    """Have the workers leave in good order, then everything else."""
-    for group in (made.workers, [*made.sweepers, *made.servers]):
-        for member in group:
-            member.leave_alone()
-            member.send(signal.SIGTERM)
-        for member in group:
-            # One that had not begun to listen to signals leaves as any process does.
-            if (code := member.ended(LEAVE_S)) not in {0, -signal.SIGTERM}:
-                figures.troubles.append(f"{member.name} left with {code}")
-                member.kill()
+    """Have the workers leave in good order, then everything else.
+
+    One that was not up again, since it was told to wait before its next start, is cleared as its
+    operator would clear it.
+    """
+    absent = [one for one in made.workers if not (one.running and one.says("ready"))]
+    figures.troubles += _gone(made.workers)
+    for one in absent:
+        if (code := one.recover()) != 0:
+            figures.troubles.append(f"{one.name} was not recovered: {code}")
+    figures.troubles += _gone([*made.sweepers, *made.servers])
+
+
+def _gone(members: Sequence[Member]) -> list[str]:
+    """Have processes leave, and return what is to be said of those that did not leave well."""
+    for member in members:
+        member.leave_alone()
+        member.send(signal.SIGTERM)
+    troubles = []
+    for member in members:
+        # One that had not begun to listen to signals leaves as any process does.
+        if (code := member.ended(LEAVE_S)) not in {0, -signal.SIGTERM}:
+            troubles.append(f"{member.name} left with {code}")
+            member.kill()
+    return troubles
 
 
 def _judged(made: Bed, figures: Figures) -> Outcome:

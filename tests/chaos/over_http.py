@@ -1,0 +1,36 @@
+"""Submits over HTTP, by the servers' doors in turn."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forge_schema.spec import JobSpec
+
+ANSWER_S = 10.0
+
+
+class HttpSubmitter:
+    """One client with an admin's key."""
+
+    def __init__(self, urls: Sequence[str], key: str) -> None:
+        self._urls = cycle(urls)
+        self._headers = {"Authorization": f"Bearer {key}"}
+
+    def submit(self, specs: Sequence[JobSpec]) -> list[int]:
+        """Submit jobs and return their ids.
+
+        Raises:
+            httpx.HTTPError: no answer, or one that tells of a failure.
+        """
+        jobs = [spec.model_dump(mode="json", exclude_defaults=True) for spec in specs]
+        url = f"{next(self._urls)}/api/queue/submit"
+        answer = httpx.post(url, json={"jobs": jobs}, headers=self._headers, timeout=ANSWER_S)
+        answer.raise_for_status()
+        ids: list[int] = answer.json()["job_ids"]
+        return ids

@@ -1,0 +1,29 @@
+"""The schedule of a run, and its jobs, follow from the seed alone."""
+
+from __future__ import annotations
+
+from chaos.job_mix import plan
+from chaos.schedule import Kind, schedule
+
+KINDS = [Kind(f"fault {n}", n + 1.0, ("a", "b"), 0.5, 2.0) for n in range(10)]
+NOT_HERE = Kind("not here", 100.0, (), 0.5, 2.0)
+DIGEST = "0" * 64
+
+
+def test_a_seed_gives_one_schedule_in_which_each_kind_comes() -> None:
+    blows = schedule(7, 120, 4.0, [*KINDS, NOT_HERE])
+    assert blows == schedule(7, 120, 4.0, [*KINDS, NOT_HERE])
+    assert blows != schedule(8, 120, 4.0, [*KINDS, NOT_HERE])
+    assert {blow.kind for blow in blows[: len(KINDS)]} == {kind.name for kind in KINDS}
+    assert all(0 < blow.at_s < 120 and 0.5 <= blow.lasts_s <= 2 for blow in blows)
+    assert [blow.at_s for blow in blows] == sorted(blow.at_s for blow in blows)
+    assert 120 / 6 < len(blows) < 120 / 2
+
+
+def test_a_seed_gives_the_same_jobs_under_the_same_keys() -> None:
+    plans = [plan(7, n, containers=True, bundle=DIGEST) for n in range(300)]
+    assert plans == [plan(7, n, containers=True, bundle=DIGEST) for n in range(300)]
+    assert len({one.spec.idempotency_key for one in plans}) == 300
+    assert {one.spec.labels["place"] for one in plans} == {"process", "container"}
+    without = [plan(7, n, containers=False, bundle=DIGEST) for n in range(300)]
+    assert {one.spec.labels["place"] for one in without} == {"process"}
