@@ -90,7 +90,9 @@ class Watched:
                     self.attempt.lose()
                 for _ in samples:
                     self._unsent.popleft()
-                self._keep(samples[-1].number + 1)
+                # The folder of one that is lost may be on its way out by now.
+                if not self.attempt.lost:
+                    self._keep(samples[-1].number + 1)
 
     def usage(self, held_s: float, money_per_second: float) -> Usage:
         """Return what was used until the last look."""
