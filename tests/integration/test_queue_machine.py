@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import stamina
+from forge_schema import claim, lanes, reserve
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from stamina.instrumentation import set_on_retry_hooks
+from support.clock import Steady
 from support.queue_sources import SourcedMachine
 
 if TYPE_CHECKING:
@@ -27,8 +29,11 @@ STEPS = 50
 
 
 @pytest.fixture
-def machine(rig: Rig) -> Iterator[type[SourcedMachine]]:
+def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SourcedMachine]]:
     """The machine on this test's database, with two lanes and three workers for all its runs."""
+    steady = Steady()
+    for module in (lanes, claim, reserve):
+        monkeypatch.setattr(module, "monotonic", steady)
     rig.submit()
     rig.submit(labels={"zone": "eu"})
     team = [rig.worker("eu", labels={"zone": "eu"}), rig.worker("a"), rig.worker("b")]

@@ -40,6 +40,9 @@ class RacingMachine(QueueMachine):
         super().__init__()
         type(self).examples += 1
         self.rig.database.meanwhile.clear()
+        # The same steps come to the same, pauses that are drawn by lot included.
+        with self.rig.database.connection() as connection:
+            connection.execute("SELECT setseed(0.5)")
         self.rig.rows(FRESH_SWEEPER)
         self.sweepers = Sweepers(self.model.now, self.model.ttl)
         self.watchful = Sweep(Queue(self.rig.database, actor="sweeper"))

@@ -28,11 +28,12 @@ SOURCES = """
 
 
 class SourcedMachine(RacingMachine):
-    """What another job starts from is there for as long as that job is."""
+    """What another job starts from is there until that job has ended."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sources: dict[int, Place] = {}
+        self.gone: set[Place] = set()
 
     @rule(target=QueueMachine.jobs, source=QueueMachine.jobs, lost=lost)
     def submit_from_a_checkpoint(self, source: int, *, lost: int) -> int | MultipleResults[int]:
@@ -74,8 +75,11 @@ class SourcedMachine(RacingMachine):
             assert rows == []
             return
         before, kept = job.checkpoints, self._stored(job.id)
-        needed = {place[1:] for place in self.sources.values() if place[0] == job.id}
-        assert set(sorted(before)[-keep:]) | (needed & before) <= kept <= before
+        assert set(sorted(before)[-keep:]) <= kept <= before
+        thinned = {(job.id, *place) for place in before - kept}
+        for started, source in self.sources.items():
+            assert source not in thinned or self.model.jobs[started].state.terminal
+        self.gone |= thinned
         job.checkpoints = kept
 
     def _stored(self, job_id: int) -> set[tuple[int, int]]:
@@ -87,7 +91,7 @@ class SourcedMachine(RacingMachine):
         sources = {row.pop("id"): tuple(row.values()) for row in self.rig.rows(SOURCES)}
         stored = {tuple(row.values()) for row in self.rig.rows(STORED)}
         assert sources == self.sources
-        assert set(sources.values()) <= stored
+        assert set(sources.values()) <= stored | self.gone
         assert stored == {
             (j.id, *place) for j in self.model.jobs.values() for place in j.checkpoints
         }
