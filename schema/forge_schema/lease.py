@@ -76,6 +76,11 @@ class Ended:
     reason: Reason | None = None
     state: State | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether the job is known to have its outcome; else it may be claimed again."""
+        return self.state is not None and self.state.terminal
+
 
 @dataclass(frozen=True, slots=True)
 class Renewal:

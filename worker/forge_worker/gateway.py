@@ -143,7 +143,7 @@ class SqlGateway:
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         ended = self.queue.finish(ends)
         # After a job that is over, nothing is there that the floors would pass by.
-        if not all(one.state is not None and one.state.terminal for one in ended):
+        if not all(one.over for one in ended):
             self.came_back()
         return ended
 

@@ -29,7 +29,8 @@ def status(job_id: JobId, body: wire.Status, caller: Caller, shared: Shared) -> 
     if body.end is not None:
         own(shared, caller, [fence])
         ended = queue.finish([body.end.of(fence)])[0]
-        shared.matching.came_back()
+        if not ended.over:
+            shared.matching.came_back()
         return Told(ended=EndedJob.of(ended))
     held(shared, caller, fence)
     assert body.phase is not None  # noqa: S101 - the body has one of both
