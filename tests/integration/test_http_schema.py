@@ -9,8 +9,10 @@ import schemathesis
 from forge_functions.server import whole_app
 from schemathesis.config import (
     ChecksConfig,
+    CoveragePhaseConfig,
     GenerationConfig,
     HealthCheck,
+    PhasesConfig,
     PositiveDataAcceptanceConfig,
     ProjectConfig,
     ProjectsConfig,
@@ -28,20 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from schemathesis import Case
+    from schemathesis.schemas import BaseSchema
     from support.rig import Rig
 
     AnyCase = Case[Any]
 
-EXAMPLES = 12
-# What JSON and a row cannot hold is tried elsewhere, for it is not what the document speaks of.
-GENERATION = GenerationConfig(
-    max_examples=EXAMPLES,
-    deterministic=True,
-    allow_x00=False,
-    codec="utf-8",
-    with_security_parameters=False,
-    no_shrink=True,
-)
 # What is longer than the document allows, or as long, may be larger than a body may be.
 REFUSED = ["400", "401", "403", "404", "405", "409", "413", "422"]
 TAKEN = ["2xx", "401", "403", "404", "409", "413"]
@@ -49,13 +42,34 @@ CHECKS = ChecksConfig(
     negative_data_rejection=NegativeDataRejectionConfig(expected_statuses=REFUSED),
     positive_data_acceptance=PositiveDataAcceptanceConfig(expected_statuses=TAKEN),
 )
-CONFIG = SchemathesisConfig(
-    suppress_health_check=[HealthCheck.all],
-    seed=1,
-    projects=ProjectsConfig(default=ProjectConfig(generation=GENERATION, checks=CHECKS)),
-)
 DOCUMENT = whole_app(server_settings("postgresql://none", "file:///none")).openapi()
-schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
+
+
+def described(examples: int, *, coverage: bool) -> BaseSchema:
+    """Return the document, to be tried with so many requests of each path.
+
+    `coverage` tries besides each bound that it names.
+    """
+    generation = GenerationConfig(
+        max_examples=examples,
+        deterministic=True,
+        # What JSON and a row cannot hold is tried elsewhere: it is not what the document speaks of.
+        allow_x00=False,
+        codec="utf-8",
+        with_security_parameters=False,
+        no_shrink=True,
+    )
+    phases = PhasesConfig(coverage=CoveragePhaseConfig(enabled=coverage))
+    project = ProjectConfig(generation=generation, checks=CHECKS, phases=phases)
+    config = SchemathesisConfig(
+        suppress_health_check=[HealthCheck.all], seed=1, projects=ProjectsConfig(default=project)
+    )
+    return schemathesis.openapi.from_dict(DOCUMENT, config=config)
+
+
+schema = described(8, coverage=True)
+# The functions have the same routes, and differ in how a request comes to them.
+by_events = described(4, coverage=False)
 
 
 class Target:
@@ -121,6 +135,6 @@ def test_the_server_keeps_to_its_document(case: AnyCase, server: Target) -> None
     server.check(case)
 
 
-@schema.parametrize()
+@by_events.parametrize()
 def test_the_functions_keep_to_it(case: AnyCase, gateway: Target) -> None:
     gateway.check(case)
