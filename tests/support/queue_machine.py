@@ -317,7 +317,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(fence=fences, number=small, lost=lost)
     def write_records(self, fence: Fence, number: int, *, lost: int) -> None:
-        records, held = self.rig.records, self.model.held(fence) is not None
+        records, job = self.rig.records, self.model.held(fence)
         chunk, line = LogChunk(number, "k", 0, 1, SHA), MetricLine(number, None, {})
         checkpoint, artifact = Checkpoint(number, "k", 1, 1), Artifact(f"p{number}", "k", 1, SHA)
         writes = {
@@ -327,7 +327,9 @@ class QueueMachine(RuleBasedStateMachine):
             "add_metrics": lambda: records.add_metrics(fence, [line]),
         }
         written = [self._call(name, lost, write) for name, write in writes.items()]
-        assert written == [held] * 4
+        assert written == [job is not None] * 4
+        if job is not None:
+            job.checkpoints.add((fence.token, number))
 
     @precondition(lambda self: self.model.at(State.RUNNING))
     @rule(number=some, wrong=st.sampled_from(["nonce", "token"]))

@@ -50,6 +50,7 @@ class Job:
     history: list[Ending] = field(default_factory=list)
     granted: list[Fence] = field(default_factory=list)
     may_run_again: bool = True
+    checkpoints: set[tuple[int, int]] = field(default_factory=set)
 
     @property
     def spends(self) -> tuple[int, ...]:
