@@ -17,7 +17,7 @@ import psutil
 from chaos.member import Member, said
 from chaos.object_store import AWS
 from chaos.options import HEARTBEAT_S, TTL_S
-from support.server_process import _free_port
+from chaos.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,7 @@ def worker(name: str, kind: str, worker_name: str, root: Path, **settings: objec
 
 def server(number: int, root: Path, **settings: object) -> tuple[Member, int]:
     """Describe a server, and return it with its port."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "forge_functions.server", "--port", str(port)]
     environment = {**AWS, **said({**PACE, "long_poll_s": 3, **settings})}
     return _named(Member(f"server-{number}", command, environment, root / "logs")), port

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import httpx
-from support.server_process import _free_port
+from chaos.ports import free_port
 from support.storage import CREDENTIALS, Proxy, answer, drop, proxy, s3_client, s3_url
 from support.waiting import eventually
 
@@ -89,7 +89,7 @@ class ObjectStore:
 @contextmanager
 def object_store(logs: Path, dice: Random) -> Iterator[ObjectStore]:
     """Run the server, and make its bucket."""
-    port = _free_port()
+    port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     with (logs / "store.log").open("wb") as log:
         command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-p", str(port)]

@@ -7,8 +7,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 from chaos.member import Member
+from chaos.ports import free_port
 from support.postgres import _unprivileged
-from support.server_process import _free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ class Pooler(Member):
     """PgBouncer, which leads to a port of this machine; `url` is how it is reached."""
 
     def __init__(self, folder: Path, logs: Path, target: int) -> None:
-        port = _free_port()
+        port = free_port()
         folder.mkdir(parents=True)
         settings = folder / "pgbouncer.ini"
         settings.write_text(SETTINGS.format(target=target, port=port), encoding="utf-8")

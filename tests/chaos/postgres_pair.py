@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
+from chaos.ports import free_port
 from support.postgres import DEBIAN_15, _unprivileged
-from support.server_process import _free_port
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Node:
     """One server, on a port of its own; everything of it lies in `folder`."""
 
     def __init__(self, root: Path, number: int) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.folder = root / f"node-{number}"
         self._root = root
         self._user = _unprivileged() if os.geteuid() == 0 else None
