@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -15,6 +14,7 @@ from forge_worker.settings import WorkerSettings
 from forge_worker.status import look
 from forge_worker.status_words import words
 from support.runners import make_spec
+from support.warm.process import Warm
 from support.worker import Bed, bed, containers_of
 
 if TYPE_CHECKING:
@@ -50,13 +50,16 @@ def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
 
 def asked(made: Bed, *flags: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Ask the program something about the folder of worker `one`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "forge_worker.main", *flags],
+    with Warm(
+        "forge_worker.main",
+        ["forge-worker", *flags],
         env={**os.environ, **made.settings("one")},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
+    ) as process:
+        out, err = process.communicate(timeout=120)
+    done = subprocess.CompletedProcess(flags, process.returncode, out, err)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -193,7 +196,7 @@ def test_reset_says_what_it_removes_and_leaves_what_is_not_its_own(process: Bed)
     assert list((folder / "jobs").iterdir()) == []
 
 
-def test_broken_state_is_put_aside_and_said(process: Bed) -> None:
+def test_broken_state_is_put_aside_and_said(process: Bed, eventually: Eventually) -> None:
     folder = process.root / "one"
     for place in ("jobs/7-1-9", "quarantine.json", "envs"):
         (folder / place).mkdir(parents=True)
@@ -211,7 +214,8 @@ def test_broken_state_is_put_aside_and_said(process: Bed) -> None:
     assert aside == {"bundles", "caches", "quarantine.json"}
     assert worker.output.count("is put aside") == len(aside)
     assert "Traceback" not in worker.output
-    assert list((folder / "jobs").iterdir()) == []
+    # A job is told to have ended before its folder goes.
+    eventually(lambda: list((folder / "jobs").iterdir()) == [])
     told = status(process, worker_name="")
     assert told["running"]
     assert told["worker"] == (folder / "name").read_text().strip()
