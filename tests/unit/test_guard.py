@@ -44,6 +44,9 @@ class Machine:
         self.asked = list(gpus)
         return self.seen
 
+    def disk_free_mb(self) -> int:
+        return self.seen.disk_free_mb
+
     def change(self) -> None:
         self.changes += 1
 
@@ -127,3 +130,11 @@ def test_settings_become_limits() -> None:
         "disk_floor_mb": 5,
     }
     assert limits_of(WorkerSettings(**given)) == Limits(1, 2, 3, 4, 5)
+
+
+def test_a_disk_that_filled_between_two_looks_takes_no_job() -> None:
+    machine = Machine()
+    assert machine.after(0)
+    machine.seen = replace(CALM, disk_free_mb=1)
+    assert not machine.guard.open
+    assert machine.guard.reason == ""

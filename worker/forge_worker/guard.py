@@ -23,6 +23,9 @@ class Looks(Protocol):
     def look(self, gpus: Iterable[str] = ()) -> Observation:
         """Return how the machine is now."""
 
+    def disk_free_mb(self) -> int:
+        """Return what is free now where jobs write, MiB."""
+
 
 class Guard(Loop):
     """Looks at the machine every `period_s` seconds; `reason` is why it takes no jobs, or "".
@@ -68,8 +71,13 @@ class Guard(Loop):
 
     @property
     def open(self) -> bool:
-        """Whether a new job may be taken."""
-        return not self.reason
+        """Whether a new job may be taken; a disk can fill between two looks, so it is asked now."""
+        if self.reason:
+            return False
+        room = self._looks.disk_free_mb() >= self._limits.disk_floor_mb
+        if not room:
+            self.wake()
+        return room
 
     def step(self) -> None:
         """Look once, and judge."""

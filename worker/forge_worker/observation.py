@@ -49,9 +49,17 @@ class Observer:
             cpu_percent=self._cpu_percent(),
             memory_percent=float(memory.percent),
             memory_free_mb=memory.available >> 20,
-            disk_free_mb=psutil.disk_usage(str(self._folder)).free >> 20,
+            disk_free_mb=self.disk_free_mb(),
             gpus=self._meter.look(gpus),
         )
+
+    def disk_free_mb(self) -> int:
+        """Return what is free where jobs write, MiB; from any thread.
+
+        Raises:
+            OSError: the folder is gone.
+        """
+        return psutil.disk_usage(str(self._folder)).free >> 20
 
     def _cpu_percent(self) -> float:
         before, self._ticks = self._ticks, _ticks()
