@@ -8,16 +8,19 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.database import DatabaseUnreachable
 from forge_schema.jobs import Jobs
 from forge_schema.lanes import Lanes
 from forge_schema.spec import JobSpec
 from forge_schema.states import Reason
 from forge_worker import direct
-from forge_worker.agent import Agent
+from forge_worker.agent import UNSAFE, Agent
 from forge_worker.attempt import Attempt, Stop
+from forge_worker.courier import Courier
 from forge_worker.listener import Listener
 from forge_worker.runner_choice import available
 from forge_worker.settings import WorkerSettings
+from forge_worker.spool import FILE, Spool
 from forge_worker.spot.departure import Departure
 from forge_worker.spot.notice import Kind, Notice
 from forge_worker.spot.window import Window
@@ -94,7 +97,8 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
             made.stop()
             works.join(60)
         assert not works.is_alive()
-        assert [row["reason"] for row in ends] == ["drained"]
+        said = UNSAFE if notice.kind is Kind.REBALANCE else "aws takes the machine"
+        assert [(row["reason"], row["detail"]) for row in ends] == [("drained", said)]
         assert jobs.attempts(job) == ends
         assert jobs.job(job)["state"] == "ready"
         assert jobs.log_chunks(job, after=(0, 0, -1)) == []
@@ -140,25 +144,42 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
 ) -> None:
     now, left = [0.0], Event()
     with desk(database_url, tmp_path) as made:
-        attempts: list[Attempt] = [made.attempt() for _ in range(4)]
-        late, settled, later, other = attempts
-        departure = Departure(lambda: attempts, made.gateway, leave=left.set, clock=lambda: now[0])
-        for attempt in (late, settled, later):
+        attempts: list[Attempt] = [made.attempt() for _ in range(5)]
+        late, settled, later, other, over = attempts
+        spool = Spool(tmp_path / FILE, 4)
+        departure = Departure(
+            lambda: attempts,
+            made.gateway,
+            Courier(made.gateway, spool),
+            leave=left.set,
+            clock=lambda: now[0],
+        )
+        over.request_stop(Stop(Reason.TIMEOUT, "over 7 s"))
+        for attempt in (late, settled, later, over):
             attempt.request_stop(
                 Stop(Reason.PREEMPTED, "aws takes the machine", window=Window(0, 30))
             )
         later.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 40)))
-        settled.settled = True
+        assert settled.settle()
         now[0] = 26.9
         departure.step()
         assert not any(attempt.lost for attempt in attempts)
         now[0] = 27.0
         departure.step()
-        assert [attempt.lost for attempt in attempts] == [True, False, True, False]
+        assert [attempt.lost for attempt in attempts] == [True, False, True, False, True]
         # Told again, it answers the same, and nothing moves twice.
         departure.step()
         jobs = Jobs(made.database)
         assert [row["reason"] for row in jobs.attempts(late.fence.job_id)] == ["preempted"]
+        (ended,) = jobs.attempts(over.fence.job_id)
+        assert (ended["reason"], ended["detail"]) == (
+            "timeout",
+            "over 7 s; time was up before all was stored",
+        )
+        assert jobs.job(over.fence.job_id)["state"] == "failed"
+        # Whoever comes later with an end has nothing to tell.
+        assert not late.settle()
+        assert spool.ends() == []
         assert [jobs.job(one.fence.job_id)["state"] for one in (settled, other)] == ["running"] * 2
         assert not left.is_set()
         assert departure.left_s() is None
@@ -170,3 +191,35 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
         departure.step()
         assert left.is_set()
         assert departure.left_s() == 0
+
+
+def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with desk(database_url, tmp_path) as made:
+        attempt = made.attempt()
+        courier = Courier(made.gateway, Spool(tmp_path / FILE, 4))
+        departure = Departure(
+            lambda: [attempt], made.gateway, courier, leave=lambda: None, clock=lambda: 27.0
+        )
+        attempt.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 30)))
+        kept: list[Reason] = []
+
+        def away(_ends: Any) -> None:  # noqa: ANN401  whatever it is
+            """Look at the disk as it is while the queue does not answer."""
+            kept.extend(end.reason for end in Spool(tmp_path / FILE, 4).ends())
+            assert attempt.lost
+            raise DatabaseUnreachable("it is away")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(made.gateway, "finish", away)
+            departure.step()
+            departure.step()
+        assert kept == [Reason.PREEMPTED]
+        # Its own thread has no other end to tell of it.
+        assert not attempt.settle()
+        courier.step()
+        assert courier.spool.ends() == []
+        jobs = Jobs(made.database)
+        assert [row["reason"] for row in jobs.attempts(attempt.fence.job_id)] == ["preempted"]
+        assert jobs.job(attempt.fence.job_id)["state"] == "ready"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,20 +58,22 @@ def test_one_of_many_reasons_at_once_is_kept(attempt: Attempt) -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "reason"),
+    ("standing", "reason", "said"),
     [
-        (Standing.OK, None),
-        (Standing.CANCELLED, Reason.CANCELLED),
-        (Standing.PREEMPTED, Reason.PREEMPTED),
-        (Standing.TIMEOUT, Reason.TIMEOUT),
-        (Standing.LOST, Reason.WORKER_LOST),
+        (Standing.OK, None, None),
+        (Standing.CANCELLED, Reason.CANCELLED, "cancelled on request"),
+        (Standing.PREEMPTED, Reason.PREEMPTED, "preempted on request"),
+        (Standing.TIMEOUT, Reason.TIMEOUT, "over 90 s"),
+        (Standing.LOST, Reason.WORKER_LOST, "the lease was lost"),
     ],
 )
 def test_every_standing_is_heeded(
-    attempt: Attempt, standing: Standing, reason: Reason | None
+    tmp_path: Path, standing: Standing, reason: Reason | None, said: str | None
 ) -> None:
+    attempt = attempt_of(replace(some_grant(), timeout_s=90), tmp_path / "limited")
     attempt.heed(standing)
-    assert (attempt.stop.reason if attempt.stop else None) == reason
+    stop = attempt.stop
+    assert (stop and stop.reason, stop and stop.detail) == (reason, said)
     assert attempt.lost == (standing is Standing.LOST)
 
 

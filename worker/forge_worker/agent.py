@@ -59,6 +59,8 @@ LEAVE_S = 5.0
 LOOK_S = 0.5
 # A worker that drains waits so long for a queue that is away.
 LAST_S = 3600.0
+# By whom a notice is that comes from no cloud.
+OWN = "the worker"
 UNSAFE = "the cloud recommends to leave this machine"
 
 log = structlog.get_logger(__name__)
@@ -99,7 +101,6 @@ class Agent:
             look_s=settings.sample_s,
         )
         self._shares = Shares(settings.worker_dir / "shares", lets=runners.docker is not None)
-        self._departure = Departure(self._running.attempts, gateway, leave=self._drained.set)
         clouds = clouds_of(settings.spot, settings.spot_url)
         self._spot = SpotWatch(clouds, self.heed)
         self._around = self._made_around(objects)
@@ -108,6 +109,9 @@ class Agent:
         self.claimer = self._made_claimer()
         self._spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
         self._courier = Courier(gateway, self._spool)
+        self._departure = Departure(
+            self._running.attempts, gateway, self._courier, leave=self._drained.set
+        )
         self.keeper = self._made_keeper()
         self._countdown = self._made_countdown()
         patience_s = settings.store_patience_s
@@ -247,7 +251,7 @@ class Agent:
 
     def stop(self) -> None:
         """Claim no more, and give the running jobs back after their last checkpoint."""
-        self.heed(Notice("the worker", Kind.INTERRUPTION, self._settings.term_notice_s))
+        self.heed(Notice(OWN, Kind.INTERRUPTION, self._settings.term_notice_s))
 
     def heed(self, notice: Notice) -> None:
         """Do what a notice asks for; of several, the one that leaves the least time counts."""
@@ -255,14 +259,15 @@ class Agent:
         if notice.kind is Kind.REBALANCE:
             self._rebalance()
             return
-        self._departure.announce(opening(notice.left_s))
+        own = notice.by == OWN
+        why = "the worker was stopped" if own else f"{notice.by} takes the machine"
+        self._departure.announce(opening(notice.left_s), why)
         for attempt in self._running.attempts():
-            attempt.request_stop(self._departing(Reason.PREEMPTED, notice.by))
+            attempt.request_stop(self._departing(Reason.PREEMPTED))
         self.drain()
 
-    def _departing(self, reason: Reason, by: str = "the worker") -> Stop:
-        said = "the worker was stopped" if by == "the worker" else f"{by} takes the machine"
-        return Stop(reason, said, window=self._departure.window)
+    def _departing(self, reason: Reason) -> Stop:
+        return Stop(reason, self._departure.why or UNSAFE, window=self._departure.window)
 
     def _rebalance(self) -> None:
         """Take no more jobs, and have stored what those that go on have come to."""
@@ -365,8 +370,7 @@ class Agent:
         log.info("started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
         try:
             end = end_of()
-            attempt.settled = True
-            if end is not None:
+            if attempt.settle() and end is not None:
                 self._delivery.deliver(attempt, end)
         finally:
             attempt.folders.remove()

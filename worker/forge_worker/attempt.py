@@ -41,10 +41,10 @@ class Attempt:
     """What the loops around one job know of it.
 
     The first reason to stop wins, but `lost` wins over all; of several windows, the one that ends
-    first. `settled` says that its end is known and on its way to the queue; `store_now` has its
-    checkpoint stored before the next one is due, `used` tells what it has used until now. `places`
-    is where each loop keeps how far it has come, for an agent that goes on with the job. `redactor`
-    covers the job's secrets in whatever is stored or said of it.
+    first. `settled` says that its end is known and on its way to the queue, by whoever could
+    `settle` it; `store_now` has its checkpoint stored before the next one is due, `used` tells what
+    it has used until now. `places` is where each loop keeps how far it has come, for an agent that
+    goes on with the job. `redactor` covers the job's secrets in whatever is stored or said of it.
     """
 
     grant: Grant
@@ -135,12 +135,20 @@ class Attempt:
             self._window = earlier(self._window, stop.window)
         self.stopping.set()
 
+    def settle(self) -> bool:
+        """Take it upon the caller to tell the end; False where another one has done so."""
+        with self._lock:
+            first, self.settled = not self.settled, True
+        return first
+
     def heed(self, standing: Standing) -> None:
         """Do what the queue's answer about the lease asks for."""
         if standing is Standing.LOST:
             self.lose()
+        elif standing is Standing.TIMEOUT:
+            self.request_stop(Stop(Reason.TIMEOUT, f"over {self.grant.timeout_s} s"))
         elif standing is not Standing.OK:
-            self.request_stop(Stop(Reason(standing.value), "as asked"))
+            self.request_stop(Stop(Reason(standing.value), f"{standing.value} on request"))
 
     def lose(self) -> None:
         """Have the job killed because its lease is another's now."""

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Collection
 
 import structlog
+from forge_schema.database import DatabaseUnreachable
 from forge_schema.lease import End
 from forge_schema.states import Reason
 
-from forge_worker.attempt import Attempt
+from forge_worker.attempt import Attempt, Stop
 from forge_worker.clock import seconds
+from forge_worker.courier import Courier
 from forge_worker.gateway import Gateway
 from forge_worker.loop import Loop
 from forge_worker.spot.window import Window, earlier
@@ -18,7 +20,10 @@ log = structlog.get_logger(__name__)
 
 
 class Departure(Loop):
-    """`window` is the worker's own, None while it stays; each attempt has its own besides."""
+    """`window` is the worker's own, and `why` it leaves; None and empty while it stays.
+
+    Each attempt has a window of its own besides.
+    """
 
     name = "departure"
 
@@ -26,6 +31,7 @@ class Departure(Loop):
         self,
         attempts: Callable[[], Collection[Attempt]],
         gateway: Gateway,
+        courier: Courier,
         *,
         leave: Callable[[], None],
         clock: Callable[[], float] = seconds,
@@ -33,13 +39,16 @@ class Departure(Loop):
         super().__init__(PERIOD_S)
         self._attempts = attempts
         self._gateway = gateway
+        self._courier = courier
         self._leave = leave
         self._clock = clock
         self.window: Window | None = None
+        self.why = ""
 
-    def announce(self, window: Window) -> None:
-        """Take a window; of two, the one that ends first."""
-        self.window = earlier(self.window, window)
+    def announce(self, window: Window, why: str = "") -> None:
+        """Take a window, and who says so; of two, the one that ends first."""
+        if earlier(self.window, window) is window:
+            self.window, self.why = window, why
 
     def left_s(self, most_s: float | None = None) -> float | None:
         """Return the seconds until the worker must leave, `most_s` at most; None: it stays."""
@@ -53,13 +62,27 @@ class Departure(Loop):
         if self.window is not None and self._clock() >= self.window.leave_s:
             self._leave()
         late = [attempt for attempt in self._attempts() if self._is_late(attempt)]
+        # One whose end is on its way to the queue this moment is left to that.
+        late = [attempt for attempt in late if attempt.settle()]
         if not late:
             return
-        # Its lease goes first: whoever is next may start while this one's container is removed.
-        self._gateway.finish([_end(attempt) for attempt in late])
+        ends = [_end(attempt) for attempt in late]
+        # On the disk first: a queue that is away may not answer before this process is gone.
+        kept = [end for end in ends if self._courier.take(end)]
         for attempt in late:
             log.warning("given back before its end", job=attempt.fence.job_id)
             attempt.lose()
+        self._tell(ends, kept)
+
+    def _tell(self, ends: list[End], kept: list[End]) -> None:
+        """Tell the queue now; what is kept waits in the spool where it does not answer."""
+        try:
+            self._gateway.finish(ends)
+        except DatabaseUnreachable as error:
+            log.warning("not told", jobs=len(ends), in_the_spool=len(kept), error=error.message)
+            return
+        for end in kept:
+            self._courier.spool.drop(end)
 
     def _is_late(self, attempt: Attempt) -> bool:
         window = attempt.window
@@ -69,6 +92,7 @@ class Departure(Loop):
 
 
 def _end(attempt: Attempt) -> End:
-    said = attempt.stop.detail if attempt.stop else ""
-    why = f"{said}; time was up before all was stored"
-    return End(attempt.fence, Reason.PREEMPTED, detail=why, usage=attempt.used())
+    # One that had to stop for another reason before the notice came ends for that.
+    stop = attempt.stop or Stop(Reason.PREEMPTED)
+    why = "; ".join(filter(None, (stop.detail, "time was up before all was stored")))
+    return End(attempt.fence, stop.reason, detail=why, usage=attempt.used())
