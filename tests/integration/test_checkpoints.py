@@ -86,7 +86,7 @@ def test_files_that_did_not_change_do_not_travel_again(here: Desk) -> None:
 
     second = again(here, first)
     later = sync_of(here, second)
-    assert later.restore()
+    later.restore()
     assert content(second) == {"model": "m2", "optimizer": "o1"}
     later.step()
     assert here.store.given == []
@@ -94,7 +94,7 @@ def test_files_that_did_not_change_do_not_travel_again(here: Desk) -> None:
     later.step()
     assert len(given(here)) == 1
     third = again(here, second)
-    assert sync_of(here, third).restore()
+    sync_of(here, third).restore()
     assert content(third) == {"model": "m3", "optimizer": "o1"}
 
 
@@ -106,7 +106,7 @@ def test_file_that_was_removed_is_not_restored(here: Desk) -> None:
     (first.folders.checkpoint / "old").unlink()
     sync.step()
     second = again(here, first)
-    assert sync_of(here, second).restore()
+    sync_of(here, second).restore()
     assert content(second) == {"kept": "y"}
 
 
@@ -127,7 +127,7 @@ def test_checkpoint_without_its_row_is_never_restored(here: Desk) -> None:
     with pytest.raises(StoreError):
         sync.step()
     second = again(here, first)
-    assert sync_of(here, second).restore()
+    sync_of(here, second).restore()
     assert content(second) == {"model": "whole"}
 
 
@@ -205,7 +205,7 @@ def test_restore_ends_when_the_attempt_must_stop(here: Desk) -> None:
 def passed_over(here: Desk, first: Attempt, why: str) -> Attempt:
     """Restore in another attempt, which must find no checkpoint whole and say so."""
     following = again(here, first)
-    assert not sync_of(here, following).restore()
+    sync_of(here, following).restore()
     assert content(following) == {}
     said = following.folders.log.read_text(errors="replace")
     assert "1.0 is passed over" in said, why
@@ -254,7 +254,7 @@ def test_folder_that_never_stands_still_is_stored_when_it_does(here: Desk) -> No
     writer.join()
     sync.step()
     following = again(here, attempt)
-    assert sync_of(here, following).restore()
+    sync_of(here, following).restore()
     assert content(following)["busy"] == target.read_text()
 
 

@@ -58,20 +58,19 @@ class CheckpointSync(Loop):
         # What the last one took, in seconds: a notice must leave as much.
         self.took_s = 0.0
 
-    def restore(self) -> bool:
-        """Put the newest sound checkpoint into the folder; False when there is none.
+    def restore(self) -> None:
+        """Put the newest sound checkpoint into the folder, if there is one.
 
         Raises as `Restore.run`.
         """
         restored = self._restore.run()
         if restored is None:
-            return False
+            return
         if restored.own:
             # Another job's objects are not referred to: they live no longer than that job wants.
             self._remember(restored.files)
             self._known = {entry.path: entry for entry in restored.files}
         self._stored = listing(self._folder)
-        return True
 
     def recall(self) -> None:
         """Go on after an earlier agent: what is stored of the job need not travel again."""
