@@ -1,6 +1,7 @@
 """What a person asks for in a job, in the words of forge.toml, the options and the SDK."""
 
 import math
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -199,6 +200,11 @@ class Request(BaseModel):
         }
 
 
+KEYS = {*Request.model_fields, *(key for one in TABLES.values() for key in one.model_fields)}
+# The queue names times and sizes with their unit.
+WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
+
+
 def no_command() -> ClientError:
     """Say that a job lacks what it is for."""
     return ClientError(
@@ -214,12 +220,19 @@ def refused(error: ValidationError) -> ClientError:
     """Say which field of a job is wrong, and how."""
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"]) or "the job"
+    said = f"{field}: {plain(first)}"
     return ClientError(
-        f"{field}: {plain(first)}",
+        # What is unknown is called as it was written.
+        said if first["type"] == "extra_forbidden" else in_own_words(said),
         hint="`forge submit --help` lists what a job can ask for",
         code="spec_invalid",
         exit_code=ExitCode.USAGE,
     )
+
+
+def in_own_words(said: str) -> str:
+    """Return what the queue says of a job with its keys as they are written here."""
+    return WITH_UNIT.sub(lambda name: name[1] if name[1] in KEYS else name[0], said)
 
 
 def plain(error: Mapping[str, Any]) -> str:

@@ -32,6 +32,7 @@ OPTIONAL = {"kind", "handler", "arguments", "parameters", "sweep", "junit", "sha
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+SIGNAL = re.compile("SIG(TERM|INT|HUP|USR1|USR2)")
 HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -57,6 +58,12 @@ def _image(name: str) -> str:
     return name
 
 
+def _signal(name: str) -> str:
+    if not SIGNAL.fullmatch(name):
+        raise ValueError("write SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2")
+    return name
+
+
 # For readers of the schema, what these and the validator of secrets refuse.
 BELOW: JsonDict = {"pattern": r"^((?!\.\.?/)[^/\\]+/)*(?!\.\.?$)[^/\\]+$"}
 OWN_NAME: JsonDict = {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[A-Za-z_][A-Za-z0-9_]{0,99}$"}
@@ -67,6 +74,9 @@ RelativePath = Annotated[
 ]
 EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_name)]
 ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
+SignalName = Annotated[
+    str, Field(json_schema_extra={"pattern": f"^{SIGNAL.pattern}$"}), AfterValidator(_signal)
+]
 Parameter = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Scalar = Flag | Annotated[int, Field(strict=True)] | Number | Annotated[Text, Field(max_length=500)]
 Budget = Annotated[int, Field(ge=0, le=10_000), NUMERIC]
@@ -127,18 +137,35 @@ class Tuning(BaseModel):
     objective: Annotated[str, Field(pattern="^(throughput|latency)$")] | None = None
 
 
+STALL_TIMES = ("no_progress_s", "silent_log_s", "idle_gpu_s")
+
+
+def _some_time() -> JsonDict:
+    """Return, for readers of the schema, that one of the times is said."""
+    said: list[JsonValue] = [
+        {"required": [name], "properties": {name: {"type": "number"}}} for name in STALL_TIMES
+    ]
+    return {"anyOf": said}
+
+
 class Stall(BaseModel):
     """After how many seconds without a sign of life a job has stalled; None asks for no such sign.
 
     The signs: progress in its metrics, output, a GPU busier than `idle_gpu_percent`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_some_time())
 
     no_progress_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
     silent_log_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
     idle_gpu_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
     idle_gpu_percent: Annotated[Number, Field(ge=0, lt=100)] = 5.0
+
+    @model_validator(mode="after")
+    def _watches_something(self) -> Self:
+        if all(getattr(self, name) is None for name in STALL_TIMES):
+            raise ValueError("say after how long: no_progress_s, silent_log_s or idle_gpu_s")
+        return self
 
 
 class CheckpointSource(BaseModel):
@@ -196,7 +223,7 @@ class JobSpec(BaseModel):
     delay_s: Annotated[Number, Field(ge=0, le=YEAR_S)] = 0.0
     checkpoint_interval_s: Annotated[Number, Field(gt=0, le=YEAR_S)] = 30.0
     grace_s: Annotated[Number, Field(ge=0, le=3600)] = 30.0
-    preempt_signal: Annotated[str, Field(pattern="^SIG(TERM|INT|HUP|USR1|USR2)$")] = "SIGTERM"
+    preempt_signal: SignalName = "SIGTERM"
     keep_checkpoints: Annotated[int, Field(ge=1, le=1000), NUMERIC] = 5
     from_checkpoint: CheckpointSource | None = None
     stall: Stall | None = None

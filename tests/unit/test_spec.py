@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from forge_client import ClientError
 from forge_client.local.translation import translated
+from forge_client.request import Request
 from forge_schema.spec import JobSpec
 
 
@@ -23,6 +24,21 @@ def test_a_name_that_no_secret_may_have_is_refused_in_words() -> None:
     assert "FORGE_X is reserved" in refusal(secrets=["FORGE_X"])
     kept = JobSpec(name="j", owner="ann", command=["ls"], secrets=["_a1", "A" * 100])
     assert kept.payload()["secrets"] == ["_a1", "A" * 100]
+
+
+def test_what_a_job_may_not_say_of_signals_and_stalls_is_told_in_the_words_of_forge_toml() -> None:
+    assert refusal(preempt_signal="SIGKILL") == (
+        "preempt_signal: write SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2"
+    )
+    lacking = "stall: say after how long: no_progress, silent_log or idle_gpu"
+    assert refusal(stall={"idle_gpu_percent": 10}) == refusal(stall={}) == lacking
+    said = refusal(stall={"silent_log_s": 0})
+    assert said.startswith("stall.silent_log: Input should be greater than 0")
+    assert refusal(grace_s=-1).startswith("grace: ")
+    assert refusal(resources={"memory_mb": -1}).startswith("resources.memory: ")
+    # What is unknown is called as it was written.
+    with pytest.raises(ClientError, match=r"^grace_s: "):
+        Request().changed({"grace_s": 5})
 
 
 def test_an_image_without_a_name_is_refused() -> None:

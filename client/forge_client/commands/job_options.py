@@ -56,7 +56,10 @@ ObjectiveOption = Annotated[
 
 PreemptSignalOption = Annotated[
     str | None,
-    typer.Option("--preempt-signal", help="What a preempted job is sent: SIGTERM, SIGUSR1, …"),
+    typer.Option(
+        "--preempt-signal",
+        help="What a preempted job is sent: SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2.",
+    ),
 ]
 KeepOption = Annotated[
     int | None,

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.http.patience import Passing
+from forge_client.request import in_own_words
 
 EXIT_CODES = {
     HTTPStatus.BAD_REQUEST: ExitCode.USAGE,
@@ -46,6 +47,7 @@ FROM_BETWEEN = {
     HTTPStatus.SERVICE_UNAVAILABLE: "the server is not ready",
     HTTPStatus.GATEWAY_TIMEOUT: "the server does not answer in time",
 }
+INVALID = "invalid"
 LOCKED_OUT = "too_many_failures"
 UNKNOWN_PATH = {"not_found", "method_not_allowed"}
 
@@ -69,7 +71,7 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Passing:
     if problem.code in UNKNOWN_PATH:
         return _older(place)
     error = ClientError(
-        problem.message,
+        in_own_words(problem.message) if problem.code == INVALID else problem.message,
         hint=_hint(problem, _status(answer)),
         code=problem.code,
         exit_code=EXIT_CODES.get(_status(answer), ExitCode.FAILED),
