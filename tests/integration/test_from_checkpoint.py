@@ -93,12 +93,14 @@ def test_its_own_checkpoint_comes_before_its_source(rig: Rig) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_both_ways_list_checkpoints_and_start_from_them(way: str, rig: Rig, tmp_path: Path) -> None:
-    job, _ = trained(rig)
+    job, running = trained(rig)
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
         backend = client.backend
         found = client.job(job).checkpoints()
         assert [one.name for one in found] == ["2.0", "1.1", "1.0"]
         assert [one.next for one in found] == [True, False, False]
+        rig.finish(running, Reason.SUCCEEDED)
+        assert not any(one.next for one in client.job(job).checkpoints())
         assert {(one.files, one.bytes) for one in found} == {(2, 3 << 20)}
         asked = {"name": "x", "owner": "ann", "command": ["ls"]}
         older = {"job_id": job, "attempt": 1, "number": 0}
@@ -144,7 +146,12 @@ def test_the_command_lists_checkpoints_and_starts_from_one(rig: Rig, tmp_path: P
     assert forge(*chosen).returncode == 0
     shown = forge("show", str(job + 1)).stdout
     assert f"checkpoint {job}:1.1" in shown
-    refused = forge("submit", ".", "--from-checkpoint", f"{job}:1.7", "--", "ls")
-    assert refused.returncode == 3
+    none = forge("checkpoints", str(job + 1))
+    said = f"job {job + 1} has no checkpoint yet; it starts from checkpoint {job}:1.1"
+    assert (none.returncode, none.stderr.strip()) == (0, said)
+    refused = forge("submit", ".", "--from-checkpoint", f"{job}:1.7", "--dry-run", "--", "ls")
+    assert (refused.returncode, refused.stdout) == (3, "")
     assert f"job {job} has no checkpoint 1.7" in refused.stderr
     assert "thinned out" in refused.stderr
+    refused = forge("submit", ".", "--from-checkpoint", f"{job}:99999.1", "--", "ls")
+    assert f"there is no checkpoint {job}:99999.1" in refused.stderr

@@ -2,7 +2,8 @@
 
 import typer
 
-from forge_client import output
+from forge_client import narration, output
+from forge_client.commands.ps import source
 from forge_client.commands.session import JobId, backend_of
 from forge_client.output import Column, Format, FormatOption
 from forge_client.quantity import readable_seconds, readable_size
@@ -22,6 +23,10 @@ def checkpoints(context: typer.Context, job: JobId, form: FormatOption = Format.
     `forge submit --from-checkpoint JOB:CHECKPOINT` starts another job from one of them.
     """
     with backend_of(context) as backend:
-        backend.job(job)
+        detail = backend.job(job)
         found = backend.checkpoints(job)
+    if not found:
+        yet = "" if detail.terminal else " yet"
+        start = f"; it starts from {source(detail)}" if source(detail) else ""
+        narration.say(f"job {job} has no checkpoint{yet}{start}")
     output.show(found, COLUMNS, form)

@@ -93,7 +93,7 @@ def show(
     output.show_one(everything, form, lambda: _print(detail, attempts, events))
 
 
-def _source(job: JobDetail) -> str:
+def source(job: JobDetail) -> str:
     """Return the checkpoint that a job started from, by name as far as it is still known."""
     if job.source_job_id is None:
         return ""
@@ -117,7 +117,7 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         ("finished", ago(job.finished_at)),
         ("time limit", readable_seconds(job.timeout_s) if job.timeout_s else ""),
         ("budgets", f"{failures}, {job.max_losses} losses, {job.max_preemptions} preemptions"),
-        ("starts from", _source(job)),
+        ("starts from", source(job)),
         *((name, inline(value)) for name, value in job.spec.items()),
         ("bundle", job.bundle_digest),
     ])  # fmt: skip
