@@ -221,6 +221,7 @@ def test_a_part_that_is_not_installed(forge: Command, project: Path, tmp_path: P
     told(forge("db", "upgrade", **env), 6, "pip install 'forge-queue[schema]'")
     told(forge("up", **env), 6, "pip install 'forge-queue[local]'")
     plan = forge("submit", project, "--dry-run", "-o", "json", "--", "ls", **env)
+    assert "not checked by the queue: " in plan.stderr
     assert json.loads(plan.stdout)["files"] == [{"path": "train.py", "bytes": 15}]
     checks = json.loads(forge("doctor", "-o", "json", **env).stdout)
     assert "forge-queue[schema]" in {c["name"]: c for c in checks}["connection"]["hint"]

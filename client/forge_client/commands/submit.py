@@ -25,6 +25,7 @@ from forge_client.quantity import readable_size, size
 from forge_client.records import JobStatus
 from forge_client.request import Request
 from forge_client.requirements import with_requirements
+from forge_client.settings import Settings
 from forge_client.submission import (
     LIMIT,
     Uploaded,
@@ -88,7 +89,9 @@ def submit(
     ] = None,
     target: Annotated[str | None, typer.Option(help="auto, worker or local.")] = None,
     checkpoint_interval: Annotated[str | None, typer.Option(help="Such as 5m.")] = None,
-    grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL.")] = None,
+    grace: Annotated[
+        str | None, typer.Option(help="Between SIGTERM and SIGKILL; not for a preemption.")
+    ] = None,
     config: Annotated[
         str | None, typer.Option(help="A kept job config, in place of forge.toml's job.")
     ] = None,
@@ -111,7 +114,8 @@ def submit(
         bool, typer.Option("--wait", help="Follow the log; exit with the job's exit code.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the job and the files; submit nothing.")
+        bool,
+        typer.Option("--dry-run", help="Show the job, checked, and its files; submit nothing."),
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -148,6 +152,7 @@ def submit(
         request = with_requirements([request], listing)[0]
         spec = specs([request], owner=owner, folder=folder)[0]
     if dry_run:
+        _check(settings, spec)
         _show_plan(spec, listing, form)
         return
     most = _limit(limit) or project.limit or LIMIT
@@ -233,6 +238,20 @@ def tell_images(stored: Mapping[ImageTar, bool]) -> None:
     for image, anew in stored.items():
         done = "uploaded" if anew else "already there"
         narration.say(f"image {image.path.name}, {readable_size(image.size)}, {done}")
+
+
+def _check(settings: Settings, spec: dict[str, Any]) -> None:
+    """Have the queue refuse what it would refuse at a submit, if one can be asked."""
+    if "config_name" in spec:
+        narration.say("not checked by the queue, where the config is kept")
+        return
+    try:
+        with connect(settings) as backend:
+            backend.check([spec])
+    except ClientError as error:
+        if error.exit_code not in {ExitCode.SETUP, ExitCode.UNREACHABLE}:
+            raise
+        narration.say(f"not checked by the queue: {error.message}")
 
 
 def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:
