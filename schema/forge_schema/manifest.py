@@ -50,7 +50,10 @@ class Manifest:
                 files is not the job's.
         """
         try:
-            files = tuple(Entry(**row) for row in json.loads(data)["files"])
+            told = json.loads(data)
+            if told["version"] != VERSION:
+                raise CheckpointUnsound("the checkpoint's manifest is of another version")
+            files = tuple(Entry(**row) for row in told["files"])
             faults = [fault for entry in files if (fault := _fault(entry, job_id))]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointUnsound("the checkpoint's manifest cannot be read") from error

@@ -102,6 +102,7 @@ def test_checkpoint_of_a_worker_killed_before_its_row_is_never_restored(
     # What the dead one left goes with the first thinning of the next.
     (following.folders.checkpoint / "model").write_text("more")
     sync.step()
+    sync.thinner.step()
     kept = {row["key"] for row in rows(here, fence.job_id)}
     left = {one.key for one in here.store.list("jobs/") if one.key.endswith(".json")}
     assert left == kept

@@ -87,6 +87,7 @@ def test_a_worker_over_http_thins_out_restores_and_starts_from_another_job(afar:
         (first.folders.checkpoint / "model").write_text(content)
         (first.folders.checkpoint / "same").write_text("same")
         sync.step()
+        sync.thinner.step()
     assert [row["number"] for row in afar.rig.jobs.checkpoints(source)] == [3, 0]
     # Two manifests, and the files of the two: one of them is the same.
     assert len(afar.keys(first)) == 5

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,10 +17,15 @@ from forge_schema.states import Reason
 from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import AttemptKeys
-from forge_schema.thinning import Thinning
+from forge_schema.thinning import DELETE_S, Thinning
+from forge_worker.gateway import SqlGateway
+from forge_worker.loop import Loop
+from forge_worker.thinner import Thinner
+from support.attempts import attempt_of
 from support.rig import Rig, spec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from forge_schema.lease import Grant
@@ -181,3 +187,83 @@ def test_submit_and_thinning_at_once_leave_no_job_without_its_source(trainer: Tr
     thread.join()
     assert trainer.numbers() == [3, 1, 0]
     assert rig.records.restorable(child)[0]["key"]
+
+
+def newer(manifest: bytes) -> bytes:
+    """Return a manifest as a later version might write it: one more word about each file."""
+    told = json.loads(manifest)
+    return json.dumps({**told, "files": [{**row, "mode": 420} for row in told["files"]]}).encode()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        newer,
+        lambda manifest: manifest.replace(b'"version": 1', b'"version": 2'),
+        lambda manifest: manifest[:-1],
+    ],
+    ids=["a new word", "another version", "read badly"],
+)
+def test_beside_a_manifest_that_is_not_understood_everything_stays(
+    trainer: Trainer, changed: Callable[[bytes], bytes]
+) -> None:
+    for number in range(5):
+        trainer.save(number, f"of {number}")
+    key = trainer.keys.checkpoint_manifest(4)
+    written = trainer.store.get(key)
+    trainer.store.put(key, changed(written))
+    strange = f"{trainer.keys.checkpoints}index"
+    trainer.store.put(strange, b"of a later version")
+    assert trainer.thin(1, everywhere=True) == 0
+    assert (trainer.numbers(), trainer.manifests()) == ([4, 0], 5)
+    assert trainer.contents() == {f"of {number}" for number in range(5)}
+    trainer.store.put(key, written)
+    assert trainer.thin(1, everywhere=True) == 6
+    assert trainer.contents() == {"of 0", "of 4"}
+    assert trainer.store.get(strange)
+
+
+def test_a_call_ends_in_time_and_a_later_one_goes_on(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, delete = [0.0], trainer.store.delete
+
+    def slow(key: str) -> None:
+        now[0] += DELETE_S / 2
+        delete(key)
+
+    monkeypatch.setattr(trainer.store, "delete", slow)
+    trainer.thinning = Thinning(trainer.rig.database, trainer.store, lambda: now[0])
+    for number in range(4):
+        trainer.save(number, f"of {number}")
+    assert [trainer.thin(1), trainer.thin(1, everywhere=True)] == [2, 2]
+    assert trainer.contents() == {"of 0", "of 3"}
+
+
+def test_a_thinning_under_way_holds_up_no_end_and_stops_with_the_attempt(
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        trainer.save(number, f"of {number}")
+    begun, go, gone = Event(), Event(), list[str]()
+
+    def slow(key: str) -> None:
+        gone.append(key)
+        begun.set()
+        go.wait(60)
+
+    monkeypatch.setattr(trainer.store, "delete", slow)
+    rig = trainer.rig
+    gateway = SqlGateway(rig.database, name="w", ttl=rig.queue.ttl, store=trainer.store)
+    thinner = Thinner(attempt_of(trainer.grant, tmp_path / "attempt"), gateway)
+    thinner.start()
+    thinner.ask()
+    try:
+        assert begun.wait(60)
+        # It would wait for ever if it waited.
+        thinner.end()
+    finally:
+        go.set()
+    Loop.end(thinner)
+    assert len(gone) == 1
+    assert trainer.numbers() == [7, 6, 5, 4, 3, 0]

@@ -157,3 +157,13 @@ def test_a_refusal_is_an_answer(net: Net) -> None:
         servers.ask(refuse)
     net.down.clear()
     assert servers.ask(net.question) == FIRST
+
+
+def test_what_does_not_count_has_no_server_rest_and_asks_no_other(net: Net) -> None:
+    servers = net.servers(FIRST, SECOND)
+    net.down, net.sent = {FIRST}, True
+    with pytest.raises(ServerUnreachable):
+        servers.ask(net.question, counts=False)
+    net.down.clear()
+    assert servers.ask(net.question) == FIRST
+    assert net.heard() == [FIRST, FIRST]

@@ -5,13 +5,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic, time_ns
 
-import structlog
-from forge_schema.errors import ForgeError
 from forge_schema.manifest import Entry, Manifest, sha256
 from forge_schema.records import Checkpoint
-from forge_schema.spec import JobSpec
 from forge_schema.states import Reason
-from forge_schema.thinning import MOST
 
 from forge_worker.attempt import Attempt, Stop, Stopped
 from forge_worker.below import Listing, listing, opened
@@ -20,13 +16,11 @@ from forge_worker.loop import Loop
 from forge_worker.objects import Objects
 from forge_worker.restore import Restore
 from forge_worker.staging import DiskFull, check_size, copy
+from forge_worker.thinner import Thinner
 
 TRIES = 3
 # A file that was written so shortly before it was read may be written again with the same time.
 FRESH_NS = 1_000_000_000
-KEEP: int = JobSpec.model_fields["keep_checkpoints"].default
-
-log = structlog.get_logger(__name__)
 
 
 class CheckpointSync(Loop):
@@ -48,13 +42,13 @@ class CheckpointSync(Loop):
         self._limit_mb = limit_mb
         self._folder = attempt.folders.checkpoint
         self._restore = Restore(attempt, store, gateway)
+        self.thinner = Thinner(attempt, gateway)
         self._number = attempt.places["checkpoint_number"]
         self._stored: Listing = {}
         self._keys: dict[str, str] = {}
         self._known: dict[str, Entry] = {}
         self._unreadable: set[str] = set()
         self._refused = False
-        self._thin_everywhere = True
         # What the last one took, in seconds: a notice must leave as much.
         self.took_s = 0.0
 
@@ -92,7 +86,7 @@ class CheckpointSync(Loop):
                 self._refuse(error)
         if self._number > number:
             self.took_s = monotonic() - began
-            self._thin()
+            self.thinner.ask()
 
     def _refuse(self, error: DiskFull) -> None:
         if not self._refused:
@@ -169,18 +163,3 @@ class CheckpointSync(Loop):
         if not isinstance(error, FileNotFoundError) and relative not in self._unreadable:
             self._unreadable.add(relative)
             self._attempt.note(f"no checkpoint is stored, as {relative!r} cannot be read: {error}")
-
-    def _thin(self) -> None:
-        """Have older checkpoints thinned out; what fails is done after the next one."""
-        # The last checkpoint is stored in a hurry, and the next attempt thins as well.
-        if self.ending or self._attempt.stopping.is_set():
-            return
-        keep = self._attempt.grant.spec.get("keep_checkpoints", KEEP)
-        everywhere = self._thin_everywhere
-        try:
-            gone = self._gateway.thin_checkpoints(self._attempt.fence, keep, everywhere=everywhere)
-        except ForgeError as error:
-            job_id = self._attempt.fence.job_id
-            log.warning("checkpoints not thinned", job=job_id, error=error.message)
-        else:
-            self._thin_everywhere = gone >= MOST

@@ -22,7 +22,7 @@ from forge_schema.records import (
 from forge_schema.registry import Machine, Registry
 from forge_schema.states import Phase, Standing, WorkerKind, WorkerStatus
 from forge_schema.storage import Store
-from forge_schema.thinning import Thinning
+from forge_schema.thinning import GoOn, Thinning
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,9 @@ class Gateway(Protocol):
             CheckpointUnknown: what it was to start from is gone.
         """
 
-    def thin_checkpoints(self, fence: Fence, keep: int, *, everywhere: bool) -> int:
+    def thin_checkpoints(
+        self, fence: Fence, keep: int, *, everywhere: bool, go_on: GoOn = lambda: True
+    ) -> int:
         """Thin out a job's checkpoints, and return how many objects went; as `Thinning.thin`."""
 
     def new_work(self) -> None:
@@ -162,10 +164,12 @@ class SqlGateway:
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
         return self.queue.report(fence, phase, devices=devices)
 
-    def thin_checkpoints(self, fence: Fence, keep: int, *, everywhere: bool) -> int:
+    def thin_checkpoints(
+        self, fence: Fence, keep: int, *, everywhere: bool, go_on: GoOn = lambda: True
+    ) -> int:
         if self._thinning is None:
             return 0
-        return self._thinning.thin(fence, keep, everywhere=everywhere)
+        return self._thinning.thin(fence, keep, everywhere=everywhere, go_on=go_on)
 
     def new_work(self) -> None:
         # Lanes known already are looked at first: a hint is mostly about one of them.

@@ -13,6 +13,7 @@ from forge_schema.queue import DETAIL_LENGTH, storable
 from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine, Sample, Tested
 from forge_schema.registry import Machine
 from forge_schema.states import Phase, Standing, WorkerStatus
+from forge_schema.thinning import GoOn
 from forge_schema.wire_answers import (
     Answer,
     Claimed,
@@ -168,10 +169,18 @@ class HttpGateway:
         rows = [row.model_dump() for row in (*first, *answer.others)]
         return [{**row, "job_id": row["job_id"] or job_id} for row in rows]
 
-    def thin_checkpoints(self, fence: Fence, keep: int, *, everywhere: bool) -> int:
+    def thin_checkpoints(
+        self,
+        fence: Fence,
+        keep: int,
+        *,
+        everywhere: bool,
+        go_on: GoOn = lambda: True,  # noqa: ARG002 - the server does not ask
+    ) -> int:
         body = wire.Thin(**_held(fence), keep=keep, everywhere=everywhere)
+        path = f"/job/{fence.job_id}/checkpoints/thin"
         try:
-            return self._of(fence, "checkpoints/thin", body, Thinned).objects
+            return self._session.post(path, body, Thinned, counts=False).objects
         except (LeaseUnknown, ServerRefused):
             # A server older than this thins nothing.
             return 0

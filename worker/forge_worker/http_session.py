@@ -100,8 +100,11 @@ class Session:
         *,
         repeatable: bool = True,
         apart: bool = False,
+        counts: bool = True,
     ) -> A:
         """Send a body and return the answer; `apart` from all others, on connections of its own.
+
+        `counts` as of `Servers.ask`.
 
         Raises:
             ServerUnreachable: no server answers.
@@ -114,7 +117,9 @@ class Session:
         """
         client = self._apart if apart else self.client
         request = partial(self._request, client, "POST", path, body.model_dump_json().encode())
-        return self.ask(lambda url: _read(request(url), answer), repeatable=repeatable)
+        return self.ask(
+            lambda url: _read(request(url), answer), repeatable=repeatable, counts=counts
+        )
 
     def get(self, path: str, answer: type[A]) -> A:
         """Ask for something; raises as `post`."""
@@ -122,15 +127,17 @@ class Session:
             lambda url: _read(self._request(self.client, "GET", path, None, url), answer)
         )
 
-    def ask(self, question: Callable[[str], A], *, repeatable: bool = True) -> A:
+    def ask(
+        self, question: Callable[[str], A], *, repeatable: bool = True, counts: bool = True
+    ) -> A:
         """Ask the servers; a token that was replaced meanwhile is shown at once."""
         shown = self.token()
         try:
-            return self.servers.ask(question, repeatable=repeatable)
+            return self.servers.ask(question, repeatable=repeatable, counts=counts)
         except TokenRefused:
             self._refused(shown)
             self.token()
-            return self.servers.ask(question, repeatable=repeatable)
+            return self.servers.ask(question, repeatable=repeatable, counts=counts)
 
     def token(self) -> str:
         """Return the token.

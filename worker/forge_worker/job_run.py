@@ -202,7 +202,8 @@ class JobRun:
 
     def _watch(self, handle: Handle) -> Exit:
         self._phases.enter(Phase.RUNNING)
-        loops: list[Loop] = [self._metrics, self._checkpoints, self._checkpoint_call]
+        stored = self._checkpoints
+        loops: list[Loop] = [self._metrics, stored, stored.thinner, self._checkpoint_call]
         loops += stall_watches(self.attempt, self._watched, len(self._slot.gpu_uuids))
         for loop in loops:
             loop.start()

@@ -73,12 +73,15 @@ class Servers:
         self._last = self._servers[0]
         self._why = ""
 
-    def ask(self, question: Callable[[str], T], *, repeatable: bool = True) -> T:
+    def ask(
+        self, question: Callable[[str], T], *, repeatable: bool = True, counts: bool = True
+    ) -> T:
         """Return the first answer.
 
         Args:
             question: asks the server at a URL; raises NotAnswered.
             repeatable: whether a second server may be asked what a first one may have done.
+            counts: whether a server that does not answer this rests; if not, no other is asked.
 
         Raises:
             ServerUnreachable: there is none.
@@ -91,6 +94,8 @@ class Servers:
             try:
                 answer = question(server.url)
             except NotAnswered as error:
+                if not counts:
+                    raise ServerUnreachable(f"no answer from {server.url}: {error}") from error
                 self._failed(server, error, began)
                 if error.sent and not repeatable:
                     break

@@ -105,13 +105,18 @@ class AttemptKeys:
         """Name the log chunk with this number, from 0."""
         return f"{self.prefix}logs/{_numbered(number, 8)}.zst"
 
+    @property
+    def checkpoints(self) -> str:
+        """The folder of its checkpoints, with a slash at its end."""
+        return f"{self.prefix}checkpoints/"
+
     def checkpoint_file(self, number: int, digest: str) -> str:
         """Name a file by the checkpoint that stored it first, and its SHA-256."""
-        return f"{self.prefix}checkpoints/files/{_numbered(number, 6)}-{checked_digest(digest)}"
+        return f"{self.checkpoints}files/{_numbered(number, 6)}-{checked_digest(digest)}"
 
     def checkpoint_manifest(self, number: int) -> str:
         """Name the manifest of the checkpoint with this number, from 0."""
-        return f"{self.prefix}checkpoints/{_numbered(number, 6)}.json"
+        return f"{self.checkpoints}{_numbered(number, 6)}.json"
 
     def artifact(self, path: str) -> str:
         """Name an artifact by its path below the output folder, with forward slashes.
