@@ -55,6 +55,18 @@ STATEMENT_S = 30.0
 ANSWER_S = 45.0
 # Deadlocks and lock time-outs are OperationalErrors too.
 TRANSIENT = (psycopg.OperationalError,)
+# The codes of a server that is there and cannot do it now: it takes no writes, since it is a
+# standby; it gave up a transaction; or it failed itself.
+UNABLE = ("25", "XX")
+# What is asked for is of a later version than the tables.
+LACKS = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+)
+# The server, or its tables, may be others than when the connection was made.
+STALE = (psycopg.InternalError, psycopg.ProgrammingError, psycopg.NotSupportedError)
 
 
 class Connection(psycopg.Connection[Row]):
@@ -81,13 +93,13 @@ class Connection(psycopg.Connection[Row]):
 
 
 class DatabaseUnreachable(ForgeError):
-    """The database does not answer."""
+    """The database does not answer, or can do nothing now."""
 
     code = "database_unreachable"
 
 
-class NotMigrated(ForgeError):
-    """The database lacks Forge's tables, or some of them."""
+class NotMigrated(DatabaseUnreachable):
+    """The database lacks Forge's tables, or some of them; who runs already waits for these."""
 
     code = "database_not_migrated"
 
@@ -168,7 +180,8 @@ class Database:
             **params: the statement's parameters.
 
         Raises:
-            DatabaseUnreachable: the database does not answer.
+            DatabaseUnreachable: the database does not answer, or can do nothing now.
+            NotMigrated: its tables are those of an older version.
         """
         try:
             try:
@@ -177,7 +190,9 @@ class Database:
                 if not again or not _may_pass(error):
                     raise
             return self._retried(name, params)
-        except (psycopg.OperationalError, PoolTimeout) as error:
+        except psycopg.Error as error:
+            if not explicable(error):
+                raise
             raise explained(error, self.url) from error
 
     def _retried(self, name: str, params: Mapping[str, object]) -> list[Row]:
@@ -194,6 +209,9 @@ class Database:
         self._answers.awaited(connection)
         try:
             return connection.run(name, params)
+        except STALE:
+            connection.close()
+            raise
         finally:
             self._answers.heard(connection)
             self._return(connection)
@@ -212,15 +230,13 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Lend a connection inside a transaction.
-
-        Raises:
-            DatabaseUnreachable: the database does not answer.
-        """
+        """Lend a connection inside a transaction; raises as `rows`."""
         try:
-            with self.connection() as connection, connection.transaction():
+            with self.connection() as connection, _fresh(connection), connection.transaction():
                 yield connection
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
+            if not explicable(error):
+                raise
             raise explained(error, self.url) from error
 
     @contextmanager
@@ -247,6 +263,15 @@ class Database:
             ConnectionPool.check_connection(connection)
 
 
+@contextmanager
+def _fresh(connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except STALE:
+        connection.close()
+        raise
+
+
 def _may_pass(error: Exception) -> bool:
     # Who found no connection has waited already.
     return isinstance(error, TRANSIENT) and not isinstance(error, PoolTimeout)
@@ -257,14 +282,26 @@ def run(connection: Connection, name: str, params: Mapping[str, object]) -> list
     return connection.run(name, params)
 
 
-def explained(error: Exception, url: str) -> ForgeError:
+def explicable(error: psycopg.Error) -> bool:
+    """Tell whether an error speaks of the database; any other one speaks of the statement."""
+    unable = isinstance(error, psycopg.InternalError) and (error.sqlstate or "").startswith(UNABLE)
+    return unable or isinstance(error, (psycopg.OperationalError, *LACKS))
+
+
+def explained(error: Exception, url: str) -> DatabaseUnreachable:
     """Say what is wrong with the database in words that help."""
     where = psycopg.conninfo.conninfo_to_dict(url)
     place = f"{where.get('host', 'localhost')}:{where.get('port', 5432)}/{where.get('dbname', '')}"
     first_line = str(error).strip().partition("\n")[0]
-    if isinstance(error, psycopg.errors.UndefinedTable):
-        return NotMigrated(
-            f"the database {place} has no Forge tables", hint="run `forge db upgrade` on it"
+    if isinstance(error, LACKS):
+        # The first table that is looked for.
+        none = "alembic_version" in first_line
+        lack = "has no Forge tables" if none else f"must be upgraded: {first_line}"
+        return NotMigrated(f"the database {place} {lack}", hint="run `forge db upgrade` on it")
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return DatabaseUnreachable(
+            f"the database {place} takes no writes: {first_line}",
+            hint="it is a standby, or was the primary: check where the URL leads",
         )
     return DatabaseUnreachable(
         f"the database {place} does not answer: {first_line}",

@@ -1,17 +1,22 @@
 """The courier: tells the queue the ends that wait in the spool, and drops each that is answered."""
 
-import structlog
-from forge_schema.database import DatabaseUnreachable
-from forge_schema.errors import ForgeError
-from forge_schema.lease import End, Ended
+from collections.abc import Callable
 
+import structlog
+from forge_schema.database import DatabaseUnreachable, NotMigrated
+from forge_schema.errors import ForgeError
+from forge_schema.lease import End, Ended, Fence
+
+from forge_worker.clock import seconds
 from forge_worker.gateway import Gateway
-from forge_worker.http_session import ServerFailed
+from forge_worker.http_session import ServerFailed, ServerRefused
 from forge_worker.loop import Loop
 from forge_worker.spool import Spool
 
 # Besides, it is woken whenever a renewal was answered.
 PERIOD_S = 5.0
+# An end that the queue answers with a failure for so long is not held for it any more.
+HELD_S = 3600.0
 
 log = structlog.get_logger(__name__)
 
@@ -21,9 +26,14 @@ class Courier(Loop):
 
     name = "deliver"
 
-    def __init__(self, gateway: Gateway, spool: Spool) -> None:
+    def __init__(
+        self, gateway: Gateway, spool: Spool, *, clock: Callable[[], float] = seconds
+    ) -> None:
         super().__init__(PERIOD_S)
         self._gateway = gateway
+        self._clock = clock
+        # Since when the queue, which is there, fails at an end.
+        self._failing: dict[Fence, float] = {}
         self.spool = spool
 
     def take(self, end: End) -> bool:
@@ -39,6 +49,15 @@ class Courier(Loop):
         if self.spool.ends():
             self.wake()
 
+    def held(self) -> list[Fence]:
+        """Return the leases to be renewed until their ends are told.
+
+        Where the queue fails at an end for an hour, its lease may run out: the job is to go on.
+        The end itself is told for as long as it takes.
+        """
+        now = self._clock()
+        return [one for one in self.spool.fences() if now - self._failing.get(one, now) < HELD_S]
+
     def step(self) -> None:
         """Tell what waits, one by one.
 
@@ -48,21 +67,34 @@ class Courier(Loop):
         for end in self.spool.ends():
             if self._told(end):
                 self.spool.drop(end)
+                self._failing.pop(end.fence, None)
 
     def _told(self, end: End) -> bool:
         """Tell one, and return whether there is nothing more to tell of it."""
         try:
             said(end, self._gateway.finish([end])[0])
-        except ServerFailed as error:
-            # At this one; it must not hold up the others.
-            log.warning("not delivered yet", job=end.fence.job_id, error=error.message)
-            return False
+        except ServerRefused as error:
+            log.error("refused", job=end.fence.job_id, error=error.message)  # noqa: TRY400  it says all
+        except (ServerFailed, NotMigrated) as error:
+            return self._failed(end, error)
         except DatabaseUnreachable:
             raise
-        except Exception as error:
-            trace = not isinstance(error, ForgeError)
-            log.error("refused", job=end.fence.job_id, error=str(error), exc_info=trace)  # noqa: TRY400  as wanted
+        except Exception as error:  # noqa: BLE001 - it is logged, and the end is kept
+            return self._failed(end, error)
         return True
+
+    def _failed(self, end: End, error: Exception) -> bool:
+        """Note that the queue fails at this one, which must not hold up the others."""
+        first = end.fence not in self._failing
+        began = self._failing.setdefault(end.fence, self._clock())
+        log.error(
+            "not delivered yet",
+            job=end.fence.job_id,
+            error=str(error),
+            held=self._clock() - began < HELD_S,
+            exc_info=error if first and not isinstance(error, ForgeError) else None,
+        )
+        return False
 
 
 def said(end: End, ended: Ended) -> None:

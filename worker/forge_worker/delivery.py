@@ -12,9 +12,16 @@ from forge_worker.attempt import Attempt
 from forge_worker.claimer import Claimer
 from forge_worker.courier import Courier, said
 from forge_worker.gateway import Gateway
+from forge_worker.http_session import ServerRefused
 from forge_worker.patience import Patience
 
 log = structlog.get_logger(__name__)
+
+
+class NotTaken(DatabaseUnreachable):
+    """The queue is there, and failed at this one end; it is told again."""
+
+    code = "end_not_taken"
 
 
 class Delivery:
@@ -33,7 +40,7 @@ class Delivery:
         try:
             ended = self._told(attempt, end)
         except ForgeError as error:
-            log.warning("not delivered", job=end.fence.job_id, error=error.message)
+            log.warning("refused", job=end.fence.job_id, error=error.message)
             return
         if ended is not None:
             said(end, ended)
@@ -50,6 +57,16 @@ class Delivery:
         return Patience(attempt, self._patience_s)(partial(self._send, end))
 
     def _send(self, end: End) -> Ended:
+        """Tell the queue; whatever fails but for a refusal is no reason to forget the end."""
+        try:
+            return self._sent(end)
+        except (DatabaseUnreachable, ServerRefused):
+            raise
+        except Exception as error:
+            log.exception("the queue failed at an end", job=end.fence.job_id)
+            raise NotTaken(str(error) or type(error).__name__) from error
+
+    def _sent(self, end: End) -> Ended:
         if end.reason.budget is Budget.SUCCESS:
             return self._claimer.deliver(end)
         return self._gateway.finish([end])[0]

@@ -6,7 +6,7 @@ A hint may be lost at any time; whoever waits for one also looks by itself now a
 from collections.abc import Callable
 
 import psycopg
-from forge_schema.database import KEEPALIVE, explained
+from forge_schema.database import KEEPALIVE, explained, explicable
 
 from forge_worker.loop import AFTER_FAILURE_S, Loop
 
@@ -38,7 +38,9 @@ class Listener(Loop):
         self._awake()
         try:
             self._listen()
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
+            if not explicable(error):
+                raise
             raise explained(error, self._url) from error
 
     def _listen(self) -> None:

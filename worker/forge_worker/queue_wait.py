@@ -6,7 +6,7 @@ from threading import Event
 from typing import TypeVar
 
 import structlog
-from forge_schema.database import DatabaseUnreachable
+from forge_schema.database import DatabaseUnreachable, NotMigrated
 
 from forge_worker.http_session import TokenRefused
 
@@ -26,6 +26,7 @@ def until_answered(step: Callable[[], T], *, limit_s: float, leaving: Event | No
 
     Raises:
         TokenRefused: it answers, and does not let this worker in.
+        NotMigrated: it lacks tables.
         NotWaited: `leaving` was set.
     """
     leaving = leaving or Event()
@@ -33,7 +34,7 @@ def until_answered(step: Callable[[], T], *, limit_s: float, leaving: Event | No
     while True:
         try:
             return step()
-        except TokenRefused:
+        except (TokenRefused, NotMigrated):
             raise
         except DatabaseUnreachable as error:
             wait_s = pause_s * uniform(0.5, 1.0)  # noqa: S311 - no secret

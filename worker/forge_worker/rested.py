@@ -10,8 +10,9 @@ from forge_worker.servers import NotAnswered, Servers
 
 T = TypeVar("T")
 
-# Of what a database says of itself: it goes, it comes, or it has no room. All else is an answer.
-AWAY = ("08", "53", "57P")
+# Of what a database says of itself: it goes, it comes, it has no room, or it takes no writes. All
+# else is an answer.
+AWAY = ("08", "53", "57P", "25006")
 
 
 class RestedDatabase(Database):
