@@ -63,8 +63,8 @@ class Spool:
         """Forget an end; one that comes back with the next start is told once more, and no harm."""
         with self._lock:
             for slot in [n for n, kept in self._kept.items() if kept.fence == end.fence]:
-                self._write(slot, bytes(HEAD.size))
                 del self._kept[slot]
+                self._wipe(slot)
 
     def ends(self) -> list[End]:
         with self._lock:
@@ -72,6 +72,12 @@ class Spool:
 
     def fences(self) -> list[Fence]:
         return [end.fence for end in self.ends()]
+
+    def _wipe(self, slot: int) -> None:
+        try:
+            self._write(slot, bytes(HEAD.size))
+        except OSError as error:
+            log.warning("a slot of the spool could not be wiped", slot=slot, error=str(error))
 
     def _write(self, slot: int, data: bytes) -> None:
         file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
