@@ -5,12 +5,13 @@ container alone knows is how the job ended; all else is in the job's folder. Eve
 cut off by another kill at any place, and the boot after that does it again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from forge_schema.lease import Fence
 from forge_schema.states import Standing, WorkerStatus
 
 from forge_worker import leftovers, record
@@ -62,8 +63,17 @@ class Past:
     def remove(self) -> None: ...
 
 
-def take_up(worker: str, jobs: Path, runners: Sequence[Runner], gateway: Gateway) -> list[Adopted]:
+def take_up(
+    worker: str,
+    jobs: Path,
+    runners: Sequence[Runner],
+    gateway: Gateway,
+    *,
+    spooled: Collection[Fence] = (),
+) -> list[Adopted]:
     """Return what goes on, and clear the rest: kill it, give its lease back, remove its folder.
+
+    One whose end waits in the spool has ended: it neither goes on, nor is it given back.
 
     Raises:
         EngineUnreachable: the engine cannot say what it runs.
@@ -71,12 +81,16 @@ def take_up(worker: str, jobs: Path, runners: Sequence[Runner], gateway: Gateway
     """
     left = leftovers.survivors(worker, jobs.parent, runners)
     folders = [Folders(root) for root in sorted(jobs.iterdir())]
-    candidates = [found for one in folders if (found := _candidate(one, runners, left)) is not None]
+    ended = {one.root for one in folders if one.fence() in spooled}
+    open_ones = [one for one in folders if one.root not in ended]
+    candidates = [
+        found for one in open_ones if (found := _candidate(one, runners, left)) is not None
+    ]
     adopted = [one for held in _held(candidates, gateway) if (one := _adopted(held)) is not None]
     kept = {one.attempt.folders.root for one in adopted}
     going_on = {one.record.container for one in candidates if _root(one) in kept and one.leftover}
     leftovers.reap(found for name, found in left.items() if name not in going_on)
-    leftovers.clear((one for one in folders if one.root not in kept), runners, gateway)
+    leftovers.clear((one for one in folders if one.root not in kept), runners, gateway, spooled)
     return adopted
 
 

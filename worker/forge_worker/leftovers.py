@@ -1,11 +1,11 @@
 """What is left of jobs that nobody goes on with, and how it is cleared away."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import structlog
 from forge_schema.errors import ForgeError
-from forge_schema.lease import End
+from forge_schema.lease import End, Fence
 from forge_schema.states import Reason
 
 from forge_worker import record
@@ -63,21 +63,28 @@ def reap(found: Iterable[tuple[Runner, Leftover]]) -> None:
         runner.reap(leftover)
 
 
-def clear(folders: Iterable[Folders], runners: Sequence[Runner], gateway: Gateway) -> None:
-    """Give leases back and remove the folders, once nothing runs in them any more."""
+def clear(
+    folders: Iterable[Folders],
+    runners: Sequence[Runner],
+    gateway: Gateway,
+    spooled: Collection[Fence] = (),
+) -> None:
+    """Give leases back and remove the folders, once nothing runs in them any more.
+
+    Whose end waits in the spool ends with that.
+    """
     for one in folders:
         if may_run(one, runners):
             # It is for a start at which the engine answers.
             log.warning("left, as no engine was asked for its container", folder=str(one.root))
             continue
-        _give_back(one, gateway)
+        fence = one.fence()
+        if fence is not None and fence not in spooled:
+            _give_back(fence, gateway)
         one.remove()
 
 
-def _give_back(folders: Folders, gateway: Gateway) -> None:
-    fence = folders.fence()
-    if fence is None:
-        return
+def _give_back(fence: Fence, gateway: Gateway) -> None:
     try:
         gateway.finish([End(fence, Reason.WORKER_LOST, detail="the agent was restarted")])
     except ForgeError as error:
