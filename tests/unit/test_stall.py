@@ -151,6 +151,17 @@ def test_gpus_that_do_not_say_how_busy_they_are_are_held_against_nobody(tmp_path
     assert job.log.count("do not say how busy they are") == 1
 
 
+def test_time_in_which_nobody_looked_at_a_gpu_counts_little(tmp_path: Path) -> None:
+    job = Job(tmp_path / "a", gpus=1, idle_gpu_s=100)
+    assert job.watches[0].period_s == LONGEST_S
+    assert not job.goes_on(10)
+    # One look is idle, and so is one much later; between them nobody looked.
+    assert not job.goes_on(1000, looks=False)
+    counted_s = 9 + COUNTED_PERIODS * LONGEST_S
+    assert not job.goes_on(int(100 - counted_s))
+    assert job.goes_on(1)
+
+
 def test_rule_about_gpus_is_ignored_without_any_and_that_is_said(tmp_path: Path) -> None:
     job = Job(tmp_path / "a", idle_gpu_s=10)
     assert job.watches == []

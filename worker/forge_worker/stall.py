@@ -35,13 +35,18 @@ class Rule:
     limit_s: float
     sign: Callable[[], bool | None]
     quiet_s: float = 0.0
+    unseen_s: float = 0.0
 
-    def stalled(self, passed_s: float) -> bool:
-        """Look once, so long after the look before."""
+    def stalled(self, passed_s: float, most_s: float) -> bool:
+        """Look once, so long after the look before, of which at most `most_s` count."""
         alive = self.sign()
-        self.quiet_s = 0.0 if alive else self.quiet_s + passed_s
-        # Without a look at it, nothing is held against a job.
-        return alive is False and self.quiet_s >= self.limit_s
+        # While nobody looks, nothing is held against a job, and then only as much as of any pause.
+        self.unseen_s += passed_s
+        if alive is None:
+            return False
+        self.quiet_s = 0.0 if alive else self.quiet_s + min(self.unseen_s, most_s)
+        self.unseen_s = 0.0
+        return self.quiet_s >= self.limit_s
 
 
 class StallWatch(Loop):
@@ -70,8 +75,8 @@ class StallWatch(Loop):
         now = self._clock()
         passed_s = 0.0 if self._looked_at is None else now - self._looked_at
         self._looked_at = now
-        counted_s = min(passed_s, COUNTED_PERIODS * self.period_s)
-        late = [rule for rule in self._rules if rule.stalled(counted_s)]
+        most_s = COUNTED_PERIODS * self.period_s
+        late = [rule for rule in self._rules if rule.stalled(passed_s, most_s)]
         if late and not self._attempt.stopping.is_set():
             self._stop(late[0])
 
