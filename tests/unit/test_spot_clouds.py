@@ -192,6 +192,15 @@ def test_a_recommendation_is_told_once_and_an_interruption_after_it() -> None:
     assert [one.kind for one in heard] == [Kind.REBALANCE, Kind.INTERRUPTION]
 
 
+def test_a_recommendation_that_is_withdrawn_is_taken_back_and_heard_anew() -> None:
+    fake, heard = FakeAws(), list[Notice]()
+    with reached(fake) as metadata:
+        watch = SpotWatch([Aws(metadata)], heard.append)
+        for fake.recommended in (False, True, True, False, False, True):
+            watch.step()
+    assert [one.kind for one in heard] == [Kind.REBALANCE, Kind.WITHDRAWN, Kind.REBALANCE]
+
+
 class Elsewhere(FakeCloud):
     """Sends whoever asks to another server."""
 

@@ -256,8 +256,8 @@ class Agent:
     def heed(self, notice: Notice) -> None:
         """Do what a notice asks for; of several, the one that leaves the least time counts."""
         log.warning("notice", by=notice.by, kind=notice.kind.value, left_s=round(notice.left_s, 1))
-        if notice.kind is Kind.REBALANCE:
-            self._rebalance()
+        if notice.kind is not Kind.INTERRUPTION:
+            self._recommended(leave=notice.kind is Kind.REBALANCE)
             return
         own = notice.by == OWN
         why = "the worker was stopped" if own else f"{notice.by} takes the machine"
@@ -269,10 +269,10 @@ class Agent:
     def _departing(self, reason: Reason) -> Stop:
         return Stop(reason, self._departure.why or UNSAFE, window=self._departure.window)
 
-    def _rebalance(self) -> None:
-        """Take no more jobs, and have stored what those that go on have come to."""
-        self._unsafe = True
-        for attempt in self._running.attempts():
+    def _recommended(self, *, leave: bool) -> None:
+        """Take no more jobs, and have stored what those that go on have come to; or as before."""
+        self._unsafe = leave
+        for attempt in self._running.attempts() if leave else ():
             attempt.store_now()
         self._condition_changed()
 

@@ -11,10 +11,11 @@ UNKNOWN_SHARE = 0.5
 
 
 class Kind(StrEnum):
-    """Whether the machine goes, or is only likely to."""
+    """Whether the machine goes, is only likely to, or no longer is."""
 
     INTERRUPTION = "interruption"
     REBALANCE = "rebalance"
+    WITHDRAWN = "withdrawn"
 
 
 @dataclass(frozen=True, slots=True)

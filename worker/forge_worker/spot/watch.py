@@ -38,7 +38,10 @@ class Cloud(Protocol):
 
 
 class SpotWatch(Loop):
-    """Finds the cloud, then looks until an interruption was told; a recommendation is told once."""
+    """Finds the cloud, then looks until an interruption was told.
+
+    A recommendation is told once, and so is that it stands no longer.
+    """
 
     name = "spot"
 
@@ -63,6 +66,8 @@ class SpotWatch(Loop):
             self._miss(error)
             return
         self.period_s = PERIOD_S
+        if notice is None and self._heard is Kind.REBALANCE:
+            notice = Notice(cloud.name, Kind.WITHDRAWN)
         if notice is not None and notice.kind is not self._heard:
             self._told(notice)
             self._heard = notice.kind
