@@ -51,22 +51,23 @@ def counted(
 
     Whoever calls holds the folder's lock. A start that ends in good order ends the row.
     """
-    before = _before(read(folder), clock())
-    if before.bad >= FREE:
-        pause_s = min(limit_s, FIRST_PAUSE_S * 2.0 ** min(before.bad - FREE, 20))
-        pause_s *= uniform(0.5, 1.0)  # noqa: S311 - no secret
-        _announce(folder, before, clock(), pause_s)
-        wait(pause_s)
     now = clock()
-    _keep(folder, Crashes(before.bad, before.why, now))
+    before = _before(read(folder), now)
     try:
+        if before.bad >= FREE:
+            pause_s = min(limit_s, FIRST_PAUSE_S * 2.0 ** min(before.bad - FREE, 20))
+            pause_s *= uniform(0.5, 1.0)  # noqa: S311 - no secret
+            _announce(folder, before, now, pause_s)
+            wait(pause_s)
+            now = clock()
+        _keep(folder, Crashes(before.bad, before.why, now))
         yield
     except Exception as error:
         why = (str(error) or type(error).__name__)[:WHY_LENGTH]
         _keep(folder, Crashes(before.bad + 1, why, now, ended=True))
         raise
     except BaseException:
-        # It was told to leave before it listened to signals.
+        # It was told to leave before an agent could heed that.
         _forget(folder)
         raise
     _forget(folder)

@@ -134,8 +134,9 @@ def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str
             yield f"leases are not given back and run out by themselves: {error.message}"
         if gateway is not None and spooled:
             yield _told(spooled, gateway)
+        waiting = spooled.fences() if spooled else []
         for one in ended:
-            yield _cleared(one, gateway)
+            yield _cleared(one, None if one.fence() in waiting else gateway)
 
 
 def _told(spooled: spool.Spool, gateway: Gateway) -> str:
