@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import ExitStack
+from functools import partial
 
 import structlog
 from forge_schema.errors import ForgeError
@@ -19,6 +20,7 @@ from forge_worker import (
     signals,
     status,
     status_words,
+    strict,
 )
 from forge_worker.agent import Agent
 from forge_worker.folder_lock import STOP_IT, held
@@ -102,10 +104,12 @@ def clear(settings: WorkerSettings) -> None:
 
 def serve(settings: WorkerSettings) -> None:
     """Open what the agent needs, run it, and close everything again."""
+    signals.leave_at_once()
     # It holds everybody's code and checkpoints.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.worker_dir
-    with held(folder), crashes.counted(folder, limit_s=settings.crash_limit_s):
+    pause = partial(strict.pause, settings)
+    with held(folder), crashes.counted(folder, limit_s=settings.crash_limit_s, wait=pause):
         put_aside(folder)
         for lack in lacking(settings):
             log.warning("missing", what=lack.what, so=lack.so, do=lack.do)
@@ -116,7 +120,9 @@ def _work(settings: WorkerSettings) -> None:
     transport = over_http.transport if settings.url else direct.transport
     with ExitStack() as stack:
         linked = until_answered(
-            lambda: stack.enter_context(transport(settings)), limit_s=settings.reconnect_limit_s
+            lambda: stack.enter_context(transport(settings)),
+            limit_s=settings.reconnect_limit_s,
+            unanswered=partial(strict.end_leftovers, settings),
         )
         agent = Agent(settings, linked.gateway, linked.objects, available(settings))
         signals.listen(drain=agent.drain, stop=agent.stop)

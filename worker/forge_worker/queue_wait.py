@@ -21,8 +21,16 @@ class NotWaited(Exception):
     """It was told to leave before the queue answered."""
 
 
-def until_answered(step: Callable[[], T], *, limit_s: float, leaving: Event | None = None) -> T:
+def until_answered(
+    step: Callable[[], T],
+    *,
+    limit_s: float,
+    leaving: Event | None = None,
+    unanswered: Callable[[], None] = lambda: None,
+) -> T:
     """Do a step until the queue answers it; pauses double up to `limit_s` seconds, with jitter.
+
+    `unanswered` is called before each pause.
 
     Raises:
         TokenRefused: it answers, and does not let this worker in.
@@ -39,6 +47,7 @@ def until_answered(step: Callable[[], T], *, limit_s: float, leaving: Event | No
         except DatabaseUnreachable as error:
             wait_s = pause_s * uniform(0.5, 1.0)  # noqa: S311 - no secret
             log.warning("waiting for the queue", why=error.message, again_in_s=round(wait_s, 1))
+        unanswered()
         if leaving.wait(wait_s):
             raise NotWaited
         pause_s = min(pause_s * 2, limit_s)
