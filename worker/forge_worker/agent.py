@@ -53,6 +53,7 @@ from forge_worker.spot.notice import Kind, Notice
 from forge_worker.spot.watch import SpotWatch, clouds_of
 from forge_worker.spot.window import opening
 from forge_worker.state_file import StateKeeper
+from forge_worker.strict import end_leftovers
 from forge_worker.surroundings import Host
 
 LEAVE_S = 5.0
@@ -166,7 +167,7 @@ class Agent:
             register=self._register,
             command=self._commanded,
             heard=self._courier.heard,
-            spooled=self._spool.fences,
+            spooled=self._courier.held,
             condition=self._condition,
             outdated=self._faults.outdated,
             period_s=self._settings.heartbeat_s,
@@ -186,7 +187,12 @@ class Agent:
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         limit_s = self._settings.reconnect_limit_s
         try:
-            found = until_answered(self._meet, limit_s=limit_s, leaving=self._drained)
+            found = until_answered(
+                self._meet,
+                limit_s=limit_s,
+                leaving=self._drained,
+                unanswered=partial(end_leftovers, self._settings),
+            )
         except NotWaited:
             return
         self._go_on(found)
@@ -222,12 +228,13 @@ class Agent:
         self._register()
         # First: whatever is cleared away gives its lease back.
         self._courier.step()
-        return take_up(self._settings.name(), self._jobs, self._runners.all, self._gateway)
+        name, runners = self._settings.name(), self._runners.all
+        return take_up(name, self._jobs, runners, self._gateway, spooled=self._spool.fences())
 
     def _deliver_last(self) -> None:
         """Wait until the queue has been told all; what it has not, the next start tells it."""
         until_s = seconds() + LAST_S
-        while self._spool.ends() and self._departure.left_s(max(0.0, until_s - seconds())) != 0:
+        while self._courier.held() and self._departure.left_s(max(0.0, until_s - seconds())) != 0:
             Event().wait(LOOK_S)
 
     def _go_on(self, adopted: list[Adopted]) -> None:
