@@ -57,6 +57,8 @@ from forge_worker.strict import end_leftovers
 from forge_worker.surroundings import Host
 
 LEAVE_S = 5.0
+# As long at least, also when time is up.
+GOODBYE_S = 0.5
 LOOK_S = 0.5
 # A worker that drains waits so long for a queue that is away.
 LAST_S = 3600.0
@@ -294,8 +296,14 @@ class Agent:
     def _disconnect(self) -> None:
         # To a queue that does not answer, nothing is said: it will find the worker silent.
         if self.keeper.answered:
-            with suppress(ForgeError):
-                self._gateway.disconnect()
+            leaves = Thread(target=self._say_goodbye, name="disconnect", daemon=True)
+            leaves.start()
+            leaves.join(max(GOODBYE_S, self._departure.left_s(LEAVE_S) or 0.0))
+
+    def _say_goodbye(self) -> None:
+        # Whatever it meets, the worker leaves.
+        with suppress(Exception):
+            self._gateway.disconnect()
 
     def _gpus_in_use(self) -> set[str]:
         return {uuid for slot in self._slots.lent.values() for uuid in slot.gpu_uuids}

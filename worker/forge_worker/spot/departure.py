@@ -1,9 +1,10 @@
 """The departure: gives every job back before its window ends, whatever hangs meanwhile."""
 
 from collections.abc import Callable, Collection
+from threading import Thread
 
 import structlog
-from forge_schema.database import DatabaseUnreachable
+from forge_schema.errors import ForgeError
 from forge_schema.lease import End
 from forge_schema.states import Reason
 
@@ -15,6 +16,8 @@ from forge_worker.loop import Loop
 from forge_worker.spot.window import Window, earlier
 
 PERIOD_S = 0.25
+# What the queue has not answered by then is answered while others are given back.
+TELL_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +47,7 @@ class Departure(Loop):
         self._clock = clock
         self.window: Window | None = None
         self.why = ""
+        self._telling: list[Thread] = []
 
     def announce(self, window: Window, why: str = "") -> None:
         """Take a window, and who says so; of two, the one that ends first."""
@@ -72,14 +76,33 @@ class Departure(Loop):
         for attempt in late:
             log.warning("given back before its end", job=attempt.fence.job_id)
             attempt.lose()
-        self._tell(ends, kept)
+        self._tell_aside(ends, kept)
+
+    def end(self, patience_s: float | None = None) -> None:
+        """End, and wait for what the queue is being told, so long at most."""
+        super().end(patience_s)
+        for thread in self._telling:
+            thread.join(self.left_s(patience_s))
+
+    def _tell_aside(self, ends: list[End], kept: list[End]) -> None:
+        """Tell the queue in a thread of its own: its answer may take longer than there is time."""
+        told = Thread(target=self._tell, args=(ends, kept), name="given back", daemon=True)
+        told.start()
+        self._telling = [*filter(Thread.is_alive, self._telling), told]
+        told.join(self.left_s(TELL_S))
 
     def _tell(self, ends: list[End], kept: list[End]) -> None:
         """Tell the queue now; what is kept waits in the spool where it does not answer."""
         try:
             self._gateway.finish(ends)
-        except DatabaseUnreachable as error:
-            log.warning("not told", jobs=len(ends), in_the_spool=len(kept), error=error.message)
+        except Exception as error:
+            log.warning(
+                "not told",
+                jobs=len(ends),
+                in_the_spool=len(kept),
+                error=str(error),
+                exc_info=not isinstance(error, ForgeError),
+            )
             return
         for end in kept:
             self._courier.spool.drop(end)
