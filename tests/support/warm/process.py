@@ -41,27 +41,43 @@ class Nursery:
 
     def __init__(self, module: str, path: str) -> None:
         self._lock = Lock()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                # Not with the folder of the script on the path, which the program would not have.
-                [sys.executable, "-P", SCRIPT, str(theirs.fileno()), module],
-                env={**os.environ, **({"PYTHONPATH": path} if path else {})},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+        self._module = module
+        self._path = path
+        self._begin()
         atexit.register(self._close)
 
     def fork(self, request: dict[str, Any], streams: list[int]) -> tuple[int, socket.socket]:
         """Return a new process, and the socket on which its status will be told."""
         told, theirs = socket.socketpair()
         with theirs, self._lock:
-            message = json.dumps(request).encode()
-            socket.send_fds(self._control, [message], [*streams, theirs.fileno()])
+            message, files = json.dumps(request).encode(), [*streams, theirs.fileno()]
+            try:
+                socket.send_fds(self._control, [message], files)
+            except BrokenPipeError:
+                self._begin_again()
+                socket.send_fds(self._control, [message], files)
         pid = told.recv(4)
         assert pid, f"{request['argv']} was not started"
         return int.from_bytes(pid), told
+
+    def _begin(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                # Not with the folder of the script on the path, which the program would not have.
+                [sys.executable, "-P", SCRIPT, str(theirs.fileno()), self._module],
+                env={**os.environ, **({"PYTHONPATH": self._path} if self._path else {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def _begin_again(self) -> None:
+        # One test that ends it by mistake is told of, and the tests after it are not to blame.
+        code = self._process.wait()
+        sys.stderr.write(f"what {self._module} is forked from ended with {code}\n")
+        self._control.close()
+        self._begin()
 
     def _close(self) -> None:
         # What it started goes on.

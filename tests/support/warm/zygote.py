@@ -74,7 +74,9 @@ class Zygote:
         for stream in streams[:3]:
             os.close(stream)
         self.told[pid] = told
-        told.sendall(pid.to_bytes(4))
+        # Whoever asked may be gone.
+        with suppress(OSError):
+            told.sendall(pid.to_bytes(4))
         return pid
 
     def _reap(self) -> None:
