@@ -163,6 +163,8 @@ def settings(database_url: str, folder: Path) -> dict[str, str]:
         "FORGE_DATABASE_URL": database_url,
         "FORGE_STORE_URL": (folder / "store").as_uri(),
         "FORGE_SERVER_SECRET": SECRET,
+        # A clock that a test moves on by hours is no outage.
+        "FORGE_SWEEP_S": "86400",
     }
 
 
