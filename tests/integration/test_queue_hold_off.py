@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -142,3 +143,37 @@ def test_a_clock_put_back_makes_no_hold_longer(rig: Rig, sweep: Sweep) -> None:
     rig.worker().claim_one()
     assert sweep_on(rig, sweep, TTL_S) == 0
     assert sweep_on(rig, sweep, 10) == 1
+
+
+# Pauses before a tick, and how often its sweeper thinks that it ticks.
+PACES = {
+    "late and in time by turns": [(35, 10), (20, 10)],
+    "in time just after late": [(35, 10), (35, 10), (35, 10), (35, 10), (1, 10)],
+    "a function, and a worker that comes and goes": [
+        (60, 60),
+        (35, 10),
+        (10, 10),
+        (10, 10),
+        (5, 60),
+    ],
+    "a function that is late, and a worker": [(95, 60), (35, 10), (10, 10), (95, 60), (5, 60)],
+}
+
+
+@pytest.mark.parametrize("pace", PACES.values(), ids=PACES)
+def test_no_pace_holds_off_for_ever(rig: Rig, pace: list[tuple[int, int]]) -> None:
+    rig.rows("UPDATE sweeper SET ticked_at = forge_now()")
+    queue = Queue(rig.database, actor="sweeper")
+    sweeps = {every: Sweep(queue, every=timedelta(seconds=every)) for every in (10, 60)}
+    for turn, (pause_s, every_s) in enumerate(islice(cycle(pace), 70)):
+        rig.clock.advance(pause_s)
+        sweeps[every_s].tick()
+        # Its worker dies at once; at another place of the pace each time.
+        if turn % 7 == 0:
+            rig.submit()
+            rig.worker(f"of turn {turn}").claim_one()
+    silent = [row["s"] for row in rig.rows("SELECT finished_at - claimed_at AS s FROM attempt")]
+    assert len(silent) >= 7
+    # The lease, then each late tick that is heeded, with a pause before them and one after.
+    longest_s = (1 + LATE_HEEDED) * TTL_S + 2 * max(pause_s for pause_s, _ in pace)
+    assert max(silent) <= timedelta(seconds=longest_s)

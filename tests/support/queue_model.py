@@ -193,17 +193,24 @@ class Sweepers:
 
     ticked_at: datetime
     ttl: timedelta
+    gap: timedelta | None = timedelta()
     gaps: int = 0
     holds_until: datetime | None = None
 
     def look(self, now: datetime, gap: timedelta | None) -> bool:
-        """Note a look for leases that ran out; True when none is to be ended."""
-        away = gap is not None and self.ticked_at < now - gap
+        """Note a look for leases that ran out; True when none is to be ended.
+
+        Without a gap, no pause is too long.
+        """
+        away = False
+        if gap is not None and self.gap is not None:
+            away = self.ticked_at < now - max(gap, self.gap)
+        held = self.holds_until is not None and self.holds_until > now
         longest = now + self.ttl
         heeded = away and self.gaps < LATE_HEEDED
         self.holds_until = longest if heeded else min(self.holds_until or now, longest)
-        self.gaps = min(self.gaps + 1, LATE_HEEDED) if away else 0
-        self.ticked_at = now
+        self.gaps = min(self.gaps + 1, LATE_HEEDED) if away else self.gaps if held else 0
+        self.ticked_at, self.gap = now, gap
         return self.holds_until > now
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 SWEEPS = ("expired", "finish", "promote", "overdue", "offline", "reap", "make_partitions")
 OVERRUN = Windows().overrun
 GAP = max(LATE_PERIODS * EVERY, LATE_SHARE * LEASE_TTL)
-FRESH_SWEEPER = "UPDATE sweeper SET ticked_at = forge_now(), gaps = 0, holds_until = NULL"
+FRESH_SWEEPER = """
+    UPDATE sweeper SET ticked_at = forge_now(), gap = NULL, gaps = 0, holds_until = NULL
+"""
 BESIDE = ("sweep", "renew", "succeed", "preempted", "stalled", "cancel")
 
 

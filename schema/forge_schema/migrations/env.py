@@ -1,4 +1,7 @@
-"""Alembic's entry: one transaction, one migrator at a time, functions and views made anew."""
+"""Alembic's entry: one transaction, one migrator at a time, functions and views made anew.
+
+What a revision adds as NOT VALID is checked after that, while others read and write.
+"""
 
 from typing import Any
 
@@ -39,8 +42,22 @@ def migrate(connection: Connection) -> None:
     cursor.close()
 
 
+def validate(connection: Connection) -> None:
+    """Hold the rows that there were against the constraints that were added since."""
+    found = connection.execute(
+        text(
+            "SELECT conrelid::regclass::text, quote_ident(conname) FROM pg_constraint"
+            " WHERE NOT convalidated AND connamespace = 'public'::regnamespace"
+        )
+    )
+    for table, name in found.all():
+        connection.execute(text(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}"))
+
+
 url = context.config.attributes["url"]
 engine = create_engine(sqlalchemy_url(url), poolclass=NullPool)
 with engine.begin() as connection:
     migrate(connection)
+with engine.begin() as connection:
+    validate(connection)
 engine.dispose()

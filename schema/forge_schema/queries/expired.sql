@@ -1,19 +1,26 @@
 -- The leases that ran out, unless the sweepers hold off.
 -- Who asks notes that a sweeper was here. If the last one was here too long ago, or if the server
 -- started since, no worker could renew either: for one TTL from now no lease is ended.
--- Gaps in a row, with no shorter pause between, are no outages but the sweepers' pace, so the
--- number of those that are heeded is limited.
+-- How long is too long, the slower one of the last sweeper and this one says.
+-- Gaps in a row are no outages but the sweepers' pace, so the number of those that are heeded is
+-- limited. Only a shorter pause that ends when nothing is held any more, so that what ran out went
+-- then, begins a new row: holding has an end, whoever ticks when.
 -- When most leases are silent together, which speaks for a fault between the workers and the
 -- database, each goes only one TTL later: a renewal may still save it. Silent is a lease in the
 -- last third of its TTL: leases cut off together run out one by one, as they were renewed.
 -- Locks: sweeper.
 WITH here AS (
-    INSERT INTO sweeper AS s (id, ticked_at, holds_until)
-    VALUES (1, forge_now(), forge_now() + %(ttl)s::interval)
-    ON CONFLICT (id) DO UPDATE SET (ticked_at, gaps, holds_until) = (
+    INSERT INTO sweeper AS s (id, ticked_at, gap, holds_until)
+    VALUES (1, forge_now(), %(gap)s, forge_now() + %(ttl)s::interval)
+    ON CONFLICT (id) DO UPDATE SET (ticked_at, gap, gaps, holds_until) = (
         SELECT
             forge_now(),
-            CASE WHEN away THEN least(s.gaps + 1, %(heeded)s) ELSE 0 END,
+            %(gap)s::interval,
+            CASE
+                WHEN away THEN least(s.gaps + 1, %(heeded)s)
+                WHEN s.holds_until > forge_now() THEN s.gaps
+                ELSE 0
+            END,
             CASE
                 WHEN away AND s.gaps < %(heeded)s THEN forge_now() + %(ttl)s::interval
                 -- A clock that was put back must not make the hold longer.
@@ -23,7 +30,7 @@ WITH here AS (
             END
         FROM (
             SELECT coalesce(
-                s.ticked_at < forge_now() - %(gap)s::interval
+                s.ticked_at < forge_now() - greatest(%(gap)s::interval, s.gap)
                 OR s.ticked_at < pg_postmaster_start_time(),
                 true
             ) AS away

@@ -15,7 +15,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, ENUM, JSONB, TIMESTAMP, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, ENUM, INTERVAL, JSONB, TIMESTAMP, UUID
 from sqlalchemy.types import TypeEngine
 from sqlmodel import Field
 
@@ -99,6 +99,11 @@ def document(*, null: bool = False, default: str | None = None) -> Any:  # noqa:
 def moment(*, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above
     """A point in time by the database's clock."""
     return _column(TIMESTAMP(timezone=True), null=null, default=default)
+
+
+def span(*, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above
+    """A length of time."""
+    return _column(INTERVAL(), null=null, default=default)
 
 
 def word(words: type[StrEnum], *, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above

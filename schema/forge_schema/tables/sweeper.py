@@ -1,6 +1,6 @@
 """The sweepers' common memory: when one of them last ticked, and until when all hold off."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import CheckConstraint
 from sqlmodel import SQLModel
@@ -12,13 +12,14 @@ class Sweeper(SQLModel, table=True):
     """One row, made by the migration.
 
     A long time without a tick was an outage, in which workers could not renew either; a failover
-    keeps the row, and a server that was restarted or replaced tells nothing else of itself. `gaps`
-    counts the ticks in a row that came so late.
+    keeps the row, and a server that was restarted or replaced tells nothing else of itself. `gap`
+    is what the last one takes for a long time, `gaps` counts the ticks in a row that came so late.
     """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
 
     id: int = c.key_small()
     ticked_at: datetime | None = c.moment(null=True)
+    gap: timedelta | None = c.span(null=True)
     holds_until: datetime | None = c.moment(null=True)
     gaps: int = c.small(default="0")

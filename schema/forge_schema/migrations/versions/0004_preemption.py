@@ -22,7 +22,10 @@ def _sources() -> None:
     op.add_column("job", sa.Column("source_token", sa.BigInteger(), nullable=True))
     op.add_column("job", sa.Column("source_number", sa.Integer(), nullable=True))
     op.create_check_constraint(
-        "source_whole", "job", "num_nulls(source_job_id, source_token, source_number) IN (0, 3)"
+        "source_whole",
+        "job",
+        "num_nulls(source_job_id, source_token, source_number) IN (0, 3)",
+        postgresql_not_valid=True,
     )
     op.create_index(
         "job_source",
@@ -37,6 +40,7 @@ def _sweeper() -> None:
         "sweeper",
         sa.Column("id", sa.SmallInteger(), autoincrement=False, nullable=False),
         sa.Column("ticked_at", MOMENT, nullable=True),
+        sa.Column("gap", sa.Interval(), nullable=True),
         sa.Column("holds_until", MOMENT, nullable=True),
         sa.Column("gaps", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint("id = 1", name="one_row"),
