@@ -79,6 +79,8 @@ def test_training_goes_through_s3_without_credentials(
             servers_store_url=bucket.url(verifier.url),
         ) as made,
     ):
+        # The server thins out checkpoints itself; the worker has no keys to sign with.
+        verifier.holders = True
         made.worker()
         job = train(made, epochs=6)
         made.succeeds(job)

@@ -97,9 +97,10 @@ def test_stale_worker_changes_nothing_and_stops_its_job(
     assert both.jobs.attempts(following)[0]["worker"] == stale.name
     assert rows(both, job) == rows_before
     assert both.objects(prefix) == objects_before
-    delivered = [line for line in stale.output.splitlines() if "ended" in line]
-    assert len(delivered) == 1
-    assert f"job={following}" in delivered[0]
+    # The queue knows a moment before the worker says so.
+    eventually(lambda: "ended" in stale.output)
+    (delivered,) = [line for line in stale.output.splitlines() if "ended" in line]
+    assert f"job={following}" in delivered
 
     late = End(fence, Reason.SUCCEEDED)
     assert not both.queue.finish([late])[0].accepted
