@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from time import monotonic
 from typing import Any, Self
 
@@ -74,7 +75,7 @@ class Connection(psycopg.Connection[Row]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - psycopg's own
         super().__init__(*args, **kwargs)
-        self.used_at = monotonic()
+        self.made_at = self.used_at = monotonic()
         self._statements: dict[str, Prepared] = {}
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
@@ -127,6 +128,8 @@ class Database:
         self.url = url
         self._limit = f"SET statement_timeout = {round(statement_s * 1000)}"
         self._answers = Answers(ANSWER_S)
+        # Connections from before this go to a server that takes no writes.
+        self._standby_at = -inf
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             url,
             min_size=0,
@@ -209,8 +212,8 @@ class Database:
         self._answers.awaited(connection)
         try:
             return connection.run(name, params)
-        except STALE:
-            connection.close()
+        except STALE as error:
+            self._give_up(connection, error)
             raise
         finally:
             self._answers.heard(connection)
@@ -232,8 +235,13 @@ class Database:
     def transaction(self) -> Iterator[Connection]:
         """Lend a connection inside a transaction; raises as `rows`."""
         try:
-            with self.connection() as connection, _fresh(connection), connection.transaction():
-                yield connection
+            with self.connection() as connection:
+                try:
+                    with connection.transaction():
+                        yield connection
+                except STALE as error:
+                    self._give_up(connection, error)
+                    raise
         except psycopg.Error as error:
             if not explicable(error):
                 raise
@@ -257,19 +265,17 @@ class Database:
         connection.used_at = monotonic()
         self._pool.putconn(connection)
 
+    def _give_up(self, connection: Connection, error: Exception) -> None:
+        connection.close()
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            self._standby_at = monotonic()
+
     def _check(self, connection: Connection) -> None:
+        if connection.made_at <= self._standby_at:
+            raise psycopg.OperationalError("the server took no writes")
         # A round trip to check costs as much as a claim, so only a connection that rested pays it.
         if monotonic() - connection.used_at > CHECK_AFTER_S:
             ConnectionPool.check_connection(connection)
-
-
-@contextmanager
-def _fresh(connection: Connection) -> Iterator[None]:
-    try:
-        yield
-    except STALE:
-        connection.close()
-        raise
 
 
 def _may_pass(error: Exception) -> bool:
