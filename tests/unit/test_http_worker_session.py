@@ -10,6 +10,7 @@ from forge_schema.database import DatabaseUnreachable
 from forge_schema.errors import ForgeError
 from forge_schema.queue import WorkerUnknown
 from forge_schema.storage import StoreUnreachable
+from forge_worker.http_gateway import HttpGateway
 from forge_worker.http_session import (
     LeaseUnknown,
     ServerFailed,
@@ -18,8 +19,9 @@ from forge_worker.http_session import (
     TokenRefused,
     checked,
 )
-from forge_worker.servers import NotAnswered, Servers
+from forge_worker.servers import NotAnswered, Servers, ServersRest, ServerUnreachable
 from forge_worker.tls import Tls
+from support.attempts import some_grant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,3 +128,23 @@ def test_a_token_whose_file_is_gone_is_waited_for(session: Session, tokens: Toke
         session.token()
     tokens.now = "second"
     assert session.token() == "second"
+
+
+def test_a_thinning_that_is_not_answered_in_time_lets_no_server_rest(session: Session) -> None:
+    asked: list[str] = []
+
+    def late(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        raise httpx.ReadTimeout("too long", request=request)
+
+    session.client.close()
+    session.client = httpx.Client(transport=httpx.MockTransport(late))
+    fence, gateway = some_grant().fence, HttpGateway(session)
+    with pytest.raises(ServerUnreachable):
+        gateway.thin_checkpoints(fence, 5, everywhere=True)
+    session.servers.awake()
+    with pytest.raises(ServerUnreachable):
+        gateway.latest_checkpoint(fence.job_id)
+    with pytest.raises(ServersRest):
+        session.servers.awake()
+    assert len(asked) == 2
