@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from forge_schema.lease import End, Ended
     from support.rig import Rig
     from support.waiting import Eventually
 
@@ -92,6 +93,10 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
             ends = eventually(lambda: jobs.attempts(job))
             # Whoever stays looks for work again, and takes none.
             made.claimer.step()
+            assert jobs.attempts(job) == ends
+            if notice.kind is Kind.REBALANCE:
+                made.heed(Notice("aws", Kind.WITHDRAWN))
+                eventually(lambda: jobs.job(job)["state"] == "succeeded")
         finally:
             go.set()
             made.stop()
@@ -99,8 +104,9 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
         assert not works.is_alive()
         said = UNSAFE if notice.kind is Kind.REBALANCE else "aws takes the machine"
         assert [(row["reason"], row["detail"]) for row in ends] == [("drained", said)]
-        assert jobs.attempts(job) == ends
-        assert jobs.job(job)["state"] == "ready"
+        assert jobs.attempts(job)[:1] == ends
+        state = "succeeded" if notice.kind is Kind.REBALANCE else "ready"
+        assert jobs.job(job)["state"] == state
         assert jobs.log_chunks(job, after=(0, 0, -1)) == []
 
 
@@ -169,6 +175,7 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
         assert [attempt.lost for attempt in attempts] == [True, False, True, False, True]
         # Told again, it answers the same, and nothing moves twice.
         departure.step()
+        departure.end()
         jobs = Jobs(made.database)
         assert [row["reason"] for row in jobs.attempts(late.fence.job_id)] == ["preempted"]
         (ended,) = jobs.attempts(over.fence.job_id)
@@ -215,6 +222,7 @@ def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
             broken.setattr(made.gateway, "finish", away)
             departure.step()
             departure.step()
+            departure.end()
         assert kept == [Reason.PREEMPTED]
         # Its own thread has no other end to tell of it.
         assert not attempt.settle()
@@ -223,3 +231,39 @@ def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
         jobs = Jobs(made.database)
         assert [row["reason"] for row in jobs.attempts(attempt.fence.job_id)] == ["preempted"]
         assert jobs.job(attempt.fence.job_id)["state"] == "ready"
+
+
+def test_worker_leaves_in_time_while_the_queue_takes_its_own(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, left, go = [27.0], Event(), Event()
+    with desk(database_url, tmp_path) as made:
+        attempt = made.attempt()
+        finish = made.gateway.finish
+
+        def hangs(ends: list[End]) -> list[Ended]:
+            go.wait(60)
+            return finish(ends)
+
+        courier = Courier(made.gateway, Spool(tmp_path / FILE, 4))
+        departure = Departure(
+            lambda: [attempt], made.gateway, courier, leave=left.set, clock=lambda: now[0]
+        )
+        attempt.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 30)))
+        departure.announce(Window(0, 30))
+        with monkeypatch.context() as slow:
+            slow.setattr(made.gateway, "finish", hangs)
+            departure.step()
+            assert attempt.lost
+            now[0] = 28.5
+            departure.step()
+            assert left.is_set()
+            departure.end(departure.left_s())
+            # What the queue has not answered waits for the next start.
+            assert [end.reason for end in courier.spool.ends()] == [Reason.PREEMPTED]
+            go.set()
+            now[0] = 0.0
+            departure.end(60.0)
+        assert courier.spool.ends() == []
+        jobs = Jobs(made.database)
+        assert [row["reason"] for row in jobs.attempts(attempt.fence.job_id)] == ["preempted"]

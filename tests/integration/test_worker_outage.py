@@ -18,7 +18,7 @@ from forge_worker.clock import seconds
 from forge_worker.courier import Courier
 from forge_worker.gateway import SqlGateway
 from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_session import ServerFailed, TokenRefused
+from forge_worker.http_session import ServerFailed, ServerRefused, TokenRefused
 from forge_worker.keeper import Keeper
 from forge_worker.queue_wait import NotWaited, until_answered
 from forge_worker.recovery import recover
@@ -245,7 +245,7 @@ def test_courier_is_not_held_up_by_one_that_cannot_be_told(
 ) -> None:
     fences = [counter.attempt().fence for _ in range(3)]
     finish = counter.gateway.finish
-    faults: dict[Fence, Exception] = {fences[0]: ServerFailed("x"), fences[1]: ValueError("x")}
+    faults: dict[Fence, Exception] = {fences[0]: ServerFailed("x"), fences[1]: ServerRefused("x")}
 
     def failing(ends: list[End]) -> list[Ended]:
         if (fence := ends[0].fence) in faults:
@@ -294,6 +294,7 @@ def test_recovery_tells_what_waits_before_it_gives_back(counter: Desk, tmp_path:
         (psycopg.errors.AdminShutdown(), True),
         (psycopg.errors.TooManyConnections(), True),
         (psycopg.OperationalError("no answer"), True),
+        (psycopg.errors.ReadOnlySqlTransaction(), True),
         (psycopg.errors.LockNotAvailable(), False),
         (psycopg.errors.DeadlockDetected(), False),
         (psycopg.errors.QueryCanceled(), False),

@@ -43,6 +43,28 @@ def test_what_is_put_is_there_for_the_next_process_until_it_is_dropped(tmp_path:
     assert left_in(tmp_path) is None
 
 
+def test_a_slot_that_cannot_be_wiped_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "spool"
+    spool, first, second = Spool(path, 2), end(1), end(2)
+    assert spool.put(first)
+    assert spool.put(second)
+
+    def faulty(*_: object) -> None:
+        raise OSError(5, "faulty")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwrite", faulty)
+        spool.drop(first)
+    assert spool.ends() == [second]
+    # It comes back with the next start, and its place is free until then.
+    assert Spool(path, 2).ends() == [first, second]
+    third = end(3)
+    assert spool.put(third)
+    assert set(Spool(path, 2).fences()) == {second.fence, third.fence}
+
+
 def test_a_long_detail_is_cut_to_its_slot(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool", 1)
     assert spool.put(end(detail="\x01" * 10_000))
