@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from support.waiting import Eventually
 
 TTL = timedelta(seconds=4)
+EVERY = timedelta(seconds=0.1)
 ROOM = Capacity(4, 1 << 20, 1 << 30)
 OVER = "SELECT count(*) FROM lease WHERE expires_at < forge_now()"
 OLD = "SELECT ticked_at > pg_postmaster_start_time() FROM sweeper"
@@ -59,13 +60,13 @@ def test_leases_that_ran_out_at_a_failover_may_still_be_renewed(
             Machine("w", boot, 4, 1 << 20, 1 << 30)
         )
         kept, gone = queue.claim(Lanes(before, worker), ROOM, count=2)
-        Sweep(queue).tick()
+        Sweep(queue, every=EVERY).tick()
     pair.fail_over()
     assert pair.primary.execute(OLD, "forge") == [(True,)]
     eventually(lambda: pair.primary.execute(OVER, "forge") == [(2,)])
     with Database(pair.primary.url) as after:
         queue = Queue(after, actor="user:ann", ttl=TTL)
-        sweep = Sweep(queue, every=timedelta(seconds=0.1))
+        sweep = Sweep(queue, every=EVERY)
         assert sweep.tick().requeued == 0
         renewed = queue.renew(worker, boot, [kept.fence], WorkerStatus.BUSY)
         assert renewed.standings == {kept.fence: Standing.OK}
