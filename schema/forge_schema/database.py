@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from math import inf
 from time import monotonic
 from typing import Any, Self
 
@@ -75,7 +74,7 @@ class Connection(psycopg.Connection[Row]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - psycopg's own
         super().__init__(*args, **kwargs)
-        self.made_at = self.used_at = monotonic()
+        self.used_at = monotonic()
         self._statements: dict[str, Prepared] = {}
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
@@ -128,8 +127,6 @@ class Database:
         self.url = url
         self._limit = f"SET statement_timeout = {round(statement_s * 1000)}"
         self._answers = Answers(ANSWER_S)
-        # Connections from before this go to a server that takes no writes.
-        self._standby_at = -inf
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             url,
             min_size=0,
@@ -268,11 +265,10 @@ class Database:
     def _give_up(self, connection: Connection, error: Exception) -> None:
         connection.close()
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-            self._standby_at = monotonic()
+            # The others go to the same server.
+            self._pool.drain()
 
     def _check(self, connection: Connection) -> None:
-        if connection.made_at <= self._standby_at:
-            raise psycopg.OperationalError("the server took no writes")
         # A round trip to check costs as much as a claim, so only a connection that rested pays it.
         if monotonic() - connection.used_at > CHECK_AFTER_S:
             ConnectionPool.check_connection(connection)
