@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, Index
+from sqlalchemy import CheckConstraint, Index, text
 from sqlmodel import SQLModel
 
 from forge_schema.states import Reason
@@ -21,6 +21,14 @@ class Attempt(SQLModel, table=True):
         CheckConstraint("attempt >= 1", name="counted"),
         # The rows come in this order, so that a summary of each page range finds a time.
         Index("attempt_times", "finished_at", "claimed_at", postgresql_using="brin"),
+        Index(
+            "attempt_interrupted",
+            "finished_at",
+            postgresql_where=text(
+                "reason IN ('preempted', 'drained', 'worker_lost', 'gpu_fault', 'storage_failed',"
+                " 'start_failed')"
+            ),
+        ),
         {"postgresql_partition_by": "RANGE (finished_at)"},
     )
 
