@@ -1,0 +1,25 @@
+-- What of a shape a worker, when idle, can serve, requirement by requirement: `forge_fits` is true
+-- exactly where every one of these is. Each of the three about GPUs includes those before it.
+CREATE OR REPLACE FUNCTION forge_fit_of(s shape, w worker) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT jsonb_build_object(
+        'nodes', s.nodes = 1,
+        'cpus', s.cpus <= w.cpus,
+        'memory_mb', s.memory_mb <= w.memory_mb,
+        'disk_mb', s.disk_mb <= w.disk_mb,
+        'target', s.target = 'auto' OR (s.target = 'local') = w.local,
+        'accelerator', s.accelerator = 'any' OR s.accelerator = w.accelerator,
+        'gpus', s.gpus = 0 OR s.gpus <= forge_gpus_match(w.gpus, '*', 0),
+        'gpu_model', s.gpus = 0 OR s.gpus <= forge_gpus_match(w.gpus, s.gpu_model, 0),
+        'vram_mb', s.gpus = 0 OR s.gpus <= forge_gpus_match(w.gpus, s.gpu_model, s.vram_mb)
+    ) || coalesce(
+        (
+            SELECT jsonb_object_agg(
+                'label:' || wanted.name,
+                forge_labels_match(jsonb_build_object(wanted.name, wanted.pattern), w.labels)
+            )
+            FROM jsonb_each_text(s.labels) AS wanted (name, pattern)
+        ),
+        '{}'::jsonb
+    )
+$$;
