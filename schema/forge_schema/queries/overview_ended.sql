@@ -1,0 +1,14 @@
+-- How many jobs ended in each minute since a time that had any, and how, of an owner or of all.
+-- One that was cancelled while it waited had no attempt, and is not counted.
+SELECT
+    date_trunc('minute', attempt.finished_at) AS at, outcome.state, count(*)::integer AS jobs
+FROM attempt
+JOIN outcome ON outcome.job_id = attempt.job_id AND outcome.token = attempt.token
+WHERE attempt.finished_at >= %(since)s
+    AND attempt.rank = 0
+    AND (
+        %(owner)s::text IS NULL
+        OR attempt.lane_id IN (SELECT id FROM lane WHERE lane.owner = %(owner)s)
+    )
+GROUP BY 1, 2
+ORDER BY 1, 2

@@ -1,0 +1,14 @@
+-- How many attempts ended since a time through no fault of their jobs', by reason, of an owner or of
+-- all.
+SELECT attempt.reason, count(*)::integer AS attempts
+FROM attempt
+WHERE attempt.finished_at >= %(since)s
+    AND attempt.reason IN (
+        'preempted', 'drained', 'worker_lost', 'gpu_fault', 'storage_failed', 'start_failed'
+    )
+    AND (
+        %(owner)s::text IS NULL
+        OR attempt.lane_id IN (SELECT id FROM lane WHERE lane.owner = %(owner)s)
+    )
+GROUP BY attempt.reason
+ORDER BY attempt.reason

@@ -1,0 +1,23 @@
+-- How many jobs wait and run, of an owner or of all, and on how many GPUs.
+WITH mine AS MATERIALIZED (
+    SELECT lane.id, shape.gpus
+    FROM lane
+    JOIN shape ON shape.id = lane.shape_id
+    WHERE %(owner)s::text IS NULL OR lane.owner = %(owner)s
+),
+held AS MATERIALIZED (
+    SELECT
+        count(*) FILTER (WHERE lease.rank = 0)::integer AS jobs,
+        coalesce(sum(mine.gpus), 0)::integer AS gpus
+    FROM lease
+    JOIN mine ON mine.id = lease.lane_id
+)
+SELECT
+    forge_now() AS at,
+    (
+        SELECT count(*)::integer FROM scheduled JOIN mine ON mine.id = scheduled.lane_id
+    ) AS scheduled,
+    (SELECT count(*)::integer FROM ready JOIN mine ON mine.id = ready.lane_id) AS ready,
+    held.jobs AS running,
+    held.gpus AS gpus_busy
+FROM held

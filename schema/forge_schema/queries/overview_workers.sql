@@ -1,0 +1,14 @@
+-- The workers, those first that are there, by name: how long each has been silent, how many leases
+-- it holds, and how its machine was when it was last heard.
+SELECT
+    worker.id, worker.name, worker.kind, worker.status, worker.command, worker.cpus,
+    worker.memory_mb, jsonb_array_length(worker.gpus) AS gpus, worker.price_per_hour,
+    worker.condition,
+    extract(EPOCH FROM forge_now() - worker.last_seen_at)::double precision AS silent_s,
+    coalesce(held.leases, 0)::integer AS leases
+FROM worker
+LEFT JOIN (
+    SELECT lease.worker_id, count(*) AS leases FROM lease GROUP BY lease.worker_id
+) AS held ON held.worker_id = worker.id
+ORDER BY worker.status = 'offline', worker.name
+LIMIT %(count)s
