@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import CliApp, SettingsConfigDict
 
 from forge_functions.app import create_app
+from forge_functions.dashboard.site import install
 from forge_functions.routes import (
     acts,
     admin_events,
@@ -28,6 +29,7 @@ from forge_functions.routes import (
     job,
     jobs,
     objects,
+    overview,
     reports,
     submission,
     sweeps,
@@ -51,6 +53,7 @@ ROUTERS = (
     bundles.router,
     reports.router,
     fleet.router,
+    overview.router,
     admin_workers.router,
     admin_keys.router,
     admin_queues.router,
@@ -111,7 +114,7 @@ class Server(uvicorn.Server):
 
 def whole_app(settings: ServerSettings) -> FastAPI:
     """Return the app with every path."""
-    return create_app(Services(settings), *ROUTERS)
+    return install(create_app(Services(settings), *ROUTERS))
 
 
 def main() -> None:

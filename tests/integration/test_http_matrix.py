@@ -135,6 +135,7 @@ TABLE: dict[tuple[str, str], Case] = {
         lambda world, _: (f"/api/queue/jobs/{world.dead_job()}/retry", None),
     ),
     ("get", "/api/queue/jobs/{job_id}/tests"): (READS_OWN, of_job("/tests")),
+    ("get", "/api/queue/jobs/{job_id}/series"): (READS_OWN, of_job("/series")),
     ("get", "/api/queue/jobs/{job_id}/result"): (READS_OWN, of_job("/result")),
     ("get", "/api/queue/sweeps/{name}"): (READS_OWN, of_sweep()),
     ("get", "/api/queue/sweeps/{name}/points"): (READS_OWN, of_sweep("/points")),
@@ -147,6 +148,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/images"): (WRITES, fixed("/api/images", {"digest": DIGEST, "bytes": 6})),
     ("get", "/api/reports"): (ADMINS, fixed("/api/reports")),
     ("get", "/api/reports/{name}"): (ADMINS, fixed("/api/reports/job_status")),
+    ("get", "/api/overview"): (READS, fixed("/api/overview?jobs=9&workers=9")),
     ("get", "/api/workers"): (READS, fixed("/api/workers")),
     ("get", "/api/workers/{worker_id}"): (
         READS,

@@ -1,4 +1,4 @@
-"""The function for users: jobs, templates, bundles, reports, tokens, health."""
+"""The function for users: jobs, templates, bundles, reports, the overview, tokens, health."""
 
 from forge_functions.handlers.gateway import Gateway
 from forge_functions.routes import (
@@ -7,6 +7,7 @@ from forge_functions.routes import (
     health,
     job,
     jobs,
+    overview,
     reports,
     submission,
     sweeps,
@@ -24,5 +25,6 @@ handler = Gateway(
     templates.router,
     bundles.router,
     reports.router,
+    overview.router,
     sweeps.router,
 )
