@@ -1,7 +1,7 @@
 """What answers hold of what jobs found out."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from forge_schema.states import Reason, State, Verdict
 from pydantic import BaseModel
@@ -15,6 +15,28 @@ class Result(BaseModel):
     created_at: datetime | None
 
 
+class MetricLine(BaseModel):
+    """One line that a job wrote to its metrics file; its place is `token` and `number`."""
+
+    token: int
+    rank: int
+    number: int
+    attempt: int
+    at: datetime
+    step: float | None
+    values: dict[str, Any]
+
+
+class LastMetric(BaseModel):
+    """What a job wrote last under a key."""
+
+    key: str
+    value: Any
+    step: float | None
+    attempt: int
+    at: datetime
+
+
 class JobTest(BaseModel):
     """How one test ended, numbered from 0 in the order of the report."""
 
@@ -25,6 +47,36 @@ class JobTest(BaseModel):
     verdict: Verdict
     seconds: float | None
     message: str | None
+
+
+class Curve(BaseModel):
+    """One curve: `t` (Unix seconds) and `step` are those of the last value in each point's run.
+
+    `count` is how many values were read. `step` is empty for samples.
+    """
+
+    source: Literal["metric", "sample"]
+    key: str
+    gpu: str | None
+    count: int
+    t: list[float]
+    step: list[float | None]
+    min: list[float]
+    avg: list[float]
+    max: list[float]
+    last: list[float]
+
+
+class Series(BaseModel):
+    """The curves of an attempt; `left_off` were too many. While it is `running`, it ends now."""
+
+    attempt: int | None
+    rank: int
+    since: datetime | None
+    until: datetime | None
+    running: bool
+    left_off: int
+    items: list[Curve]
 
 
 class SweepPoint(BaseModel):

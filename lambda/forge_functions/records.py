@@ -118,6 +118,7 @@ class LogChunk(BaseModel):
     start: int
     bytes: int
     sha256: str
+    created_at: datetime
     url: str
 
 

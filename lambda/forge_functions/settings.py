@@ -38,6 +38,9 @@ class ServerSettings(BaseSettings):
     body_limit_bytes: PositiveInt = Field(2 << 20, description="the largest request body taken")
     url_lasts_s: int = Field(900, ge=1, le=900, description="seconds that a signed URL is valid")
     token_lasts_s: int = Field(900, ge=60, le=3600, description="seconds that a JWT is valid")
+    session_lasts_s: int = Field(
+        43_200, ge=60, le=2_592_000, description="seconds that a login to the dashboard lasts"
+    )
     oidc_issuer: str = Field("", description="whose bearer tokens are taken; empty takes none")
     oidc_audience: str = Field("", description="whom such a token must be for")
     oidc_owner_claim: str = Field("sub", description="the claim that names the owner")

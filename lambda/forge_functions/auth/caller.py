@@ -66,7 +66,7 @@ def caller(
     """
     text = said.credentials if said else ""
     if text.startswith(TokenKind.KEY):
-        key, shown = _by_key(request, shared, text), True
+        key, shown = by_key(request, shared, text), True
     elif (issuer := short_token.issuer_of(text)) == short_token.ISSUER:
         key, shown = short_token.read(shared, text), False
     elif issuer is not None and issuer == shared.settings.oidc_issuer:
@@ -96,7 +96,12 @@ Submitter = Annotated[Caller, Depends(requires(Role.SUBMITTER))]
 Admin = Annotated[Caller, Depends(requires(Role.ADMIN))]
 
 
-def _by_key(request: Request, shared: Services, text: str) -> Row | None:
+def by_key(request: Request, shared: Services, text: str) -> Row | None:
+    """Return the valid key that a text is; None when there is none.
+
+    Raises:
+        Refused: 429 after too many wrong secrets.
+    """
     try:
         said = tokens.parse(text, TokenKind.KEY)
     except TokenMalformed:

@@ -14,6 +14,7 @@ from forge_functions.services import Services
 ISSUER = "forge"
 AUDIENCE = "forge-api"
 ALGORITHM = "HS256"
+PURPOSE = b"forge short-lived token"
 # The times are compared by the database's clock, which every server shares.
 UNTIMED: Options = {"verify_exp": False, "verify_iat": False, "require": ["sub", "exp", "ver"]}
 
@@ -25,11 +26,11 @@ def mint(shared: Services, key: Row) -> str:
         "iss": ISSUER,
         "aud": AUDIENCE,
         "sub": key["id"],
-        "ver": _version(key),
+        "ver": version(key),
         "iat": now,
         "exp": now + timedelta(seconds=shared.settings.token_lasts_s),
     }
-    return jwt.encode(claims, _secret(shared), ALGORITHM)
+    return jwt.encode(claims, secret(shared, PURPOSE), ALGORITHM)
 
 
 def issuer_of(text: str) -> str | None:
@@ -46,7 +47,7 @@ def read(shared: Services, text: str) -> Row | None:
     try:
         claims = jwt.decode(
             text,
-            _secret(shared),
+            secret(shared, PURPOSE),
             [ALGORITHM],
             audience=AUDIENCE,
             issuer=ISSUER,
@@ -55,17 +56,19 @@ def read(shared: Services, text: str) -> Row | None:
     except jwt.InvalidTokenError:
         return None
     key = Keys(shared.database, actor="anonymous").valid(claims["sub"])
-    if key is None or claims["ver"] != _version(key) or claims["exp"] <= key["now"].timestamp():
+    if key is None or claims["ver"] != version(key) or claims["exp"] <= key["now"].timestamp():
         return None
     return key
 
 
-def _version(key: Row) -> str:
+def version(key: Row) -> str:
+    """Return which secret of a key something was made from."""
     # A rotated key has another hash, and no token of the one before is valid.
     return hashlib.sha256(key["hash"]).hexdigest()[:16]
 
 
-def _secret(shared: Services) -> bytes:
+def secret(shared: Services, purpose: bytes) -> bytes:
+    """Return the secret for one purpose, 32 bytes."""
     # The same secret signs URLs: no signature of one kind may ever pass as one of the other.
-    secret = shared.settings.server_secret.get_secret_value().encode()
-    return hmac.digest(secret, b"forge short-lived token", "sha256")
+    whole = shared.settings.server_secret.get_secret_value().encode()
+    return hmac.digest(whole, purpose, "sha256")

@@ -1,10 +1,11 @@
 """API Gateway's events, answered by an app that is made with the first of them."""
 
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 from forge_schema.log import configure_log
 from mangum import Mangum
 from mangum.types import LambdaContext
@@ -25,8 +26,11 @@ class LambdaSettings(ServerSettings):
 class Gateway:
     """A Lambda handler that serves some routers; its settings are read when it is first called."""
 
-    def __init__(self, *routers: APIRouter) -> None:
+    def __init__(
+        self, *routers: APIRouter, finish: Callable[[FastAPI], FastAPI] = lambda app: app
+    ) -> None:
         self._routers = routers
+        self._finish = finish
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         return self._app(event, context)
@@ -39,4 +43,5 @@ class Gateway:
     @cached_property
     def _app(self) -> Mangum:
         configure_log("json", sys.stdout)
-        return Mangum(create_app(self.services, *self._routers), lifespan="off")
+        app = self._finish(create_app(self.services, *self._routers))
+        return Mangum(app, lifespan="off")

@@ -1,14 +1,17 @@
 """Reading one job: how it stands, what happened to it, and what it wrote."""
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Query, Request
 from forge_schema.database import Row
 from forge_schema.jobs import PAGE, Jobs
+from forge_schema.series import MOST_KEYS, MOST_POINTS, POINTS, Series, Wanted
 from forge_schema.states import Verdict
-from forge_schema.wire_fields import INTEGER, LARGEST
-from pydantic import Field
+from forge_schema.wire_fields import INTEGER, LARGEST, Word
+from pydantic import AwareDatetime, Field
 
+from forge_functions import found
 from forge_functions.auth.caller import Viewer
 from forge_functions.auth.job import OwnJob
 from forge_functions.bodies import Body
@@ -32,12 +35,39 @@ router = APIRouter(
 LARGEST_SMALL = 2**15 - 1
 
 
+class Chosen(TypedDict):
+    """Which chunks of a log."""
+
+    attempt: int | None
+    rank: int | None
+    since: datetime | None
+
+
 class After(Body):
     """The place of the last chunk read; without it, the beginning."""
 
     token: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
     number: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
+    attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
+    of_rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] | None = None
+    since: AwareDatetime | None = None
+    last: bool = False
+
+
+class WhichMetrics(Body):
+    """Which metric lines of a job: of one rank, after the place of the last one read."""
+
+    token: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    number: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
+    rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
+    attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
+
+
+class WhoseMetrics(Body):
+    """Whose last metrics: by default those of the newest attempt that has any."""
+
+    rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
     attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
 
 
@@ -48,6 +78,15 @@ class WhichTests(Body):
     verdict: list[Verdict] | None = None
     after: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+
+
+class WhichSeries(Body):
+    """Which series: by default those of the newest attempt that has any, under all keys."""
+
+    attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
+    rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
+    keys: Annotated[list[Word], Field(max_length=MOST_KEYS)] | None = None
+    points: Annotated[int, Field(ge=1, le=MOST_POINTS)] = POINTS
 
 
 @router.get("", response_model=JobDetail)
@@ -72,10 +111,40 @@ def events(_who: Viewer, job: OwnJob, shared: Shared) -> Rows:
 def logs(
     _who: Viewer, job: OwnJob, shared: Shared, request: Request, after: Annotated[After, Query()]
 ) -> Rows:
-    """List a hundred chunks of a job's output after a place, in reading order; none at the end."""
-    place = (after.token, after.rank, after.number)
-    rows = Jobs(shared.database).log_chunks(job["job_id"], after=place, attempt=after.attempt)
+    """List a hundred chunks of a job's output after a place, in reading order; none at the end.
+
+    With `last`, those before the place, the last one first.
+    """
+    jobs, place = Jobs(shared.database), (after.token, after.rank, after.number)
+    chosen: Chosen = {"attempt": after.attempt, "rank": after.of_rank, "since": after.since}
+    if after.last:
+        rows = jobs.log_chunks_before(job["job_id"], before=place, **chosen)
+    else:
+        rows = jobs.log_chunks(job["job_id"], after=place, **chosen)
     return {"items": _with_urls(shared, request, rows)}
+
+
+@router.get("/metrics", response_model=Items[MetricLine])
+def metrics(
+    _who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichMetrics, Query()]
+) -> Rows:
+    """List a thousand metric lines of a job's rank after a place, in the order written."""
+    place = (which.token, which.number)
+    rows = Jobs(shared.database).metrics(
+        job["job_id"], after=place, rank=which.rank, attempt=which.attempt
+    )
+    return {"items": rows}
+
+
+@router.get("/metrics/last", response_model=Items[LastMetric])
+def last_metrics(
+    _who: Viewer, job: OwnJob, shared: Shared, whose: Annotated[WhoseMetrics, Query()]
+) -> Rows:
+    """List what a job's rank wrote last under each key, in the last thousand lines."""
+    rows = Jobs(shared.database).last_metrics(
+        job["job_id"], rank=whose.rank, attempt=whose.attempt
+    )
+    return {"items": rows}
 
 
 @router.get("/tests", response_model=Items[JobTest])
@@ -91,11 +160,20 @@ def tests(_who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichTests
     return {"items": rows}
 
 
+@router.get("/series", response_model=found.Series)
+def series(
+    _who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichSeries, Query()]
+) -> Row:
+    """Return an attempt's metrics and samples as the curves of a chart."""
+    wanted = Wanted(which.attempt, which.rank, which.keys, which.points)
+    return Series(shared.database).of(job["job_id"], wanted)
+
+
 @router.get("/result", response_model=Result)
 def result(_who: Viewer, job: OwnJob, shared: Shared) -> Row:
     """Tell what a job found; null where it has said nothing so far."""
-    found = Jobs(shared.database).result(job["job_id"])
-    return found or {"attempt": None, "values": None, "created_at": None}
+    said = Jobs(shared.database).result(job["job_id"])
+    return said or {"attempt": None, "values": None, "created_at": None}
 
 
 @router.get("/checkpoints", response_model=Items[Checkpoint])

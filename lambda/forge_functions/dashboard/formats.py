@@ -1,0 +1,109 @@
+"""How numbers, durations and times are written on a page."""
+
+from datetime import UTC, datetime, timedelta
+
+from markupsafe import Markup
+
+from forge_functions.dashboard.words import reader, t
+
+NONE = "\u2013"
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+# A duration is told by its largest unit and the next.
+STEPS = (
+    (DAY, "{n} d", HOUR, "{n} h"),
+    (HOUR, "{n} h", MINUTE, "{n} min"),
+    (MINUTE, "{n} min", 1, "{n} s"),
+)
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Write a number with its thousands apart."""
+    return NONE if value is None else f"{value:,.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    """Write a fraction of one as a percentage."""
+    return NONE if value is None else f"{100 * value:.0f}\u202f%"
+
+
+def money(value: float | None) -> str:
+    """Write an amount; the currency is the one that the workers' prices are in."""
+    if value is None:
+        return NONE
+    return f"{value:,.2f}" if value == 0 or abs(value) >= 0.01 else f"{value:,.4f}"  # noqa: PLR2004 - a cent
+
+
+def size(value: float | None) -> str:
+    """Write a number of bytes in the unit that suits it."""
+    if value is None:
+        return NONE
+    step = 0
+    while abs(value) >= 1024 and step < len(UNITS) - 1:  # noqa: PLR2004 - of a unit in the next
+        value, step = value / 1024, step + 1
+    return f"{value:,.{0 if step == 0 or value >= 100 else 1}f} {UNITS[step]}"  # noqa: PLR2004 - three digits suffice
+
+
+def duration(value: float | timedelta | None) -> str:
+    """Write seconds in words, two units at most."""
+    if value is None:
+        return NONE
+    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if seconds < 0:
+        return "\u2212" + duration(-seconds)
+    if 0 < seconds < 1:
+        return t("{n} ms", n=f"{1000 * seconds:.0f}")
+    whole = round(seconds)
+    for large, large_unit, small, small_unit in STEPS:
+        if whole >= large:
+            rest = whole % large // small
+            told = t(large_unit, n=f"{whole // large:,}")
+            return f"{told} {t(small_unit, n=rest)}" if rest else told
+    return t("{n} s", n=whole)
+
+
+def moment(value: datetime | None) -> Markup | str:
+    """Write a time by how long ago it was; its exact form is in the title."""
+    if value is None:
+        return NONE
+    at = value.astimezone(UTC)
+    exact = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        at.isoformat(), exact, relative(at)
+    )
+
+
+def exact(value: datetime | None) -> Markup | str:
+    """Write a time to the second, in UTC."""
+    if value is None:
+        return NONE
+    at = value.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def relative(at: datetime) -> str:
+    """Tell how long ago a time was, or in how long it is to be."""
+    seconds = (reader().now - at).total_seconds()
+    if abs(seconds) < 1:
+        return t("now")
+    said = duration(_coarse(abs(seconds)))
+    return t("{duration} ago", duration=said) if seconds > 0 else t("in {duration}", duration=said)
+
+
+def _coarse(seconds: float) -> float:
+    # Of an age, one unit is enough.
+    unit = next((u for u in (DAY, HOUR, MINUTE) if seconds >= u), 1)
+    return seconds // unit * unit
+
+
+FILTERS = {
+    "number": number,
+    "percent": percent,
+    "money": money,
+    "bytes": size,
+    "duration": duration,
+    "moment": moment,
+    "exact": exact,
+}

@@ -1,0 +1,37 @@
+"""The sign and the tone of each word that a badge shows: colour is never the only difference."""
+
+from typing import NamedTuple
+
+
+class Mark(NamedTuple):
+    """A sign before a word, and the tone of both."""
+
+    sign: str
+    tone: str
+
+
+UNKNOWN = Mark("\u00b7", "quiet")
+MARKS = {
+    # states of a job
+    "scheduled": Mark("\u25f7", "quiet"),
+    "ready": Mark("\u25cb", "wait"),
+    "running": Mark("\u25b8", "live"),
+    "succeeded": Mark("\u2713", "good"),
+    "failed": Mark("\u2715", "bad"),
+    "cancelled": Mark("\u2298", "quiet"),
+    "dead": Mark("\u2716", "bad"),
+    # states of a worker
+    "connecting": Mark("\u2026", "wait"),
+    "idle": Mark("\u25cb", "good"),
+    "busy": Mark("\u25b8", "live"),
+    "constrained": Mark("\u25b3", "warn"),
+    "draining": Mark("\u25bd", "warn"),
+    "offline": Mark("\u2715", "quiet"),
+    # findings
+    "ok": Mark("\u2713", "good"),
+    "failing": Mark("\u2715", "bad"),
+    "unknown": Mark("?", "warn"),
+    # queues
+    "open": Mark("\u25b8", "good"),
+    "paused": Mark("\u2016", "warn"),
+}

@@ -1,0 +1,1 @@
+"""The pages' routes, a file for each page."""

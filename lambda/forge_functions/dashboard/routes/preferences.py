@@ -1,0 +1,35 @@
+"""A reader's language and theme, kept by the browser; nobody has to log in for them."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import RedirectResponse
+
+from forge_functions.dashboard import csrf, words
+from forge_functions.dashboard.page import THEME, THEMES
+from forge_functions.dashboard.visitor import local
+from forge_functions.services import Shared
+
+router = APIRouter()
+YEAR_S = 31_536_000
+CHOICES = {"language": (words.COOKIE, tuple(words.LANGUAGES)), "theme": (THEME, THEMES)}
+
+
+@router.post("/preferences")
+def prefer(
+    request: Request,
+    shared: Shared,
+    language: Annotated[str, Form()] = "",
+    theme: Annotated[str, Form()] = "",
+    to: Annotated[str, Form(alias="next")] = "/",
+) -> Response:
+    """Keep what was chosen, and go back; anything unknown is left as it is."""
+    csrf.check_origin(request, shared)
+    answer = RedirectResponse(local(to), HTTPStatus.SEE_OTHER)
+    for name, chosen in (("language", language), ("theme", theme)):
+        cookie, known = CHOICES[name]
+        if chosen in known:
+            secure = request.url.scheme == "https"
+            answer.set_cookie(cookie, chosen, max_age=YEAR_S, secure=secure, samesite="lax")
+    return answer

@@ -1,0 +1,135 @@
+"use strict";
+// Refreshes what is live, draws charts, and knows a few keys. Pages work without it.
+(() => {
+  const PERIOD_MS = 3000;
+  const PAUSED = "forge_paused";
+  document.documentElement.classList.add("scripted");
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const button = $("#refresh");
+  let paused = sessionStorage.getItem(PAUSED) === "1";
+  let waiting = 0;
+  let lost = false;
+
+  // The clock: a tick asks every live part to fetch itself, unless nobody looks.
+  const show = () => {
+    if (!button) return;
+    const state = paused ? "off" : lost ? "lost" : "on";
+    button.dataset.state = state;
+    button.setAttribute("aria-pressed", String(paused));
+    $(".word", button).textContent = button.dataset[state];
+  };
+  const refresh = () => document.body.dispatchEvent(new Event("refresh"));
+  const busy = () => document.activeElement?.closest("[data-live] form") !== null &&
+    document.activeElement?.matches("input:not([type=hidden]), select, textarea");
+  const tick = () => {
+    if (!paused && !document.hidden && waiting === 0 && !busy()) refresh();
+  };
+  const pause = (value) => {
+    paused = value;
+    sessionStorage.setItem(PAUSED, paused ? "1" : "0");
+    show();
+    if (!paused) refresh();
+  };
+  setInterval(tick, PERIOD_MS);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
+  button?.addEventListener("click", () => pause(!paused));
+  show();
+
+  // What htmx fetches.
+  const isLive = (event) => event.detail.elt.hasAttribute("data-live");
+  document.body.addEventListener("htmx:beforeRequest", (event) => { if (isLive(event)) waiting += 1; });
+  document.body.addEventListener("htmx:afterRequest", (event) => {
+    if (!isLive(event)) return;
+    waiting = Math.max(0, waiting - 1);
+    lost = !event.detail.successful;
+    show();
+  });
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { elt, xhr } = event.detail;
+    if (xhr.status >= 400) {
+      if (elt.hasAttribute("data-live")) return;
+      // A refusal is shown in the place of the act.
+      event.detail.target = $("[data-refusal]", elt.closest("form") ?? document) ?? $("#toasts");
+      event.detail.swapOverride = "innerHTML";
+      event.detail.shouldSwap = true;
+      event.detail.isError = false;
+      return;
+    }
+    if (elt.hasAttribute("data-live")) elt.dataset.open = $$("details[open][id]", elt).map((d) => d.id).join(" ");
+  });
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    const elt = event.detail.elt;
+    for (const id of (elt.dataset?.open ?? "").split(" ").filter(Boolean)) {
+      document.getElementById(id)?.setAttribute("open", "");
+    }
+    draw(elt);
+  });
+  document.body.addEventListener("said", (event) => toast(event.detail.text));
+
+  const toast = (text) => {
+    if (!text) return;
+    const shown = document.createElement("div");
+    shown.className = "toast";
+    shown.textContent = text;
+    $("#toasts").append(shown);
+    setTimeout(() => shown.remove(), 5000);
+  };
+
+  // Charts: their numbers stand in the page, their colours in the style sheet.
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const draw = (root) => $$("[data-chart]", root).forEach((figure) => {
+    const place = $(".chart-place", figure);
+    const { x, series } = JSON.parse(figure.dataset.chart);
+    const bars = figure.dataset.kind === "bars";
+    const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    place.replaceChildren();
+    new uPlot({
+      width: place.clientWidth, height: place.clientHeight || 160,
+      cursor: { y: false }, legend: { show: series.length > 1 },
+      axes: [axis, { ...axis, size: 44 }],
+      scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
+      series: [{}, ...series.map((one, i) => ({
+        label: one.label, width: 1.5, stroke: colour(`--chart-${i + 1}`), spanGaps: false,
+        points: { show: false },
+        ...(bars ? { paths: uPlot.paths.bars({ size: [0.7, 40] }), fill: colour(`--chart-${i + 1}`) } : {}),
+      }))],
+    }, [x, ...series.map((one) => one.values)], place);
+  });
+  draw(document);
+  let resized;
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => draw(document), 150); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(document));
+
+  // Choices apply at once.
+  $$(".choices").forEach((form) => form.addEventListener("change", () => form.requestSubmit()));
+  $$("[data-confirm]").forEach((form) => form.addEventListener("submit", (event) => {
+    if (!confirm(form.dataset.confirm)) event.preventDefault();
+  }));
+
+  // Keys.
+  let before = "";
+  const help = $("#help");
+  $("[data-help]")?.addEventListener("click", () => help.showModal());
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.matches("input, select, textarea, [contenteditable]")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    const after = before;
+    before = event.key;
+    if (after === "g") {
+      const link = $(`nav [data-key="${CSS.escape(event.key)}"]`);
+      if (link) { event.preventDefault(); link.click(); }
+      before = "";
+    } else if (event.key === "/" && $("[data-filter]")) {
+      event.preventDefault();
+      $("[data-filter]").focus();
+    } else if (event.key === "?") {
+      help?.showModal();
+    } else if (event.key === "p" && button) {
+      pause(!paused);
+    }
+  });
+})();
