@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from pydantic import Field
+
 from forge_client.records import Record
 
 PAGE = 1000
@@ -27,6 +29,40 @@ class JobTest(Record):
     verdict: str
     seconds: float | None = None
     message: str | None = None
+
+
+class Curve(Record):
+    """One curve of a chart: `source` is metric or sample, `gpu` a UUID where it is of a GPU.
+
+    Each point is a run of values: `t` (Unix seconds) and `step` are those of its last one. `count`
+    is how many values were read in all. `step` is empty for samples.
+    """
+
+    source: str
+    key: str
+    gpu: str | None = None
+    count: int
+    t: list[float]
+    step: list[float | None]
+    min: list[float]
+    avg: list[float]
+    max: list[float]
+    last: list[float]
+
+
+class Series(Record):
+    """What an attempt wrote as metrics and was seen to use; `left_off` curves were too many.
+
+    `until` is its end, or now while it is `running`. There is none where `attempt` is None.
+    """
+
+    attempt: int | None = None
+    rank: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
+    running: bool = False
+    left_off: int = 0
+    items: list[Curve] = Field(default_factory=list)
 
 
 class SweepPoint(Record):
@@ -65,6 +101,21 @@ class Findings(Protocol):
         after: int = -1,
     ) -> list[JobTest]:
         """Return a page of a job's tests after a number."""
+
+    def series(
+        self,
+        job_id: int,
+        *,
+        attempt: int | None = None,
+        rank: int = 0,
+        keys: Sequence[str] | None = None,
+        points: int = 500,
+    ) -> Series:
+        """Return an attempt's metrics and samples as curves of at most `points` points.
+
+        By default of the newest attempt that has any, and under all keys, of which there may be 64
+        of each source.
+        """
 
     def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
         """Return how many jobs of a sweep are in which state."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from forge_client.asked_for import checked_job
-from forge_client.findings import PAGE, JobTest, Result, SweepCancelled, SweepPoint
+from forge_client.findings import PAGE, JobTest, Result, Series, SweepCancelled, SweepPoint
 from forge_client.http.transport import Transport
 
 JOBS = "/api/queue/jobs"
@@ -43,6 +43,24 @@ class HttpFindings:
             count=PAGE,
         )
         return self._transport.records(JobTest, answer)
+
+    def series(
+        self,
+        job_id: int,
+        *,
+        attempt: int | None = None,
+        rank: int = 0,
+        keys: Sequence[str] | None = None,
+        points: int = 500,
+    ) -> Series:
+        answer = self._transport.get(
+            f"{JOBS}/{checked_job(job_id)}/series",
+            attempt=attempt,
+            rank=rank,
+            keys=list(keys) if keys else None,
+            points=points,
+        )
+        return self._transport.record(Series, answer)
 
     def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
         answer = self._transport.get(_path(name), owner=owner or self._owner)

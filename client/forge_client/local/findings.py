@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from forge_schema.benchmarks import Benchmarks
 from forge_schema.database import Database
 from forge_schema.jobs import Jobs
+from forge_schema.series import Series as DatabaseSeries
+from forge_schema.series import Wanted
 from forge_schema.states import Verdict
 
 from forge_client.asked_for import checked_job
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.findings import JobTest, Result, SweepCancelled, SweepPoint
+from forge_client.findings import JobTest, Result, Series, SweepCancelled, SweepPoint
 from forge_client.local.translation import translated
 
 
@@ -44,6 +46,20 @@ class DirectFindings:
             self._jobs.job(checked_job(job_id))
             rows = self._jobs.tests(job_id, attempt=attempt, verdicts=words, after=after)
             return [JobTest.model_validate(row) for row in rows]
+
+    def series(
+        self,
+        job_id: int,
+        *,
+        attempt: int | None = None,
+        rank: int = 0,
+        keys: Sequence[str] | None = None,
+        points: int = 500,
+    ) -> Series:
+        wanted = Wanted(attempt=attempt, rank=rank, keys=keys, points=points)
+        with translated():
+            self._jobs.job(checked_job(job_id))
+            return Series.model_validate(DatabaseSeries(self._database()).of(job_id, wanted))
 
     def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
         with translated():
