@@ -101,4 +101,6 @@ def _shapes(connection: psycopg.Connection[Any]) -> None:
         shape = asked.shape()
         made = connection.execute(SHAPE, {**shape, "labels": json.dumps(shape["labels"])})
         (shape_id,) = made.fetchone() or (0,)
-        connection.execute("INSERT INTO specs VALUES (%s, %s)", [shape_id, json.dumps(asked.payload())])
+        connection.execute(
+            "INSERT INTO specs VALUES (%s, %s)", [shape_id, json.dumps(asked.payload())]
+        )
