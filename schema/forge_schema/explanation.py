@@ -159,7 +159,7 @@ class Run(Part):
 
 
 class End(Part):
-    """How a job ended, and what `forge retry` would do; `resumes` is the checkpoint it goes on from."""
+    """How a job ended, and what `forge retry` would do; `resumes` is its checkpoint then."""
 
     reason: Reason
     exit_code: int | None

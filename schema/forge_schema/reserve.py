@@ -5,7 +5,7 @@ passed by for a while: the others fill the gap. After its patience, a worker kee
 needs as it comes free. Only jobs of a higher priority go before it then, and what fits beside it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
@@ -69,7 +69,7 @@ class Waiting:
 
     def reserve(self, lanes: Iterable[Lane], free: Capacity) -> Reserve:
         """Return what to keep of what is free, if a job's patience has ended."""
-        wanting = {lane.id: lane for lane in lanes if _may_come(lane, free)}
+        wanting = {lane.id: lane for lane in lanes if may_come(lane, free)}
         if not wanting or not (free.gpus > 0 or self._passed):
             return Reserve()
         now = monotonic()
@@ -95,11 +95,11 @@ class Waiting:
         }
         if not heads or free.gpus <= 0:
             return
-        first = min(heads, key=lambda i: (heads[i][0], wanting[i].share, heads[i][1]))
-        nice, job_id = heads[first]
-        if job_id not in self._passed and not wanting[first].fits(free):
-            until = now + self._patience_s * (1 + self._before(first, job_id))
-            self._passed[job_id] = PassedBy(first, nice, until)
+        lane_id = first(heads, wanting)
+        nice, job_id = heads[lane_id]
+        if job_id not in self._passed and not wanting[lane_id].fits(free):
+            until = now + self._patience_s * (1 + self._before(lane_id, job_id))
+            self._passed[job_id] = PassedBy(lane_id, nice, until)
 
     def _heads(self, wanting: dict[int, Lane]) -> dict[int, tuple[int, int]]:
         """Return the `(nice, job_id)` of the first job of each lane that may be served now."""
@@ -118,5 +118,11 @@ class Waiting:
         return int(row["workers"]) if row else 0
 
 
-def _may_come(lane: Lane, free: Capacity) -> bool:
+def first(heads: Mapping[int, tuple[int, int]], lanes: Mapping[int, Lane]) -> int:
+    """Return the lane whose head, a `(nice, job_id)`, is first by priority, fair share and age."""
+    return min(heads, key=lambda i: (heads[i][0], lanes[i].share, heads[i][1]))
+
+
+def may_come(lane: Lane, free: Capacity) -> bool:
+    """Tell whether a lane's jobs want GPUs, and as many of the kind may one day be free here."""
     return 0 < lane.needs.gpus <= free.gpus_in_all and lane.suits(free)

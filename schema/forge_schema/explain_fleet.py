@@ -1,0 +1,173 @@
+"""The fleet against one job: each worker's chance, the nearest first."""
+
+from dataclasses import dataclass
+
+from forge_schema.database import Database, Row
+from forge_schema.explain_fit import requirements
+from forge_schema.explain_front import Before, Front
+from forge_schema.explain_room import Room, devices, room
+from forge_schema.explain_words import SIZES, lack, size, span, times, wish
+from forge_schema.explanation import Chance, Requirement, WorkerChance
+from forge_schema.lane import Lane, read
+from forge_schema.states import Command, WorkerKind, WorkerStatus
+
+# Of a larger fleet, those that could serve the job are looked at first.
+MOST_WORKERS = 1000
+NEAREST = {
+    Chance.STARTS: 0.0,
+    Chance.BEHIND: 0.1,
+    Chance.RESERVED: 0.2,
+    Chance.BUSY: 0.3,
+    Chance.CONSTRAINED: 0.5,
+    Chance.DRAINING: 1.0,
+    Chance.STOPPING: 2.0,
+    Chance.OFFLINE: 2.0,
+    Chance.NEVER_CAME: 3.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A worker with what it has free, and why it takes no jobs, if it takes none."""
+
+    row: Row
+    room: Room
+    away: Chance | None
+    asked: list[Requirement]
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can serve the job when idle."""
+        return bool(self.row["fits"])
+
+    @property
+    def takes(self) -> bool:
+        """Whether it takes jobs now, and has none that it leaves with."""
+        last = self.row["kind"] == WorkerKind.EPHEMERAL and self.room.leases
+        return self.away is None and not last
+
+    def has_room(self, lane: Lane) -> bool:
+        """Tell whether a job of a lane fits into what is free."""
+        return any(lane.fits(free) > 0 for free in self.room.choices())
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Every worker's chance, the nearest first; `able` are those that serve such jobs in turn."""
+
+    chances: list[WorkerChance]
+    candidates: dict[int, Candidate]
+    front: Front
+    able: list[int]
+    in_all: int
+
+
+def fleet(database: Database, job: Row, *, patience_s: float) -> Fleet:
+    """Return what each worker's next claim does about a job that no limit holds."""
+    found = candidates(database, job)
+    lane = read(job)
+    able = [one.row["id"] for one in found if one.fits and one.takes]
+    front = Front(database, job, able, patience_s=patience_s)
+    chances = [_chance(one, front if one.takes and one.has_room(lane) else None) for one in found]
+    chances.sort(key=_distance)
+    by_id = {one.row["id"]: one for one in found}
+    return Fleet(chances, by_id, front, able, found[0].row["in_all"] if found else 0)
+
+
+def candidates(database: Database, job: Row, *, worker_id: int | None = None) -> list[Candidate]:
+    """Return the workers, or the one of an id, against what a job asks for."""
+    rows = database.rows(
+        "explain_workers",
+        again=True,
+        shape_id=job["shape_id"],
+        worker_id=worker_id,
+        count=MOST_WORKERS,
+    )
+    held = {row["worker_id"]: row for row in database.rows("explain_held", again=True)}
+    busy = devices(held.values())
+    rooms = [room(row, held.get(row["id"]), busy) for row in rows]
+    return [
+        Candidate(row, space, _away(row), requirements(job, row, space))
+        for row, space in zip(rows, rooms, strict=True)
+    ]
+
+
+def _away(row: Row) -> Chance | None:
+    if row["never_came"]:
+        return Chance.NEVER_CAME
+    if row["status"] == WorkerStatus.OFFLINE:
+        return Chance.OFFLINE
+    if row["command"] is not None:
+        return Chance.STOPPING if row["command"] == Command.STOP else Chance.DRAINING
+    return Chance.CONSTRAINED if row["status"] == WorkerStatus.CONSTRAINED else None
+
+
+def _chance(one: Candidate, front: Front | None) -> WorkerChance:
+    before = (
+        front.of(one.row["id"], one.room.choices()) if front and one.fits else Before(Chance.BUSY)
+    )
+    chance = (one.away or before.chance) if one.fits else Chance.UNFIT
+    return WorkerChance(
+        worker_id=one.row["id"],
+        worker=one.row["name"],
+        chance=chance,
+        text=_text(one, chance, before.ahead),
+        available=one.away is None,
+        requirements=one.asked,
+        lacking=[asked.name for asked in one.asked if not asked.met],
+        ahead=before.ahead if chance in {Chance.STARTS, Chance.BEHIND} else None,
+        leases=one.room.leases,
+        silent_s=one.row["silent_s"],
+    )
+
+
+def _text(one: Candidate, chance: Chance, ahead: int) -> str:
+    silent = span(one.row["silent_s"])
+    return {
+        Chance.STARTS: "takes it with its next claim",
+        Chance.BEHIND: f"takes {times(ahead, 'other job')} first",
+        Chance.RESERVED: "keeps what is free for a job that comes before",
+        Chance.BUSY: _too_little(one),
+        Chance.CONSTRAINED: f"takes no jobs now: {one.row['constrained'] or 'past its limits'}",
+        Chance.DRAINING: "is to drain: it takes no more jobs",
+        Chance.STOPPING: "is to stop: it takes no more jobs",
+        Chance.OFFLINE: f"is offline: not heard for {silent}",
+        Chance.NEVER_CAME: "has never come",
+        Chance.UNFIT: "lacks " + "; ".join(lack(asked) for asked in one.asked if not asked.met),
+    }[chance]
+
+
+def _too_little(one: Candidate) -> str:
+    if not one.takes:
+        return "takes one job and leaves, and has it"
+    short = [
+        f"{wish(asked)}, free {_free(asked)}"
+        for asked in one.asked
+        if isinstance(asked.free, int | float)
+        and isinstance(asked.wanted, int | float)
+        and asked.free < asked.wanted
+    ]
+    runs = times(one.room.leases, "job")
+    # Of several kinds of GPU none may have enough beside the rest; then no one number says it.
+    return f"is busy with {runs}: wanted " + "; ".join(short) if short else f"is busy with {runs}"
+
+
+def _free(asked: Requirement) -> str:
+    free = asked.free if isinstance(asked.free, int | float) else 0
+    return size(free) if asked.name in SIZES else f"{free:g}"
+
+
+def _distance(chance: WorkerChance) -> tuple[float, float, int, str]:
+    away = 0.0 if chance.available else 1.0
+    obstacles = len(chance.lacking) + NEAREST.get(chance.chance, away)
+    return obstacles, _missing(chance), chance.ahead or 0, chance.worker
+
+
+def _missing(chance: WorkerChance) -> float:
+    """Return how much of what is wanted is not there, or not free, in parts of it."""
+    return sum(
+        max(0.0, 1 - have / asked.wanted)
+        for asked in chance.requirements
+        for have in (asked.free if asked.free is not None else asked.has,)
+        if isinstance(asked.wanted, int | float) and isinstance(have, int | float) and asked.wanted
+    )

@@ -1,0 +1,121 @@
+"""Where a job runs, or how it ended: its attempts, its budgets, and what a retry would do."""
+
+from forge_schema.database import Database, Row
+from forge_schema.explain_fleet import candidates
+from forge_schema.explain_words import span
+from forge_schema.explanation import AttemptEnd, End, Remedy, Run, Spending
+from forge_schema.states import Budget, Reason, State
+
+LAST_ATTEMPTS = 20
+RETRYABLE = {State.FAILED, State.DEAD}
+BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
+# What to do about an end beside trying again.
+ADVICE = {
+    Reason.OOM: "ask for more memory than now: it ran out of it",
+    Reason.DISK_FULL: "ask for more disk than now: it filled it",
+    Reason.TIMEOUT: "give it a longer timeout, or more checkpoints to go on from",
+    Reason.IMAGE_MISSING: "name an image that its workers can pull",
+    Reason.BUNDLE_CORRUPT: "submit the folder again: what was stored of it is damaged",
+}
+
+
+def run(database: Database, job: Row, status: Row) -> Run | None:
+    """Return where a job runs; None if it left meanwhile."""
+    found = candidates(database, job, worker_id=status["worker_id"])
+    row = database.one("explain_lease", again=True, job_id=status["job_id"])
+    if row is None or not found:
+        return None
+    return Run(worker=status["worker"], requirements=found[0].asked, **row)
+
+
+def attempts(database: Database, job_id: int) -> list[AttemptEnd]:
+    """Return how the last attempts ended, the newest first."""
+    rows = database.rows("explain_attempts", again=True, job_id=job_id, count=LAST_ATTEMPTS)
+    return [AttemptEnd(**row, budget=Reason(row["reason"]).budget) for row in rows]
+
+
+def budgets(database: Database, job: Row, status: Row) -> list[Spending]:
+    """Return what is spent of each budget."""
+    used = job if job["attempt"] is not None else _spent(database, status["job_id"])
+    return [
+        Spending(budget=budget, used=used[budget] or 0, granted=status[f"max_{budget}"])
+        for budget in BUDGETS
+    ]
+
+
+def _spent(database: Database, job_id: int) -> dict[str, int]:
+    rows = database.rows("explain_spent", again=True, job_id=job_id)
+    return {
+        budget: sum(row["attempts"] for row in rows if Reason(row["reason"]).budget is budget)
+        for budget in BUDGETS
+    }
+
+
+def end(database: Database, status: Row) -> End:
+    """Return how a job ended."""
+    retryable = status["state"] in RETRYABLE
+    resumes = _resumes(database, status)
+    return End(
+        **{name: status[name] for name in ("reason", "exit_code", "detail", "finished_at")},
+        budget=Reason(status["reason"]).budget,
+        retryable=retryable,
+        resumes=resumes,
+        retry=_retry(status, resumes)
+        if retryable
+        else "only a failed or dead job can be retried: submit it again to run it once more",
+    )
+
+
+def _resumes(database: Database, status: Row) -> str | None:
+    row = database.one("latest_checkpoint", again=True, job_id=status["job_id"])
+    if row is not None:
+        return f"{row['attempt']}.{row['number']}"
+    if status["source_job_id"] is None:
+        return None
+    number = f":{status['source_attempt']}.{status['source_number']}"
+    return f"{status['source_job_id']}{number if status['source_attempt'] else ''}"
+
+
+def _retry(status: Row, resumes: str | None) -> str:
+    place = f"from checkpoint {resumes}" if resumes else "from the beginning"
+    following = status["attempt"] + 1
+    return f"a retry makes it ready at once, with fresh budgets: attempt {following} {place}"
+
+
+def remedies(status: Row) -> list[Remedy]:
+    """Return what to do about an end."""
+    found = []
+    if status["state"] in RETRYABLE:
+        command = f"forge retry {status['job_id']}"
+        found.append(Remedy(code="retry", text="retry it", command=command))
+        if advice := ADVICE.get(Reason(status["reason"])):
+            found.insert(0, Remedy(code=status["reason"], text=advice))
+    return found
+
+
+def ended_text(status: Row, spent: list[Spending]) -> str:
+    """Say in one sentence how a job ended, and which budget that was over."""
+    reason, code = status["reason"], status["exit_code"]
+    why = "" if reason == status["state"] else f": {reason}"
+    exited = f" (exit code {code})" if code else ""
+    over = next((one for one in spent if one.used > one.granted), None)
+    budget = (
+        f"; it was granted {over.granted} {over.budget} and had {over.used}"
+        if over and status["state"] == State.DEAD
+        else ""
+    )
+    return f"it {_was(status['state'])} after {_attempts(status['attempt'])}{why}{exited}{budget}"
+
+
+def _was(state: str) -> str:
+    return {"cancelled": "was cancelled", "dead": "is dead"}.get(state, state)
+
+
+def _attempts(count: int) -> str:
+    return "1 attempt" if count == 1 else f"{count} attempts"
+
+
+def running_text(found: Run) -> str:
+    """Say in one sentence where a job runs."""
+    asked = f"; it is asked to end: {found.asked}" if found.asked else ""
+    return f"it runs on {found.worker} since {span(found.held_s)}, {found.phase}{asked}"

@@ -1,0 +1,44 @@
+-- What holds a job or lets it go: its lane with its shape, the queue's and the owner's limits and
+-- what is used of them, its owner's share as `match` counts it, and the place where it waits.
+WITH held AS MATERIALIZED (
+    SELECT lane.queue, lane.owner, count(*) AS jobs, sum(shape.gpus) AS gpus
+    FROM lease
+    JOIN lane ON lane.id = lease.lane_id
+    JOIN shape ON shape.id = lane.shape_id
+    GROUP BY lane.queue, lane.owner
+)
+SELECT
+    job.id AS job_id, job.nice, job.backoff_s, lane.id, lane.shape_id, lane.owner, lane.queue,
+    shape.accelerator, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model,
+    shape.vram_mb, shape.labels, shape.nodes, shape.target,
+    num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
+    lane.paused, q.paused AS queue_paused, o.paused AS owner_paused,
+    q.max_jobs AS queue_max_jobs, q.max_gpus AS queue_max_gpus,
+    o.max_jobs AS owner_max_jobs, o.max_gpus AS owner_max_gpus,
+    used.queue_jobs, used.queue_gpus, used.owner_jobs, used.owner_gpus,
+    o.weight, used.owner_jobs / o.weight AS share,
+    coalesce(lease.attempt, ready.attempt, scheduled.attempt) AS attempt,
+    coalesce(lease.failures, ready.failures, scheduled.failures) AS failures,
+    coalesce(lease.losses, ready.losses, scheduled.losses) AS losses,
+    coalesce(lease.preemptions, ready.preemptions, scheduled.preemptions) AS preemptions,
+    scheduled.run_at, forge_now() AS now,
+    extract(EPOCH FROM scheduled.run_at - forge_now())::float8 AS wait_s,
+    extract(EPOCH FROM forge_now() - (SELECT ticked_at FROM sweeper))::float8 AS sweep_silent_s
+FROM job
+JOIN lane ON lane.id = job.lane_id
+JOIN shape ON shape.id = lane.shape_id
+JOIN queue AS q ON q.name = lane.queue
+JOIN owner_quota AS o ON o.owner = lane.owner
+LEFT JOIN ready
+    ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
+LEFT JOIN scheduled ON scheduled.job_id = job.id
+LEFT JOIN lease ON lease.job_id = job.id AND lease.rank = 0
+CROSS JOIN LATERAL (
+    SELECT
+        coalesce(sum(jobs) FILTER (WHERE held.queue = lane.queue), 0)::integer AS queue_jobs,
+        coalesce(sum(gpus) FILTER (WHERE held.queue = lane.queue), 0)::integer AS queue_gpus,
+        coalesce(sum(jobs) FILTER (WHERE held.owner = lane.owner), 0)::integer AS owner_jobs,
+        coalesce(sum(gpus) FILTER (WHERE held.owner = lane.owner), 0)::integer AS owner_gpus
+    FROM held
+) AS used
+WHERE job.id = %(job_id)s

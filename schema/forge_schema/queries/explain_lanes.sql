@@ -1,0 +1,38 @@
+-- The lanes that compete with a job: not paused, and their first job has its priority or a higher
+-- one. Each with what `match` and `heads` say of it, and how many of its jobs go before the job by
+-- priority, fair share and age: `most` at most are counted.
+WITH running AS MATERIALIZED (
+    SELECT lane.owner, count(*) AS leases
+    FROM lease JOIN lane ON lane.id = lease.lane_id
+    GROUP BY lane.owner
+)
+SELECT
+    lane.id, lane.shape_id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus,
+    shape.gpu_model, shape.vram_mb,
+    num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
+    lane.owner, o.weight, shared.share, head.nice, head.job_id,
+    extract(EPOCH FROM forge_now() - head.ready_at)::float8 AS waited_s,
+    (
+        SELECT count(*) FROM (
+            SELECT FROM ready
+            WHERE ready.lane_id = lane.id AND ready.nice <= %(nice)s
+                AND (ready.nice, shared.share, ready.job_id)
+                < (%(nice)s::smallint, %(share)s::float8, %(job_id)s::bigint)
+            ORDER BY ready.nice, ready.job_id
+            LIMIT %(most)s
+        ) AS before
+    )::integer AS ahead
+FROM lane
+JOIN shape ON shape.id = lane.shape_id
+JOIN queue AS q ON q.name = lane.queue
+JOIN owner_quota AS o ON o.owner = lane.owner
+LEFT JOIN running ON running.owner = lane.owner
+CROSS JOIN LATERAL (SELECT coalesce(running.leases, 0) / o.weight AS share) AS shared
+CROSS JOIN LATERAL (
+    SELECT nice, job_id, ready_at FROM ready
+    WHERE lane_id = lane.id
+    ORDER BY nice, job_id
+    LIMIT 1
+) AS head
+WHERE NOT lane.paused AND head.nice <= %(nice)s
+ORDER BY lane.id

@@ -1,0 +1,19 @@
+-- The workers against a shape, those that can serve it first: what each has, and which of the
+-- requirements it meets. Of more than `count`, the rest is only counted.
+SELECT
+    worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
+    worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.local,
+    worker.condition ->> 'constrained' AS constrained,
+    worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
+    extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
+    forge_fits(shape, worker) AS fits,
+    forge_fit_of(shape, worker) AS fit,
+    count(*) OVER ()::integer AS in_all
+FROM shape
+CROSS JOIN worker
+WHERE shape.id = %(shape_id)s
+    AND (%(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s)
+ORDER BY
+    forge_fits(shape, worker) DESC, worker.command IS NULL DESC, worker.status = 'offline',
+    worker.last_seen_at DESC
+LIMIT %(count)s
