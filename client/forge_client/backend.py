@@ -1,6 +1,7 @@
 """What the commands and the SDK ask of a Forge installation, whichever way they reach it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -8,6 +9,7 @@ from forge_client.administration import Administration
 from forge_client.bundle import Bundle
 from forge_client.findings import Findings
 from forge_client.image_tar import ImageTar
+from forge_client.overview import Overview
 from forge_client.records import (
     Artifact,
     Attempt,
@@ -29,6 +31,8 @@ Place = tuple[int, int, int]
 """Where a log chunk stands in the reading order: token, rank, number."""
 
 BEGINNING: Place = (0, 0, -1)
+# The database's largest token, rank and number.
+THE_END: Place = (2**63 - 1, 2**15 - 1, 2**31 - 1)
 
 
 class Backend(Protocol):
@@ -105,9 +109,29 @@ class Backend(Protocol):
         """Return what happened to a job, oldest first."""
 
     def log_chunks(
-        self, job_id: int, *, after: Place = BEGINNING, attempt: int | None = None
+        self,
+        job_id: int,
+        *,
+        after: Place = BEGINNING,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
     ) -> list[LogChunk]:
-        """Return some log chunks after a place, in reading order; none when there are no more."""
+        """Return some log chunks after a place, in reading order; none when there are no more.
+
+        With an attempt or a rank only its own; with a time, those stored since.
+        """
+
+    def log_chunks_before(
+        self,
+        job_id: int,
+        *,
+        before: Place = THE_END,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
+    ) -> list[LogChunk]:
+        """Return some log chunks before a place, the last one first; else as `log_chunks`."""
 
     def log_bytes(self, chunk: LogChunk) -> bytes:
         """Return a chunk's output, unpacked and verified."""
@@ -127,6 +151,12 @@ class Backend(Protocol):
     def drain(self, worker_id: int, *, undo: bool = False) -> None:
         """Ask a worker to finish its jobs and take no more, or take the request back."""
 
+    def overview(self, *, jobs: int = 0, workers: int = 0) -> Overview:
+        """Return how everything stands, with so many running jobs and workers at most.
+
+        Of jobs, those of the caller's owner are counted, and for an admin all.
+        """
+
     def templates(self) -> list[Template]:
         """Return the owner's named job configs, by name."""
 
@@ -142,8 +172,10 @@ class Backend(Protocol):
     def reports(self) -> list[str]:
         """Return the names of the reports."""
 
-    def report(self, name: str, *, count: int) -> list[dict[str, Any]]:
-        """Return the rows of a report."""
+    def report(
+        self, name: str, *, count: int, since: str | None = None, by: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a report since an age or a time, or of its groups."""
 
     def health(self) -> list[Check]:
         """Check everything that this backend stands on, without raising."""

@@ -65,6 +65,28 @@ class Series(Record):
     items: list[Curve] = Field(default_factory=list)
 
 
+class MetricLine(Record):
+    """One line that a job wrote to its metrics file; its place is `token` and `number`."""
+
+    token: int = Field(exclude=True, repr=False)
+    attempt: int
+    rank: int
+    number: int
+    at: datetime
+    step: float | None = None
+    values: dict[str, Any]
+
+
+class LastMetric(Record):
+    """What a job wrote last under a key."""
+
+    key: str
+    value: Any
+    step: float | None = None
+    attempt: int
+    at: datetime
+
+
 class SweepPoint(Record):
     """One job of a sweep; `seconds` is how long the attempt that counts ran."""
 
@@ -117,6 +139,24 @@ class Findings(Protocol):
         of each source.
         """
 
+    def metrics(
+        self,
+        job_id: int,
+        *,
+        after: tuple[int, int] = (0, -1),
+        rank: int = 0,
+        attempt: int | None = None,
+    ) -> list[MetricLine]:
+        """Return a page of a job's metric lines after a token and a number."""
+
+    def last_metrics(
+        self, job_id: int, *, rank: int = 0, attempt: int | None = None
+    ) -> list[LastMetric]:
+        """Return what a job wrote last under each key, in the last thousand lines of an attempt.
+
+        Without an attempt, of the newest one that wrote any.
+        """
+
     def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
         """Return how many jobs of a sweep are in which state."""
 
@@ -152,3 +192,15 @@ def all_points(findings: Findings, name: str, *, owner: str | None = None) -> It
         if len(page) < PAGE:
             return
         after = page[-1].job_id
+
+
+def all_metrics(
+    findings: Findings, job_id: int, *, rank: int = 0, attempt: int | None = None
+) -> Iterator[MetricLine]:
+    """Yield the lines that a job wrote to its metrics file, page by page, in order."""
+    after = (0, -1)
+    while page := findings.metrics(job_id, after=after, rank=rank, attempt=attempt):
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = (page[-1].token, page[-1].number)

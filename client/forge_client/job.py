@@ -10,7 +10,7 @@ from typing import Any
 from forge_client.backend import Backend
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError
-from forge_client.findings import JobTest, all_tests
+from forge_client.findings import JobTest, MetricLine, all_metrics, all_tests
 from forge_client.following import QUICKEST_S, follow
 from forge_client.log_reader import LogReader, Piece
 from forge_client.records import Artifact, Checkpoint, JobStatus
@@ -136,6 +136,18 @@ class Job:
     def found(self) -> dict[str, Any] | None:
         """Return what the job wrote to $FORGE_RESULT_FILE; None before it has, or if it did not."""
         return self.backend.findings.result(self.id).values
+
+    def metrics(self, *, rank: int = 0, attempt: int | None = None) -> list[MetricLine]:
+        """Return what the job wrote to $FORGE_METRICS_FILE, in order; of all attempts or of one."""
+        return list(all_metrics(self.backend.findings, self.id, rank=rank, attempt=attempt))
+
+    def last_metrics(self, *, rank: int = 0, attempt: int | None = None) -> dict[str, Any]:
+        """Return what the job wrote last under each key, in the last thousand lines of an attempt.
+
+        Without an attempt, of the newest one that wrote any.
+        """
+        found = self.backend.findings.last_metrics(self.id, rank=rank, attempt=attempt)
+        return {metric.key: metric.value for metric in found}
 
     def tests(self) -> list[JobTest]:
         """Return how the job's tests ended, of its newest attempt that has any."""

@@ -110,6 +110,7 @@ class LogChunk(Stored):
     start: int
     bytes: int
     sha256: str
+    created_at: datetime | None = None
 
     @property
     def place(self) -> tuple[int, int, int]:

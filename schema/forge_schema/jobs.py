@@ -1,24 +1,17 @@
-"""What can be read of jobs: state, attempts, logs, metrics, artifacts, events, reports."""
+"""What can be read of jobs: state, attempts, logs, metrics, artifacts, events."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-import psycopg
-from psycopg import sql
-from psycopg.rows import dict_row
-
-from forge_schema.database import KEEPALIVE, Database, Row, explained
-from forge_schema.errors import ForgeError
+from forge_schema.database import Database, Row
 from forge_schema.sources import JobUnknown
-from forge_schema.statements import views
 from forge_schema.states import State, Verdict
 
 PAGE = 1000
+CHUNKS = 100
 
-
-class ReportUnknown(ForgeError):
-    """There is no report of this name."""
-
-    code = "report_unknown"
+Place = tuple[int, int, int]
+"""Where a log chunk stands in the reading order: token, rank, number."""
 
 
 class Jobs:
@@ -73,26 +66,60 @@ class Jobs:
         return self._database.rows("events", again=True, job_id=job_id)
 
     def log_chunks(
-        self, job_id: int, *, after: tuple[int, int, int], attempt: int | None = None
+        self,
+        job_id: int,
+        *,
+        after: Place,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
     ) -> list[Row]:
-        """Return the log chunks after a (token, rank, number), in reading order."""
-        token, rank, number = after
+        """Return a hundred log chunks after a (token, rank, number), in reading order.
+
+        With an attempt or a rank only its own; with a time, those stored since.
+        """
+        chosen = {"attempt": attempt, "only_rank": rank, "since": since}
+        return self._log("log_chunks", job_id, after, chosen)
+
+    def log_chunks_before(
+        self,
+        job_id: int,
+        *,
+        before: Place,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
+    ) -> list[Row]:
+        """Return a hundred log chunks before a place, the last one first; else as `log_chunks`."""
+        chosen = {"attempt": attempt, "only_rank": rank, "since": since}
+        return self._log("log_chunks_before", job_id, before, chosen)
+
+    def _log(self, name: str, job_id: int, place: Place, chosen: Mapping[str, object]) -> list[Row]:
+        token, rank, number = place
+        at = {"token": token, "rank": rank, "number": number}
+        return self._database.rows(name, again=True, job_id=job_id, count=CHUNKS, **at, **chosen)
+
+    def metrics(
+        self,
+        job_id: int,
+        *,
+        after: tuple[int, int] = (0, -1),
+        rank: int = 0,
+        attempt: int | None = None,
+    ) -> list[Row]:
+        """Return the metric lines of a rank after a (token, number), in the order written."""
+        chosen = {"job_id": job_id, "rank": rank, "attempt": attempt}
         return self._database.rows(
-            "log_chunks",
-            again=True,
-            job_id=job_id,
-            token=token,
-            rank=rank,
-            number=number,
-            attempt=attempt,
-            count=100,
+            "metrics", again=True, token=after[0], number=after[1], count=PAGE, **chosen
         )
 
-    def metrics(self, job_id: int, *, after: tuple[int, int] = (0, -1)) -> list[Row]:
-        """Return the metric lines after a (token, number), in the order written."""
-        return self._database.rows(
-            "metrics", again=True, job_id=job_id, token=after[0], number=after[1], count=PAGE
-        )
+    def last_metrics(self, job_id: int, *, rank: int = 0, attempt: int | None = None) -> list[Row]:
+        """Return what a rank wrote last under each key, in the last thousand lines of an attempt.
+
+        Without an attempt, of the newest one that wrote any.
+        """
+        chosen = {"job_id": job_id, "rank": rank, "attempt": attempt}
+        return self._database.rows("metrics_last", again=True, count=PAGE, **chosen)
 
     def result(self, job_id: int) -> Row | None:
         """Return what the job found, of the attempt that counts; None where it said nothing."""
@@ -117,18 +144,3 @@ class Jobs:
             after=after,
             count=min(count, PAGE),
         )
-
-    def report(self, name: str, *, count: int = PAGE) -> list[Row]:
-        """Return the rows of a reporting view, on a connection planned as usual.
-
-        Raises:
-            ReportUnknown: there is no such view.
-        """
-        if name not in views():
-            raise ReportUnknown(f"there is no report {name!r}", hint=f"one of {', '.join(views())}")
-        query = sql.SQL("SELECT * FROM {} LIMIT %s").format(sql.Identifier(name))
-        try:
-            with psycopg.connect(self._database.url, row_factory=dict_row, **KEEPALIVE) as plain:
-                return plain.execute(query, [count]).fetchall()
-        except psycopg.OperationalError as error:
-            raise explained(error, self._database.url) from error

@@ -136,6 +136,8 @@ TABLE: dict[tuple[str, str], Case] = {
     ),
     ("get", "/api/queue/jobs/{job_id}/tests"): (READS_OWN, of_job("/tests")),
     ("get", "/api/queue/jobs/{job_id}/series"): (READS_OWN, of_job("/series")),
+    ("get", "/api/queue/jobs/{job_id}/metrics"): (READS_OWN, of_job("/metrics")),
+    ("get", "/api/queue/jobs/{job_id}/metrics/last"): (READS_OWN, of_job("/metrics/last")),
     ("get", "/api/queue/jobs/{job_id}/result"): (READS_OWN, of_job("/result")),
     ("get", "/api/queue/sweeps/{name}"): (READS_OWN, of_sweep()),
     ("get", "/api/queue/sweeps/{name}/points"): (READS_OWN, of_sweep("/points")),

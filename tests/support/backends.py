@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from forge_client.backend import BEGINNING, Backend, Place
+from forge_client.backend import BEGINNING, THE_END, Backend, Place
 from forge_client.records import Attempt, JobDetail, LogChunk, WorkerInfo
 
 if TYPE_CHECKING:
@@ -52,12 +52,20 @@ class FakeBackend:
         """Return it as what it stands for."""
         return cast("Backend", self)
 
-    def write(self, data: bytes, *, token: int = 1, attempt: int = 1) -> None:
-        """Add output, as the next chunk of its token."""
-        before = [chunk for chunk, _ in self.pieces if chunk.token == token]
+    def write(
+        self,
+        data: bytes,
+        *,
+        token: int = 1,
+        attempt: int = 1,
+        rank: int = 0,
+        at: datetime = NOON,
+    ) -> None:
+        """Add output, as the next chunk of its token and rank."""
+        before = [one for one, _ in self.pieces if (one.token, one.rank) == (token, rank)]
         chunk = LogChunk(
-            token=token, rank=0, number=len(before), attempt=attempt, key="k",
-            start=sum(one.bytes for one in before), bytes=len(data), sha256="",
+            token=token, rank=rank, number=len(before), attempt=attempt, key="k",
+            start=sum(one.bytes for one in before), bytes=len(data), sha256="", created_at=at,
         )  # fmt: skip
         self.pieces.append((chunk, data))
 
@@ -71,11 +79,38 @@ class FakeBackend:
         return {one.job_id: one for one in self.states if one.job_id in job_ids}
 
     def log_chunks(
-        self, _job_id: int, *, after: Place = BEGINNING, attempt: int | None = None
+        self,
+        _job_id: int,
+        *,
+        after: Place = BEGINNING,
+        **chosen: Any,  # noqa: ANN401  as above
+    ) -> list[LogChunk]:
+        return [one for one in self._chunks(**chosen) if one.place > after][:PAGE]
+
+    def log_chunks_before(
+        self,
+        _job_id: int,
+        *,
+        before: Place = THE_END,
+        **chosen: Any,  # noqa: ANN401  as above
+    ) -> list[LogChunk]:
+        found = [one for one in self._chunks(**chosen) if one.place < before]
+        return found[::-1][:PAGE]
+
+    def _chunks(
+        self,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
     ) -> list[LogChunk]:
         chunks = sorted((chunk for chunk, _ in self.pieces), key=lambda chunk: chunk.place)
-        fitting = [one for one in chunks if one.place > after]
-        return [one for one in fitting if attempt in (None, one.attempt)][:PAGE]
+        return [
+            one
+            for one in chunks
+            if attempt in (None, one.attempt)
+            and rank in (None, one.rank)
+            and (since is None or (one.created_at or NOON) >= since)
+        ]
 
     def log_bytes(self, wanted: LogChunk) -> bytes:
         return next(data for chunk, data in self.pieces if chunk is wanted)

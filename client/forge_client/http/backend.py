@@ -1,6 +1,7 @@
 """The backend that reaches everything through a server's HTTP functions."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -8,7 +9,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from forge_client.asked_for import checked_job, checked_states
-from forge_client.backend import BEGINNING, Place, Progress
+from forge_client.backend import BEGINNING, THE_END, Place, Progress
 from forge_client.bundle import Bundle
 from forge_client.http.admin import HttpAdmin
 from forge_client.http.findings import HttpFindings
@@ -16,9 +17,11 @@ from forge_client.http.health import checks
 from forge_client.http.job_faults import plainly
 from forge_client.http.objects import Objects, Offer, UrlRefused
 from forge_client.http.patience import patiently
+from forge_client.http.report_rows import typed
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport
 from forge_client.image_tar import ImageTar
+from forge_client.overview import Overview
 from forge_client.records import (
     Artifact,
     Attempt,
@@ -169,11 +172,38 @@ class HttpBackend:
         return self._transport.records(Event, self._transport.get(f"{_job(job_id)}/events"))
 
     def log_chunks(
-        self, job_id: int, *, after: Place = BEGINNING, attempt: int | None = None
+        self,
+        job_id: int,
+        *,
+        after: Place = BEGINNING,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
     ) -> list[LogChunk]:
-        token, rank, number = after
+        return self._log(job_id, after, attempt=attempt, of_rank=rank, since=since)
+
+    def log_chunks_before(
+        self,
+        job_id: int,
+        *,
+        before: Place = THE_END,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
+    ) -> list[LogChunk]:
+        return self._log(job_id, before, last=True, attempt=attempt, of_rank=rank, since=since)
+
+    def _log(
+        self, job_id: int, place: Place, *, since: datetime | None, **chosen: bool | int | None
+    ) -> list[LogChunk]:
+        token, rank, number = place
         answer = self._transport.get(
-            f"{_job(job_id)}/logs", token=token, rank=rank, number=number, attempt=attempt
+            f"{_job(job_id)}/logs",
+            token=token,
+            rank=rank,
+            number=number,
+            since=since and since.isoformat(),
+            **chosen,
         )
         return self._transport.records(LogChunk, answer, job_id=job_id)
 
@@ -226,6 +256,10 @@ class HttpBackend:
         path = f"/api/admin/workers/{worker_id}/drain"
         self._transport.send("POST", path, {"undo": undo}, again=True)
 
+    def overview(self, *, jobs: int = 0, workers: int = 0) -> Overview:
+        answer = self._transport.get("/api/overview", jobs=jobs, workers=workers)
+        return self._transport.record(Overview, answer)
+
     def templates(self) -> list[Template]:
         return self._transport.records(Template, self._transport.get(TEMPLATES, owner=self._owner))
 
@@ -249,10 +283,13 @@ class HttpBackend:
         names: list[str] = self._transport.items(self._transport.get("/api/reports"))
         return names
 
-    def report(self, name: str, *, count: int) -> list[dict[str, Any]]:
+    def report(
+        self, name: str, *, count: int, since: str | None = None, by: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
         path = f"/api/reports/{quote(name, safe='')}"
-        rows: list[dict[str, Any]] = self._transport.items(self._transport.get(path, count=count))
-        return rows
+        grouped = ",".join(by) or None
+        answer = self._transport.get(path, since=since, by=grouped, count=count)
+        return [typed(row) for row in self._transport.items(answer)]
 
     def health(self) -> list[Check]:
         return checks(self._transport, self.me, self.workers)

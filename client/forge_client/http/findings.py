@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from forge_client.asked_for import checked_job
-from forge_client.findings import PAGE, JobTest, Result, Series, SweepCancelled, SweepPoint
+from forge_client.findings import (
+    PAGE,
+    JobTest,
+    LastMetric,
+    MetricLine,
+    Result,
+    Series,
+    SweepCancelled,
+    SweepPoint,
+)
 from forge_client.http.transport import Transport
 
 JOBS = "/api/queue/jobs"
@@ -61,6 +70,31 @@ class HttpFindings:
             points=points,
         )
         return self._transport.record(Series, answer)
+
+    def metrics(
+        self,
+        job_id: int,
+        *,
+        after: tuple[int, int] = (0, -1),
+        rank: int = 0,
+        attempt: int | None = None,
+    ) -> list[MetricLine]:
+        token, number = after
+        answer = self._transport.get(
+            f"{JOBS}/{checked_job(job_id)}/metrics",
+            token=token,
+            number=number,
+            rank=rank,
+            attempt=attempt,
+        )
+        return self._transport.records(MetricLine, answer)
+
+    def last_metrics(
+        self, job_id: int, *, rank: int = 0, attempt: int | None = None
+    ) -> list[LastMetric]:
+        path = f"{JOBS}/{checked_job(job_id)}/metrics/last"
+        answer = self._transport.get(path, rank=rank, attempt=attempt)
+        return self._transport.records(LastMetric, answer)
 
     def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
         answer = self._transport.get(_path(name), owner=owner or self._owner)

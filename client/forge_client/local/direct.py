@@ -1,6 +1,7 @@
 """The backend that reaches database and store by itself, without a server between."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -9,17 +10,19 @@ from typing import Any, Self
 from forge_schema.audit import Audit
 from forge_schema.database import Database, Row
 from forge_schema.jobs import Jobs
+from forge_schema.overview import Overview as Reads
 from forge_schema.queue import Queue
 from forge_schema.registry import Registry
+from forge_schema.report import REPORTS
+from forge_schema.reports import Reports
 from forge_schema.sources import Sources
 from forge_schema.spec import JobSpec
-from forge_schema.statements import views
 from forge_schema.states import Command, State
 from forge_schema.storage import Store, keys, open_store
 from forge_schema.templates import Templates
 
 from forge_client.asked_for import checked_job, checked_states
-from forge_client.backend import BEGINNING, Place, Progress
+from forge_client.backend import BEGINNING, THE_END, Place, Progress
 from forge_client.bundle import Bundle
 from forge_client.errors import ClientError
 from forge_client.image_tar import ImageTar
@@ -30,6 +33,7 @@ from forge_client.local.findings import DirectFindings
 from forge_client.local.job_configs import check_config, whole
 from forge_client.local.objects import fetch
 from forge_client.local.translation import translated
+from forge_client.overview import Overview
 from forge_client.records import (
     Artifact,
     Attempt,
@@ -167,10 +171,33 @@ class DirectBackend:
             return [Event.model_validate(row) for row in self._jobs.events(checked_job(job_id))]
 
     def log_chunks(
-        self, job_id: int, *, after: Place = BEGINNING, attempt: int | None = None
+        self,
+        job_id: int,
+        *,
+        after: Place = BEGINNING,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
     ) -> list[LogChunk]:
         with translated():
-            rows = self._jobs.log_chunks(checked_job(job_id), after=after, attempt=attempt)
+            rows = self._jobs.log_chunks(
+                checked_job(job_id), after=after, attempt=attempt, rank=rank, since=since
+            )
+            return [LogChunk.model_validate(row) for row in rows]
+
+    def log_chunks_before(
+        self,
+        job_id: int,
+        *,
+        before: Place = THE_END,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
+    ) -> list[LogChunk]:
+        with translated():
+            rows = self._jobs.log_chunks_before(
+                checked_job(job_id), before=before, attempt=attempt, rank=rank, since=since
+            )
             return [LogChunk.model_validate(row) for row in rows]
 
     def log_bytes(self, chunk: LogChunk) -> bytes:
@@ -200,6 +227,10 @@ class DirectBackend:
         with translated():
             self._registry.command(worker_id, None if undo else Command.DRAIN)
 
+    def overview(self, *, jobs: int = 0, workers: int = 0) -> Overview:
+        with translated():
+            return Overview.model_validate(Reads(self._database).now(jobs=jobs, workers=workers))
+
     def templates(self) -> list[Template]:
         with translated():
             return [Template.model_validate(row) for row in self._templates.listed()]
@@ -218,11 +249,13 @@ class DirectBackend:
             self._templates.remove(name)
 
     def reports(self) -> list[str]:
-        return views()
+        return list(REPORTS)
 
-    def report(self, name: str, *, count: int) -> list[Row]:
+    def report(
+        self, name: str, *, count: int, since: str | None = None, by: Sequence[str] = ()
+    ) -> list[Row]:
         with translated():
-            return self._jobs.report(name, count=count)
+            return Reports(self._database).rows(name, since=since, by=by, count=count)
 
     def health(self) -> list[Check]:
         return checks(self._connection, self._worker_rows)

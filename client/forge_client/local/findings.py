@@ -12,7 +12,15 @@ from forge_schema.states import Verdict
 from forge_client.asked_for import checked_job
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.findings import JobTest, Result, Series, SweepCancelled, SweepPoint
+from forge_client.findings import (
+    JobTest,
+    LastMetric,
+    MetricLine,
+    Result,
+    Series,
+    SweepCancelled,
+    SweepPoint,
+)
 from forge_client.local.translation import translated
 
 
@@ -60,6 +68,27 @@ class DirectFindings:
         with translated():
             self._jobs.job(checked_job(job_id))
             return Series.model_validate(DatabaseSeries(self._database()).of(job_id, wanted))
+
+    def metrics(
+        self,
+        job_id: int,
+        *,
+        after: tuple[int, int] = (0, -1),
+        rank: int = 0,
+        attempt: int | None = None,
+    ) -> list[MetricLine]:
+        with translated():
+            self._jobs.job(checked_job(job_id))
+            rows = self._jobs.metrics(job_id, after=after, rank=rank, attempt=attempt)
+            return [MetricLine.model_validate(row) for row in rows]
+
+    def last_metrics(
+        self, job_id: int, *, rank: int = 0, attempt: int | None = None
+    ) -> list[LastMetric]:
+        with translated():
+            self._jobs.job(checked_job(job_id))
+            rows = self._jobs.last_metrics(job_id, rank=rank, attempt=attempt)
+            return [LastMetric.model_validate(row) for row in rows]
 
     def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
         with translated():

@@ -16,7 +16,7 @@ from forge_functions.auth.caller import Viewer
 from forge_functions.auth.job import OwnJob
 from forge_functions.bodies import Body
 from forge_functions.errors import problems
-from forge_functions.found import JobTest, Result
+from forge_functions.found import JobTest, LastMetric, MetricLine, Result
 from forge_functions.records import (
     Artifact,
     Attempt,
@@ -141,9 +141,7 @@ def last_metrics(
     _who: Viewer, job: OwnJob, shared: Shared, whose: Annotated[WhoseMetrics, Query()]
 ) -> Rows:
     """List what a job's rank wrote last under each key, in the last thousand lines."""
-    rows = Jobs(shared.database).last_metrics(
-        job["job_id"], rank=whose.rank, attempt=whose.attempt
-    )
+    rows = Jobs(shared.database).last_metrics(job["job_id"], rank=whose.rank, attempt=whose.attempt)
     return {"items": rows}
 
 

@@ -1,0 +1,20 @@
+-- What a job's rank wrote last under each key, among the last lines of an attempt, or of the newest
+-- one that has any.
+WITH line AS MATERIALIZED (
+    SELECT metric.number, metric.attempt, metric.at, metric.step, metric.values
+    FROM metric
+    WHERE metric.job_id = %(job_id)s AND metric.rank = %(rank)s
+        AND metric.token = (
+            SELECT token FROM metric
+            WHERE job_id = %(job_id)s AND rank = %(rank)s
+                AND (%(attempt)s::smallint IS NULL OR attempt = %(attempt)s)
+            ORDER BY token DESC
+            LIMIT 1
+        )
+    ORDER BY metric.number DESC
+    LIMIT %(count)s
+)
+SELECT DISTINCT ON (pair.key) pair.key, pair.value, line.step, line.attempt, line.at
+FROM line
+CROSS JOIN LATERAL jsonb_each(line.values) AS pair
+ORDER BY pair.key, line.number DESC
