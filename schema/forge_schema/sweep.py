@@ -1,11 +1,12 @@
 """One tick of the sweeper: what time alone must move."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import structlog
 
+from forge_schema.ageing import Ageing, Ages
 from forge_schema.database import Database, Row
 from forge_schema.lease import End, Fence
 from forge_schema.queue import Queue
@@ -55,6 +56,8 @@ class Swept:
     offline: int
     reaped: int
     overrun: int = 0
+    thinned: int = 0
+    dropped: int = 0
 
 
 class Sweep:
@@ -66,6 +69,7 @@ class Sweep:
         every: how often somebody sweeps. A much longer pause is taken for an outage, after which
             the workers have one TTL to renew.
         brake: so many leases that run out together are ended at once, whatever their share.
+        ages: how old metrics, samples and history are when fewer of them stay.
     """
 
     def __init__(
@@ -75,17 +79,19 @@ class Sweep:
         windows: Windows | None = None,
         every: timedelta = EVERY,
         brake: int = BRAKE,
+        ages: Ages | None = None,
     ) -> None:
         self._queue = queue
         self._database: Database = queue.database
         self._windows = windows or Windows()
+        self._ageing = Ageing(queue.database, ages)
         least = min(LATE_LEAST, queue.ttl / 2)
         self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl, least)
         self._brake = brake
         self._holding = False
 
     def tick(self) -> Swept:
-        """Requeue, promote, enforce deadlines, mark offline, reap, make partitions."""
+        """Requeue, promote, enforce deadlines, mark offline, reap; then what has time."""
         swept = Swept(
             requeued=_batches(self.requeue),
             promoted=_batches(self.promote),
@@ -96,7 +102,7 @@ class Sweep:
         )
         self._database.rows("make_partitions", again=True)
         self._database.rows("forget_nonces", again=True, older=NONCES)
-        return swept
+        return replace(swept, thinned=self._ageing.thin(), dropped=self._ageing.drop())
 
     def requeue(self) -> int:
         """End a batch of leases that ran out as `worker_lost`; each is checked once more."""

@@ -2,9 +2,10 @@
 
 from datetime import timedelta
 
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from forge_schema.ageing import Ages
 from forge_schema.queue import Queue
 from forge_schema.sweep import BRAKE, Sweep, Windows
 
@@ -27,6 +28,19 @@ class SweepSettings(BaseSettings):
     brake: NonNegativeInt = Field(
         BRAKE, description="so many leases that run out together are ended without a second look"
     )
+    thin_after_s: NonNegativeFloat = Field(
+        86_400.0,
+        description="age from which one metric line and sample a minute stays; 0 is never",
+    )
+    thin_more_after_s: NonNegativeFloat = Field(
+        691_200.0, description="age from which one in ten minutes stays; 0 is never"
+    )
+    metrics_months: NonNegativeInt = Field(
+        0, description="months after which a month of metrics and samples is dropped; 0 is never"
+    )
+    history_months: NonNegativeInt = Field(
+        0, description="months after which one of attempts and audit trail is dropped; 0 is never"
+    )
     sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
 
     @property
@@ -35,7 +49,15 @@ class SweepSettings(BaseSettings):
 
     def sweep(self, queue: Queue) -> Sweep:
         every = timedelta(seconds=self.sweep_s)
-        return Sweep(queue, windows=self.windows(), every=every, brake=self.brake)
+        return Sweep(queue, windows=self.windows(), every=every, brake=self.brake, ages=self.ages())
+
+    def ages(self) -> Ages:
+        return Ages(
+            minute=timedelta(seconds=self.thin_after_s),
+            ten_minutes=timedelta(seconds=self.thin_more_after_s),
+            measured_months=self.metrics_months,
+            history_months=self.history_months,
+        )
 
     def windows(self) -> Windows:
         return Windows(

@@ -21,6 +21,10 @@ class Attempt(SQLModel, table=True):
         CheckConstraint("attempt >= 1", name="counted"),
         # The rows come in this order, so that a summary of each page range finds a time.
         Index("attempt_times", "finished_at", "claimed_at", postgresql_using="brin"),
+        # The reports are bounded by days.
+        Index("attempt_days", c.day("finished_at"), c.day("claimed_at"), postgresql_using="brin"),
+        # A worker's newest.
+        Index("attempt_worker", "worker_id", "finished_at"),
         Index(
             "attempt_interrupted",
             "finished_at",

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Integer,
     SmallInteger,
     Text,
+    TextClause,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, ENUM, INTERVAL, JSONB, TIMESTAMP, UUID
@@ -99,6 +100,11 @@ def document(*, null: bool = False, default: str | None = None) -> Any:  # noqa:
 def moment(*, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above
     """A point in time by the database's clock."""
     return _column(TIMESTAMP(timezone=True), null=null, default=default)
+
+
+def day(column: str) -> TextClause:
+    """The day of a moment in UTC, as an index has it."""
+    return text(f"(({column} AT TIME ZONE 'UTC')::date)")
 
 
 def span(*, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above

@@ -17,6 +17,7 @@ class Event(SQLModel, table=True):
     __table_args__ = (
         Index("event_at", "at", postgresql_using="brin"),
         Index("event_job", "job_id", postgresql_where=text("job_id IS NOT NULL")),
+        Index("event_worker", "worker_id", "at", postgresql_where=text("worker_id IS NOT NULL")),
         {"postgresql_partition_by": "RANGE (at)"},
     )
 

@@ -24,6 +24,10 @@ class Job(SQLModel, table=True):
             postgresql_where=text("idempotency_key IS NOT NULL"),
         ),
         Index("job_sweep", "owner", "sweep", "id", postgresql_where=text("sweep IS NOT NULL")),
+        # Lanes are few: the newest jobs of an owner, of a queue or by a label are those of some.
+        Index("job_lane_newest", "lane_id", "id"),
+        # The reports are bounded by times and days, and jobs come in this order.
+        Index("job_days", "submitted_at", c.day("submitted_at"), postgresql_using="brin"),
         CheckConstraint("bundle_digest ~ '^[0-9a-f]{64}$'", name="bundle_digest_sha256"),
         CheckConstraint(
             "least(max_failures, max_losses, max_preemptions) >= 0", name="budgets_not_negative"
@@ -81,6 +85,13 @@ class Outcome(SQLModel, table=True):
             "CASE WHEN state = 'cancelled' THEN num_nulls(token, nonce) <> 1"
             " ELSE num_nulls(token, nonce) = 0 END",
             name="token_whole",
+        ),
+        # Most jobs succeed, and those that did are found by their ids.
+        Index(
+            "outcome_unsuccessful",
+            "reason",
+            "job_id",
+            postgresql_where=text("state <> 'succeeded'"),
         ),
     )
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint
+from sqlalchemy import CheckConstraint, Index
 from sqlmodel import SQLModel
 
 from forge_schema.states import Verdict
@@ -29,6 +29,7 @@ class TestResult(SQLModel, table=True):
     __table_args__ = (
         CheckConstraint("number >= 0", name="number_not_negative"),
         CheckConstraint("seconds >= 0", name="seconds_not_negative"),
+        Index("test_result_at", "created_at", postgresql_using="brin"),
     )
 
     job_id: int = c.key_big()
@@ -46,7 +47,10 @@ class TestResult(SQLModel, table=True):
 class Sample(SQLModel, table=True):
     """What an attempt used when the worker looked, numbered from 0; partitioned by month."""
 
-    __table_args__ = ({"postgresql_partition_by": "RANGE (at)"},)
+    __table_args__ = (
+        Index("sample_at", "at"),
+        {"postgresql_partition_by": "RANGE (at)"},
+    )
 
     job_id: int = c.key_big()
     token: int = c.key_big()

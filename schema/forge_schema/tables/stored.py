@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint
+from sqlalchemy import CheckConstraint, Index
 from sqlmodel import SQLModel
 
 from forge_schema.tables import columns as c
@@ -66,7 +66,10 @@ class LogChunk(SQLModel, table=True):
 class Metric(SQLModel, table=True):
     """One JSON line of a job's metrics file; partitioned by month."""
 
-    __table_args__ = ({"postgresql_partition_by": "RANGE (at)"},)
+    __table_args__ = (
+        Index("metric_at", "at"),
+        {"postgresql_partition_by": "RANGE (at)"},
+    )
 
     job_id: int = c.key_big()
     token: int = c.key_big()

@@ -1,4 +1,4 @@
-"""The sweepers' common memory: when one of them last ticked, and until when all hold off."""
+"""The sweepers' common memory: the last tick, until when all hold off, what is thinned."""
 
 from datetime import datetime, timedelta
 
@@ -23,3 +23,11 @@ class Sweeper(SQLModel, table=True):
     gap: timedelta | None = c.span(null=True)
     holds_until: datetime | None = c.moment(null=True)
     gaps: int = c.small(default="0")
+
+
+class Thinned(SQLModel, table=True):
+    """Until when one row of each `width_s` seconds stays of a table; made by the migration."""
+
+    subject: str = c.key_string()
+    width_s: int = c.key_integer()
+    until: datetime = c.moment(default="'-infinity'")

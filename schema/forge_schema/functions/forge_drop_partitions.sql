@@ -1,0 +1,27 @@
+-- Drops the monthly partitions of these tables that ended by `before`; rows of the default partition
+-- stay. One that is in use stays until the next time: whoever waited for it would hold up all writers.
+CREATE OR REPLACE FUNCTION forge_drop_partitions(parents text[], before timestamptz) RETURNS integer
+LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
+DECLARE
+    month text;
+    dropped integer := 0;
+BEGIN
+    FOR month IN
+        SELECT child.relname
+        FROM pg_inherits
+        JOIN pg_class AS child ON child.oid = pg_inherits.inhrelid
+        WHERE pg_inherits.inhparent = ANY(parents::regclass[])
+            AND child.relname ~ '_[0-9]{4}_[0-9]{2}$'
+            AND to_date(right(child.relname, 7), 'YYYY_MM') + interval '1 month'
+                <= before AT TIME ZONE 'UTC'
+        ORDER BY right(child.relname, 7), child.relname
+    LOOP
+        BEGIN
+            EXECUTE format('DROP TABLE IF EXISTS %I', month);
+            dropped := dropped + 1;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END;
+    END LOOP;
+    RETURN dropped;
+END $$;
