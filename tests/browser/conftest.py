@@ -1,0 +1,60 @@
+"""A browser and a site for the tests of a module; windows of its own for each test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+    from browser.chromium import Browsing
+    from browser.site import Site
+    from playwright.sync_api import Browser
+
+
+# Not for the whole session: other tests want a thread without an event loop.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from browser.chromium import chromium  # noqa: PLC0415  only where a browser is wanted
+
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def site(
+    browser: Browser, shared_database_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """A server without workers; `site.bed` starts them."""
+    from browser.site import running_site  # noqa: PLC0415  as above
+
+    assert browser.is_connected()
+    with running_site(tmp_path_factory.mktemp("site"), shared_database_url) as running:
+        yield running
+
+
+@pytest.fixture
+def browsing(browser: Browser, site: Site, tmp_path: Path) -> Iterator[Browsing]:
+    """Windows on the site: `browsing.open("/jobs", Role.VIEWER)`."""
+    from browser.chromium import Browsing  # noqa: PLC0415  as above
+
+    made = Browsing(browser, site, tmp_path)
+    yield made
+    made.close()
+    assert made.complaints == []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what a failed test saw, and say where."""
+    report = yield
+    made = getattr(item, "funcargs", {}).get("browsing")
+    if report.failed and call.when == "call" and made is not None:
+        made.keep()
+        report.sections.append(("browser", f"screenshots and traces are in {made.folder}"))
+    return report

@@ -1,0 +1,93 @@
+"""The dashboard as people meet it: a real server, real workers, and a key for each role."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING
+
+import httpx
+from forge_schema.keys import Keys
+from forge_schema.states import Role
+from support.http_bed import HttpBed, http_bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import SetCookieParam
+
+OWNERS = {Role.ADMIN: "root", Role.SUBMITTER: "ann", Role.VIEWER: "ann"}
+# Says what it is told to say, until nobody tells it anything any more.
+ECHO = """
+import sys
+for line in open(sys.argv[1]):
+    print(line, end="", flush=True)
+"""
+
+
+@dataclass
+class Site:
+    """A server with its workers, and who may log in."""
+
+    bed: HttpBed
+    keys: dict[Role, str]
+    _cookies: dict[Role, list[SetCookieParam]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return self.bed.servers[0].url
+
+    def cookies(self, role: Role) -> list[SetCookieParam]:
+        """Return the cookies of somebody of a role who logged in."""
+        if role not in self._cookies:
+            given = {"key": self.keys[role]}
+            answer = httpx.post(f"{self.url}/login", data=given, headers={"Origin": self.url})
+            assert answer.is_redirect, answer.text
+            self._cookies[role] = [
+                {"name": name, "value": value, "url": self.url}
+                for name, value in answer.cookies.items()
+            ]
+        return self._cookies[role]
+
+
+@contextmanager
+def running_site(root: Path, database_url: str) -> Iterator[Site]:
+    """Run a server without workers until the block ends."""
+    with http_bed(root, database_url) as bed:
+        keys = Keys(bed.database, actor="user:root")
+        made = {role: keys.create(owner, role)[1] for role, owner in OWNERS.items()}
+        yield Site(bed, made)
+
+
+@dataclass
+class Teller:
+    """A job that says what a test has it say, and ends when told."""
+
+    path: Path
+    _pipe: IO[str] | None = None
+
+    def command(self, python: str) -> list[str]:
+        """Return what the job runs."""
+        return [python, "-c", ECHO, str(self.path)]
+
+    def say(self, line: str) -> None:
+        """Have the job write a line; waits until the job runs."""
+        if self._pipe is None:
+            self._pipe = self.path.open("w", buffering=1)
+        print(line, file=self._pipe)
+
+    def end(self) -> None:
+        """Have the job end well."""
+        if self._pipe is not None:
+            self._pipe.close()
+
+
+@contextmanager
+def teller(path: Path) -> Iterator[Teller]:
+    """Lend a job that speaks by `path`."""
+    os.mkfifo(path)
+    told = Teller(path)
+    yield told
+    told.end()
