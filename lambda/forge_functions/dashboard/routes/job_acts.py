@@ -1,0 +1,112 @@
+"""Acting on many jobs: what would happen is shown first, and what did happen afterwards."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from forge_schema import job_pages
+from forge_schema.database import Row
+from forge_schema.job_acts import MOST, JobActs
+from forge_schema.job_filter import Filter, parse
+from forge_schema.jobs import Jobs
+from forge_schema.states import State
+from forge_schema.wire_fields import LARGEST
+from starlette.exceptions import HTTPException
+
+from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.session import Visitor
+from forge_functions.dashboard.visitor import SubmitsByPage
+from forge_functions.services import Services, Shared
+
+router = APIRouter()
+Act = Literal["cancel", "retry"]
+# What each act can do something about.
+FITTING = {
+    "cancel": (State.SCHEDULED, State.READY, State.RUNNING),
+    "retry": (State.FAILED, State.DEAD),
+}
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The jobs that an act is for; `more` tells that there may be others that fit the filter."""
+
+    jobs: Sequence[Row]
+    more: bool = False
+
+
+@router.get("/jobs/confirm")
+def confirm(
+    request: Request,
+    who: SubmitsByPage,
+    shared: Shared,
+    act: Act,
+    job: Annotated[list[int], Query(max_length=MOST)] = [],  # noqa: B006 - FastAPI copies it
+    q: str = "",
+    whole: Annotated[bool, Query(alias="all")] = False,
+) -> Response:
+    """Show what an act would do, before it does it."""
+    chosen = _matching(shared, who, act, q) if whole else _named(shared, who, job)
+    counts = Counter(row["state"] for row in chosen.jobs)
+    fitting = sum(counts[state] for state in FITTING[act])
+    return page(
+        request,
+        who,
+        "jobs_confirm.html",
+        act=act,
+        q=q,
+        whole=whole,
+        chosen=chosen,
+        counts=[(state.value, counts[state]) for state in State if counts[state]],
+        fitting=fitting,
+        most=MOST,
+        shown=SHOWN,
+    )
+
+
+@router.post("/jobs/{act}")
+def do(
+    request: Request,
+    who: SubmitsByPage,
+    shared: Shared,
+    act: Act,
+    jobs: Annotated[str, Form(max_length=32 * MOST)],
+    q: Annotated[str, Form()] = "",
+) -> Response:
+    """Cancel or retry some jobs; a repeat changes nothing."""
+    acts = JobActs(shared.database, owner=None if who.admin else who.owner, actor=who.actor)
+    ids = _ids(jobs)
+    counts = acts.cancel(ids) if act == "cancel" else acts.retry(ids)
+    said = {**({"q": q} if q else {}), "did": act, **counts}
+    return after(request, f"/jobs?{urlencode(said)}")
+
+
+def _matching(shared: Services, who: Visitor, act: str, text: str) -> Chosen:
+    """Return the jobs that fit a filter and that the act can do something about."""
+    wanted = parse(text)
+    said = set(wanted.values("state")) or set(State)
+    states = [state.value for state in FITTING[act] if state in said]
+    if not states:
+        return Chosen([])
+    owner = None if who.admin else who.owner
+    fitting: Filter = wanted.having("state", *states)
+    found = job_pages.page(shared.database, fitting, owner=owner, count=MOST)
+    return Chosen(found.jobs, found.before is not None)
+
+
+def _named(shared: Services, who: Visitor, ids: Sequence[int]) -> Chosen:
+    owner = None if who.admin else who.owner
+    some = [i for i in ids if 0 < i <= LARGEST]
+    rows = Jobs(shared.database).statuses(some, owner=owner) if some else []
+    return Chosen(sorted(rows, key=lambda row: -row["job_id"]))
+
+
+def _ids(text: str) -> list[int]:
+    words = text.split()
+    if not words or not all(w.isdecimal() and len(w) < 20 and int(w) <= LARGEST for w in words):  # noqa: PLR2004 - LARGEST has 19 digits
+        raise HTTPException(422, "these are no jobs")
+    return [int(word) for word in words]

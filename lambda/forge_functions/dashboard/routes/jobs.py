@@ -1,0 +1,103 @@
+"""Jobs: a list by a filter in the address."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from forge_schema import job_pages
+from forge_schema.database import Row
+from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
+from forge_schema.job_pages import Page
+from forge_schema.states import State
+from forge_schema.wire_fields import LARGEST
+
+from forge_functions.dashboard.page import page
+from forge_functions.dashboard.session import Visitor
+from forge_functions.dashboard.visitor import SeesPages
+from forge_functions.services import Services, Shared
+
+router = APIRouter()
+SPANS = ("1h", "1d", "7d")
+Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
+Count = Annotated[int, Query(ge=0, le=1_000_000)]
+
+
+@dataclass
+class Listed:
+    """What the template asks about the list; a page is looked up when it is first needed."""
+
+    shared: Services
+    who: Visitor
+    text: str
+    before: int | None
+
+    @cached_property
+    def fault(self) -> FilterInvalid | None:
+        """What is wrong with the filter."""
+        try:
+            parse(self.text)
+        except FilterInvalid as error:
+            return error
+        return None
+
+    @cached_property
+    def wanted(self) -> Filter:
+        """The filter; one that cannot be read asks for everything."""
+        return Filter() if self.fault else parse(self.text)
+
+    @cached_property
+    def page(self) -> Page:
+        """The jobs."""
+        owner = None if self.who.admin else self.who.owner
+        return job_pages.page(self.shared.database, self.wanted, owner=owner, before=self.before)
+
+    @property
+    def jobs(self) -> list[Row]:
+        """The rows of the page; none for a filter that cannot be read."""
+        return [] if self.fault else self.page.jobs
+
+    def has(self, key: str, value: str) -> bool:
+        """Tell whether the filter names a value."""
+        return value in self.wanted.values(key)
+
+    def toggle(self, key: str, value: str) -> str:
+        """Return the list's address with a value more, or less, in its filter."""
+        return address(self.wanted.toggled(key, value))
+
+    def only(self, key: str, value: str) -> str:
+        """Return the list's address with one value for a key, or none where it has that."""
+        chosen = () if self.has(key, value) else (value,)
+        return address(self.wanted.having(key, *chosen))
+
+
+@router.get("/jobs")
+def jobs(
+    request: Request, who: SeesPages, shared: Shared, q: str = "", before: Before = None
+) -> Response:
+    """Show the newest jobs that fit a filter."""
+    listed = Listed(shared, who, q.strip(), before)
+    return page(
+        request,
+        who,
+        "jobs.html",
+        listed=listed,
+        states=[state.value for state in State],
+        spans=SPANS,
+        keys=KEYS,
+        did=done(request),
+    )
+
+
+def address(wanted: Filter) -> str:
+    """Return the address of the jobs that fit a filter."""
+    return f"/jobs?{urlencode({'q': str(wanted)})}" if wanted else "/jobs"
+
+
+def done(request: Request) -> dict[str, int] | None:
+    """Return what an act on many jobs said that it did, as its answer put it into the address."""
+    said = request.query_params
+    if said.get("did") not in {"cancel", "retry"}:
+        return None
+    return {name: int(text) for name, text in said.items() if text.isdecimal() and len(text) < 6}  # noqa: PLR2004 - counts of at most a thousand

@@ -1,0 +1,67 @@
+-- Cancels some jobs, of one owner or of all: at once where they wait, by asking their workers where
+-- they run. A job that moved between the places meanwhile is told as none of these; the caller asks
+-- again. A repeat changes nothing.
+WITH wanted AS MATERIALIZED (
+    SELECT id, lane_id, nice FROM job
+    WHERE id = ANY(%(job_ids)s::bigint[]) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+),
+over AS MATERIALIZED (
+    SELECT outcome.job_id FROM wanted JOIN outcome ON outcome.job_id = wanted.id
+),
+-- In the order in which all others lock them, so that none waits for one that waits for it.
+waits AS MATERIALIZED (
+    SELECT ready.lane_id, ready.nice, ready.job_id
+    FROM wanted JOIN ready
+        ON ready.lane_id = wanted.lane_id AND ready.nice = wanted.nice AND ready.job_id = wanted.id
+    ORDER BY ready.job_id
+    FOR UPDATE OF ready
+),
+from_ready AS (
+    DELETE FROM ready USING waits
+    WHERE ready.lane_id = waits.lane_id AND ready.nice = waits.nice AND ready.job_id = waits.job_id
+    RETURNING ready.job_id, ready.attempt
+),
+later AS MATERIALIZED (
+    SELECT scheduled.job_id FROM wanted JOIN scheduled ON scheduled.job_id = wanted.id
+    ORDER BY scheduled.job_id
+    FOR UPDATE OF scheduled
+),
+from_scheduled AS (
+    DELETE FROM scheduled USING later WHERE scheduled.job_id = later.job_id
+    RETURNING scheduled.job_id, scheduled.attempt
+),
+ended AS (
+    INSERT INTO outcome (job_id, state, reason, attempt, finished_at)
+    SELECT job_id, 'cancelled', 'cancelled', attempt, forge_now()
+    FROM (SELECT * FROM from_ready UNION ALL SELECT * FROM from_scheduled) AS waiting
+    RETURNING job_id
+),
+held AS MATERIALIZED (
+    SELECT lease.job_id, lease.rank, lease.worker_id, lease.asked
+    FROM wanted JOIN lease ON lease.job_id = wanted.id
+    ORDER BY lease.job_id, lease.rank
+    FOR UPDATE OF lease
+),
+asked AS (
+    UPDATE lease SET asked = 'cancelled'
+    FROM held
+    WHERE held.asked IS DISTINCT FROM 'cancelled'
+        AND lease.job_id = held.job_id AND lease.rank = held.rank
+    RETURNING lease.job_id
+),
+told AS (
+    INSERT INTO event (at, actor, action, job_id)
+    SELECT forge_now(), %(actor)s, 'cancelled', job_id FROM ended
+    UNION ALL
+    SELECT DISTINCT forge_now(), %(actor)s, 'asked to cancel', job_id FROM asked
+),
+heard AS MATERIALIZED (
+    SELECT pg_notify('forge', 'asked:' || worker_id) FROM (SELECT DISTINCT worker_id FROM held) AS w
+)
+SELECT
+    ARRAY(SELECT id FROM wanted) AS wanted,
+    ARRAY(SELECT job_id FROM ended) AS cancelled,
+    ARRAY(SELECT DISTINCT job_id FROM held) AS running,
+    ARRAY(SELECT job_id FROM over) AS over,
+    (SELECT count(*) FROM heard) AS workers,
+    CASE WHEN EXISTS (SELECT FROM ended) THEN pg_notify('forge', 'cancelled') END

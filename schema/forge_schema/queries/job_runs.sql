@@ -1,0 +1,32 @@
+-- The newest attempts of a job, also those that run, each with its times and with the checkpoint that
+-- it went on from: the newest that an earlier attempt left.
+SELECT
+    run.*, worker.name AS worker, forge_now() AS now,
+    kept.attempt AS from_attempt, kept.number AS from_number
+FROM (
+    (
+        SELECT
+            attempt, rank, token, worker_id, ready_at, claimed_at, started_at, checkpoint_at,
+            finished_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
+            cpu_seconds, peak_memory_mb, peak_vram_mb
+        FROM attempt
+        WHERE job_id = %(job_id)s
+        ORDER BY attempt DESC, rank DESC
+        LIMIT %(count)s
+    )
+    UNION ALL
+    SELECT
+        attempt, rank, token, worker_id, ready_at, claimed_at, started_at, NULL, NULL, NULL, NULL,
+        NULL, devices, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM lease
+    WHERE job_id = %(job_id)s
+) AS run
+LEFT JOIN worker ON worker.id = run.worker_id
+LEFT JOIN LATERAL (
+    SELECT checkpoint.attempt, checkpoint.number
+    FROM checkpoint
+    WHERE checkpoint.job_id = %(job_id)s AND checkpoint.token < run.token
+    ORDER BY checkpoint.token DESC, checkpoint.number DESC
+    LIMIT 1
+) AS kept ON true
+ORDER BY run.attempt, run.rank

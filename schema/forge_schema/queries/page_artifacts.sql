@@ -1,0 +1,12 @@
+-- Some artifacts of a job after a path: of its accepted attempt, or of its last one before there is
+-- an outcome.
+SELECT path, key, bytes, sha256, attempt
+FROM artifact
+WHERE job_id = %(job_id)s
+    AND token = coalesce(
+        (SELECT token FROM outcome WHERE job_id = %(job_id)s),
+        (SELECT max(token) FROM artifact WHERE job_id = %(job_id)s)
+    )
+    AND path > %(after)s
+ORDER BY path
+LIMIT %(count)s

@@ -1,0 +1,182 @@
+-- A page of jobs that fit a filter, the newest first, before an id. Each of the ways (`by_…`) finds
+-- candidates by an index, at most so many; of these the newest are looked at until the page is full.
+-- Every row says how many candidates there were (`looked`), of how many at most (`reach`), which was
+-- the last, and whether older ones are past what is asked for. Without a job that fits, there is one
+-- row, of which only these columns are set.
+WITH lanes AS MATERIALIZED (
+    SELECT lane.id
+    FROM lane JOIN shape ON shape.id = lane.shape_id
+    WHERE %(in_lanes)s
+        AND (%(owner)s::text IS NULL OR lane.owner = %(owner)s)
+        AND (%(owners)s::text[] IS NULL OR lane.owner LIKE ANY(%(owners)s))
+        AND (%(queues)s::text[] IS NULL OR lane.queue LIKE ANY(%(queues)s))
+        AND NOT EXISTS (
+            SELECT FROM jsonb_array_elements(%(labels)s::jsonb) AS term (any_of)
+            WHERE NOT EXISTS (
+                SELECT
+                FROM jsonb_array_elements(term.any_of) AS wanted (label)
+                JOIN jsonb_each_text(shape.labels) AS asked (name, value)
+                    ON asked.name = wanted.label ->> 0 AND asked.value LIKE (wanted.label ->> 1)
+            )
+        )
+),
+-- Fewer of each lane where there are many: all are read before the newest are known.
+span AS MATERIALIZED (
+    SELECT
+        least(
+            %(look)s::bigint,
+            greatest(%(count)s::bigint, 100000 / greatest((SELECT count(*) FROM lanes), 1))
+        ) AS reach
+),
+-- Few enough to sort; of more than that, the newest jobs will mostly be such.
+sortable AS MATERIALIZED (
+    SELECT count(*) <= %(sortable)s::bigint AS few
+    FROM (SELECT FROM ready WHERE %(by_ready)s LIMIT %(sortable)s::bigint + 1) AS counted
+),
+-- The lanes that a candidate must be in; NULL where any will do.
+fitting AS MATERIALIZED (
+    SELECT CASE WHEN %(in_lanes)s THEN ARRAY(SELECT id FROM lanes) END AS lane_ids
+),
+machines AS MATERIALIZED (
+    SELECT CASE
+        WHEN %(workers)s::text[] IS NOT NULL
+            THEN ARRAY(SELECT id FROM worker WHERE name LIKE ANY(%(workers)s))
+    END AS worker_ids
+),
+candidates AS MATERIALIZED (
+    SELECT job_id FROM (
+        (
+            SELECT id AS job_id FROM job
+            WHERE (%(by_all)s OR (%(by_ready)s AND NOT %(in_lanes)s AND NOT (SELECT few FROM sortable)))
+                AND id < %(before)s::bigint
+            ORDER BY id DESC LIMIT (SELECT reach FROM span)
+        )
+        UNION
+        SELECT newest.id
+        FROM lanes CROSS JOIN LATERAL (
+            SELECT job.id FROM job
+            WHERE job.lane_id = lanes.id AND job.id < %(before)s::bigint
+                AND (%(by_lane)s OR (%(by_ready)s AND NOT (SELECT few FROM sortable)))
+            ORDER BY job.id DESC LIMIT (SELECT reach FROM span)
+        ) AS newest
+        UNION
+        SELECT newest.id
+        FROM owner_quota
+        CROSS JOIN unnest(%(sweeps)s::text[]) AS named (sweep)
+        CROSS JOIN LATERAL (
+            SELECT job.id FROM job
+            WHERE %(by_sweep)s AND job.owner = owner_quota.owner AND job.sweep = named.sweep
+                AND job.id < %(before)s::bigint
+            ORDER BY job.id DESC LIMIT (SELECT reach FROM span)
+        ) AS newest
+        WHERE %(owner)s::text IS NULL OR owner_quota.owner = %(owner)s
+        UNION
+        (
+            SELECT job_id FROM ready
+            WHERE %(by_ready)s AND (SELECT few FROM sortable) AND job_id < %(before)s::bigint
+                AND (
+                    (SELECT lane_ids FROM fitting) IS NULL
+                    OR lane_id = ANY((SELECT lane_ids FROM fitting)::integer[])
+                )
+            ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
+        )
+        UNION
+        (
+            SELECT job_id FROM scheduled
+            WHERE %(by_scheduled)s AND job_id < %(before)s::bigint
+                AND (
+                    (SELECT lane_ids FROM fitting) IS NULL
+                    OR lane_id = ANY((SELECT lane_ids FROM fitting)::integer[])
+                )
+            ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
+        )
+        UNION
+        (
+            SELECT job_id FROM lease
+            WHERE %(by_lease)s AND rank = 0 AND job_id < %(before)s::bigint
+                AND (
+                    (SELECT lane_ids FROM fitting) IS NULL
+                    OR lane_id = ANY((SELECT lane_ids FROM fitting)::integer[])
+                )
+                AND (
+                    (SELECT worker_ids FROM machines) IS NULL
+                    OR worker_id = ANY((SELECT worker_ids FROM machines)::bigint[])
+                )
+            ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
+        )
+        UNION
+        SELECT newest.job_id
+        FROM unnest(%(by_reasons)s::reason[]) AS wanted (reason)
+        CROSS JOIN LATERAL (
+            SELECT outcome.job_id FROM outcome
+            WHERE outcome.reason = wanted.reason AND outcome.state <> 'succeeded'
+                AND outcome.job_id < %(before)s::bigint
+            ORDER BY outcome.job_id DESC LIMIT (SELECT reach FROM span)
+        ) AS newest
+    ) AS found (job_id)
+    ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
+),
+page AS MATERIALIZED (
+    SELECT job_status.*
+    FROM (
+        SELECT candidate.job_id
+        FROM (SELECT job_id FROM candidates ORDER BY job_id DESC) AS candidate
+        JOIN job ON job.id = candidate.job_id
+        WHERE (%(owner)s::text IS NULL OR job.owner = %(owner)s)
+            AND (
+                (SELECT lane_ids FROM fitting) IS NULL
+                OR job.lane_id = ANY((SELECT lane_ids FROM fitting)::integer[])
+            )
+            AND (%(words)s::text[] IS NULL OR job.name ILIKE ALL(%(words)s))
+            AND (%(names)s::text[] IS NULL OR job.name ILIKE ANY(%(names)s))
+            AND (%(kinds)s::job_kind[] IS NULL OR job.kind = ANY(%(kinds)s::job_kind[]))
+            AND (%(in_sweeps)s::text[] IS NULL OR job.sweep LIKE ANY(%(in_sweeps)s))
+            AND (%(since)s::interval IS NULL OR job.submitted_at >= forge_now() - %(since)s::interval)
+        ORDER BY candidate.job_id DESC
+        OFFSET 0
+    ) AS fit
+    JOIN job_status ON job_status.job_id = fit.job_id
+    WHERE (%(states)s::state[] IS NULL OR job_status.state = ANY(%(states)s::state[]))
+        AND (%(reasons)s::reason[] IS NULL OR job_status.reason = ANY(%(reasons)s::reason[]))
+        AND (
+            (SELECT worker_ids FROM machines) IS NULL
+            OR job_status.worker_id = ANY((SELECT worker_ids FROM machines)::bigint[])
+        )
+    ORDER BY fit.job_id DESC
+    LIMIT %(count)s::bigint
+),
+seen AS MATERIALIZED (
+    SELECT count(*) AS looked, min(job_id) AS lowest FROM candidates
+)
+SELECT
+    seen.looked, span.reach, seen.lowest,
+    coalesce(
+        (
+            SELECT job.submitted_at < forge_now() - %(since)s::interval - interval '1 hour'
+            FROM job WHERE job.id = seen.lowest
+        ), false
+    ) AS past,
+    page.job_id, page.name, page.owner, page.queue, page.priority, page.state, page.attempt,
+    page.reason, page.asked, page.exit_code, page.detail, page.phase, page.progress, page.run_at,
+    page.submitted_at, page.finished_at,
+    coalesce(page.worker_id, past.worker_id) AS worker_id,
+    coalesce(page.worker, worker.name) AS worker,
+    CASE
+        WHEN page.state = 'running' THEN extract(EPOCH FROM forge_now() - page.started_at)
+        ELSE past.ran_s
+    END::float8 AS ran_s,
+    past.cost
+FROM seen
+CROSS JOIN span
+LEFT JOIN page ON true
+LEFT JOIN LATERAL (
+    SELECT
+        sum(attempt.cost) AS cost,
+        max(attempt.worker_id) FILTER (WHERE attempt.attempt = page.attempt) AS worker_id,
+        extract(EPOCH FROM max(
+            attempt.finished_at - coalesce(attempt.started_at, attempt.claimed_at)
+        ) FILTER (WHERE attempt.attempt = page.attempt)) AS ran_s
+    FROM attempt WHERE attempt.job_id = page.job_id
+) AS past ON true
+LEFT JOIN worker ON worker.id = past.worker_id
+ORDER BY page.job_id DESC

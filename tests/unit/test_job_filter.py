@@ -1,0 +1,104 @@
+"""The grammar of the filter: what is printed reads as the same, what is wrong is named."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from forge_schema.job_filter import LENGTH, Filter, FilterInvalid, parse
+from forge_schema.states import JobKind, Reason, State
+from hypothesis import given
+from hypothesis import strategies as st
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+FREE = ("owner", "queue", "name", "worker", "sweep")
+SPAN = st.lists(st.tuples(st.integers(0, 999), st.sampled_from("smhdw")), min_size=1, max_size=2)
+
+
+def some(values: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(values, min_size=1, max_size=2, unique=True).map(tuple)
+
+
+def words(kinds: type[State | Reason | JobKind]) -> st.SearchStrategy[tuple[str, ...]]:
+    return some(st.sampled_from([word.value for word in kinds]))
+
+
+LABEL = st.tuples(TEXT.filter(lambda t: "=" not in t), st.none() | st.text('ab ,"\\*=', max_size=5))
+FILTERS = st.builds(
+    Filter,
+    st.lists(TEXT, max_size=2).map(tuple),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "state": words(State),
+            "reason": words(Reason),
+            "kind": words(JobKind),
+            "since": SPAN.map(lambda parts: ("".join(f"{n}{unit}" for n, unit in parts),)),
+            **{key: some(TEXT) for key in FREE},
+        },
+    ),
+    st.lists(
+        some(LABEL.map(lambda pair: pair[0] if pair[1] is None else f"{pair[0]}={pair[1]}")),
+        max_size=2,
+    ).map(tuple),
+)
+
+
+@given(FILTERS)
+def test_what_is_printed_reads_as_the_same(wanted: Filter) -> None:
+    assert parse(str(wanted)) == wanted
+
+
+@given(st.text(max_size=40) | st.text('state:r,"\\ *=', max_size=40))
+def test_whatever_is_written_is_a_filter_or_is_refused_by_its_place(text: str) -> None:
+    refused: FilterInvalid | None = None
+    try:
+        wanted = parse(text)
+    except FilterInvalid as error:
+        refused = error
+    if refused is None:
+        assert parse(str(wanted)) == wanted
+    else:
+        assert 0 <= refused.start <= refused.end <= len(text)
+        assert refused.hint
+
+
+@given(FILTERS, st.sampled_from(["running", "dead"]))
+def test_a_chip_pressed_twice_changes_nothing(wanted: Filter, state: str) -> None:
+    there_and_back = wanted.toggled("state", state).toggled("state", state)
+    assert set(there_and_back.values("state")) == set(wanted.values("state"))
+    assert there_and_back.having("state") == wanted.having("state")
+
+
+def test_the_example_of_the_docs() -> None:
+    wanted = parse(
+        'state:running,ready owner:ann name:"a b",resnet* label:zone=eu* since:1d12h oom'
+    )
+    assert wanted.values("state") == ("running", "ready")
+    assert wanted.values("name") == ("a b", "resnet*")
+    assert (wanted.labels, wanted.words) == ((("zone=eu*",),), ("oom",))
+    assert wanted.since == timedelta(hours=36)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        ("abc staet:ready", (4, 15), "no key"),
+        ("state:redy", (0, 10), "'redy' is no state"),
+        ("state:", (0, 6), "lacks a value"),
+        ("owner:ann,", (0, 10), "lacks a value"),
+        ("since:2days", (0, 11), "no span"),
+        ("since:99999999w", (0, 15), "no span"),
+        ("since:1d,2d", (0, 11), "no span"),
+        ("label:=x", (0, 8), "lacks its name"),
+        ("owner:ann owner:bob", (10, 19), "twice"),
+        ('x name:"a b', (2, 11), "not closed"),
+        ("x" * (LENGTH + 1), (LENGTH, LENGTH + 1), "characters"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(
+    text: str, place: tuple[int, int], said: str
+) -> None:
+    with pytest.raises(FilterInvalid, match=said) as caught:
+        parse(text)
+    assert (caught.value.start, caught.value.end) == place
