@@ -35,13 +35,11 @@ LEFT_OUT = frozenset(
         *("click", "markdown-it-py", "mdurl", "platformdirs", "pygments", "rich", "shellingham"),
         "typer",
         # migrations, which are run by hand
-        *("alembic", "mako", "markupsafe", "sqlalchemy", "sqlmodel"),
+        *("alembic", "mako", "sqlalchemy", "sqlmodel"),
         # the server and the sweeper as processes
         *("apscheduler", "tzlocal", "uvicorn"),
         # C is compiled with it
         "pycparser",
-        # bundles are packed and unpacked elsewhere
-        "zstandard",
     }
 )
 # Our own modules for which the above would be needed.

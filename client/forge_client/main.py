@@ -15,6 +15,7 @@ from forge_client.commands import (
     artifacts,
     benchmark,
     checkpoints,
+    dashboard,
     db,
     doctor,
     events,
@@ -122,7 +123,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         queues.limit,
         events.events,
     ),
-    "Installation": (up.up, up.down, doctor.doctor, report.report),
+    "Installation": (up.up, up.down, dashboard.dashboard, doctor.doctor, report.report),
 }
 NAMES = {shell.enter: "exec", testing.run_tests: "test", testing.list_tests: "tests"}
 WITH_A_COMMAND = {shell.enter, submit.submit, testing.run_tests, benchmark.benchmark}

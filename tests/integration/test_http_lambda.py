@@ -105,7 +105,7 @@ def test_sweep_answers_with_what_it_moved(rig: Rig, lambdas: Functions) -> None:
     assert lambdas.call("sweep", scheduled_event()) == nothing
 
 
-@pytest.mark.parametrize("function", ["submit", "admin", "workers", "sweep"])
+@pytest.mark.parametrize("function", ["submit", "admin", "workers", "dashboard", "sweep"])
 def test_an_import_needs_no_variables(function: str) -> None:
     code = f"import forge_functions.handlers.{function} as f; assert callable(f.handler)"
     subprocess.run([sys.executable, "-c", code], env={}, check=True, timeout=60)
@@ -117,16 +117,19 @@ def test_an_import_needs_no_variables(function: str) -> None:
         ("submit", {"workers", "fleet", "admin_workers", "objects"}),
         ("admin", {"workers", "jobs", "submission", "objects"}),
         ("workers", {"fleet", "jobs", "submission", "admin_keys", "objects"}),
+        ("dashboard", {"workers", "worker_records", "submission", "admin_keys", "objects"}),
         ("sweep", {"workers", "jobs", "health"}),
     ],
 )
 def test_a_function_imports_its_own_routes_alone(function: str, foreign: set[str]) -> None:
     code = (
         f"import sys, forge_functions.handlers.{function}; "
-        "print(*[m.rpartition('.')[2] for m in sys.modules if '.routes.' in m])"
+        "print(*[m.rpartition('.')[2] for m in sys.modules if 'functions.routes.' in m],"
+        " 'jinja2' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert not foreign & set(done.stdout.split())
     assert "uvicorn" not in done.stdout
+    assert ("True" in done.stdout) == (function == "dashboard"), "templates are for pages alone"

@@ -103,6 +103,17 @@ def test_each_path_reaches_a_function_that_knows_it(tmp_path: Path) -> None:
         assert answer["statusCode"] not in {404, 405}, f"{function} has no {method} {path}"
 
 
+@pytest.mark.usefixtures("nowhere")
+def test_what_is_no_other_functions_is_the_dashboards() -> None:
+    dashboard = handler_of("Dashboard")
+    for method, path in (("get", "/"), ("get", "/jobs/1"), ("post", "/logout"), ("get", "/none")):
+        assert served_by(method, path) == "Dashboard"
+    leads = dashboard(http_event("GET", "/jobs"), None)
+    assert leads["statusCode"] == 303
+    headers = {"accept": "text/html"}
+    assert dashboard(http_event("GET", "/none", headers=headers), None)["statusCode"] == 404
+
+
 def test_enrolment_has_its_own_function() -> None:
     assert served_by("post", "/api/workers/enrol") == "Enrol"
     assert served_by("post", "/api/workers/claim") == "Workers"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEMPLATES = ("template.yaml", "workers.yaml")
+FUNCTIONS = ("Submit", "Admin", "Workers", "Dashboard", "Sweep", "Enrol")
 # What nobody may write where a name is wanted.
 HOSTILE = (
     "x\nrunning: true",
@@ -131,8 +132,9 @@ def test_a_role_may_do_what_it_does_and_no_more() -> None:
     logs = {"logs:CreateLogStream", "logs:PutLogEvents"}
     objects = {"s3:GetObject", "s3:PutObject", "s3:ListBucket"}
     assert allowed == {
-        **{f"{name}Role.log": logs for name in ("Submit", "Admin", "Workers", "Sweep", "Enrol")},
+        **{f"{name}Role.log": logs for name in FUNCTIONS},
         "SubmitRole.objects": objects,
+        "DashboardRole.objects": objects - {"s3:PutObject"},
         "WorkersRole.objects": objects | {"s3:DeleteObject"},
         "WorkerPolicy": {"execute-api:Invoke"},
     }

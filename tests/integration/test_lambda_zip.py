@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from support.rig import Rig
 
-HANDLERS = ("submit", "admin", "workers", "sweep", "enrol")
+HANDLERS = ("submit", "admin", "workers", "dashboard", "sweep", "enrol")
 # Bytes: what Lambda takes by direct upload, and unpacked.
 LARGEST_ZIP, LARGEST_TREE = 50_000_000, 262_144_000
 SECRET = "0123456789abcdef" * 4

@@ -105,7 +105,10 @@ def function_of(path: str) -> str:
     """Return the function that a path belongs to, as the template has it."""
     if path.startswith("/api/admin") or FLEET.fullmatch(path):
         return "admin"
-    return "workers" if path.startswith("/api/workers") else "submit"
+    if path.startswith("/api/workers"):
+        return "workers"
+    known = path.startswith("/api/") or path in {"/health", "/openapi.json"}
+    return "submit" if known else "dashboard"
 
 
 def event_of(request: Request, body: bytes) -> Event:
@@ -115,7 +118,10 @@ def event_of(request: Request, body: bytes) -> Event:
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
     query = request.scope["query_string"].decode("latin-1")
+    cookies = headers.pop("cookie", "")
     event = http_event(request.method, raw.decode("latin-1"), headers=headers, query=query)
+    if cookies:
+        event["cookies"] = cookies.split("; ")
     if body:
         text = headers.get("content-type", "").startswith(TEXT) and _is_utf8(body)
         event["isBase64Encoded"] = not text
@@ -130,6 +136,8 @@ def response_of(answer: Answer) -> Response:
     response = Response(content, answer["statusCode"])
     for name, value in (answer.get("headers") or {}).items():
         response.headers[name] = value
+    for cookie in answer.get("cookies") or []:
+        response.headers.append("set-cookie", cookie)
     return response
 
 

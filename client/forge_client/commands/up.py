@@ -77,5 +77,6 @@ def _tell(running: Running) -> None:
     narration.say(f"  database  {running.database_url}")
     narration.say(f"  store     {running.store_url}")
     narration.say(f"  server    {running.url}")
+    narration.say("  dashboard there too; `forge dashboard` prints a link that logs you in")
     narration.say(f"  logs      {running.dir / 'logs'}")
     narration.say("  try       forge submit . -- python train.py")

@@ -1,6 +1,8 @@
 """How numbers, durations and times are written on a page."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from markupsafe import Markup
 
@@ -98,7 +100,21 @@ def _coarse(seconds: float) -> float:
     return seconds // unit * unit
 
 
+def cell(value: object) -> Markup | str:
+    """Write whatever a report's column holds."""
+    if value is None or isinstance(value, datetime):
+        return exact(value)
+    if isinstance(value, float | Decimal):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
+
+
 FILTERS = {
+    "cell": cell,
     "number": number,
     "percent": percent,
     "money": money,

@@ -34,4 +34,7 @@ MARKS = {
     # queues
     "open": Mark("\u25b8", "good"),
     "paused": Mark("\u2016", "warn"),
+    "none": Mark("\u2715", "warn"),
+    # the sweeper, after an outage
+    "holding": Mark("\u2016", "warn"),
 }

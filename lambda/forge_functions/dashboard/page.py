@@ -44,11 +44,24 @@ def page(
     Raises:
         Refused: 404 when the template has no such part.
     """
-    template = environment().get_template(name)
-    given = {**_around(request, who), **context}
     part = request.query_params.get(PART)
-    text = template.render(given) if part is None else _part(template, part, given)
-    return HTMLResponse(text, status)
+    if part is None:
+        return whole(request, who, name, status, **context)
+    template = environment().get_template(name)
+    return HTMLResponse(_part(template, part, {**_around(request, who), **context}), status)
+
+
+def whole(
+    request: Request,
+    who: Visitor | None,
+    name: str,
+    status: int = 200,
+    /,
+    **context: object,
+) -> HTMLResponse:
+    """Render a template, whatever part of it may have been asked for."""
+    template = environment().get_template(name)
+    return HTMLResponse(template.render({**_around(request, who), **context}), status)
 
 
 def after(request: Request, to: str, said: str = "") -> Response:
@@ -57,12 +70,12 @@ def after(request: Request, to: str, said: str = "") -> Response:
     Args:
         request: the act.
         to: the page to show, a path.
-        said: what was done, told in passing where the page stays.
+        said: what was done, told in passing where the page stays; one of the words' sentences.
     """
     if "hx-request" not in request.headers:
         return RedirectResponse(to, HTTPStatus.SEE_OTHER)
     if request.headers.get("hx-current-url", "").partition("?")[0].endswith(to):
-        told = json.dumps({"refresh": {}, "said": {"text": said}})
+        told = json.dumps({"refresh": {}, "refresh-slowly": {}, "said": {"text": words.t(said)}})
         return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Trigger": told})
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Redirect": to})
 
@@ -112,12 +125,13 @@ def _part(template: Template, part: str, given: Mapping[str, object]) -> str:
 
 
 @pass_context
-def _live(context: Context, part: str) -> Markup:
+def _live(context: Context, part: str, *, slowly: bool = False) -> Markup:
     """Return the attributes of the element around a block that is to be refreshed."""
     where = _query(context, **{PART: part})
+    event = "refresh-slowly" if slowly else "refresh"
     return Markup(
-        'id="{}" hx-get="{}" hx-trigger="refresh from:body" hx-swap="innerHTML" data-live'
-    ).format(part, where)
+        'id="{}" hx-get="{}" hx-trigger="{} from:body" hx-swap="innerHTML" data-live'
+    ).format(part, where, event)
 
 
 @pass_context

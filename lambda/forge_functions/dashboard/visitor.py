@@ -15,6 +15,7 @@ from forge_functions.errors import Refused
 from forge_functions.services import Services, services
 
 LOGIN = "/login"
+LOGIN_WANTED = "login_wanted"
 
 
 def visitor(
@@ -58,7 +59,7 @@ def login_wanted(request: Request) -> Refused:
     to = f"{LOGIN}?next={quote(here(request), safe='')}" if here(request) != "/" else LOGIN
     headers = {"HX-Redirect": to} if by_script else {"Location": to}
     status = HTTPStatus.UNAUTHORIZED if by_script else HTTPStatus.SEE_OTHER
-    return Refused(status, "login_wanted", "log in to see this page", headers=headers)
+    return Refused(status, LOGIN_WANTED, "log in to see this page", headers=headers)
 
 
 def here(request: Request) -> str:

@@ -33,9 +33,14 @@ def reads(language: str, now: datetime | None) -> Reader:
     return reader
 
 
+async def begun(request: Request) -> None:
+    """Have the routes know their reader; a FastAPI dependency, which runs in the request's task."""
+    reads(language(request), None)
+
+
 def reader() -> Reader:
     """Return whom a page is being rendered for."""
-    return _reader.get()
+    return _reader.get(None) or Reader("en", datetime.now(UTC))
 
 
 def t(text: str, **values: object) -> str:

@@ -1,18 +1,17 @@
-"""Login by an API key, and logout."""
+"""Login by an API key or by a link that an API key asked for, and logout."""
 
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse
 from forge_schema import tokens
 from forge_schema.audit import Audit
-from forge_schema.database import Row
 from forge_schema.keys import Keys
 from forge_schema.tokens import TokenKind, TokenMalformed
 
-from forge_functions.auth.caller import by_key
-from forge_functions.dashboard import csrf, session
+from forge_functions.auth.caller import Viewer, by_key, forbidden
+from forge_functions.dashboard import csrf, login_link, session
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visitor import SeesPages, local
 from forge_functions.errors import Refused
@@ -21,6 +20,7 @@ from forge_functions.services import Services, Shared
 router = APIRouter()
 WRONG = "This is no valid API key."
 SIGNS = "This key signs its requests, which a browser cannot do. Log in with a key without one."
+USED = "This link was used before, or is too old. Ask for another with `forge dashboard`."
 IN_THE_CLEAR = (
     "This server is reached without TLS, so a browser would keep no session. Use https, or"
     " http://127.0.0.1 on the server's own machine."
@@ -29,32 +29,45 @@ IN_THE_CLEAR = (
 
 @router.get("/login")
 def login_form(
-    request: Request, shared: Shared, to: Annotated[str, Form(alias="next")] = "/"
+    request: Request, shared: Shared, to: Annotated[str, Query(alias="next")] = "/"
 ) -> Response:
     """Ask for an API key."""
-    return _form(request, shared, request.query_params.get("next", to))
+    return _form(request, shared, to)
+
+
+@router.get("/login/link")
+def link_form(request: Request, shared: Shared, link: str = "") -> Response:
+    """Ask whether to log in by a link: what only looks at links must not use one up."""
+    return _form(request, shared, "/", link=link)
+
+
+@router.post("/login/link")
+def make_link(who: Viewer, shared: Shared) -> JSONResponse:
+    """Make a link for the API key that came with the request, which logs in once."""
+    key = Keys(shared.database, actor=who.actor).valid(who.key_id) if who.key_id else None
+    if key is None or key["public_key"] is not None:
+        raise forbidden("a link to log in is made for an API key that signs nothing")
+    to = f"/login/link?link={login_link.mint(shared, key)}"
+    return JSONResponse({"path": to, "expires_in_s": login_link.LASTS_S})
 
 
 @router.post("/login")
 def login(
     request: Request,
     shared: Shared,
+    *,
     key: Annotated[str, Form()] = "",
+    link: Annotated[str, Form()] = "",
     to: Annotated[str, Form(alias="next")] = "/",
 ) -> Response:
-    """Begin a session with the key that was given, unless it is none."""
+    """Begin a session with the key or by the link that was given, unless it is none."""
     csrf.check_origin(request, shared)
     if not session.kept(request, shared):
         return _form(request, shared, to, IN_THE_CLEAR)
-    text = key.strip()
-    try:
-        found = by_key(request, shared, text)
-    except Refused as error:
-        return _form(request, shared, to, error.message, error.status)
-    if found is None or found["public_key"] is not None:
-        _note_refusal(request, shared, text, found)
-        return _form(request, shared, to, WRONG if found is None else SIGNS)
-    return _begun(request, shared, found["id"], to)
+    if link:
+        linked = login_link.use(shared, link)
+        return _begun(request, shared, linked["id"], to) if linked else _used(request, shared)
+    return _by_key(request, shared, key.strip(), to)
 
 
 @router.post("/logout")
@@ -64,6 +77,22 @@ def logout(request: Request, shared: Shared, who: SeesPages) -> Response:
     answer = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
     session.forget(request, answer, shared)
     return answer
+
+
+def _by_key(request: Request, shared: Services, text: str, to: str) -> Response:
+    try:
+        found = by_key(request, shared, text)
+    except Refused as error:
+        return _form(request, shared, to, error.message, error.status)
+    if found is None or found["public_key"] is not None:
+        _note_refusal(request, shared, text, "wrong" if found is None else "signs")
+        return _form(request, shared, to, WRONG if found is None else SIGNS)
+    return _begun(request, shared, found["id"], to)
+
+
+def _used(request: Request, shared: Services) -> Response:
+    _note_refusal(request, shared, "", "link")
+    return _form(request, shared, "/", USED)
 
 
 def _begun(request: Request, shared: Services, key_id: str, to: str) -> Response:
@@ -77,16 +106,16 @@ def _begun(request: Request, shared: Services, key_id: str, to: str) -> Response
     return answer
 
 
-def _form(
-    request: Request, shared: Services, to: str, wrong: str = "", status: int = 0
+def _form(  # noqa: PLR0917 - what is seldom given stands last
+    request: Request, shared: Services, to: str, wrong: str = "", status: int = 0, link: str = ""
 ) -> Response:
     if not session.kept(request, shared):
         wrong = IN_THE_CLEAR
     status = status or (HTTPStatus.UNAUTHORIZED if wrong else HTTPStatus.OK)
-    return page(request, None, "login.html", status, to=local(to), wrong=wrong)
+    return page(request, None, "login.html", status, to=local(to), wrong=wrong, link=link)
 
 
-def _note_refusal(request: Request, shared: Services, text: str, found: Row | None) -> None:
+def _note_refusal(request: Request, shared: Services, text: str, why: str) -> None:
     """Write a refusal down, but not a flood of them: the trail is kept for good."""
     who = f"login@{_address(request)}"
     try:
@@ -94,7 +123,6 @@ def _note_refusal(request: Request, shared: Services, text: str, found: Row | No
     except Refused:
         return
     shared.failures.count(who)
-    why = "wrong" if found is None else "signs"
     detail = {"key": _id_of(text), "why": why, "address": _address(request)}
     Audit(shared.database).note("anonymous", "login_refused", detail)
 

@@ -1,23 +1,37 @@
-"""Queues: what waits and runs in each, and what admins set."""
+"""Queues: what waits and runs in each, what there is for it, and what admins set."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request, Response
+from fastapi import APIRouter, Form, Query, Request, Response
+from forge_schema import queue_pages
 from forge_schema.admin import Admin
-from forge_schema.wire_fields import Word
+from forge_schema.wire_fields import Text, Word
+from pydantic import Field
 
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visitor import RulesByPage, SeesPages
 from forge_functions.services import Shared
 
 router = APIRouter()
+MOST = 2**31 - 1
+After = Annotated[Text, Field(max_length=200), Query(alias="after")]
+Limit = Annotated[int | None, Form(ge=0, le=MOST)]
 
 
 @router.get("/queues")
-def queues(request: Request, who: SeesPages, shared: Shared) -> Response:
-    """Show every queue."""
-    rows = Admin(shared.database, actor=who.actor).queues()
-    return page(request, who, "queues.html", queues=rows)
+def queues(request: Request, who: SeesPages, shared: Shared, began: After = "") -> Response:
+    """Show a page of queues; anybody but an admin sees the own owner's jobs in them."""
+    owner = None if who.admin else who.owner
+    database, count = shared.database, queue_pages.PAGE
+    rows = queue_pages.queues(database, owner=owner, after=began, count=count + 1)
+    return page(
+        request,
+        who,
+        "queues.html",
+        queues=rows[:count],
+        next_after=rows[count - 1]["name"] if len(rows) > count else None,
+        demand=lambda: queue_pages.demand(database, owner=owner),
+    )
 
 
 @router.post("/queues/pause")
@@ -30,4 +44,20 @@ def pause(
 ) -> Response:
     """Pause a queue, or resume it."""
     Admin(shared.database, actor=who.actor).pause(name, paused=paused)
-    return after(request, "/queues")
+    return after(request, "/queues", "The queue is paused." if paused else "The queue goes on.")
+
+
+@router.post("/queues/limits")
+def limit(
+    request: Request,
+    who: RulesByPage,
+    shared: Shared,
+    *,
+    name: Annotated[Word, Form()],
+    max_jobs: Limit = None,
+    max_gpus: Limit = None,
+) -> Response:
+    """Set how many jobs and GPUs of a queue run at once; an empty field is no limit."""
+    limits = Admin(shared.database, actor=who.actor)
+    limits.limit_queue(name, max_jobs=max_jobs, max_gpus=max_gpus)
+    return after(request, "/queues", "The limits are set.")

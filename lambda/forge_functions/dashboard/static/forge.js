@@ -2,6 +2,8 @@
 // Refreshes what is live, draws charts, and knows a few keys. Pages work without it.
 (() => {
   const PERIOD_MS = 3000;
+  // What costs more is asked for with every fifth tick.
+  const SLOWLY = 5;
   const PAUSED = "forge_paused";
   document.documentElement.classList.add("scripted");
   const $ = (selector, root = document) => root.querySelector(selector);
@@ -19,7 +21,11 @@
     button.setAttribute("aria-pressed", String(paused));
     $(".word", button).textContent = button.dataset[state];
   };
-  const refresh = () => document.body.dispatchEvent(new Event("refresh"));
+  let ticks = 1;
+  const refresh = () => {
+    document.body.dispatchEvent(new Event("refresh"));
+    if (ticks++ % SLOWLY === 0) document.body.dispatchEvent(new Event("refresh-slowly"));
+  };
   const busy = () => document.activeElement?.closest("[data-live] form") !== null &&
     document.activeElement?.matches("input:not([type=hidden]), select, textarea");
   const tick = () => {
@@ -78,6 +84,7 @@
 
   // Charts: their numbers stand in the page, their colours in the style sheet.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const tone = (one, i) => colour(one.tone ?? `--chart-${i + 1}`);
   const draw = (root) => $$("[data-chart]", root).forEach((figure) => {
     const place = $(".chart-place", figure);
     const { x, series } = JSON.parse(figure.dataset.chart);
@@ -90,9 +97,9 @@
       axes: [axis, { ...axis, size: 44 }],
       scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       series: [{}, ...series.map((one, i) => ({
-        label: one.label, width: 1.5, stroke: colour(`--chart-${i + 1}`), spanGaps: false,
+        label: one.label, width: 1.5, stroke: tone(one, i), spanGaps: false,
         points: { show: false },
-        ...(bars ? { paths: uPlot.paths.bars({ size: [0.7, 40] }), fill: colour(`--chart-${i + 1}`) } : {}),
+        ...(bars ? { paths: uPlot.paths.bars({ size: [0.7, 40] }), fill: tone(one, i) } : {}),
       }))],
     }, [x, ...series.map((one) => one.values)], place);
   });
@@ -103,9 +110,23 @@
 
   // Choices apply at once.
   $$(".choices").forEach((form) => form.addEventListener("change", () => form.requestSubmit()));
-  $$("[data-confirm]").forEach((form) => form.addEventListener("submit", (event) => {
-    if (!confirm(form.dataset.confirm)) event.preventDefault();
-  }));
+  // Ahead of htmx, and for forms that came with a live part as well.
+  document.addEventListener("submit", (event) => {
+    const asks = event.target.dataset.confirm;
+    if (asks && !confirm(asks)) {
+      event.preventDefault();
+      event.stopPropagation();
+    }
+  }, true);
+
+  // A text to be pasted elsewhere; where a page may not copy, it is selected.
+  document.addEventListener("click", async (event) => {
+    const copier = event.target.closest("[data-copy]");
+    if (!copier) return;
+    const text = document.getElementById(copier.dataset.copy);
+    getSelection().selectAllChildren(text);
+    await navigator.clipboard?.writeText(text.textContent).then(() => toast(copier.dataset.done), () => {});
+  });
 
   // Keys.
   let before = "";

@@ -1,0 +1,66 @@
+"""Errors that people can read: a page, or a piece of one in the place of an act."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from forge_functions.dashboard import words
+from forge_functions.dashboard.page import whole
+from forge_functions.dashboard.page_headers import HEADERS, is_page
+from forge_functions.dashboard.visitor import LOGIN_WANTED
+from forge_functions.errors import Problem, Refused
+
+# In the place of those that are for programs.
+HINTS = {"invalid": "Check what you wrote.", "not_found": "The address may be wrong, or old."}
+TITLES = {
+    HTTPStatus.FORBIDDEN: "This is not for your role",
+    HTTPStatus.NOT_FOUND: "There is nothing here",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Forge cannot answer now",
+}
+
+
+def readable(handle: Callable[..., Any]) -> Callable[[Request, Exception], Any]:
+    """Return a handler that answers people with a page, and programs as before."""
+
+    async def handler(request: Request, error: Exception) -> Response:
+        answer: Response = handle(request, error)
+        if isinstance(error, Refused) and error.code == LOGIN_WANTED:
+            return Response(status_code=error.status, headers=error.headers)
+        if not is_page(request.url.path) or not _reads(request):
+            return answer
+        return await run_in_threadpool(_shown, request, answer)
+
+    return handler
+
+
+def _reads(request: Request) -> bool:
+    by_script = "hx-request" in request.headers
+    return by_script or "text/html" in request.headers.get("accept", "")
+
+
+def _shown(request: Request, answer: Response) -> Response:
+    """Render an error's answer: a page, or for an act that a script sent, a piece of one."""
+    words.reads(words.language(request), None)
+    problem = Problem.model_validate_json(bytes(answer.body))
+    if problem.hint.startswith("/openapi.json"):
+        problem = problem.model_copy(update={"hint": words.t(HINTS.get(problem.code, ""))})
+    name = "refusal.html" if "hx-request" in request.headers else "error.html"
+    status = HTTPStatus(answer.status_code)
+    shown = whole(
+        request,
+        getattr(request.state, "visitor", None),
+        name,
+        status,
+        problem=problem,
+        title=TITLES.get(status, "This did not work"),
+    )
+    kept = ("retry-after", "allow", "x-request-id")
+    shown.headers.update({k: v for k, v in answer.headers.items() if k in kept})
+    for header, value in HEADERS.items():
+        # What the server did not expect is answered outside of everything else.
+        shown.headers.setdefault(header, value)
+    shown.headers.setdefault("Cache-Control", "no-store")
+    return shown

@@ -1,0 +1,41 @@
+"""The audit trail, for admins: who did what, the newest first."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from forge_schema import trail
+from forge_schema.trail import Wanted
+from forge_schema.wire_fields import LARGEST, Text
+from pydantic import Field
+
+from forge_functions.dashboard.page import page
+from forge_functions.dashboard.visitor import RulesByPage
+from forge_functions.services import Shared
+
+router = APIRouter()
+Part = Annotated[Text, Field(max_length=200), Query()]
+Id = Annotated[str, Field(pattern=r"^\d{0,15}$"), Query()]
+Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
+
+
+@router.get("/events")
+def events(
+    request: Request,
+    who: RulesByPage,
+    shared: Shared,
+    *,
+    actor: Part = "",
+    action: Part = "",
+    job: Id = "",
+    worker: Id = "",
+    before: Before = None,
+) -> Response:
+    """Show a page of acts; an empty filter is none."""
+    wanted = Wanted(actor or None, action or None, _id(job), _id(worker), before)
+    shown = trail.page(shared.database, wanted)
+    filters = {"actor": actor, "action": action, "job": job, "worker": worker}
+    return page(request, who, "events.html", trail=shown, filters=filters, before=before)
+
+
+def _id(text: str) -> int | None:
+    return int(text) if text else None

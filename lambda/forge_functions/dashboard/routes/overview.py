@@ -1,0 +1,33 @@
+"""The first page: is it healthy, what waits, what runs, how much is done."""
+
+from fastapi import APIRouter, Request, Response
+from forge_schema.database import Row
+from forge_schema.overview import Overview
+
+from forge_functions.dashboard.page import page
+from forge_functions.dashboard.visitor import SeesPages
+from forge_functions.dashboard.words import t
+from forge_functions.services import Shared
+
+router = APIRouter()
+JOBS = 8
+
+
+@router.get("/")
+def overview(request: Request, who: SeesPages, shared: Shared) -> Response:
+    """Show how everything stands; anybody but an admin sees the own owner's jobs."""
+    owner = None if who.admin else who.owner
+    now = Overview(shared.database).now(owner=owner, jobs=JOBS)
+    checks = shared.health.findings()
+    return page(request, who, "overview.html", now=now, checks=checks, chart=_chart(now))
+
+
+def _chart(now: Row) -> dict[str, object]:
+    minutes: list[Row] = now["throughput"]
+    failed = [minute["failed"] + minute["dead"] for minute in minutes]
+    ended = [m["succeeded"] + bad for m, bad in zip(minutes, failed, strict=True)]
+    series = [
+        {"label": t("Ended"), "values": ended, "tone": "--chart-3"},
+        {"label": t("of these failed"), "values": failed, "tone": "--bad"},
+    ]
+    return {"x": [minute["at"].timestamp() for minute in minutes], "series": series}

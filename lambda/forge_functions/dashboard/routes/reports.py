@@ -1,0 +1,112 @@
+"""Reports: the reporting views as tables, and as CSV."""
+
+import csv
+from collections.abc import Sequence
+from decimal import Decimal
+from io import StringIO
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from forge_schema.database import Row
+from forge_schema.report import REPORTS
+from forge_schema.reports import Reports
+from forge_schema.reports import report as known
+from forge_schema.wire_fields import Text, Word
+from pydantic import Field
+
+from forge_functions.auth.caller import forbidden
+from forge_functions.dashboard.page import page
+from forge_functions.dashboard.session import Visitor
+from forge_functions.dashboard.visitor import SeesPages
+from forge_functions.services import Services, Shared
+
+router = APIRouter()
+SHOWN = 200
+SAVED = 10_000
+# Without a bound, a report reads the whole history.
+SINCE = "7d"
+# A spreadsheet takes what begins so for a formula.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+Since = Annotated[Text, Field(max_length=40), Query()]
+By = Annotated[list[Word] | None, Query(max_length=12)]
+
+
+@router.get("/reports")
+def reports(request: Request, who: SeesPages) -> Response:
+    """List the reports that a visitor may read."""
+    readable = {name: one for name, one in REPORTS.items() if who.admin or one.owned}
+    return page(request, who, "reports.html", reports=readable)
+
+
+@router.get("/reports/{name}.csv")
+def save(
+    who: SeesPages, shared: Shared, name: Word, since: Since = SINCE, by: By = None
+) -> Response:
+    """Return a report as CSV."""
+    rows = _rows(who, shared, name, since, by or [], SAVED)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return Response(_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+@router.get("/reports/{name}")
+def report(
+    request: Request,
+    who: SeesPages,
+    shared: Shared,
+    name: Word,
+    *,
+    since: Since = SINCE,
+    by: By = None,
+) -> Response:
+    """Show the first rows of a report."""
+    rows = _rows(who, shared, name, since, by or [], SHOWN + 1)
+    return page(
+        request,
+        who,
+        "report.html",
+        name=name,
+        about=known(name),
+        since=since,
+        by=by or [],
+        rows=rows[:SHOWN],
+        more=len(rows) > SHOWN,
+        numeric=_numeric(rows),
+        csv=f"/reports/{name}.csv?{request.url.query}",
+    )
+
+
+def _rows(  # noqa: PLR0917 - what the routes have, in their order
+    who: Visitor, shared: Services, name: str, since: str, by: Sequence[str], count: int
+) -> list[Row]:
+    chosen = known(name)
+    if not chosen.owned and not who.admin:
+        raise forbidden(f"the report {name} tells of all owners")
+    return Reports(shared.database).rows(
+        name,
+        since=(since or SINCE) if chosen.time else None,
+        by=by,
+        owner=None if who.admin else who.owner,
+        count=count,
+    )
+
+
+def _numeric(rows: Sequence[Row]) -> set[str]:
+    return {
+        name
+        for name in (rows[0] if rows else ())
+        if all(isinstance(row[name], int | float | Decimal | None) for row in rows)
+        and not name.endswith("id")
+    }
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    text = StringIO()
+    writer = csv.writer(text)
+    if rows:
+        writer.writerow(rows[0])
+    writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
