@@ -4,33 +4,34 @@ import time
 from collections.abc import Iterator
 
 from forge_client.backend import Backend
-from forge_client.log_reader import LogReader, Piece
+from forge_client.log_reader import Part, Piece
+from forge_client.log_reading import LogReading
 from forge_client.records import JobStatus
 
 QUICKEST_S = 0.1
 
 
-def follow(
-    backend: Backend, job_id: int, *, attempt: int | None = None
-) -> Iterator[Piece | JobStatus]:
+def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[Piece | JobStatus]:
     """Yield output as it comes, and the job's status first, last and whenever it changed.
 
     Args:
         backend: where the job is.
         job_id: the job.
-        attempt: the one attempt to follow; None follows them all.
+        part: the part of its output; with an attempt, only that one is followed.
     """
-    reader = LogReader(backend, job_id, attempt=attempt)
+    part = part or Part()
+    reading: LogReading | None = None
     known: JobStatus | None = None
     pause = QUICKEST_S
     while True:
         # In this order: what an ended attempt wrote was there before its end was.
-        status: JobStatus = backend.job(job_id)
-        over = _over(status, attempt)
+        status = backend.job(job_id)
+        over = _over(status, part.attempt)
         news = False
         if not over and (news := status != known):
             yield status
-        for piece in reader.new(final=over):
+        reading = reading or LogReading(backend, status, part)
+        for piece in reading.new(final=over):
             news = True
             yield piece
         if over:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forge_client.following import follow
 from forge_client.job import Job
-from forge_client.log_reader import LogReader, Piece
+from forge_client.log_reader import LogReader, Part, Piece
 from forge_client.records import JobStatus
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +59,7 @@ def test_one_attempt_can_be_read_by_itself() -> None:
     backend = FakeBackend()
     backend.write(b"first", token=1, attempt=1)
     backend.write(b"second", token=2, attempt=2)
-    assert read(LogReader(backend.as_backend(), 1, attempt=2)) == b"second"
+    assert read(LogReader(backend.as_backend(), 1, Part(attempt=2))) == b"second"
 
 
 def test_following_reads_what_was_written_just_before_the_end() -> None:
@@ -83,7 +83,7 @@ def test_following_goes_across_attempts() -> None:
 
 def test_following_one_attempt_ends_with_it() -> None:
     backend = FakeBackend([job(), job(state="ready"), job(attempt=2)])
-    items = list(follow(backend.as_backend(), 1, attempt=1))
+    items = list(follow(backend.as_backend(), 1, Part(attempt=1)))
     last = items[-1]
     assert isinstance(last, JobStatus)
     assert last.state == "ready"

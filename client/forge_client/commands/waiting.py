@@ -8,24 +8,34 @@ from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.following import follow
 from forge_client.job import ending
-from forge_client.log_reader import Piece
+from forge_client.log_lines import Shaping
+from forge_client.log_reader import Part, Piece
 from forge_client.records import JobStatus
 
 SIGNAL_BASE = 128
+PHASES = {
+    "claimed": "claimed",
+    "preparing": "preparing",
+    "running": "running",
+    "finishing": "storing what it left",
+}
 
 
-def wait_for(backend: Backend, job_id: int, *, attempt: int | None = None) -> int:
+def wait_for(
+    backend: Backend, job_id: int, part: Part | None = None, teller: "Teller | None" = None
+) -> int:
     """Follow a job to its end, and return the exit code that tells how it ended.
 
     After Ctrl-C it says how to come back; the job goes on.
     """
-    teller = Teller(backend)
+    teller = teller or Teller(backend)
     try:
-        for item in follow(backend, job_id, attempt=attempt):
+        for item in follow(backend, job_id, part):
             if isinstance(item, Piece):
                 teller.piece(item)
             else:
                 teller.status(item)
+        teller.rest()
     except KeyboardInterrupt:
         teller.end_line()
         narration.say(
@@ -54,11 +64,21 @@ def exit_code(status: JobStatus) -> int:
 
 
 class Teller:
-    """Writes pieces as they are, and a line on stderr wherever the job moves."""
+    """Writes pieces as they are, or shaped, and a line on stderr wherever the job moves.
 
-    def __init__(self, backend: Backend) -> None:
+    Args:
+        backend: where the job is.
+        shaping: what is made of the output; None leaves every byte as it is.
+        phases: whether each phase of an attempt is a move.
+    """
+
+    def __init__(
+        self, backend: Backend, shaping: Shaping | None = None, *, phases: bool = False
+    ) -> None:
         self.known: JobStatus | None = None
         self._backend = backend
+        self._shaping = shaping or Shaping()
+        self._phases = phases
         self._attempt = 0
         self._whole_line = True
 
@@ -67,25 +87,45 @@ class Teller:
         self._begin(piece.attempt)
         if piece.missing:
             self._say(f"— {piece.missing} bytes of the log are missing here —")
-        sys.stdout.buffer.write(piece.data)
+        for data in self._shaping.shaped(piece) if self._shaping else [piece.data]:
+            self._write(data)
         sys.stdout.buffer.flush()
-        self._whole_line = piece.data.endswith(b"\n")
 
     def status(self, status: JobStatus) -> None:
         """Say how the job stands, if that is news."""
         before, self.known = self.known, status
         if status.terminal:
+            self.rest()
             self._say(ending(status))
         elif status.state == "running":
             self._begin(status.attempt)
+            if self._phases:
+                self._does(before, status)
         elif before is None or (before.state, before.attempt) != (status.state, status.attempt):
             self._waits(status)
+
+    def rest(self) -> None:
+        """Write the last lines, where no newline ended them."""
+        for data in self._shaping.rest():
+            self._write(data)
+        sys.stdout.buffer.flush()
 
     def end_line(self) -> None:
         """End the line that the job left open, on a terminal."""
         if not self._whole_line and sys.stdout.isatty():
             sys.stdout.write("\n")
         self._whole_line = True
+
+    def _write(self, data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        self._whole_line = data.endswith(b"\n")
+
+    def _does(self, before: JobStatus | None, status: JobStatus) -> None:
+        known = before if before and before.attempt == status.attempt else None
+        if status.phase in PHASES and (known is None or known.phase != status.phase):
+            self._say(f"— {PHASES[status.phase]} —")
+        if status.asked and (known is None or known.asked != status.asked):
+            self._say(f"— asked to stop: {status.asked} —")
 
     def _begin(self, attempt: int) -> None:
         if attempt != self._attempt:
