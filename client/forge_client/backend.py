@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 
 from forge_client.administration import Administration
 from forge_client.bundle import Bundle
+from forge_client.explanation import Explanation
 from forge_client.findings import Findings
 from forge_client.image_tar import ImageTar
 from forge_client.overview import Overview
@@ -104,6 +105,9 @@ class Backend(Protocol):
 
     def attempts(self, job_id: int) -> list[Attempt]:
         """Return the finished attempts of a job, in order."""
+
+    def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
+        """Return why a job is where it is, with this many workers, the nearest first."""
 
     def events(self, job_id: int) -> list[Event]:
         """Return what happened to a job, oldest first."""

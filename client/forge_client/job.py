@@ -10,6 +10,7 @@ from typing import Any
 from forge_client.backend import Backend
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError
+from forge_client.explanation import Explanation
 from forge_client.findings import JobTest, MetricLine, all_metrics, all_tests
 from forge_client.following import QUICKEST_S, follow
 from forge_client.log_reader import LogReader, Piece
@@ -128,6 +129,14 @@ class Job:
         if rest:
             last.append(rest)
         return "\n".join(last)
+
+    def explain(self, *, workers: int = 20) -> Explanation:
+        """Return why the job waits and what would start it, where it runs, or how it ended.
+
+        Args:
+            workers: of how many workers, the nearest first, to tell all.
+        """
+        return self.backend.explain(self.id, workers=workers)
 
     def cancel(self) -> bool:
         """Ask for the job's end; tells whether it will be, or was, cancelled."""

@@ -125,6 +125,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/queue/jobs/{job_id}"): (READS_OWN, of_job()),
     ("get", "/api/queue/jobs/{job_id}/attempts"): (READS_OWN, of_job("/attempts")),
     ("get", "/api/queue/jobs/{job_id}/events"): (READS_OWN, of_job("/events")),
+    ("get", "/api/queue/jobs/{job_id}/explain"): (READS_OWN, of_job("/explain")),
     ("get", "/api/queue/jobs/{job_id}/logs"): (READS_OWN, of_job("/logs")),
     ("get", "/api/queue/jobs/{job_id}/artifacts"): (READS_OWN, of_job("/artifacts")),
     ("get", "/api/queue/jobs/{job_id}/checkpoints"): (READS_OWN, of_job("/checkpoints")),

@@ -11,6 +11,7 @@ from uuid import uuid4
 from forge_client.asked_for import checked_job, checked_states
 from forge_client.backend import BEGINNING, THE_END, Place, Progress
 from forge_client.bundle import Bundle
+from forge_client.explanation import Explanation
 from forge_client.http.admin import HttpAdmin
 from forge_client.http.findings import HttpFindings
 from forge_client.http.health import checks
@@ -167,6 +168,10 @@ class HttpBackend:
     def attempts(self, job_id: int) -> list[Attempt]:
         answer = self._transport.get(f"{_job(job_id)}/attempts")
         return self._transport.records(Attempt, answer)
+
+    def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
+        answer = self._transport.get(f"{_job(job_id)}/explain", workers=workers)
+        return self._transport.record(Explanation, answer)
 
     def events(self, job_id: int) -> list[Event]:
         return self._transport.records(Event, self._transport.get(f"{_job(job_id)}/events"))

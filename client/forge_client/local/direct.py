@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from forge_schema.audit import Audit
 from forge_schema.database import Database, Row
+from forge_schema.explain import explain
 from forge_schema.jobs import Jobs
 from forge_schema.overview import Overview as Reads
 from forge_schema.queue import Queue
@@ -25,6 +26,7 @@ from forge_client.asked_for import checked_job, checked_states
 from forge_client.backend import BEGINNING, THE_END, Place, Progress
 from forge_client.bundle import Bundle
 from forge_client.errors import ClientError
+from forge_client.explanation import Explanation
 from forge_client.image_tar import ImageTar
 from forge_client.local.admin import DirectAdmin
 from forge_client.local.checks import checks
@@ -165,6 +167,11 @@ class DirectBackend:
     def attempts(self, job_id: int) -> list[Attempt]:
         with translated():
             return [Attempt.model_validate(row) for row in self._jobs.attempts(checked_job(job_id))]
+
+    def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
+        with translated():
+            found = explain(self._database, checked_job(job_id), workers=workers)
+            return Explanation.model_validate(found.model_dump())
 
     def events(self, job_id: int) -> list[Event]:
         with translated():

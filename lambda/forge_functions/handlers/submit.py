@@ -4,6 +4,7 @@ from forge_functions.handlers.gateway import Gateway
 from forge_functions.routes import (
     acts,
     bundles,
+    explain,
     health,
     job,
     jobs,
@@ -22,6 +23,7 @@ handler = Gateway(
     jobs.router,
     job.router,
     acts.router,
+    explain.router,
     templates.router,
     bundles.router,
     reports.router,

@@ -1,0 +1,27 @@
+"""Why a job is where it is, to whoever may see the job."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from forge_schema.explain import MOST_SHOWN, SHOWN, explain
+from forge_schema.explanation import Explanation
+
+from forge_functions.auth.caller import Viewer
+from forge_functions.auth.job import OwnJob
+from forge_functions.errors import problems
+from forge_functions.services import Shared
+
+router = APIRouter(
+    prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
+)
+
+
+@router.get("/explain")
+def explain_job(
+    _who: Viewer,
+    job: OwnJob,
+    shared: Shared,
+    workers: Annotated[int, Query(ge=0, le=MOST_SHOWN)] = SHOWN,
+) -> Explanation:
+    """Tell why a job waits and what would start it, where it runs, or how it ended."""
+    return explain(shared.database, job["job_id"], workers=workers)
