@@ -7,6 +7,8 @@ import psycopg
 from alembic import command
 from alembic.config import Config
 
+from forge_schema import report_role
+
 # Alembic keeps what it is doing in globals of the process.
 ONE_AT_A_TIME = Lock()
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -37,8 +39,8 @@ def upgrade(url: str, revision: str = "head") -> None:
         ValueError: `url` is no `postgresql://` URL.
     """
     sqlalchemy_url(url)
-    with psycopg.connect(url, connect_timeout=10):
-        # Alembic's own error for an unreachable host is a page long.
-        pass
+    # Alembic's own error for an unreachable host is a page long.
+    with psycopg.connect(url, connect_timeout=10, autocommit=True) as connection:
+        report_role.make(connection)
     with ONE_AT_A_TIME:
         command.upgrade(config(url), revision)

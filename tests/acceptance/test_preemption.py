@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from forge_schema.reports import Reports
 from support.clouds import FakeAws, serving
 from support.digits import checkpoints, train, trained
 from support.storage import CREDENTIALS, drop, moto_server, new_bucket, proxy, use_credentials
@@ -94,7 +95,7 @@ def on(cloud: FakeAws) -> dict[str, Any]:
 
 def lost_time(made: Bed, job: int) -> list[Row]:
     """Return the rows of a job in the report, in order."""
-    rows = [row for row in made.jobs.report("lost_time", count=100) if row["job_id"] == job]
+    rows = [row for row in Reports(made.database).rows("lost_time") if row["job_id"] == job]
     return sorted(rows, key=lambda row: int(row["attempt"]))
 
 

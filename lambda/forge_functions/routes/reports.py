@@ -1,13 +1,16 @@
-"""Reports: the reporting views, which know all owners."""
+"""Reports: the reporting views; who is no admin reads the own owner's rows, where rows have one."""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from forge_schema.jobs import Jobs
-from forge_schema.statements import views
+from forge_schema.report import REPORTS
+from forge_schema.reports import Reports
+from forge_schema.reports import report as known
 from forge_schema.wire_fields import Word
+from pydantic import Field
 
-from forge_functions.auth.caller import Admin
+from forge_functions.auth.caller import Viewer, forbidden
+from forge_functions.bodies import Body
 from forge_functions.errors import problems
 from forge_functions.records import Items, Rows
 from forge_functions.services import Shared
@@ -16,15 +19,30 @@ router = APIRouter(prefix="/api/reports", tags=["reports"], responses=problems(4
 MOST = 10_000
 
 
+class Wanted(Body):
+    """Which rows: since an age or a time, grouped by columns with commas between them."""
+
+    since: Annotated[Word | None, Field(examples=["7d", "2026-11-01"])] = None
+    by: Annotated[Word | None, Field(examples=["owner,queue"])] = None
+    count: Annotated[int, Field(ge=1, le=MOST)] = 1000
+
+
 @router.get("")
-def list_reports(_who: Admin) -> Items[str]:
-    """List the reports' names."""
-    return Items(items=views())
+def list_reports(who: Viewer) -> Items[str]:
+    """List the names of the reports that the caller may read."""
+    return Items(items=[name for name, report in REPORTS.items() if who.admin or report.owned])
 
 
-@router.get("/{name}", response_model=Items[dict[str, Any]], responses=problems(404))
-def report(
-    _who: Admin, shared: Shared, name: Word, count: Annotated[int, Query(ge=1, le=MOST)] = 1000
-) -> Rows:
-    """Return the rows of a report, at most `count` of them."""
-    return {"items": Jobs(shared.database).report(name, count=count)}
+@router.get("/{name}", response_model=Items[dict[str, Any]], responses=problems(404, 422))
+def report(who: Viewer, shared: Shared, name: Word, wanted: Annotated[Wanted, Query()]) -> Rows:
+    """Return the rows of a report, or of its groups; to anybody but an admin, their owner's own."""
+    if not known(name).owned and not who.admin:
+        raise forbidden(f"the report {name} tells of all owners, which is for the role admin")
+    rows = Reports(shared.database).rows(
+        name,
+        since=wanted.since,
+        by=[column.strip() for column in (wanted.by or "").split(",") if column.strip()],
+        owner=None if who.admin else who.owner,
+        count=wanted.count,
+    )
+    return {"items": rows}

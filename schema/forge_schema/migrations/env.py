@@ -1,11 +1,14 @@
 """Alembic's entry: one transaction, one migrator at a time, functions and views made anew.
 
+Who might read a view before may read it after that.
+
 What a revision adds as NOT VALID is checked after that, while others read and write.
 """
 
 from typing import Any
 
 from alembic import context
+from forge_schema import report_role
 from forge_schema.migrate import sqlalchemy_url
 from forge_schema.statements import definitions, views
 from forge_schema.tables import metadata
@@ -26,8 +29,10 @@ def migrate(connection: Connection) -> None:
     connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
     connection.execute(text("SET LOCAL lock_timeout = '10s'"))
     connection.execute(text("SET LOCAL check_function_bodies = off"))
-    for view in views():
-        connection.execute(text(f"DROP VIEW IF EXISTS {view}"))
+    cursor = connection.connection.cursor()
+    readers = report_role.granted(cursor)
+    # At one go, since some of them read others.
+    connection.execute(text(f"DROP VIEW IF EXISTS {', '.join(views())}"))
     context.configure(
         connection=connection,
         target_metadata=metadata,
@@ -36,9 +41,9 @@ def migrate(connection: Connection) -> None:
     )
     context.run_migrations()
     # Straight to the driver: SQLAlchemy would take a % for a parameter.
-    cursor = connection.connection.cursor()
     for sql in (*definitions("functions"), *definitions("views")):
         cursor.execute(sql)
+    report_role.grant(cursor, readers)
     cursor.close()
 
 

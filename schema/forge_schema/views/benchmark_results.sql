@@ -15,6 +15,7 @@ SELECT
     attempt.gpu_seconds,
     attempt.energy_j,
     attempt.cost,
+    job.submitted_at,
     outcome.finished_at
 FROM job
 JOIN outcome ON outcome.job_id = job.id

@@ -1,0 +1,204 @@
+"""The reports: what each reporting view may be bounded, grouped and summed by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A reporting view.
+
+    Attributes:
+        about: what it tells, in a line.
+        time: the column that `since` bounds: a moment, or `day`, of which whole days are taken.
+        keys: the columns that rows may be grouped by.
+        measures: what a group shows, each as an aggregate of the source's columns.
+        source: the relation that groups are made from, where the view's rows cannot be summed.
+        day: the day of a row of the source, where `day` is one of the keys.
+        owned: whether each row is of one owner, who then may read it.
+    """
+
+    about: str
+    keys: tuple[str, ...]
+    measures: Mapping[str, str]
+    time: str | None = None
+    source: str | None = None
+    day: str = "day"
+    owned: bool = True
+    order: tuple[str, ...] = field(default=())
+
+
+def day_of(column: str) -> str:
+    return f"({column} AT TIME ZONE 'UTC')::date"
+
+
+def totals(*columns: str) -> dict[str, str]:
+    """Sum numbers that stay whole."""
+    return {column: f"sum({column})::bigint" for column in columns}
+
+
+def sums(*columns: str) -> dict[str, str]:
+    return {column: f"sum({column})" for column in columns}
+
+
+ROWS = "count(*)"
+JOBS = {"jobs": "count(DISTINCT job_id)"}
+ATTEMPTS = "count(DISTINCT (job_id, attempt))"
+FIRST_RANKS = "count(*) FILTER (WHERE rank = 0)"
+WAIT = {
+    "claims": ROWS,
+    "mean_s": "avg(waited_s)",
+    "median_s": "percentile_cont(0.5) WITHIN GROUP (ORDER BY waited_s)",
+    "p95_s": "percentile_cont(0.95) WITHIN GROUP (ORDER BY waited_s)",
+    "max_s": "max(waited_s)",
+}
+PLACE = ("queue", "owner", "shape_id", "day")
+SPENT = ("gpu_seconds", "cpu_seconds", "energy_j", "cost")
+
+REPORTS: dict[str, Report] = {
+    "attempt_history": Report(
+        "every finished attempt",
+        ("owner", "queue", "name", "worker", "reason", "day"),
+        {"attempts": FIRST_RANKS, **JOBS, **sums("held_s", *SPENT)}
+        | {peak: f"max({peak})" for peak in ("peak_memory_mb", "peak_vram_mb")},
+        time="finished_at",
+        day=day_of("finished_at"),
+    ),
+    "audit": Report(
+        "who did what and when",
+        ("actor", "action", "worker_id", "day"),
+        {"events": ROWS},
+        time="at",
+        day=day_of("at"),
+        owned=False,
+    ),
+    "benchmark_results": Report(
+        "every job of a sweep that has ended",
+        ("sweep", "owner", "name", "state", "reason", "worker", "day"),
+        {"jobs": ROWS, **sums("seconds", "gpu_seconds", "energy_j", "cost")},
+        time="submitted_at",
+        day=day_of("submitted_at"),
+    ),
+    "claims": Report("every claim, and the wait before it", PLACE, WAIT, time="claimed_at"),
+    "cost": Report(
+        "what jobs cost, useful and wasted",
+        ("owner", "queue", "job_id", "name", "day"),
+        {
+            **JOBS,
+            **totals("attempts", "unpriced"),
+            **sums("cost", "useful_cost", "wasted_cost"),
+            "goodput": "sum(useful_cost) / nullif(sum(cost), 0)",
+        },
+        time="day",
+    ),
+    "energy": Report(
+        "what the GPUs drew",
+        ("owner", "queue", "day"),
+        {
+            **totals("attempts", "unmeasured"),
+            **sums("energy_kwh", "useful_kwh", "measured_gpu_hours"),
+            "watts_per_gpu": "1000 * sum(energy_kwh) / nullif(sum(measured_gpu_hours), 0)",
+        },
+        time="day",
+    ),
+    "failed_attempts": Report(
+        "every attempt that failed, at each of its GPUs",
+        ("reason", "owner", "queue", "name", "worker_id", "worker", "gpu", "exit_code", "day"),
+        {"failures": ATTEMPTS, **JOBS, "last_at": "max(finished_at)"},
+        time="finished_at",
+    ),
+    "failures": Report(
+        "how many attempts failed, and where",
+        ("reason", "worker_id", "worker", "gpu", "day"),
+        {"failures": ATTEMPTS, **JOBS, "last_at": "max(finished_at)"},
+        time="day",
+        source="failed_attempts",
+        owned=False,
+    ),
+    "gpu_hours": Report(
+        "GPU-hours, useful and wasted",
+        ("owner", "queue", "day"),
+        {
+            **totals("attempts"),
+            **sums("gpu_hours", "useful_gpu_hours", "wasted_gpu_hours"),
+            "goodput": "sum(useful_gpu_hours) / nullif(sum(gpu_hours), 0)",
+        },
+        time="day",
+    ),
+    "job_status": Report(
+        "every job with its state",
+        ("owner", "queue", "state", "reason", "name", "worker", "day"),
+        {"jobs": ROWS},
+        time="submitted_at",
+        day=day_of("submitted_at"),
+        order=("job_id DESC",),
+    ),
+    "lost_time": Report(
+        "what each interrupted attempt cost, in seconds",
+        ("owner", "queue", "name", "worker_id", "worker", "reason", "day"),
+        {"attempts": FIRST_RANKS, **sums("again_s", "waited_s", "restored_s", "lost_s")},
+        time="finished_at",
+    ),
+    "preemptions": Report(
+        "what workers gave back, and what that cost",
+        ("worker_id", "worker", "day"),
+        {
+            "preemptions": ATTEMPTS,
+            "saved": f"{ATTEMPTS} FILTER (WHERE checkpoint_at IS NOT NULL)",
+            "resumed": f"{ATTEMPTS} FILTER (WHERE next_attempt IS NOT NULL)",
+            **sums("again_s", "waited_s", "restored_s", "lost_s"),
+        },
+        time="day",
+        source="(SELECT * FROM lost_time WHERE reason IN ('preempted', 'drained')) AS given_back",
+        owned=False,
+    ),
+    "queue_demand": Report(
+        "how much of each shape is wanted now",
+        ("shape_id", "accelerator", "gpus", "gpu_model", "vram_mb", "target"),
+        totals("waiting", "running", "demand"),
+        owned=False,
+    ),
+    "queue_wait": Report(
+        "how long jobs waited to be claimed", PLACE, WAIT, time="day", source="claims"
+    ),
+    "sla": Report(
+        "how soon jobs were begun, and how many ended well",
+        ("queue", "owner", "day"),
+        {
+            **totals("jobs", "waiting", "started_1m", "started_5m", "started_60m"),
+            **{
+                f"share_{limit}": f"sum(started_{limit})::float8 / sum(jobs)::float8"
+                for limit in ("1m", "5m", "60m")
+            },
+            **totals("ended", "succeeded"),
+            "share_succeeded": "sum(succeeded)::float8 / nullif(sum(ended), 0)::float8",
+        },
+        time="day",
+    ),
+    "stuck": Report(
+        "what does not go on now, and why",
+        ("kind", "owner", "queue", "shape_id", "worker_id", "worker"),
+        {**JOBS, "since": "min(since)", "seconds": "max(seconds)"},
+        time="since",
+    ),
+    "test_results": Report(
+        "every test of every attempt",
+        ("job", "owner", "suite", "name", "verdict", "day"),
+        {"tests": ROWS, **JOBS, **sums("seconds")},
+        time="created_at",
+        day=day_of("created_at"),
+    ),
+    "worker_utilisation": Report(
+        "what each worker was used for, day by day",
+        ("worker_id", "worker", "day"),
+        {
+            **totals("attempts"),
+            **sums("leased_s", "running_s", "useful_s"),
+            "useful_share": "sum(useful_s) / nullif(sum(leased_s) - sum(running_s), 0)",
+            **sums("there_s", "gpu_s", "gpu_there_s"),
+            "gpu_share": "sum(gpu_s) / nullif(sum(gpu_there_s), 0)",
+        },
+        time="day",
+        owned=False,
+    ),
+}

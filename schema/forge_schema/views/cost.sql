@@ -1,0 +1,33 @@
+-- What jobs cost by owner, queue, job and the day on which the attempts ended; every rank of a gang
+-- counts. Null where no worker had a price.
+CREATE VIEW cost AS
+SELECT
+    spent.owner,
+    spent.queue,
+    spent.job_id,
+    job.name,
+    spent.day,
+    spent.attempts,
+    spent.unpriced,
+    spent.cost,
+    spent.useful_cost,
+    spent.cost - spent.useful_cost AS wasted_cost,
+    spent.useful_cost / nullif(spent.cost, 0) AS goodput
+FROM (
+    SELECT
+        lane.owner,
+        lane.queue,
+        attempt.job_id,
+        (attempt.finished_at AT TIME ZONE 'UTC')::date AS day,
+        count(*) FILTER (WHERE attempt.rank = 0) AS attempts,
+        count(*) FILTER (WHERE attempt.cost IS NULL) AS unpriced,
+        sum(attempt.cost) AS cost,
+        sum(attempt.cost * forge_useful(
+            attempt.reason, attempt.claimed_at, attempt.checkpoint_at, attempt.finished_at
+        )) AS useful_cost
+    FROM attempt
+    JOIN lane ON lane.id = attempt.lane_id
+    GROUP BY
+        lane.owner, lane.queue, attempt.job_id, (attempt.finished_at AT TIME ZONE 'UTC')::date
+) AS spent
+JOIN job ON job.id = spent.job_id;

@@ -1,0 +1,24 @@
+-- Every attempt that failed, once for each GPU that it had: neither succeeded nor cancelled nor
+-- given back by a worker that left.
+CREATE VIEW failed_attempts AS
+SELECT
+    attempt.job_id,
+    job.name,
+    lane.owner,
+    lane.queue,
+    attempt.attempt,
+    attempt.rank,
+    attempt.reason,
+    attempt.exit_code,
+    attempt.detail,
+    attempt.worker_id,
+    worker.name AS worker,
+    device.gpu,
+    attempt.finished_at,
+    (attempt.finished_at AT TIME ZONE 'UTC')::date AS day
+FROM attempt
+JOIN lane ON lane.id = attempt.lane_id
+JOIN job ON job.id = attempt.job_id
+LEFT JOIN worker ON worker.id = attempt.worker_id
+LEFT JOIN LATERAL unnest(attempt.devices) AS device (gpu) ON true
+WHERE attempt.reason NOT IN ('succeeded', 'cancelled', 'preempted', 'drained');

@@ -1,0 +1,40 @@
+-- How soon jobs were begun and how many ended well, by queue, owner and the day of the submit. A job
+-- that was cancelled before any worker took it is left out.
+CREATE VIEW sla AS
+SELECT
+    queue,
+    owner,
+    day,
+    count(*) AS jobs,
+    count(*) FILTER (WHERE waited_s IS NULL) AS waiting,
+    count(*) FILTER (WHERE waited_s <= 60) AS started_1m,
+    count(*) FILTER (WHERE waited_s <= 300) AS started_5m,
+    count(*) FILTER (WHERE waited_s <= 3600) AS started_60m,
+    count(*) FILTER (WHERE waited_s <= 60)::double precision / count(*) AS share_1m,
+    count(*) FILTER (WHERE waited_s <= 300)::double precision / count(*) AS share_5m,
+    count(*) FILTER (WHERE waited_s <= 3600)::double precision / count(*) AS share_60m,
+    count(*) FILTER (WHERE state <> 'cancelled') AS ended,
+    count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
+    count(*) FILTER (WHERE state = 'succeeded')::double precision
+    / nullif(count(*) FILTER (WHERE state <> 'cancelled'), 0) AS share_succeeded
+FROM (
+    SELECT
+        lane.queue,
+        lane.owner,
+        (job.submitted_at AT TIME ZONE 'UTC')::date AS day,
+        outcome.state,
+        extract(
+            EPOCH FROM coalesce(first.claimed_at, lease.claimed_at)
+            - greatest(job.submitted_at, job.run_at)
+        )::double precision AS waited_s
+    FROM job
+    JOIN lane ON lane.id = job.lane_id
+    LEFT JOIN outcome ON outcome.job_id = job.id
+    -- The bound leaves out the months before the submit; a clock may have been put back a little.
+    LEFT JOIN attempt AS first
+        ON first.job_id = job.id AND first.attempt = 1 AND first.rank = 0
+        AND first.finished_at > job.submitted_at - interval '1 day'
+    LEFT JOIN lease ON lease.job_id = job.id AND lease.attempt = 1 AND lease.rank = 0
+) AS submitted
+WHERE waited_s IS NOT NULL OR state IS NULL
+GROUP BY queue, owner, day;
