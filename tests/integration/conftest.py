@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,9 +11,9 @@ from support.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from support.api import Api
+    from support.history import Past
     from support.storage import Bucket
 
 
@@ -65,3 +67,16 @@ def bucket(moto: str) -> Iterator[Bucket]:
 
     with new_bucket(moto) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Past]]:
+    """A database with a past of $FORGE_TEST_ATTEMPTS attempts, a million, shared by all."""
+    from support.shared_past import shared_past  # noqa: PLC0415  most tests have no past
+
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    chosen = os.environ.get("FORGE_TEST_POSTGRES_BIN")
+    attempts = int(os.environ.get("FORGE_TEST_ATTEMPTS", "1000000"))
+    with shared_past(folder, attempts, Path(chosen) if chosen else None) as lent:
+        yield lent

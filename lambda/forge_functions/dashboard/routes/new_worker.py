@@ -1,0 +1,96 @@
+"""A new worker: an admin names it, and is shown its token once, with what to run by it."""
+
+from datetime import timedelta
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from forge_schema.states import WorkerKind
+from forge_schema.wire_fields import Word
+from forge_schema.worker_tokens import WorkerTokens
+
+from forge_functions.dashboard.page import page
+from forge_functions.dashboard.session import Visitor
+from forge_functions.dashboard.visitor import RulesByPage
+from forge_functions.errors import Refused
+from forge_functions.services import Services, Shared
+
+router = APIRouter()
+LONGEST = 200
+MOST_LABELS = 100
+
+
+class Expiry(StrEnum):
+    """For how long a token is valid."""
+
+    NEVER = "never"
+    DAY = "1 day"
+    WEEK = "7 days"
+    MONTH = "30 days"
+    YEAR = "365 days"
+
+    @property
+    def lasts(self) -> timedelta | None:
+        """How long that is; None is for ever."""
+        return None if self is Expiry.NEVER else timedelta(days=int(self.value.split()[0]))
+
+
+EXPIRIES = [expiry.value for expiry in Expiry]
+
+
+@router.get("/workers/new")
+def form(request: Request, who: RulesByPage) -> Response:
+    """Show the form."""
+    kinds = [kind.value for kind in WorkerKind]
+    return page(request, who, "new_worker.html", kinds=kinds, expiries=EXPIRIES)
+
+
+@router.post("/workers/new")
+def create(  # noqa: PLR0917 - the framework passes each by name
+    request: Request,
+    who: RulesByPage,
+    shared: Shared,
+    name: Annotated[Word, Form()],
+    kind: Annotated[WorkerKind, Form()] = WorkerKind.PERSISTENT,
+    labels: Annotated[str, Form(max_length=10_000)] = "",
+    expiry: Annotated[Expiry, Form()] = Expiry.NEVER,
+) -> Response:
+    """Make a worker and show its token, this once."""
+    tokens = WorkerTokens(shared.database, actor=who.actor)
+    worker_id, text = tokens.create(
+        name.strip(), kind=kind, labels=labels_of(labels), lasts=expiry.lasts
+    )
+    return token_page(request, who, shared, worker_id, name.strip(), text)
+
+
+def token_page(  # noqa: PLR0917 - what one page shows
+    request: Request, who: Visitor, shared: Services, worker_id: int, name: str, text: str
+) -> Response:
+    """Show a token. Nothing else ever does, and nothing on the way may keep it."""
+    url = (shared.settings.public_url or str(request.base_url)).rstrip("/")
+    shown = page(
+        request, who, "worker_token.html", worker_id=worker_id, name=name, token=text, url=url
+    )
+    shown.headers["Cache-Control"] = "no-store"
+    return shown
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Read `name=value` pairs, parted by commas, blanks or lines.
+
+    Raises:
+        Refused: 422, one of them is none.
+    """
+    pairs = [word.partition("=") for word in text.replace(",", " ").split()]
+    for name, sign, value in pairs:
+        if not (name and sign and value) or len(name) > LONGEST or len(value) > LONGEST:
+            raise _invalid(f"{name}{sign}{value} is no label")
+    if len(pairs) > MOST_LABELS:
+        raise _invalid(f"a worker has {MOST_LABELS} labels at most")
+    return {name: value for name, _, value in pairs}
+
+
+def _invalid(message: str) -> Refused:
+    hint = "write zone=eu team=vision"
+    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", message, hint=hint)

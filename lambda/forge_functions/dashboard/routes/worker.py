@@ -1,0 +1,112 @@
+"""One worker: what it is, what it does and did, and what an admin may have it do."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Form, Path, Query, Request, Response
+from forge_schema.database import Row
+from forge_schema.fleet import Fleet
+from forge_schema.registry import Registry
+from forge_schema.states import Command
+from forge_schema.wire_fields import LARGEST
+from forge_schema.worker_tokens import WorkerTokens
+
+from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry, token_page
+from forge_functions.dashboard.visitor import RulesByPage, SeesPages
+from forge_functions.services import Shared
+
+router = APIRouter()
+WorkerId = Annotated[int, Path(ge=1, le=LARGEST)]
+JobId = Annotated[int, Query(ge=0, le=LARGEST)]
+
+
+class Device(NamedTuple):
+    """A GPU, the jobs that hold it, how it was when last looked at, and why it is not lent."""
+
+    gpu: dict[str, Any]
+    jobs: list[Row]
+    look: dict[str, Any]
+    fault: object
+
+
+@router.get("/workers/{worker_id:int}")
+def worker(  # noqa: PLR0917 - the framework passes each by name
+    request: Request,
+    who: SeesPages,
+    shared: Shared,
+    worker_id: WorkerId,
+    before: datetime | None = None,
+    before_job: JobId = 0,
+) -> Response:
+    """Show one worker; its attempts before a time and a job."""
+    fleet = Fleet(shared.database)
+    place = None if before is None else (_aware(before), before_job)
+    owner = None if who.admin else who.owner
+    return page(
+        request,
+        who,
+        "worker.html",
+        worker=fleet.worker(worker_id),
+        expiries=EXPIRIES,
+        devices=devices,
+        jobs=lambda: fleet.jobs(worker_id),
+        attempts=lambda: fleet.attempts(worker_id, owner=owner, before=place),
+        events=lambda: fleet.events(worker_id),
+    )
+
+
+@router.post("/workers/{worker_id:int}/drain")
+def drain(
+    request: Request,
+    who: RulesByPage,
+    shared: Shared,
+    worker_id: WorkerId,
+    undo: Annotated[bool, Form()] = False,  # noqa: FBT002 - the framework passes it by name
+) -> Response:
+    """Have a worker finish its jobs and take no more, or take that back."""
+    command = None if undo else Command.DRAIN
+    Registry(shared.database, actor=who.actor).command(worker_id, command)
+    return after(request, f"/workers/{worker_id}")
+
+
+@router.post("/workers/{worker_id:int}/token")
+def rotate(
+    request: Request,
+    who: RulesByPage,
+    shared: Shared,
+    worker_id: WorkerId,
+    expiry: Annotated[Expiry, Form()] = Expiry.NEVER,
+) -> Response:
+    """Give a worker a new token and show it, this once; the one before is invalid at once."""
+    name = Fleet(shared.database).worker(worker_id)["name"]
+    tokens = WorkerTokens(shared.database, actor=who.actor)
+    text = tokens.rotate(worker_id, lasts=expiry.lasts)
+    return token_page(request, who, shared, worker_id, name, text)
+
+
+@router.post("/workers/{worker_id:int}/delete")
+def delete(request: Request, who: RulesByPage, shared: Shared, worker_id: WorkerId) -> Response:
+    """Remove a worker that is offline or never came, and its token."""
+    WorkerTokens(shared.database, actor=who.actor).delete(worker_id)
+    return after(request, "/workers")
+
+
+def devices(worker: Row, jobs: list[Row]) -> list[Device]:
+    """Return the GPUs of a worker; what its heartbeat does not say of one, a sample may."""
+    said, faults = (
+        worker["condition"].get("gpus") or {},
+        worker["condition"].get("quarantine") or {},
+    )
+    found = []
+    for gpu in worker["gpus"]:
+        uuid = gpu.get("uuid", "")
+        holders = [job for job in jobs if uuid in job["devices"]]
+        sampled = [((job["used"] or {}).get("gpus") or {}).get(uuid) for job in holders]
+        look = said.get(uuid) or next(filter(None, sampled), {})
+        found.append(Device(gpu, holders, look, faults.get(uuid)))
+    return found
+
+
+def _aware(at: datetime) -> datetime:
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

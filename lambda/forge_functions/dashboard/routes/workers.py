@@ -1,0 +1,53 @@
+"""Workers: who is there, since when one has been silent, and what their GPUs do."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from forge_schema.fleet import Fleet
+from forge_schema.states import WorkerStatus
+
+from forge_functions.dashboard.page import page
+from forge_functions.dashboard.visitor import SeesPages
+from forge_functions.services import Shared
+
+router = APIRouter()
+MOST_WORDS = 10
+Text = Annotated[str, Query(max_length=500)]
+# A form sends a field that was left empty, too.
+Chosen = Annotated[WorkerStatus | None, Query()]
+
+
+@router.get("/workers")
+def workers(  # noqa: PLR0917 - the framework passes each by name
+    request: Request,
+    who: SeesPages,
+    shared: Shared,
+    q: Text = "",
+    status: Chosen = None,
+    after: Text | None = None,
+) -> Response:
+    """Show a page of the workers that fit a filter, by name."""
+    fleet = Fleet(shared.database)
+
+    def listed() -> object:
+        words, statuses = q.split()[:MOST_WORDS], [status] if status else []
+        return fleet.page(words=words, statuses=statuses, after=after)
+
+    return page(
+        request,
+        who,
+        "workers.html",
+        q=q,
+        status=status.value if status else "",
+        statuses=[word.value for word in WorkerStatus],
+        after=after,
+        counts=fleet.counts,
+        listed=listed,
+        models=models,
+    )
+
+
+def models(gpus: list[dict[str, object]]) -> list[tuple[str, int]]:
+    """Return the GPUs of a machine by model, and how many of each."""
+    names = [str(gpu.get("name") or "GPU") for gpu in gpus]
+    return [(name, names.count(name)) for name in dict.fromkeys(names)]

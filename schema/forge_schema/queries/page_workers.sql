@@ -1,0 +1,34 @@
+-- A page of the workers that fit a filter, by name, after a name: how long each has been silent, how
+-- many leases it holds, and how many of its GPUs they have.
+WITH held AS MATERIALIZED (
+    SELECT worker_id, count(*) AS leases, sum(cardinality(devices)) AS gpus
+    FROM lease
+    GROUP BY worker_id
+)
+SELECT
+    worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
+    worker.gpus, worker.cpus, worker.memory_mb, worker.labels, worker.price_per_hour,
+    worker.condition, worker.connected_at IS NULL AS never_came,
+    extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
+    coalesce(held.leases, 0)::integer AS leases,
+    coalesce(held.gpus, 0)::integer AS gpus_held
+FROM worker
+LEFT JOIN held ON held.worker_id = worker.id
+WHERE (%(after)s::text IS NULL OR worker.name > %(after)s)
+    AND (
+        %(statuses)s::worker_status[] IS NULL
+        OR worker.status = ANY(%(statuses)s::worker_status[])
+    )
+    AND (
+        %(words)s::text[] IS NULL
+        OR concat_ws(
+            ' ', worker.name, worker.kind, worker.accelerator,
+            (SELECT string_agg(gpu ->> 'name', ' ') FROM jsonb_array_elements(worker.gpus) AS gpu),
+            (
+                SELECT string_agg(label.key || '=' || label.value, ' ')
+                FROM jsonb_each_text(worker.labels || worker.pinned_labels) AS label
+            )
+        ) ILIKE ALL(%(words)s::text[])
+    )
+ORDER BY worker.name
+LIMIT %(count)s

@@ -1,0 +1,6 @@
+-- The newest acts of a worker and about it.
+SELECT at, actor, action, detail
+FROM event
+WHERE worker_id = %(worker_id)s
+ORDER BY at DESC, id DESC
+LIMIT %(count)s

@@ -1,0 +1,19 @@
+-- The jobs that run on a worker, the longest first, each with what its newest sample says.
+SELECT
+    lease.job_id, lease.rank, job.name, job.owner, lane.queue, lease.attempt, lease.phase,
+    lease.progress, lease.asked, lease.devices, lease.claimed_at,
+    extract(EPOCH FROM forge_now() - lease.claimed_at)::float8 AS held_s,
+    looked.values AS used
+FROM lease
+JOIN job ON job.id = lease.job_id
+JOIN lane ON lane.id = lease.lane_id
+LEFT JOIN LATERAL (
+    SELECT sample.values
+    FROM sample
+    WHERE sample.job_id = lease.job_id AND sample.token = lease.token
+        AND sample.rank = lease.rank AND sample.at >= lease.claimed_at
+    ORDER BY sample.number DESC
+    LIMIT 1
+) AS looked ON true
+WHERE lease.worker_id = %(worker_id)s
+ORDER BY lease.claimed_at, lease.job_id, lease.rank
