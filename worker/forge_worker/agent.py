@@ -108,7 +108,7 @@ class Agent:
         self._spot = SpotWatch(clouds, self.heed)
         self._around = self._made_around(objects)
         self.guard = self._made_guard()
-        self._state = StateKeeper(settings.worker_dir, self._told)
+        self._state = StateKeeper(settings.worker_dir, self.told)
         self.claimer = self._made_claimer()
         self._spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
         self._courier = Courier(gateway, self._spool)
@@ -322,7 +322,12 @@ class Agent:
         self.keeper.wake()
         self.claimer.wake()
 
-    def _told(self) -> dict[str, Any]:
+    def spooled(self) -> int:
+        """Return how many ends wait for a queue that does not answer."""
+        return len(self._spool.ends())
+
+    def told(self) -> dict[str, Any]:
+        """Return what it is and does now, as its state file has it."""
         machine = (self._settings, self._gpus, self._runners.words)
         who = {"worker": self.name, "worker_id": self.worker_id, "draining": self.claimer.closed}
         return {

@@ -4,6 +4,7 @@ import json
 import sys
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 from forge_schema.errors import ForgeError
@@ -30,6 +31,9 @@ from forge_worker.queue_wait import until_answered
 from forge_worker.repair import put_aside
 from forge_worker.runner_choice import available
 from forge_worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from forge_worker.monitor.port import Monitor
 
 EXIT_USAGE = 2
 # As of a service that does not run.
@@ -124,10 +128,24 @@ def _work(settings: WorkerSettings) -> None:
             limit_s=settings.reconnect_limit_s,
             unanswered=partial(strict.end_leftovers, settings),
         )
+        monitor = _monitor(settings)
+        linked = monitor.on(linked) if monitor else linked
         agent = Agent(settings, linked.gateway, linked.objects, available(settings))
+        if monitor and settings.metrics_port is not None:
+            host, port = settings.metrics_host, settings.metrics_port
+            stack.enter_context(monitor.served(agent, host, port))
         signals.listen(drain=agent.drain, stop=agent.stop)
         with linked.loops(agent):
             agent.run()
+
+
+def _monitor(settings: WorkerSettings) -> "Monitor | None":
+    if settings.metrics_port is None:
+        return None
+    # Its library is of no use to anybody else, and may be absent.
+    from forge_worker.monitor.port import Monitor  # noqa: PLC0415
+
+    return Monitor()
 
 
 if __name__ == "__main__":

@@ -67,6 +67,12 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
     spool_slots: int = Field(
         64, ge=1, le=10_000, description="ends of jobs that its folder keeps room for, 32 KiB each"
     )
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        None, description="serve metrics for Prometheus at this port; 0 is any"
+    )
+    metrics_host: str = Field(
+        "127.0.0.1", description="the address for them; whoever reaches it may read them"
+    )
     ephemeral: bool = Field(default=False, description="leave after one job")
     local: bool = Field(default=False, description="serve jobs of target local")
     price_per_hour: float | None = Field(None, ge=0, description="what this machine costs")

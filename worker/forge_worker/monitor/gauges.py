@@ -1,0 +1,120 @@
+"""The gauges: how an agent and its machine are when somebody asks, GPU by GPU."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from forge_schema.states import Phase
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+MIB = 1 << 20
+# By what a look or the agent calls it: its name here, what it is, and how many of our units one is.
+Kinds = Mapping[str, tuple[str, str, float]]
+GPU_GAUGES: Kinds = {
+    "utilisation": ("utilisation_ratio", "How busy it is, 0 to 1.", 0.01),
+    "memory_mb": ("memory_used_bytes", "Its memory in use.", MIB),
+    "power_w": ("power_watts", "What it draws.", 1),
+    "temperature_c": ("temperature_celsius", "How warm it is.", 1),
+}
+GPU_COUNTERS: Kinds = {
+    "energy_j": ("energy_joules", "What it has used since its driver started.", 1),
+    "ecc": ("uncorrected_errors", "Uncorrected memory errors since its driver started.", 1),
+}
+MACHINE: Kinds = {
+    "cpu_percent": ("machine_cpu_ratio", "How busy all CPUs of the machine are, 0 to 1.", 0.01),
+    "memory_percent": ("machine_memory_ratio", "How full its memory is, 0 to 1.", 0.01),
+    "memory_free_mb": ("machine_memory_free_bytes", "Its memory that is free.", MIB),
+    "disk_free_mb": ("machine_disk_free_bytes", "What is free where jobs write.", MIB),
+}
+LENT: Kinds = {
+    "cpus": ("cpus", "CPUs", 1),
+    "memory_mb": ("memory_bytes", "Memory", MIB),
+    "disk_mb": ("disk_bytes", "Disk", MIB),
+}
+
+
+class Gauges(Collector):
+    """Asks an agent what its state file would say; nothing is measured anew.
+
+    Args:
+        told: what the agent is and does.
+        spooled: how many ends wait for a queue that does not answer.
+    """
+
+    def __init__(self, told: Callable[[], Mapping[str, Any]], spooled: Callable[[], int]) -> None:
+        self._told = told
+        self._spooled = spooled
+
+    def describe(self) -> Iterable[Metric]:
+        """Say nothing: the agent has nothing to tell before it runs."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every gauge as it is now."""
+        told = self._told()
+        condition = told["condition"]
+        yield _info(told)
+        yield _jobs(told["jobs"])
+        yield _gauge("draining", "Whether it takes no more jobs.", told["draining"])
+        constrained = bool(condition.get("constrained"))
+        yield _gauge("constrained", "Whether its machine is past its limits.", constrained)
+        yield _gauge("spooled_ends", "Ends that the queue was not told yet.", self._spooled())
+        yield from _lent(told["lends"], told["jobs"])
+        for key, (name, about, factor) in MACHINE.items():
+            if key in condition:
+                yield _gauge(name, about, condition[key] * factor)
+        yield from _gpus(told["lends"]["gpus"], told["jobs"], condition.get("gpus", {}))
+
+
+def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"forge_worker_{name}", about, value=float(value))
+
+
+def _info(told: Mapping[str, Any]) -> Metric:
+    labels = ("worker", "version", "runs")
+    family = GaugeMetricFamily("forge_worker_info", "Who it is; always 1.", labels=labels)
+    family.add_metric([told["worker"], told["version"], ",".join(told["runs"])], 1)
+    return family
+
+
+def _jobs(jobs: list[dict[str, Any]]) -> Metric:
+    family = GaugeMetricFamily("forge_worker_jobs", "Jobs that it has, by phase.", labels=["phase"])
+    counted = Counter(job["phase"] for job in jobs)
+    for phase in Phase:
+        family.add_metric([phase.value], counted[phase.value])
+    return family
+
+
+def _lent(lends: Mapping[str, Any], jobs: list[dict[str, Any]]) -> Iterator[Metric]:
+    for key, (name, what, factor) in LENT.items():
+        used = sum(job[key] for job in jobs)
+        yield _gauge(f"{name}_there", f"{what} that it lends in all.", lends[key] * factor)
+        yield _gauge(f"{name}_lent", f"{what} that its jobs have.", used * factor)
+
+
+def _gpus(
+    gpus: list[dict[str, Any]], jobs: list[dict[str, Any]], looks: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Metric]:
+    lent = {uuid for job in jobs for uuid in job["gpus"]}
+    used = _of_gpus(GaugeMetricFamily, "lent", "Whether a job has it.")
+    for gpu in gpus:
+        used.add_metric([gpu["uuid"]], float(gpu["uuid"] in lent))
+    yield used
+    yield from _looked(GaugeMetricFamily, GPU_GAUGES, looks)
+    yield from _looked(CounterMetricFamily, GPU_COUNTERS, looks)
+
+
+def _looked(
+    family: type[Any], kinds: Kinds, looks: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Metric]:
+    for key, (name, about, factor) in kinds.items():
+        made = _of_gpus(family, name, about)
+        for uuid, look in looks.items():
+            if key in look:
+                made.add_metric([uuid], look[key] * factor)
+        yield made
+
+
+def _of_gpus(family: type[Any], name: str, about: str) -> Any:  # noqa: ANN401 - one of two families
+    return family(f"forge_worker_gpu_{name}", about, labels=["gpu"])

@@ -1,0 +1,49 @@
+"""The port at which a worker's metrics are read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import structlog
+from prometheus_client import ProcessCollector, start_http_server
+
+from forge_worker.agent import Agent
+from forge_worker.link import Link
+from forge_worker.monitor.gauges import Gauges
+from forge_worker.monitor.metered import metered_gateway, metered_objects
+from forge_worker.monitor.meters import Meters
+
+log = structlog.get_logger(__name__)
+
+
+class Monitor:
+    """The meters of one agent: put them on its link first, then serve them beside it."""
+
+    def __init__(self) -> None:
+        self._meters = Meters()
+        ProcessCollector(registry=self._meters.registry)
+
+    def on(self, linked: Link) -> Link:
+        """Return the link with meters on it."""
+        return replace(
+            linked,
+            gateway=metered_gateway(linked.gateway, self._meters),
+            objects=lambda attempt: metered_objects(linked.objects(attempt), self._meters),
+        )
+
+    @contextmanager
+    def served(self, agent: Agent, host: str, port: int) -> Iterator[None]:
+        """Serve them while the block runs; port 0 is any.
+
+        Raises:
+            OSError: the address is taken, or none of this machine's.
+        """
+        self._meters.registry.register(Gauges(agent.told, agent.spooled))
+        server, thread = start_http_server(port, host, self._meters.registry)
+        log.info("metrics", host=host, port=server.server_port)
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
