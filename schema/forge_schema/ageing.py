@@ -74,5 +74,8 @@ class Ageing:
         return sum(self._drop(tables, months) for tables, months in ages if months)
 
     def _drop(self, tables: tuple[str, ...], months: int) -> int:
-        row = self._database.one("drop_partitions", again=True, tables=list(tables), months=months)
-        return 0 if row is None else row["dropped"]
+        (row,) = self._database.rows(
+            "drop_partitions", again=True, tables=list(tables), months=months
+        )
+        dropped: int = row["dropped"]
+        return dropped
