@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -n 4 --dist worksteal
 BIN := .venv/bin
 
-.PHONY: demo test lint types fmt lock bench chaos lambda-zip clean
+.PHONY: demo test lint types fmt lock bench chaos lambda-zip screenshots clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
@@ -37,6 +37,9 @@ chaos: .venv/dev.stamp  ## Strike a whole queue with faults and check that nothi
 
 lambda-zip: .venv/dev.stamp  ## Build build/forge-lambda.zip, which infra/template.yaml deploys
 	$(BIN)/python infra/lambda_zip.py
+
+screenshots: .venv/dev.stamp  ## Take the pictures of the dashboard in docs/screenshots anew
+	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 # Only the public registry and no local wheels, so that the hashes are the ones that everybody gets.
 # Pins stay as they are where they still fit; `make lock LOCK_ARGS=--upgrade` takes newer ones.

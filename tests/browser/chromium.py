@@ -49,6 +49,7 @@ class Browsing:
     browser: Browser
     site: Site
     folder: Path
+    traced: bool = True
     contexts: list[BrowserContext] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
@@ -62,7 +63,8 @@ class Browsing:
         """Open a browser without a page; `options` are those of playwright's contexts."""
         context = self.browser.new_context(**{"viewport": DESKTOP, "locale": "en", **options})
         context.set_default_timeout(PATIENCE)
-        context.tracing.start(snapshots=True)
+        if self.traced:
+            context.tracing.start(snapshots=True)
         context.on("console", self._said)
         context.on("page", lambda page: page.on("pageerror", self._broke))
         if role is not None:

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 OWNERS = {Role.ADMIN: "root", Role.SUBMITTER: "ann", Role.VIEWER: "ann"}
 # Says what it is told to say, until nobody tells it anything any more.
-ECHO = """
-import sys
-for line in open(sys.argv[1]):
-    print(line, end="", flush=True)
-"""
+ECHO = "import sys; [print(line, end='', flush=True) for line in open(sys.argv[1])]"
 
 
 @dataclass

@@ -1,0 +1,22 @@
+-- Has the newest of a past end within the last hour, and says of each attempt what was the matter.
+CREATE TEMP TABLE late AS
+SELECT
+    job_id, token,
+    forge_now() - row_number() OVER (ORDER BY attempt.finished_at DESC) ^ 1.2 * interval '22 seconds'
+        - attempt.finished_at AS by
+FROM attempt JOIN outcome USING (job_id, token)
+ORDER BY attempt.finished_at DESC
+LIMIT 70;
+UPDATE attempt SET
+    ready_at = ready_at + by, claimed_at = claimed_at + by, started_at = started_at + by,
+    finished_at = attempt.finished_at + by
+FROM late WHERE attempt.job_id = late.job_id AND attempt.token = late.token;
+UPDATE outcome SET finished_at = finished_at + by FROM late WHERE outcome.job_id = late.job_id;
+UPDATE attempt SET detail = CASE reason
+    WHEN 'oom' THEN 'the kernel ended it at 64 GiB'
+    WHEN 'gpu_fault' THEN 'XID 79: GPU has fallen off the bus'
+    WHEN 'worker_lost' THEN 'its lease ran out'
+    WHEN 'disk_full' THEN 'No space left on device'
+    WHEN 'stalled' THEN 'no progress told for 900 s'
+END
+WHERE detail IS NOT NULL;

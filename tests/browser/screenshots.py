@@ -1,0 +1,124 @@
+"""Pictures of every page for docs/screenshots, of a database with a past and a real running job.
+
+`make screenshots` runs it. It needs Chromium, and letters for Hindi.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from browser.chromium import PHONE, Browsing, chromium
+from browser.site import running_site
+from forge_schema.migrate import upgrade
+from forge_schema.states import Role
+from playwright.sync_api import expect
+from support import history, postgres
+from support.digits import train
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from browser.site import Site
+    from playwright.sync_api import Browser, Page
+
+HERE = Path(__file__).parent
+PICTURES = HERE.parents[1] / "docs" / "screenshots"
+ATTEMPTS = 12_000
+DESKTOP = {"width": 1280, "height": 860}
+LOOKS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
+IN_HINDI = ("overview", "job")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the pictures show: a job that runs for the second time, and its worker."""
+
+    job: int
+    worker: int
+
+    @property
+    def pages(self) -> dict[str, str]:
+        """The address of each picture's page."""
+        return {
+            "overview": "/",
+            "jobs": "/jobs?q=since:7d",
+            "job": f"/jobs/{self.job}",
+            "submit": f"/submit?from={self.job}",
+            "workers": "/workers",
+            "worker": "/workers/2",
+            "new-worker": "/workers/new",
+            "queues": "/queues",
+            "reports": "/reports",
+            "report": "/reports/failures",
+            "events": "/events",
+        }
+
+
+def main() -> None:
+    """Fill a database, run a job, and take the pictures."""
+    with (
+        postgres.running(None) as server,
+        server.database() as url,
+        tempfile.TemporaryDirectory() as root,
+        chromium() as browser,
+    ):
+        upgrade(url)
+        history.fill(url, ATTEMPTS)
+        with running_site(Path(root), url) as site:
+            execute(site, "past_of_today.sql")
+            execute(site, "still_here.sql")
+            shown = lively(site)
+            take(browser, site, shown, PICTURES)
+            site.bed.queue.cancel(shown.job)
+            site.bed.ended(shown.job)
+
+
+def lively(site: Site) -> Shown:
+    """Have a training run, be preempted, and run again."""
+    worker = site.bed.make("studio", labels={"zone": "b"})
+    site.bed.worker("studio", sample_s=1, price_per_hour=1.2)
+    job = train(site.bed, epochs=2000, seconds_per_epoch=0.4, name="digits-mlp", owner="root")
+    site.bed.says(job, "epoch 12/", timeout=600)
+    assert site.bed.queue.preempt(job)
+    eventually(lambda: site.bed.reasons(job) == ["preempted"], timeout=600)
+    site.bed.says(job, "epoch 40/", timeout=600)
+    return Shown(job, worker)
+
+
+def take(browser: Browser, site: Site, shown: Shown, folder: Path, *, whole: bool = False) -> None:
+    """Write the pictures, of whole pages if so wished."""
+    browsing = Browsing(browser, site, folder, traced=False)
+    for look, (size, scheme) in LOOKS.items():
+        window = browsing.window(Role.ADMIN, viewport=size, color_scheme=scheme)
+        page = window.new_page()
+        for name, path in shown.pages.items():
+            shot(page, site, path, folder / f"{name}-{look}.png", whole=whole)
+        window.clear_cookies()
+        shot(page, site, "/login", folder / f"login-{look}.png", whole=whole)
+    for name in IN_HINDI:
+        page = browsing.open(locale="hi", viewport=DESKTOP, color_scheme="light")
+        shot(page, site, shown.pages[name], folder / f"{name}-hindi.png", whole=whole)
+    browsing.close()
+    assert browsing.complaints == []
+
+
+def shot(page: Page, site: Site, path: str, to: Path, *, whole: bool) -> None:
+    """Take one picture, when everything on the page is there."""
+    execute(site, "still_here.sql")
+    page.goto(site.url + path, wait_until="networkidle")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.screenshot(path=to, full_page=whole, animations="disabled", caret="hide")
+    sys.stdout.write(f"{to.name} {to.stat().st_size // 1024} KiB\n")
+
+
+def execute(site: Site, name: str) -> None:
+    """Run a file of SQL on the site's database."""
+    with site.bed.database.connection() as connection:
+        connection.execute((HERE / name).read_text(encoding="utf-8").encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""What people do on the pages, and what it does to real workers and jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from browser.scene import waits
+from browser.site import teller
+from forge_schema.states import Role
+from playwright.sync_api import Locator, Page, expect
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from browser.chromium import Browsing
+    from browser.site import Site
+
+BULK = ("bulk-one", "bulk-two", "bulk-three")
+
+
+@pytest.fixture(scope="module")
+def worker(site: Site) -> int:
+    made = site.bed.make()
+    site.bed.worker()
+    return made
+
+
+def test_a_running_job_is_cancelled(browsing: Browsing, worker: int, tmp_path: Path) -> None:
+    bed = browsing.site.bed
+    with teller(tmp_path / "pipe") as told:
+        job = bed.submit(*told.command(bed.python), name="to-be-cancelled")
+        told.say("begun")
+        page = browsing.open(f"/jobs/{job}", Role.SUBMITTER)
+        expect(state(page)).to_contain_text("running")
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Cancel").click()
+        expect(state(page)).to_contain_text("cancelled")
+    assert bed.reasons(job) == ["cancelled"]
+    assert bed.registry.worker(worker)["status"] != "offline"
+
+
+def test_a_worker_is_drained_and_takes_jobs_again(browsing: Browsing, worker: int) -> None:
+    bed = browsing.site.bed
+    page = browsing.open("/workers")
+    page.get_by_role("link", name=f"one-{bed.token}").click()
+    expect(state(page)).to_contain_text("idle")
+    page.get_by_role("button", name="Drain").click()
+    expect(state(page)).to_contain_text("draining")
+    job = bed.submit("true", name="left-alone")
+    page.get_by_role("button", name="Let it take jobs again").click()
+    expect(state(page)).to_contain_text("idle")
+    bed.succeeds(job)
+    assert bed.registry.worker(worker)["command"] is None
+
+
+def test_the_command_that_is_shown_starts_a_worker(browsing: Browsing, tmp_path: Path) -> None:
+    name = f"pasted-{browsing.site.bed.token}"
+    page = browsing.open("/workers")
+    page.get_by_role("link", name="Create a worker").click()
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Labels").fill("zone=eu")
+    page.get_by_role("button", name="Create", exact=True).click()
+    shown = page.locator("#token-shell")
+    expect(shown).to_contain_text("forge-worker --url")
+    pasted = started(shown.inner_text(), tmp_path)
+    try:
+        page.get_by_role("link", name="To the worker").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(name)
+        expect(state(page)).to_contain_text("idle")
+        expect(page.locator("main")).to_contain_text("zone=eu")
+        assert "fgw_" not in page.content()
+    finally:
+        os.killpg(pasted.pid, signal.SIGTERM)
+        pasted.wait(60)
+    expect(state(page)).to_contain_text("offline")
+
+
+def started(command: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Run what was pasted into a shell, on a machine that may run jobs as processes."""
+    machine = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "FORGE_WORKER_DIR": str(folder / "worker"),
+        "FORGE_RUNNER": "process",
+        "FORGE_ALLOW_PROCESSES": "true",
+    }
+    with (folder / "said").open("wb") as said:
+        return subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=folder,
+            env={**os.environ, **machine},
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+
+
+def test_all_jobs_that_a_filter_finds_are_cancelled(browsing: Browsing) -> None:
+    site = browsing.site
+    ids = [waits(site, name=name) for name in BULK]
+    other = waits(site, name="spared")
+    page = browsing.open("/jobs", Role.SUBMITTER)
+    page.keyboard.press("/")
+    page.keyboard.type("bulk-")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(len(BULK))
+    page.get_by_label("Select this page").check()
+    expect(page.locator("#selected")).to_contain_text("3 selected")
+    page.get_by_role("button", name="Cancel…", exact=True).click()
+    page.get_by_role("button", name="Cancel 3 jobs").click()
+    expect(page.get_by_role("status").first).to_contain_text("3 jobs cancelled")
+    expect(page.locator("tbody .badge")).to_have_text(["⊘ cancelled"] * len(BULK))
+    assert {site.bed.job(job)["state"] for job in ids} == {"cancelled"}
+    assert site.bed.job(other)["state"] == "ready"
+
+
+def test_a_viewer_is_offered_no_act_and_refused_each(browsing: Browsing, worker: int) -> None:
+    site = browsing.site
+    job = waits(site, name="looked-at")
+    page = browsing.open("/jobs", Role.VIEWER)
+    for path in ("/", "/jobs", f"/jobs/{job}", "/workers", f"/workers/{worker}", "/queues"):
+        page.goto(site.url + path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.locator("main form[method=post]")).to_have_count(0)
+        expect(page.locator("main").get_by_role("checkbox")).to_have_count(0)
+    expect(page.locator("nav a[href='/submit']")).to_have_count(0)
+    for path in ("/submit", "/workers/new", "/events"):
+        answer = page.goto(site.url + path)
+        assert answer is not None
+        assert answer.status == 403
+        expect(page.get_by_role("heading", level=1)).to_have_text("This is not for your role")
+        browsing.excuse("status of 403")
+
+    # Not even with the token that the viewer's own pages hold.
+    forged = page.request
+    token = page.evaluate("JSON.parse(document.body.getAttribute('hx-headers'))['X-CSRF-Token']")
+    headers = {"Origin": site.url, "X-CSRF-Token": token}
+    acts = [
+        (f"/jobs/{job}/cancel", {}),
+        ("/jobs/cancel", {"jobs": str(job)}),
+        (f"/workers/{worker}/drain", {}),
+        ("/queues/pause", {"name": "default", "paused": "true"}),
+    ]
+    for path, form in acts:
+        assert forged.post(site.url + path, form=form, headers=headers).status == 403, path
+    assert site.bed.job(job)["state"] == "ready"
+    assert site.bed.registry.worker(worker)["command"] is None
+
+
+def test_an_act_from_elsewhere_is_refused(browsing: Browsing) -> None:
+    site = browsing.site
+    job = waits(site, name="aimed-at")
+    page = browsing.open("/jobs", Role.SUBMITTER)
+    token = page.evaluate("JSON.parse(document.body.getAttribute('hx-headers'))['X-CSRF-Token']")
+    act, form = f"{site.url}/jobs/cancel", {"jobs": str(job)}
+    elsewhere = {"Origin": "https://elsewhere.invalid", "X-CSRF-Token": token}
+    assert page.request.post(act, form=form, headers=elsewhere).status == 403
+    assert page.request.post(act, form=form, headers={"Origin": site.url}).status == 403
+    assert site.bed.job(job)["state"] == "ready"
+    good = {"Origin": site.url, "X-CSRF-Token": token}
+    assert page.request.post(act, form=form, headers=good).ok
+    eventually(lambda: site.bed.job(job)["state"] == "cancelled")
+
+
+def state(page: Page) -> Locator:
+    """Return the badge of what a page is about."""
+    return page.locator("main .badge").first

@@ -1,0 +1,119 @@
+"""What a reader chooses: language, theme, keys, and whether a page refreshes itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from browser.chromium import PATIENCE
+from browser.scene import waits
+from forge_schema.states import Role
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from browser.chromium import Browsing
+    from playwright.sync_api import Page, Request
+
+GROUND = "getComputedStyle(document.documentElement).backgroundColor"
+DARK = "rgb(15, 18, 22)"
+# There is no way to have a headless browser hide a window, so the page is told that it is hidden.
+BECOME = """(state) => {
+    Object.defineProperty(document, "visibilityState", {value: state, configurable: true});
+    Object.defineProperty(document, "hidden", {value: state === "hidden", configurable: true});
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_hindi_is_chosen_once_and_kept(browsing: Browsing) -> None:
+    page = browsing.open("/login", role=None)
+    expect(page.locator("html")).to_have_attribute("lang", "en")
+    page.locator("#menu summary").click()
+    page.get_by_label("Language").select_option("hi")
+    expect(page.locator("html")).to_have_attribute("lang", "hi")
+    page.get_by_label("API कुंजी").fill(browsing.site.keys[Role.ADMIN])
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("सारांश")
+    page.locator("nav").first.get_by_role("link", name="जॉब").click()
+    expect(page).to_have_url(f"{browsing.site.url}/jobs")
+    expect(page.locator("html")).to_have_attribute("lang", "hi")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("lang", "hi")
+
+
+def test_a_theme_is_the_systems_until_one_is_chosen(browsing: Browsing) -> None:
+    page = browsing.open("/queues", color_scheme="dark")
+    assert page.evaluate(GROUND) == DARK
+    page.emulate_media(color_scheme="light")
+    assert page.evaluate(GROUND) != DARK
+    page.locator("#menu summary").click()
+    with page.expect_navigation():
+        page.get_by_label("Theme").select_option("dark")
+    assert page.evaluate(GROUND) == DARK
+    page.goto(f"{browsing.site.url}/jobs")
+    assert page.evaluate(GROUND) == DARK
+
+
+def test_keys_lead_to_pages_and_to_the_filter(browsing: Browsing) -> None:
+    page = browsing.open("/queues")
+    for key, path in (("j", "/jobs"), ("w", "/workers"), ("o", "/"), ("j", "/jobs")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page).to_have_url(browsing.site.url + path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Filter", exact=True)).to_be_focused()
+    # A letter in a field is a letter.
+    page.keyboard.type("g?p/")
+    expect(page.get_by_label("Filter", exact=True)).to_have_value("g?p/")
+    expect(page.get_by_role("button", name="Live")).to_be_visible()
+
+
+def test_nobody_asks_the_server_while_nobody_looks(browsing: Browsing) -> None:
+    window = browsing.window()
+    page = window.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if is_part(request) else None)
+    page.clock.install()
+    page.goto(f"{browsing.site.url}/jobs")
+
+    refreshes(page)
+    page.evaluate(BECOME, "hidden")
+    assert rested(page, asked)
+    with page.expect_request(is_part):
+        page.evaluate(BECOME, "visible")
+    refreshes(page)
+
+    waits(browsing.site, name="news")
+    page.get_by_role("button", name="Live").click()
+    expect(page.get_by_role("button", name="Paused")).to_have_attribute("aria-pressed", "true")
+    assert rested(page, asked)
+    # It is so on the next page, too.
+    page.goto(f"{browsing.site.url}/queues")
+    assert rested(page, asked)
+    with page.expect_request(is_part):
+        page.keyboard.press("p")
+    expect(page.get_by_role("button", name="Live")).to_be_visible()
+
+
+def is_part(request: Request) -> bool:
+    return "part=" in request.url
+
+
+def refreshes(page: Page) -> None:
+    """See that a part is fetched within one period."""
+    with page.expect_response(lambda answer: is_part(answer.request), timeout=PATIENCE) as answer:
+        page.clock.run_for(3100)
+    assert answer.value.ok
+    answer.value.finished()
+
+
+def rested(page: Page, asked: list[str]) -> bool:
+    """Tell whether nothing was asked for in half a minute of the page's time."""
+    before = len(asked)
+    page.clock.run_for(30_000)
+    # What was asked for before this is known once this is answered.
+    page.evaluate("fetch('/health').then((answer) => answer.status)")
+    return len(asked) == before
