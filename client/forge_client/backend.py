@@ -32,8 +32,8 @@ Place = tuple[int, int, int]
 """Where a log chunk stands in the reading order: token, rank, number."""
 
 BEGINNING: Place = (0, 0, -1)
-# The database's largest token, rank and number.
-THE_END: Place = (2**63 - 1, 2**15 - 1, 2**31 - 1)
+# The largest token, rank and number that HTTP takes.
+THE_END: Place = (2**53 - 1, 2**15 - 1, 2**31 - 1)
 
 
 class Backend(Protocol):
