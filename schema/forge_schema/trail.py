@@ -40,14 +40,14 @@ def page(database: Database, wanted: Wanted, *, count: int = 50) -> Page:
     params = {
         "actor": wanted.actor,
         "action": wanted.action,
-        "job_id": wanted.job_id,
         "worker_id": wanted.worker_id,
         "before": LAST if wanted.before is None else wanted.before,
         "count": count + 1,
     }
     if wanted.job_id is not None:
-        return _page(database.rows("page_job_events", again=True, **params), count)
-    return _page(database.rows("page_events", again=True, reach=REACH, **params), count)
+        rows = database.rows("page_job_trail", again=True, job_id=wanted.job_id, **params)
+        return _page(rows, count)
+    return _page(database.rows("page_trail", again=True, reach=REACH, **params), count)
 
 
 def _page(rows: list[Row], count: int) -> Page:

@@ -43,7 +43,7 @@ def size(value: float | None) -> str:
     step = 0
     while abs(value) >= 1024 and step < len(UNITS) - 1:  # noqa: PLR2004 - of a unit in the next
         value, step = value / 1024, step + 1
-    return f"{value:,.{0 if step == 0 or value >= 100 else 1}f} {UNITS[step]}"  # noqa: PLR2004 - three digits suffice
+    return f"{value:,.{0 if value >= 100 or value == int(value) else 1}f} {UNITS[step]}"  # noqa: PLR2004 - three digits suffice
 
 
 def duration(value: float | timedelta | None) -> str:

@@ -10,6 +10,10 @@ from forge_functions.dashboard.page_headers import PageHeaders
 from forge_functions.dashboard.refusals import readable
 from forge_functions.dashboard.routes import (
     events,
+    job,
+    job_acts,
+    job_streams,
+    jobs,
     login,
     new_worker,
     overview,
@@ -17,6 +21,7 @@ from forge_functions.dashboard.routes import (
     queues,
     reports,
     static,
+    submit,
     worker,
     workers,
 )
@@ -27,6 +32,11 @@ ROUTERS = (
     login.router,
     preferences.router,
     overview.router,
+    jobs.router,
+    job_acts.router,
+    job_streams.router,
+    job.router,
+    submit.router,
     queues.router,
     new_worker.router,
     worker.router,

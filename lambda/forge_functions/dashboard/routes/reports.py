@@ -91,12 +91,12 @@ def _rows(  # noqa: PLR0917 - what the routes have, in their order
 
 
 def _numeric(rows: Sequence[Row]) -> set[str]:
-    return {
-        name
-        for name in (rows[0] if rows else ())
-        if all(isinstance(row[name], int | float | Decimal | None) for row in rows)
-        and not name.endswith("id")
-    }
+    return {name for name in (rows[0] if rows else ()) if _counts([row[name] for row in rows])}
+
+
+def _counts(values: Sequence[object]) -> bool:
+    told = [value for value in values if value is not None]
+    return bool(told) and all(isinstance(value, int | float | Decimal) for value in told)
 
 
 def _csv(rows: Sequence[Row]) -> str:

@@ -16,6 +16,7 @@
   // The clock: a tick asks every live part to fetch itself, unless nobody looks.
   const show = () => {
     if (!button) return;
+    button.hidden = !$("[data-live]");
     const state = paused ? "off" : lost ? "lost" : "on";
     button.dataset.state = state;
     button.setAttribute("aria-pressed", String(paused));
@@ -85,23 +86,33 @@
   // Charts: their numbers stand in the page, their colours in the style sheet.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const tone = (one, i) => colour(one.tone ?? `--chart-${i + 1}`);
+  const number = new Intl.NumberFormat(document.documentElement.lang, { notation: "compact" });
+  // All times are told in UTC.
+  const clock = (s, step) => {
+    const at = new Date(s * 1000).toISOString();
+    return step >= 86400 ? at.slice(5, 10) : at.slice(11, step < 60 ? 19 : 16);
+  };
   const draw = (root) => $$("[data-chart]", root).forEach((figure) => {
     const place = $(".chart-place", figure);
     const { x, series } = JSON.parse(figure.dataset.chart);
     const bars = figure.dataset.kind === "bars";
-    const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const font = `12px ${getComputedStyle(document.body).fontFamily}`;
+    const axis = { font, stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     place.replaceChildren();
     new uPlot({
-      width: place.clientWidth, height: place.clientHeight || 160,
-      cursor: { y: false }, legend: { show: series.length > 1 },
-      axes: [axis, { ...axis, size: 44 }],
+      width: place.clientWidth, height: place.clientHeight || 168, padding: [8, 8, 0, 0],
+      cursor: { y: false }, legend: { show: false },
+      axes: [
+        { ...axis, space: 64, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
+        { ...axis, size: 40, values: (_u, splits) => splits.map((v) => number.format(v)) },
+      ],
       scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
-      series: [{}, ...series.map((one, i) => ({
-        label: one.label, width: 1.5, stroke: tone(one, i), spanGaps: false,
-        points: { show: false },
-        ...(bars ? { paths: uPlot.paths.bars({ size: [0.7, 40] }), fill: tone(one, i) } : {}),
-      }))],
+      series: [{}, ...series.map((one, i) => (bars
+        ? { label: one.label, width: 0, fill: tone(one, i), points: { show: false }, paths: uPlot.paths.bars({ size: [0.7, 40] }) }
+        : { label: one.label, width: 1.5, stroke: tone(one, i), points: { show: false }, spanGaps: false })),
+      ],
     }, [x, ...series.map((one) => one.values)], place);
+    $$("[data-tone]", figure).forEach((sign) => { sign.style.background = colour(sign.dataset.tone); });
   });
   draw(document);
   let resized;
