@@ -28,9 +28,9 @@ MACHINE: Kinds = {
     "disk_free_mb": ("machine_disk_free_bytes", "What is free where jobs write.", MIB),
 }
 LENT: Kinds = {
-    "cpus": ("cpus", "CPUs", 1),
-    "memory_mb": ("memory_bytes", "Memory", MIB),
-    "disk_mb": ("disk_bytes", "Disk", MIB),
+    "cpus": ("cpus_{}", "CPUs", 1),
+    "memory_mb": ("memory_{}_bytes", "Memory", MIB),
+    "disk_mb": ("disk_{}_bytes", "Disk", MIB),
 }
 
 
@@ -89,8 +89,9 @@ def _jobs(jobs: list[dict[str, Any]]) -> Metric:
 def _lent(lends: Mapping[str, Any], jobs: list[dict[str, Any]]) -> Iterator[Metric]:
     for key, (name, what, factor) in LENT.items():
         used = sum(job[key] for job in jobs)
-        yield _gauge(f"{name}_there", f"{what} that it lends in all.", lends[key] * factor)
-        yield _gauge(f"{name}_lent", f"{what} that its jobs have.", used * factor)
+        there = name.format("there")
+        yield _gauge(there, f"{what} that it lends in all.", lends[key] * factor)
+        yield _gauge(name.format("lent"), f"{what} that its jobs have.", used * factor)
 
 
 def _gpus(
