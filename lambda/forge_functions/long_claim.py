@@ -89,6 +89,7 @@ class LongClaim:
             ended, grants = shared.queue(caller.actor).finish_and_claim(
                 ends, lanes, free, count=count
             )
+        shared.exchanged(len(ended), len(grants))
         return Claimed(
             ended=[EndedJob.of(one) for one in ended], grants=[Granted.of(one) for one in grants]
         )

@@ -17,6 +17,7 @@ from pydantic_settings import CliApp, SettingsConfigDict
 
 from forge_functions.app import create_app
 from forge_functions.dashboard.site import install
+from forge_functions.monitor.site import metered
 from forge_functions.routes import (
     acts,
     admin_events,
@@ -24,6 +25,7 @@ from forge_functions.routes import (
     admin_queues,
     admin_workers,
     bundles,
+    explain,
     fleet,
     health,
     job,
@@ -48,6 +50,7 @@ ROUTERS = (
     jobs.router,
     job.router,
     acts.router,
+    explain.router,
     sweeps.router,
     templates.router,
     bundles.router,
@@ -114,7 +117,7 @@ class Server(uvicorn.Server):
 
 def whole_app(settings: ServerSettings) -> FastAPI:
     """Return the app with every path."""
-    return install(create_app(Services(settings), *ROUTERS))
+    return metered(install(create_app(Services(settings), *ROUTERS)))
 
 
 def main() -> None:

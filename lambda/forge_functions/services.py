@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated
@@ -37,6 +38,8 @@ class Services:
         self.stopping = Event()
         self.hub = Hub(settings.database_url, self.stopping)
         self.matching = Matching()
+        # Told how many ends a worker brought and how many jobs it got.
+        self.exchanged: Callable[[int, int], None] = lambda _ended, _granted: None
         self._opening = Lock()
         self._opened: Database | None = None
         self._lane_ids: dict[str, int] = {}

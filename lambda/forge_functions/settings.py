@@ -41,6 +41,9 @@ class ServerSettings(BaseSettings):
     session_lasts_s: int = Field(
         43_200, ge=60, le=2_592_000, description="seconds that a login to the dashboard lasts"
     )
+    metrics_open: bool = Field(
+        default=False, description="whether anybody may read /metrics, without a key"
+    )
     oidc_issuer: str = Field("", description="whose bearer tokens are taken; empty takes none")
     oidc_audience: str = Field("", description="whom such a token must be for")
     oidc_owner_claim: str = Field("sub", description="the claim that names the owner")

@@ -29,6 +29,7 @@ def status(job_id: JobId, body: wire.Status, caller: Caller, shared: Shared) -> 
     if body.end is not None:
         own(shared, caller, [fence])
         ended = queue.finish([body.end.of(fence)])[0]
+        shared.exchanged(1, 0)
         if not ended.over:
             shared.matching.came_back()
         return Told(ended=EndedJob.of(ended))

@@ -1,0 +1,150 @@
+"""The gauges of the whole queue: the same whichever server is asked."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Lock
+from time import monotonic
+
+from forge_schema.database import Database, Row
+from forge_schema.errors import ForgeError
+from forge_schema.gauges import Gauges
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+# Whoever asks more often gets the same answer again.
+FRESH_S = 5.0
+# Those most in demand.
+MOST_SHAPES = 200
+SHAPE = ("shape", "accelerator", "gpus", "gpu_model")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the database told at once."""
+
+    lanes: list[Row]
+    fleet: list[Row]
+    now: Row
+
+
+class QueueGauges(Collector):
+    """Asks the database a few bounded questions; while it is away, only that is told.
+
+    Args:
+        database: opens it, or raises.
+        ttl: how long leases last.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        database: Callable[[], Database],
+        ttl: timedelta,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._database = database
+        self._ttl = ttl
+        self._clock = clock
+        self._lock = Lock()
+        self._gauges: Gauges | None = None
+        self._families: list[Metric] = []
+        self._asked_at = float("-inf")
+
+    def describe(self) -> Iterable[Metric]:
+        """Say nothing: no database is asked before somebody wants to know."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what was seen within the last seconds, or is now."""
+        with self._lock:
+            if self._clock() - self._asked_at > FRESH_S:
+                self._families = list(self._asked())
+                self._asked_at = self._clock()
+            yield from self._families
+
+    def _asked(self) -> Iterator[Metric]:
+        try:
+            if self._gauges is None:
+                self._gauges = Gauges(self._database(), self._ttl)
+            gauges = self._gauges
+            seen = Seen(gauges.lanes(), gauges.fleet(), gauges.now())
+            gauges.count_ended()
+        except ForgeError:
+            yield _gauge("database_up", "Whether the database answers.", 0)
+            return
+        yield _gauge("database_up", "Whether the database answers.", 1)
+        yield from _of_lanes(seen.lanes)
+        yield from _of_fleet(seen)
+        yield from _ended(gauges)
+
+
+def _of_lanes(lanes: list[Row]) -> Iterator[Metric]:
+    jobs = _family("jobs", "Jobs in a queue; of each lane, at most 10000 wait.", "queue", "state")
+    gpus = _family("gpus_used", "GPUs that the jobs of a queue run on.", "queue")
+    oldest = _family("oldest_ready_seconds", "How long the oldest ready job waits.", "queue")
+    for queue, some in _by_queue(lanes).items():
+        for state in ("scheduled", "ready", "running"):
+            jobs.add_metric([queue, state], sum(lane[state] for lane in some))
+        gpus.add_metric([queue], sum(lane["gpus_used"] for lane in some))
+        oldest.add_metric([queue], max(lane["oldest_s"] for lane in some))
+    yield from (jobs, gpus, oldest, _demand(lanes))
+
+
+def _by_queue(lanes: list[Row]) -> dict[str, list[Row]]:
+    queues: dict[str, list[Row]] = defaultdict(list)
+    for lane in lanes:
+        queues[lane["queue"]].append(lane)
+    return queues
+
+
+def _demand(lanes: list[Row]) -> Metric:
+    wanted: dict[tuple[str, ...], int] = defaultdict(int)
+    for lane in lanes:
+        shape = (lane["shape_id"], lane["accelerator"], lane["gpus"], lane["gpu_model"])
+        waiting = 0 if lane["paused"] else lane["ready"]
+        wanted[tuple(map(str, shape))] += waiting + lane["running"]
+    family = _family("shape_demand_jobs", "Jobs of a shape that run or could.", *SHAPE)
+    most = sorted(wanted.items(), key=lambda pair: -pair[1])[:MOST_SHAPES]
+    for shape_labels, count in most:
+        if count:
+            family.add_metric(shape_labels, count)
+    return family
+
+
+def _of_fleet(seen: Seen) -> Iterator[Metric]:
+    workers = _family("workers", "Workers by status.", "status")
+    gpus = _family("gpus", "GPUs that workers of a status have.", "status")
+    for row in seen.fleet:
+        workers.add_metric([row["status"]], row["workers"])
+        gpus.add_metric([row["status"]], row["gpus"])
+    now = seen.now
+    yield from (workers, gpus)
+    yield _gauge("leases", "Leases: jobs that run, by rank.", now["leases"])
+    yield _gauge("leases_expiring", "Leases with under a quarter of their time.", now["expiring"])
+    yield _gauge("overdue_seconds", "How long the job waits that is most overdue.", now["late_s"])
+    if now["silent_s"] is not None:
+        about = "How long ago any sweeper ticked."
+        yield _gauge("sweeper_last_tick_age_seconds", about, now["silent_s"])
+
+
+def _ended(gauges: Gauges) -> Iterator[Metric]:
+    about = "Attempts that ended since this server was first asked, a minute late."
+    ended = CounterMetricFamily("forge_attempts_ended", about, labels=["queue", "reason"])
+    seconds = CounterMetricFamily("forge_gpu_seconds", "GPU time of those.", labels=["queue"])
+    by_queue: dict[str, float] = defaultdict(float)
+    for (queue, reason), tally in gauges.ended.items():
+        ended.add_metric([queue, reason], tally.attempts)
+        by_queue[queue] += tally.gpu_seconds
+    for queue, used in by_queue.items():
+        seconds.add_metric([queue], used)
+    yield from (ended, seconds)
+
+
+def _family(name: str, about: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"forge_{name}", about, labels=labels)
+
+
+def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"forge_{name}", about, value=float(value))

@@ -1,0 +1,34 @@
+"""The metrics of a server and of its queue, for Prometheus."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response, Security
+from fastapi.security import HTTPAuthorizationCredentials
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from forge_functions.auth.caller import bearer, body_of, caller
+from forge_functions.services import Services, services
+
+router = APIRouter(tags=["metrics"])
+
+
+def may_scrape(
+    request: Request,
+    shared: Annotated[Services, Depends(services)],
+    said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+    body: Annotated[bytes, Depends(body_of)],
+) -> None:
+    """Let every caller with a key pass, or anybody where the settings say so.
+
+    Raises:
+        Refused: as for any other path.
+    """
+    if not shared.settings.metrics_open:
+        caller(request, shared, said, body)
+
+
+@router.get("/metrics", dependencies=[Depends(may_scrape)])
+def metrics(request: Request) -> Response:
+    """Tell how the queue and this server are."""
+    registry: CollectorRegistry = request.app.state.meters.registry
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
