@@ -27,8 +27,14 @@
     document.body.dispatchEvent(new Event("refresh"));
     if (ticks++ % SLOWLY === 0) document.body.dispatchEvent(new Event("refresh-slowly"));
   };
-  const busy = () => document.activeElement?.closest("[data-live] form") !== null &&
-    document.activeElement?.matches("input:not([type=hidden]), select, textarea");
+  // What somebody writes into, has opened or has marked is left as it is.
+  const busy = () => {
+    const at = document.activeElement;
+    const marked = getSelection();
+    return (at?.closest("[data-live] form") && at.matches("input, select, textarea")) ||
+      $("[data-live] details.pop[open]") ||
+      (marked.type === "Range" && marked.anchorNode?.parentElement?.closest("[data-live]"));
+  };
   const tick = () => {
     if (!paused && !document.hidden && waiting === 0 && !busy()) refresh();
   };
@@ -54,6 +60,7 @@
   });
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const { elt, xhr } = event.detail;
+    if (xhr.status < 400 && !elt.hasAttribute("data-live")) shut(null);
     if (xhr.status >= 400) {
       if (elt.hasAttribute("data-live")) return;
       // A refusal is shown in the place of the act.
@@ -130,6 +137,12 @@
     }
   }, true);
 
+  // Menus shut when one goes elsewhere.
+  const shut = (except) => $$("details.menu[open], details.pop[open]").forEach((one) => {
+    if (!one.contains(except)) one.open = false;
+  });
+  document.addEventListener("click", (event) => shut(event.target));
+
   // A text to be pasted elsewhere; where a page may not copy, it is selected.
   document.addEventListener("click", async (event) => {
     const copier = event.target.closest("[data-copy]");
@@ -145,6 +158,7 @@
   $("[data-help]")?.addEventListener("click", () => help.showModal());
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") shut(null);
     if (event.target.matches("input, select, textarea, [contenteditable]")) {
       if (event.key === "Escape") event.target.blur();
       return;
