@@ -66,8 +66,9 @@ def _sizes(job: Row, have: Capacity, kinds: Sequence[Kind]) -> Changes | None:
 
 
 def _nearest(job: Row, kinds: Sequence[Kind]) -> Kind:
-    def changes(kind: Kind) -> tuple[int, int, int]:
-        model = not kind.suits(job["gpu_model"])
+    def changes(kind: Kind) -> tuple[float, int, int]:
+        # Who wants a model would rather have less of it than another.
+        model = 0.0 if kind.suits(job["gpu_model"]) else 1.5
         few, small = kind.free < job["gpus"], kind.vram_mb < job["vram_mb"]
         return model + few + small, -kind.free, -kind.vram_mb
 

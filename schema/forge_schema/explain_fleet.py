@@ -106,15 +106,18 @@ def _chance(one: Candidate, front: Front | None) -> WorkerChance:
     before = (
         front.of(one.row["id"], one.room.choices()) if front and one.fits else Before(Chance.BUSY)
     )
-    chance = (one.away or before.chance) if one.fits else Chance.UNFIT
+    # What one has that never came, nobody knows.
+    unfit = not one.fits and one.away is not Chance.NEVER_CAME
+    chance = Chance.UNFIT if unfit else (one.away or before.chance)
+    lacking = [asked.name for asked in one.asked if not asked.met] if unfit else []
     return WorkerChance(
         worker_id=one.row["id"],
         worker=one.row["name"],
         chance=chance,
         text=_text(one, chance, before.ahead),
         available=one.away is None,
-        requirements=one.asked,
-        lacking=[asked.name for asked in one.asked if not asked.met],
+        requirements=[] if one.away is Chance.NEVER_CAME else one.asked,
+        lacking=lacking,
         ahead=before.ahead if chance in {Chance.STARTS, Chance.BEHIND} else None,
         leases=one.room.leases,
         silent_s=one.row["silent_s"],

@@ -19,7 +19,7 @@ LOOKED_AT = 50
 HIGHEST = 1000
 # What almost every worker has is named only where one lacks it.
 PLAIN = {"cpus", "memory_mb", "disk_mb", LABEL + RUNS}
-UNCHANGED = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
+SERVES = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
 
 
 def remedies(job: Row, limits: list[Limit], fleet: Fleet) -> list[Remedy]:
@@ -134,7 +134,7 @@ def _worker(code: str, text: str, name: str, command: str | None = None) -> Reme
 
 def _added(job: Row, fleet: Fleet) -> Iterator[Remedy]:
     """Name the worker that must come, where none that takes jobs could serve it."""
-    if any(chance.chance in UNCHANGED for chance in fleet.chances):
+    if any(one.chance in SERVES and one.worker_id in fleet.able for one in fleet.chances):
         return
     ones = list(fleet.candidates.values())
     lacked = {asked.name for one in ones for asked in one.asked if not asked.met}
