@@ -290,7 +290,7 @@ def test_a_role_that_is_too_low_is_told(door: Proxy, rig: Rig) -> None:
         assert caught.value.hint
         assert viewer.jobs() == []
     with HttpBackend(Server(door.url, key(rig, "ann", Role.SUBMITTER))) as submitter:
-        for act in (submitter.admin.api_keys, submitter.admin.events, submitter.reports):
+        for act in (submitter.admin.api_keys, submitter.admin.events):
             with refusal("forbidden", 7):
                 act()
         with refusal("forbidden", 7):

@@ -149,8 +149,8 @@ TABLE: dict[tuple[str, str], Case] = {
     ("delete", "/api/queue/templates/{name}"): (ACTS_ON_OWN, of_template()),
     ("post", "/api/bundles"): (WRITES, fixed("/api/bundles", {"digest": DIGEST, "bytes": 6})),
     ("post", "/api/images"): (WRITES, fixed("/api/images", {"digest": DIGEST, "bytes": 6})),
-    ("get", "/api/reports"): (ADMINS, fixed("/api/reports")),
-    ("get", "/api/reports/{name}"): (ADMINS, fixed("/api/reports/job_status")),
+    ("get", "/api/reports"): (READS, fixed("/api/reports")),
+    ("get", "/api/reports/{name}"): (ADMINS, fixed("/api/reports/queue_demand")),
     ("get", "/api/overview"): (READS, fixed("/api/overview?jobs=9&workers=9")),
     ("get", "/api/workers"): (READS, fixed("/api/workers")),
     ("get", "/api/workers/{worker_id}"): (

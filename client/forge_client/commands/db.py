@@ -24,7 +24,12 @@ def upgrade(
     """Bring a database to the newest tables; again is fine."""
     chosen = url or settings_of(context).connection().database_url
     require_extra("alembic", "schema", "migrate a database")
-    from forge_client.local.migration import migrate  # noqa: PLC0415 - only with the extra
+    from forge_client.local import migration  # noqa: PLC0415 - only with the extra
 
-    revision = migrate(chosen)
+    revision = migration.migrate(chosen)
     narration.say(f"the database is at revision {revision}")
+    if not migration.has_report_role(chosen):
+        narration.say(
+            "this user may make no roles, so there is none that reads the reports alone: let one"
+            " who may run CREATE ROLE forge_report NOLOGIN, and upgrade again"
+        )

@@ -1,6 +1,7 @@
 """Migrates a database, and says in the client's words what went wrong."""
 
 import psycopg
+from forge_schema import report_role
 from forge_schema.database import explained
 from forge_schema.migrate import upgrade
 from forge_schema.revision import HEAD
@@ -21,3 +22,13 @@ def migrate(url: str) -> str:
         except psycopg.OperationalError as error:
             raise explained(error, url) from error
     return HEAD
+
+
+def has_report_role(url: str) -> bool:
+    """Tell whether the role that reads the reports is there.
+
+    Raises:
+        ClientError: the database cannot be reached.
+    """
+    with translated(), psycopg.connect(checked_url(url)) as connection:
+        return report_role.exists(connection)
