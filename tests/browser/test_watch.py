@@ -22,7 +22,7 @@ def test_a_job_is_watched_from_its_form_to_its_end(browsing: Browsing, tmp_path:
     bed = browsing.site.bed
     with teller(tmp_path / "pipe") as told:
         page = browsing.open("/submit", Role.SUBMITTER)
-        page.get_by_label("Command").fill(shlex.join(told.command(bed.python)))
+        page.get_by_role("textbox", name="Command").fill(shlex.join(told.command(bed.python)))
         page.get_by_label("Name", exact=True).fill("watched")
         for label, amount in NEEDS.items():
             page.get_by_label(label, exact=True).fill(amount)
