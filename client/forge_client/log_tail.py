@@ -12,11 +12,11 @@ def tail(backend: Backend, job_id: int, part: Part) -> Start | None:
 
     An attempt, and a rank, ends its last line in any case.
     """
-    wanted, end, before = part.tail or 0, 0, None
+    wanted, end = part.tail or 0, 0
+    writer: tuple[int, ...] = ()
     for chunk in _backwards(backend, job_id, part):
-        if before is None or before.place[:2] != chunk.place[:2]:
-            end = chunk.start + chunk.bytes
-        before = chunk
+        if writer != chunk.place[:2]:
+            writer, end = chunk.place[:2], chunk.start + chunk.bytes
         if wanted == 0:
             return Start(chunk.place, end)
         data = backend.log_bytes(chunk)
