@@ -110,7 +110,7 @@
       width: place.clientWidth, height: place.clientHeight || 168, padding: [8, 8, 0, 0],
       cursor: { y: false }, legend: { show: false },
       axes: [
-        { ...axis, space: 64, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
+        { ...axis, space: 64, size: 30, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
         { ...axis, size: 40, values: (_u, splits) => splits.map((v) => number.format(v)) },
       ],
       scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
