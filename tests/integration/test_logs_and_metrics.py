@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from forge_client.backend import Backend
     from support.rig import Rig
 
+# The chunks of the first attempt, more than a page of them, and of both.
+FIRST, ALL = 102, 110
+
 
 def followed(backend: Backend, job_id: int) -> bytes:
     """Follow a job to its end and return its output."""
@@ -40,17 +43,17 @@ def test_whoever_follows_from_whenever_sees_everything_once(rig: Rig, tmp_path: 
         backends = [client.backend for client in clients]
         early = [pool.submit(followed, backend, job_id) for backend in backends]
         first = Holder(rig, store)
-        for number in range(120):
+        for number in range(FIRST):
             first.write(b"%d\n" % number)
         first.end(Reason.PREEMPTED)
         late = [pool.submit(followed, backend, job_id) for backend in backends]
         rig.clock.advance(600)
         second = Holder(rig, store)
-        for number in range(120, 240):
+        for number in range(FIRST, ALL):
             second.write(b"%d\n" % number)
         second.end()
-        whole = b"".join(b"%d\n" % number for number in range(240))
-        assert [one.result(60) == whole for one in (*early, *late)] == [True] * 4
+        whole = b"".join(b"%d\n" % number for number in range(ALL))
+        assert [one.result(300) == whole for one in (*early, *late)] == [True] * 4
         for client in clients:
             parts(rig, client, job_id)
 
@@ -59,11 +62,11 @@ def parts(rig: Rig, client: Client, job_id: int) -> None:
     """Read parts of the log, chosen by the queue itself."""
     since = rig.clock.now
     for part, wanted in {
-        Part(since=since): range(120, 240),
-        Part(attempt=1, tail=2): range(118, 120),
-        Part(tail=121): range(119, 240),
-        Part(since=since, tail=150): range(120, 240),
-        Part(rank=0, tail=1): range(239, 240),
+        Part(since=since): range(FIRST, ALL),
+        Part(attempt=1, tail=2): range(FIRST - 2, FIRST),
+        Part(tail=ALL - FIRST + 1): range(FIRST - 1, ALL),
+        Part(since=since, tail=ALL): range(FIRST, ALL),
+        Part(rank=0, tail=1): range(ALL - 1, ALL),
         Part(rank=1): range(0),
     }.items():
         pieces = LogReading(client.backend, client.backend.job(job_id), part).new(final=True)
