@@ -113,7 +113,15 @@ def cell(value: object) -> Markup | str:
     return str(value)
 
 
+def coded(text: str) -> Markup:
+    """Write a sentence whose commands stand between backticks."""
+    forms = (Markup("{}"), Markup("<code>{}</code>"))
+    parts = enumerate(text.split("`"))
+    return Markup("").join(forms[number % 2].format(part) for number, part in parts)
+
+
 FILTERS = {
+    "coded": coded,
     "cell": cell,
     "number": number,
     "percent": percent,
