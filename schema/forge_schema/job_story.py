@@ -20,7 +20,7 @@ class JobStory:
         self._job_id = job_id
 
     def runs(self) -> list[Row]:
-        """Return the newest attempts with their times, oldest first; `finished_at` is None of one that runs."""
+        """Return the newest attempts, oldest first; `finished_at` is None of one that runs."""
         return self._rows("job_runs", count=RUNS_SHOWN)
 
     def events(self) -> list[Row]:

@@ -14,6 +14,7 @@ from forge_schema.job_filter import Filter, parse
 from forge_schema.jobs import Jobs
 from forge_schema.states import State
 from forge_schema.wire_fields import LARGEST
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from forge_functions.dashboard.page import after, page
@@ -39,30 +40,37 @@ class Chosen:
     more: bool = False
 
 
+class Which(BaseModel):
+    """The jobs that an act is to be for: some by their ids, or all that fit a filter."""
+
+    act: Act
+    job: Annotated[list[int], Field(max_length=MOST)] = []
+    q: str = ""
+    all: bool = False
+
+
+class Confirmed(BaseModel):
+    """The jobs that were shown, by their ids, and the filter to go back to."""
+
+    jobs: Annotated[str, Field(max_length=32 * MOST)]
+    q: str = ""
+
+
 @router.get("/jobs/confirm")
 def confirm(
-    request: Request,
-    who: SubmitsByPage,
-    shared: Shared,
-    act: Act,
-    job: Annotated[list[int], Query(max_length=MOST)] = [],  # noqa: B006 - FastAPI copies it
-    q: str = "",
-    whole: Annotated[bool, Query(alias="all")] = False,
+    request: Request, who: SubmitsByPage, shared: Shared, which: Annotated[Which, Query()]
 ) -> Response:
     """Show what an act would do, before it does it."""
-    chosen = _matching(shared, who, act, q) if whole else _named(shared, who, job)
+    chosen = _matching(shared, who, which) if which.all else _named(shared, who, which.job)
     counts = Counter(row["state"] for row in chosen.jobs)
-    fitting = sum(counts[state] for state in FITTING[act])
     return page(
         request,
         who,
         "jobs_confirm.html",
-        act=act,
-        q=q,
-        whole=whole,
+        which=which,
         chosen=chosen,
         counts=[(state.value, counts[state]) for state in State if counts[state]],
-        fitting=fitting,
+        fitting=sum(counts[state] for state in FITTING[which.act]),
         most=MOST,
         shown=SHOWN,
     )
@@ -74,22 +82,21 @@ def do(
     who: SubmitsByPage,
     shared: Shared,
     act: Act,
-    jobs: Annotated[str, Form(max_length=32 * MOST)],
-    q: Annotated[str, Form()] = "",
+    confirmed: Annotated[Confirmed, Form()],
 ) -> Response:
     """Cancel or retry some jobs; a repeat changes nothing."""
     acts = JobActs(shared.database, owner=None if who.admin else who.owner, actor=who.actor)
-    ids = _ids(jobs)
+    ids = _ids(confirmed.jobs)
     counts = acts.cancel(ids) if act == "cancel" else acts.retry(ids)
-    said = {**({"q": q} if q else {}), "did": act, **counts}
+    said = {**({"q": confirmed.q} if confirmed.q else {}), "did": act, **counts}
     return after(request, f"/jobs?{urlencode(said)}")
 
 
-def _matching(shared: Services, who: Visitor, act: str, text: str) -> Chosen:
+def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
     """Return the jobs that fit a filter and that the act can do something about."""
-    wanted = parse(text)
+    wanted = parse(which.q)
     said = set(wanted.values("state")) or set(State)
-    states = [state.value for state in FITTING[act] if state in said]
+    states = [state.value for state in FITTING[which.act] if state in said]
     if not states:
         return Chosen([])
     owner = None if who.admin else who.owner

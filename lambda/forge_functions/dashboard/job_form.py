@@ -1,0 +1,211 @@
+"""The submit form: what its fields hold as text, and the job that they ask for."""
+
+import json
+import math
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Self
+from uuid import uuid4
+
+from fastapi.exceptions import RequestValidationError
+from forge_schema.spec import JobSpec
+from pydantic import BaseModel, Field
+
+MIB_PER_GIB = 1024
+Text = Annotated[str, Field(max_length=20_000)]
+# By the names that JobSpec has for them; those of the form's own are in `_TAKEN`.
+PLAIN = ("name", "owner", "queue", "config_name", "image", "target", "bundle_digest")
+WHOLE = ("priority", "max_failures", "max_losses", "max_preemptions")
+NEEDS = ("accelerator", "gpu_model")
+ROOMS = {"vram": "vram_mb", "memory": "memory_mb", "disk": "disk_mb"}
+_TAKEN = {*PLAIN, *WHOLE, "command", "labels", "env", "resources", "timeout_s", "idempotency_key"}
+
+
+class JobForm(BaseModel):
+    """The fields as they were typed; an empty one leaves it to the template, or to the queue.
+
+    `timeout` is in minutes, `vram`, `memory` and `disk` in GiB, `labels` and `env` are lines of
+    NAME=VALUE, and `more` is JSON: other fields of a job.
+    """
+
+    name: Text = ""
+    owner: Text = ""
+    command: Text = ""
+    config_name: Text = ""
+    bundle_digest: Text = ""
+    queue: Text = ""
+    priority: Text = ""
+    target: Text = ""
+    labels: Text = ""
+    gpus: Text = ""
+    gpu_model: Text = ""
+    accelerator: Text = ""
+    vram: Text = ""
+    cpus: Text = ""
+    memory: Text = ""
+    disk: Text = ""
+    image: Text = ""
+    env: Text = ""
+    timeout: Text = ""
+    max_failures: Text = ""
+    max_losses: Text = ""
+    max_preemptions: Text = ""
+    more: Text = ""
+    idempotency_key: Text = ""
+
+    @classmethod
+    def fresh(cls) -> Self:
+        """Return an empty form, which submits once however often it is sent."""
+        return cls(idempotency_key=f"form:{uuid4().hex}")
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any]) -> Self:
+        """Return a form that asks for the same job once more."""
+        needs, timeout = asked["resources"], asked["timeout_s"]
+        said = {name: str(asked[name]) for name in (*PLAIN, *WHOLE) if asked.get(name) is not None}
+        rooms = {name: _short(needs[field] / MIB_PER_GIB) for name, field in ROOMS.items()}
+        return cls(
+            **said,
+            **{name: str(needs[name]) for name in NEEDS},
+            **rooms,
+            gpus=str(needs["gpus"]),
+            cpus=_short(needs["cpus"]),
+            command=shlex.join(asked["command"]),
+            labels=_lines(asked["labels"]),
+            env=_lines(asked["env"]),
+            timeout="" if timeout is None else _short(timeout / 60),
+            more=_more(asked),
+            idempotency_key=cls.fresh().idempotency_key,
+        )
+
+    def renewed(self) -> Self:
+        """Return the same form, to be submitted as another job."""
+        return self.model_copy(update={"idempotency_key": self.fresh().idempotency_key})
+
+    def request(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the fields of the job, and what cannot be read, by the form's fields."""
+        read = _Reading()
+        asked: dict[str, Any] = read("more", self.more, _object) or {}
+        plain = {name: getattr(self, name).strip() for name in PLAIN}
+        asked |= {name: text for name, text in plain.items() if text}
+        asked |= read.some(WHOLE, self, int)
+        needs = read.some(("gpus",), self, int) | read.some(("cpus",), self, float)
+        needs |= {name: text for name in NEEDS if (text := getattr(self, name).strip())}
+        needs |= {ROOMS[name]: v for name, v in read.some(ROOMS, self, _mib).items()}
+        for name, value in (
+            ("command", read("command", self.command, shlex.split)),
+            ("labels", read("labels", self.labels, _pairs)),
+            ("env", read("env", self.env, _pairs)),
+            ("timeout_s", read("timeout", self.timeout, _seconds)),
+            ("resources", needs),
+            ("idempotency_key", self.idempotency_key),
+        ):
+            if value:
+                asked[name] = value
+        return asked, read.faults
+
+
+class _Reading:
+    """Reads texts, and keeps what is wrong with them by the name of their field."""
+
+    def __init__(self) -> None:
+        self.faults: dict[str, str] = {}
+
+    def __call__(self, name: str, text: str, read: Callable[[str], Any]) -> Any:  # noqa: ANN401 - as `read`
+        if not text.strip():
+            return None
+        try:
+            return read(text.strip())
+        except (ValueError, OverflowError) as error:
+            known = {int: "write a whole number", float: "write a number"}
+            self.faults[name] = known.get(read, str(error))  # type: ignore[call-overload] # any key may be asked for
+            return None
+
+    def some(
+        self, names: Mapping[str, str] | tuple[str, ...], form: JobForm, read: Callable[[str], Any]
+    ) -> dict[str, Any]:
+        found = {name: self(name, getattr(form, name), read) for name in names}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def faults_of(error: RequestValidationError) -> dict[str, str]:
+    """Return what a check of the job refused, by the form's fields."""
+    found: dict[str, str] = {}
+    for fault in error.errors():
+        place = [str(part) for part in fault["loc"][3:]]
+        message = str(fault["msg"]).removeprefix("Value error, ")
+        inner = ".".join(place[1:])
+        name = _field(place)
+        said = f"{inner}: {message}" if inner and name in {"labels", "env", "more"} else message
+        found.setdefault(name, said)
+    return found
+
+
+def _field(place: list[str]) -> str:
+    if not place:
+        return ""
+    if place[0] == "resources" and len(place) > 1:
+        rooms = {field: name for name, field in ROOMS.items()}
+        return rooms.get(place[1], place[1])
+    if place[0] == "timeout_s":
+        return "timeout"
+    return place[0] if place[0] in JobForm.model_fields else "more"
+
+
+def _more(asked: Mapping[str, Any]) -> str:
+    """Return the fields that the form has no place for, where they are not the default."""
+    defaults = {name: field.default for name, field in JobSpec.model_fields.items()}
+    other = {
+        name: value
+        for name, value in asked.items()
+        if name in defaults and name not in _TAKEN and value not in (None, defaults[name])
+    }
+    return json.dumps(other, indent=2, ensure_ascii=False) if other else ""
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"this is no JSON: {error}") from error
+    if isinstance(found, dict):
+        return found
+    raise ValueError('write a JSON object, such as {"share": true}')
+
+
+def _pairs(text: str) -> dict[str, str]:
+    found = {}
+    for line in filter(str.strip, text.splitlines()):
+        name, sign, value = line.partition("=")
+        if not sign or not name.strip():
+            raise ValueError(
+                f"{line.strip()!r} lacks a name or its =; write NAME=VALUE in each line"
+            )
+        found[name.strip()] = value
+    return found
+
+
+def _lines(pairs: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}={value}" for name, value in pairs.items())
+
+
+def _mib(text: str) -> int:
+    return math.ceil(_finite(text) * MIB_PER_GIB)
+
+
+def _seconds(text: str) -> int:
+    return math.ceil(_finite(text) * 60)
+
+
+def _finite(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise ValueError("write a number")
+    return found
+
+
+def _short(number: float) -> str:
+    return f"{number:.6g}"

@@ -1,0 +1,166 @@
+"""One job: how it stands, its attempts, why it waits, what it left."""
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from forge_schema.database import Row
+from forge_schema.explain import explain
+from forge_schema.explanation import Explanation
+from forge_schema.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
+from forge_schema.jobs import Jobs
+from forge_schema.states import TERMINAL_STATES
+
+from forge_functions.dashboard.own_job import PageJob
+from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.session import Visitor
+from forge_functions.dashboard.timeline import KINDS, WIDTH, Line, timeline
+from forge_functions.dashboard.visitor import SeesPages, SubmitsByPage
+from forge_functions.dashboard.words import t
+from forge_functions.errors import Refused
+from forge_functions.services import Services, Shared
+
+router = APIRouter(prefix="/jobs/{job_id}")
+FILES = 50
+WAITING = ("ready", "scheduled")
+# How many workers an explanation on the page tells about.
+WORKERS = 5
+
+
+@dataclass
+class Told:
+    """What the template asks about the job; each part of the page needs some of it."""
+
+    shared: Services
+    who: Visitor
+    job: Row
+    files: str
+
+    @cached_property
+    def story(self) -> JobStory:
+        """What reads about the job."""
+        return JobStory(self.shared.database, self.job["job_id"])
+
+    @cached_property
+    def runs(self) -> list[Row]:
+        """The attempts."""
+        return self.story.runs()
+
+    @cached_property
+    def asked(self) -> dict[str, Any]:
+        """What was asked for."""
+        return self.story.asked()
+
+    @property
+    def lines(self) -> list[Line]:
+        """The attempts as bars."""
+        return timeline(self.job, self.runs, self.who.now)
+
+    @property
+    def cost(self) -> float | None:
+        """What the attempts that have ended cost."""
+        return _sum(run["cost"] for run in self.runs)
+
+    @property
+    def gpu_seconds(self) -> float | None:
+        """For how long they held GPUs."""
+        return _sum(run["gpu_seconds"] for run in self.runs)
+
+    @cached_property
+    def artifacts(self) -> list[Row]:
+        """A page of the files that the job left, and one more."""
+        return self.story.artifacts(after=self.files, count=FILES + 1)
+
+    @property
+    def more_files(self) -> str | None:
+        """The path after which the next page begins, if there is one."""
+        return self.artifacts[FILES - 1]["path"] if len(self.artifacts) > FILES else None
+
+    @property
+    def checkpoints(self) -> list[Row]:
+        """The newest checkpoints."""
+        return Jobs(self.shared.database).checkpoints(self.job["job_id"])[:FILES]
+
+    @property
+    def why(self) -> Explanation:
+        """Why it waits."""
+        return explain(self.shared.database, self.job["job_id"], workers=WORKERS)
+
+
+@router.get("")
+def job(
+    request: Request,
+    who: SeesPages,
+    job: PageJob,
+    shared: Shared,
+    files: Annotated[str, Query(max_length=1024)] = "",
+) -> Response:
+    """Show a job."""
+    return page(
+        request,
+        who,
+        "job.html",
+        job=job,
+        told=Told(shared, who, job, files),
+        command=shlex.join(job["spec"].get("command", [])),
+        over=job["state"] in TERMINAL_STATES,
+        waiting=job["state"] in WAITING,
+        most_runs=RUNS_SHOWN,
+        most_events=EVENTS_SHOWN,
+        width=WIDTH,
+        kinds=KINDS,
+    )
+
+
+@router.get("/artifact")
+def artifact(
+    request: Request,
+    _who: SeesPages,
+    job: PageJob,
+    shared: Shared,
+    path: Annotated[str, Query(max_length=1024)],
+) -> Response:
+    """Lead to a file that the job left."""
+    found = None if "\0" in path else JobStory(shared.database, job["job_id"]).artifact(path)
+    if found is None:
+        raise Refused(404, "not_found", "this job has no such file", hint="its page lists them")
+    url = shared.signer(str(request.base_url)).get(found["key"]).url
+    return Response(status_code=303, headers={"Location": url})
+
+
+@router.post("/cancel")
+def cancel(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
+    """Cancel the job; one that has ended stays as it is."""
+    state = shared.queue(who.actor).cancel(job["job_id"])
+    said = {
+        "cancelled": t("The job is cancelled."),
+        "running": t("Its worker was asked to stop the job."),
+    }
+    return after(request, _path(job["job_id"]), said.get(state, t("The job had ended before.")))
+
+
+@router.post("/retry")
+def retry(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
+    """Make a failed or dead job ready again."""
+    shared.queue(who.actor).retry(job["job_id"])
+    return after(request, _path(job["job_id"]), t("The job is ready again."))
+
+
+@router.post("/preempt")
+def preempt(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
+    """Ask for a running job back, as a spot notice would."""
+    asked = shared.queue(who.actor).preempt(job["job_id"])
+    said = t("Its worker was asked to give the job back.") if asked else t("The job does not run.")
+    return after(request, _path(job["job_id"]), said)
+
+
+def _path(job_id: int) -> str:
+    return f"/jobs/{job_id}"
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,112 @@
+"""The submit form."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from forge_schema.database import Row
+from forge_schema.errors import ForgeError
+from forge_schema.job_story import JobStory, recent_bundles
+from forge_schema.queue import IdempotencyConflict
+from forge_schema.states import Target
+from forge_schema.templates import Templates
+from forge_schema.wire_fields import LARGEST
+
+from forge_functions.auth.job import own_job
+from forge_functions.dashboard.job_form import JobForm, faults_of
+from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.session import Visitor
+from forge_functions.dashboard.submit_line import submit_line, unsaid
+from forge_functions.dashboard.visitor import SubmitsByPage
+from forge_functions.job_requests import specs
+from forge_functions.services import Services, Shared
+
+router = APIRouter()
+Again = Annotated[int | None, Query(alias="from", ge=1, le=LARGEST)]
+Filled = Annotated[JobForm, Form()]
+ACCELERATORS = ("any", "cpu", "cuda", "rocm", "mps")
+INVALID = 422
+
+
+@router.get("/submit")
+def submit_form(
+    request: Request, who: SubmitsByPage, shared: Shared, again: Again = None
+) -> Response:
+    """Show the form: empty, or to ask for a job once more."""
+    if again is None:
+        return _shown(request, who, shared, JobForm.fresh())
+    own_job(again, who, shared)
+    asked = JobStory(shared.database, again).asked()
+    return _shown(request, who, shared, JobForm.of(asked))
+
+
+@router.post("/submit")
+def submit(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) -> Response:
+    """Submit the job; sent again, the same form leads to the same job."""
+    asked, faults = form.request()
+    if faults:
+        return _shown(request, who, shared, form, faults)
+    try:
+        jobs = specs(shared, who, [asked])
+        job_id = shared.queue(who.actor).submit(jobs, any_owner=who.admin)[0]
+    except RequestValidationError as error:
+        return _shown(request, who, shared, form, faults_of(error))
+    except IdempotencyConflict:
+        return _shown(request, who, shared, form.renewed(), {}, used=True)
+    except ForgeError as error:
+        field = "config_name" if error.code == "template_not_found" else ""
+        return _shown(request, who, shared, form, {field: f"{error.message}. {error.hint}"})
+    return after(request, f"/jobs/{job_id}")
+
+
+@router.post("/submit/preview")
+def preview(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) -> Response:
+    """Show the command that asks for the same, and what would be refused."""
+    asked, faults = form.request()
+    if not faults:
+        try:
+            specs(shared, who, [asked])
+        except RequestValidationError as error:
+            faults = faults_of(error)
+        except ForgeError as error:
+            faults = {"": error.message}
+    return page(request, who, "submit_preview.html", faults=faults, **_line(asked))
+
+
+def _shown(
+    request: Request,
+    who: Visitor,
+    shared: Services,
+    form: JobForm,
+    faults: dict[str, str] | None = None,
+    *,
+    used: bool = False,
+) -> Response:
+    owner = form.owner if who.admin and form.owner else who.owner
+    templates = Templates(shared.database, owner=owner, actor=who.actor).listed()
+    return page(
+        request,
+        who,
+        "submit.html",
+        INVALID if faults or used else 200,
+        form=form,
+        faults=faults or {},
+        used=used,
+        bundles=_bundles(shared, owner, form),
+        templates=[row["name"] for row in templates],
+        targets=[target.value for target in Target],
+        accelerators=ACCELERATORS,
+        **_line(form.request()[0]),
+    )
+
+
+def _bundles(shared: Services, owner: str, form: JobForm) -> list[Row]:
+    found = recent_bundles(shared.database, owner)
+    chosen = form.bundle_digest
+    if chosen and all(row["bundle_digest"] != chosen for row in found):
+        found.insert(0, {"bundle_digest": chosen, "job_id": None, "name": ""})
+    return found
+
+
+def _line(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"line": submit_line(asked), "unsaid": unsaid(asked)}

@@ -1,0 +1,107 @@
+"use strict";
+// The curves of an attempt: one small chart for each key, a line for each GPU.
+(() => {
+  const root = document.getElementById("charts");
+  if (!root) return;
+  const place = document.getElementById("charts-place");
+  const chosen = document.getElementById("charts-attempt");
+  const told = document.getElementById("charts-state");
+  const MOST = 24;
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const charts = new Map();
+
+  const grouped = (items) => {
+    const found = new Map();
+    for (const item of items) {
+      const name = `${item.source}:${item.key}`;
+      if (!found.has(name)) found.set(name, { name, key: item.key, source: item.source, curves: [] });
+      found.get(name).curves.push(item);
+    }
+    return [...found.values()];
+  };
+  const data = (curves) => curves.length === 1
+    ? [curves[0].t, curves[0].avg, curves[0].min, curves[0].max]
+    : uPlot.join(curves.map((one) => [one.t, one.avg]));
+  const options = (group, width) => {
+    const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const line = (i, label) => ({ label, stroke: colour(`--chart-${(i % 6) + 1}`), width: 1.5, points: { show: false }, spanGaps: true });
+    const single = group.curves.length === 1;
+    const edge = { stroke: "transparent", points: { show: false }, width: 0 };
+    return {
+      width, height: 132, legend: { show: false }, cursor: { y: false },
+      axes: [{ ...axis, size: 26, space: 60 }, { ...axis, size: 52 }],
+      bands: single ? [{ series: [3, 2], fill: colour("--accent-soft") }] : [],
+      series: [{}, ...(single ? [line(0, group.key), { ...edge }, { ...edge }] : group.curves.map((one, i) => line(i, one.gpu ?? group.key)))],
+    };
+  };
+  const readable = (value) => value === null || value === undefined ? "–"
+    : Math.abs(value) >= 1e6 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(2)
+    : value.toLocaleString(document.documentElement.lang, { maximumSignificantDigits: 4 });
+  const figure = (group) => {
+    const made = document.createElement("figure");
+    made.className = "chart small";
+    const caption = document.createElement("figcaption");
+    const name = document.createElement("span");
+    name.className = "mono";
+    name.textContent = group.key;
+    const value = document.createElement("span");
+    value.className = "value";
+    const note = document.createElement("span");
+    note.className = "note";
+    note.textContent = root.dataset[group.source] ?? "";
+    caption.append(name, value);
+    const where = document.createElement("div");
+    where.className = "chart-place";
+    made.append(caption, where, note);
+    place.append(made);
+    return { made, value, where, plot: null, curves: 0 };
+  };
+  const draw = (group) => {
+    let chart = charts.get(group.name);
+    if (!chart) charts.set(group.name, chart = figure(group));
+    const lasts = group.curves.map((one) => readable(one.last.at(-1)));
+    chart.value.textContent = lasts.slice(0, 4).join(" · ");
+    chart.made.setAttribute("aria-label", `${group.key}: ${lasts.join(", ")}`);
+    if (chart.plot && chart.curves === group.curves.length) return chart.plot.setData(data(group.curves));
+    chart.plot?.destroy();
+    chart.curves = group.curves.length;
+    chart.plot = new uPlot(options(group, chart.where.clientWidth || 280), data(group.curves), chart.where);
+  };
+  const clear = () => {
+    charts.forEach((chart) => chart.plot?.destroy());
+    charts.clear();
+    place.replaceChildren();
+  };
+  const show = (got) => {
+    const groups = grouped(got.items);
+    root.hidden = groups.length === 0 && !chosen.value;
+    groups.slice(0, MOST).forEach(draw);
+    const more = Math.max(0, groups.length - MOST) + (got.left_off ?? 0);
+    told.textContent = more ? root.dataset.more.replace("{count}", more) : "";
+  };
+  let busy = false;
+  const load = async () => {
+    if (busy) return;
+    busy = true;
+    try {
+      const query = chosen.value ? `?attempt=${encodeURIComponent(chosen.value)}` : "";
+      const answer = await fetch(root.dataset.url + query, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
+      if (answer.ok) show(await answer.json());
+    } catch {
+      // The next tick asks again.
+    } finally {
+      busy = false;
+    }
+  };
+  chosen.addEventListener("change", () => { clear(); load(); });
+  let ticks = 0;
+  document.body.addEventListener("refresh", () => {
+    ticks += 1;
+    if (ticks % (root.dataset.over === "true" ? 20 : 5) === 0) load();
+  });
+  const anew = () => { clear(); load(); };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", anew);
+  let resized;
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(anew, 200); });
+  load();
+})();

@@ -1,0 +1,225 @@
+"use strict";
+// A job's output: the tail first, then what comes, each byte once; text only, colours by class.
+(() => {
+  const root = document.getElementById("log");
+  if (!root) return;
+  const $ = (id) => document.getElementById(id);
+  const lines = $("log-lines");
+  const earlier = $("log-earlier");
+  const told = $("log-state");
+  const words = lines.dataset;
+  const MOST_LINES = 20000;
+  const LONGEST_LINE = 4000;
+
+  // Turns bytes into lines: a carriage return begins the line anew, escapes become classes or go.
+  class Writer {
+    constructor(place) {
+      this.place = place;
+      this.decoder = null;
+      this.token = null;
+      this.attempt = null;
+      this.style = { colour: "", bold: false };
+      this.line = null;
+      this.rest = "";
+    }
+    write(piece) {
+      if (piece.token !== this.token) {
+        this.decoder = new TextDecoder();
+        this.token = piece.token;
+        this.line = null;
+        this.rest = "";
+        this.style = { colour: "", bold: false };
+      }
+      if (piece.attempt !== this.attempt) {
+        this.attempt = piece.attempt;
+        this.mark(words.attempt.replace("{number}", piece.attempt));
+      }
+      if (piece.missing) this.mark(words.missing.replace("{count}", piece.missing));
+      const bytes = Uint8Array.from(atob(piece.data), (c) => c.charCodeAt(0));
+      this.text(this.decoder.decode(bytes, { stream: true }));
+    }
+    mark(text) {
+      const shown = document.createElement("span");
+      shown.className = "log-mark";
+      shown.textContent = text;
+      this.place.append(shown);
+      this.line = null;
+    }
+    text(more) {
+      let text = this.rest + more;
+      // An escape or a carriage return whose rest is still to come.
+      const open = text.search(/(\x1b(\[[0-9;?]*)?|\x1b\][^\x07\x1b]{0,2000}|\r)$/);
+      this.rest = open >= 0 ? text.slice(open) : "";
+      text = open >= 0 ? text.slice(0, open) : text;
+      const token = /\x1b\[([0-9;?]*)([A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\r\n|\n|\r|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
+      let at = 0;
+      for (const found of text.matchAll(token)) {
+        this.plain(text.slice(at, found.index));
+        at = found.index + found[0].length;
+        if (found[0] === "\n" || found[0] === "\r\n") this.end();
+        else if (found[0] === "\r") this.anew();
+        else if (found[2] === "m") this.restyle(found[1]);
+        else if (found[2] === "K") this.anew();
+      }
+      this.plain(text.slice(at));
+    }
+    plain(text) {
+      if (!text) return;
+      if (!this.line) this.begin();
+      const room = LONGEST_LINE - this.length;
+      if (text.length > room) {
+        this.over += text.length - Math.max(room, 0);
+        text = text.slice(0, Math.max(room, 0));
+        if (!this.cut) {
+          this.cut = document.createElement("span");
+          this.cut.className = "log-cut";
+          this.line.append(this.cut);
+        }
+        this.cut.textContent = " … " + words.cut.replace("{count}", this.over);
+      }
+      if (!text) return;
+      this.length += text.length;
+      const styled = this.style.colour || this.style.bold;
+      const node = styled ? document.createElement("span") : document.createTextNode(text);
+      if (styled) {
+        node.textContent = text;
+        node.className = [this.style.colour, this.style.bold ? "ansi-bold" : ""].filter(Boolean).join(" ");
+      }
+      this.line.insertBefore(node, this.cut);
+    }
+    begin() {
+      this.line = document.createElement("span");
+      this.line.className = "log-line";
+      this.length = 0;
+      this.over = 0;
+      this.cut = null;
+      this.place.append(this.line);
+    }
+    end() {
+      if (!this.line) this.begin();
+      this.line = null;
+    }
+    anew() {
+      if (!this.line) return;
+      this.line.replaceChildren();
+      this.length = 0;
+      this.over = 0;
+      this.cut = null;
+    }
+    restyle(codes) {
+      for (const code of (codes || "0").split(";").map(Number)) {
+        if (code === 0) this.style = { colour: "", bold: false };
+        else if (code === 1) this.style.bold = true;
+        else if (code === 22) this.style.bold = false;
+        else if (code === 39) this.style.colour = "";
+        else if ((code >= 30 && code <= 37) || (code >= 90 && code <= 97)) this.style.colour = `ansi-${code % 10}`;
+      }
+    }
+  }
+
+  let writer, first, last, busy, over, turn = 0;
+  const address = (place) => {
+    const query = new URLSearchParams(place);
+    for (const name of ["attempt", "rank"]) {
+      const chosen = $(`log-${name}`)?.value;
+      if (chosen) query.set(name, chosen);
+    }
+    return `${root.dataset.url}?${query}`;
+  };
+  const fetched = async (place) => {
+    const answer = await fetch(address(place), { headers: { "HX-Request": "true" }, credentials: "same-origin" });
+    const to = answer.headers.get("HX-Redirect");
+    if (to) location.assign(to);
+    if (!answer.ok) throw new Error(answer.status);
+    return answer.json();
+  };
+  const atEnd = () => { lines.scrollTop = lines.scrollHeight; };
+  const trim = () => {
+    const shown = lines.getElementsByClassName("log-line");
+    if (shown.length <= MOST_LINES) return;
+    [...shown].slice(0, shown.length - MOST_LINES * 0.75).forEach((line) => line.remove());
+    earlier.hidden = true;
+    first = null;
+    if (!lines.querySelector(".log-dropped")) {
+      const note = document.createElement("span");
+      note.className = "log-mark log-dropped";
+      note.textContent = words.dropped;
+      earlier.after(note);
+    }
+  };
+  const show = (got) => {
+    $("log-empty")?.remove();
+    got.pieces.forEach((piece) => writer.write(piece));
+    last = got.last;
+    over = got.over && !got.more;
+    told.textContent = over ? told.dataset.over : "";
+    if (!lines.querySelector(".log-line, .log-mark")) {
+      const empty = document.createElement("span");
+      empty.id = "log-empty";
+      empty.className = "note";
+      empty.textContent = words.empty;
+      lines.append(empty);
+    }
+    trim();
+    if ($("log-follow").checked) atEnd();
+  };
+  const ask = async (place, then) => {
+    const mine = turn;
+    busy = true;
+    try {
+      const got = await fetched(place);
+      if (mine === turn) then(got);
+      return mine === turn && got.more && place.before === undefined;
+    } catch {
+      if (mine === turn) told.textContent = told.dataset.lost;
+      return false;
+    } finally {
+      if (mine === turn) busy = false;
+    }
+  };
+  const poll = async () => {
+    if (busy) return;
+    if (last === undefined) return begin();
+    while (await ask({ after: last }, show));
+  };
+  const begin = () => {
+    turn += 1;
+    [...lines.childNodes].forEach((node) => { if (node !== earlier) node.remove(); });
+    writer = new Writer(lines);
+    first = last = undefined;
+    return ask({}, (got) => {
+      first = got.first;
+      earlier.hidden = !got.earlier;
+      show(got);
+    });
+  };
+  earlier.addEventListener("click", () => {
+    if (busy || !first) return;
+    ask({ before: first }, (got) => {
+      const before = document.createDocumentFragment();
+      const own = new Writer(before);
+      got.pieces.forEach((piece) => own.write(piece));
+      // The mark that follows would say again what this one says.
+      const next = earlier.nextElementSibling;
+      const height = lines.scrollHeight;
+      if (next?.classList.contains("log-mark") && got.pieces.at(-1)?.attempt === Number(next.textContent.match(/\d+/)?.[0])) next.remove();
+      earlier.after(before);
+      lines.scrollTop += lines.scrollHeight - height;
+      first = got.first;
+      earlier.hidden = !got.earlier;
+    });
+  });
+  for (const name of ["attempt", "rank"]) $(`log-${name}`)?.addEventListener("change", begin);
+  $("log-wrap").addEventListener("change", (event) => lines.classList.toggle("wrap", event.target.checked));
+  $("log-follow").addEventListener("change", (event) => { if (event.target.checked) atEnd(); });
+  lines.addEventListener("wheel", () => {
+    $("log-follow").checked = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 40;
+  }, { passive: true });
+  // The page's clock; a job that has ended may be retried, and is asked for less often.
+  let ticks = 0;
+  document.body.addEventListener("refresh", () => {
+    ticks += 1;
+    if (!over || ticks % 5 === 0) poll();
+  });
+  begin();
+})();

@@ -1,0 +1,10 @@
+"use strict";
+// A second click while the first is under way sends nothing; the form's key would make it harmless.
+(() => {
+  const form = document.querySelector("form.submit");
+  form?.addEventListener("submit", () => {
+    const button = form.querySelector("button.primary");
+    setTimeout(() => { button.disabled = true; });
+    addEventListener("pageshow", () => { button.disabled = false; });
+  });
+})();

@@ -1,0 +1,47 @@
+"""The `forge submit` line that asks for the same as a form."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+OPTIONS = {
+    "config_name": "--config",
+    "name": "--name",
+    "queue": "--queue",
+    "priority": "--priority",
+    "target": "--target",
+    "image": "--image",
+    "max_failures": "--max-failures",
+}
+NEEDS = {
+    "gpus": "--gpu",
+    "gpu_model": "--gpu-model",
+    "accelerator": "--accelerator",
+    "cpus": "--cpus",
+}
+ROOMS = {"vram_mb": "--vram", "memory_mb": "--memory", "disk_mb": "--disk"}
+
+
+def submit_line(asked: Mapping[str, Any]) -> str:
+    """Return what to type in the folder that holds the code."""
+    needs = asked.get("resources", {})
+    words = ["forge", "submit", "."]
+    for options, said in ((OPTIONS, asked), (NEEDS, needs)):
+        words += [_word(option, said[name]) for name, option in options.items() if name in said]
+    words += [_word(o, f"{needs[name]}MB") for name, o in ROOMS.items() if name in needs]
+    if "timeout_s" in asked:
+        words.append(_word("--timeout", f"{asked['timeout_s']}s"))
+    for name, option in (("labels", "--label"), ("env", "--env")):
+        words += [_word(option, f"{n}={v}") for n, v in asked.get(name, {}).items()]
+    command = asked.get("command")
+    return " ".join([*words, *(["--", shlex.join(command)] if command else [])])
+
+
+def unsaid(asked: Mapping[str, Any]) -> list[str]:
+    """Return the fields that are no options: forge.toml has them, or none but the form."""
+    known = {*OPTIONS, "resources", "timeout_s", "labels", "env", "command", "idempotency_key"}
+    return sorted(set(asked) - known - {"bundle_digest", "owner"})
+
+
+def _word(option: str, value: object) -> str:
+    return f"{option} {shlex.quote(str(value))}"

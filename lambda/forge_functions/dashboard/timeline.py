@@ -1,0 +1,90 @@
+"""A job's attempts as bars on one scale of time: waiting, preparing, running, lost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from forge_schema.database import Row
+from forge_schema.states import TERMINAL_STATES, Budget, Reason
+
+# The width of the drawing; a bar that took time at all is seen.
+WIDTH = 1000.0
+LEAST = 3.0
+KINDS = ("waiting", "preparing", "running", "lost")
+# What ended an attempt through no fault of its job's: the work after its last checkpoint is lost.
+INTERRUPTED = {r.value for r in Reason if r.budget in {Budget.LOSSES, Budget.PREEMPTIONS}} | {
+    Reason.GPU_FAULT.value,
+    Reason.DRAINED.value,
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A stretch of time, placed in the drawing."""
+
+    kind: str
+    x: float
+    width: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """The bars of one attempt and rank; `run` is None of one that is still to begin."""
+
+    attempt: int
+    rank: int
+    bars: list[Bar]
+    run: Row | None
+
+
+def timeline(job: Row, runs: Sequence[Row], now: datetime) -> list[Line]:
+    """Return a line for each attempt, and one for the wait of a job that is to run.
+
+    Args:
+        job: its status.
+        runs: its attempts, as `JobStory.runs` has them.
+        now: where the bars of what has not ended end.
+    """
+    begin = min([run["ready_at"] for run in runs], default=job["submitted_at"])
+    waits = job["state"] not in TERMINAL_STATES and job["state"] != "running"
+    until = now if waits or job["state"] == "running" else _last(job, runs)
+    scale = WIDTH / max((until - begin).total_seconds(), 1.0)
+    lines = [_line(run, begin, until, scale) for run in runs]
+    if waits or not runs:
+        since = max([run["finished_at"] for run in runs if run["finished_at"]], default=begin)
+        bars = _placed([("waiting", since, until)], begin, scale)
+        lines.append(Line(job["attempt"] + 1 if waits else 0, 0, bars, None))
+    return lines
+
+
+def _line(run: Row, begin: datetime, until: datetime, scale: float) -> Line:
+    end = run["finished_at"] or until
+    started = run["started_at"] or end
+    lost = (run["checkpoint_at"] or started) if run["reason"] in INTERRUPTED else end
+    stretches = [
+        ("waiting", run["ready_at"], run["claimed_at"]),
+        ("preparing", run["claimed_at"], started),
+        ("running", started, lost),
+        ("lost", lost, end),
+    ]
+    return Line(run["attempt"], run["rank"], _placed(stretches, begin, scale), run)
+
+
+def _placed(
+    stretches: Sequence[tuple[str, datetime, datetime]], begin: datetime, scale: float
+) -> list[Bar]:
+    bars = []
+    for kind, start, end in stretches:
+        seconds = (end - start).total_seconds()
+        if seconds > 0:
+            x = min((start - begin).total_seconds() * scale, WIDTH - LEAST)
+            width = min(max(seconds * scale, LEAST), WIDTH - x)
+            bars.append(Bar(kind, round(x, 1), round(width, 1), seconds))
+    return bars
+
+
+def _last(job: Row, runs: Sequence[Row]) -> datetime:
+    ends = [run["finished_at"] for run in runs if run["finished_at"]]
+    last: datetime = max([*ends, job["finished_at"] or job["submitted_at"]])
+    return last
