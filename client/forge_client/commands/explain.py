@@ -69,7 +69,8 @@ def _print(found: Explanation) -> None:
     _remedies(found.remedies)
     _section("", found.workers, WORKERS)
     if found.left_out:
-        narration.say(f"and {found.left_out} more workers; of all: {_counts(found)}")
+        all_of_them = f"of all {found.workers_in_all}: {_counts(found)}"
+        narration.say(f"{found.left_out} more workers are not shown; {all_of_them}")
     if found.run:
         _section(f"what it asks for, and {found.run.worker} has", found.run.requirements, NEEDS)
     elif found.workers:
