@@ -2,7 +2,7 @@
 -- How many attempts ended after a time, by queue and reason, up to a time by which all is settled,
 -- and their GPU time. One row has nothing but that time, where there are none.
 SELECT
-    bounds.until, lane.queue, over.reason::text AS reason, over.attempts, over.gpu_seconds
+    bounds.until, lane.queue, past.reason::text AS reason, past.attempts, past.gpu_seconds
 FROM (
     SELECT
         greatest(
@@ -19,5 +19,5 @@ LEFT JOIN LATERAL (
     FROM attempt
     WHERE attempt.finished_at > %(since)s::timestamptz AND attempt.finished_at <= bounds.until
     GROUP BY attempt.lane_id, attempt.reason
-) AS over ON true
-LEFT JOIN lane ON lane.id = over.lane_id
+) AS past ON true
+LEFT JOIN lane ON lane.id = past.lane_id
