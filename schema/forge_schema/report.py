@@ -1,7 +1,7 @@
 """The reports: what each reporting view may be bounded, grouped and summed by."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class Report:
         source: the relation that groups are made from, where the view's rows cannot be summed.
         day: the day of a row of the source, where `day` is one of the keys.
         owned: whether each row is of one owner, who then may read it.
+        order: what is the newest without a bound, where an index tells it sooner than the time.
     """
 
     about: str
@@ -25,7 +26,7 @@ class Report:
     source: str | None = None
     day: str = "day"
     owned: bool = True
-    order: tuple[str, ...] = field(default=())
+    order: str | None = None
 
 
 def day_of(column: str) -> str:
@@ -131,7 +132,7 @@ REPORTS: dict[str, Report] = {
         {"jobs": ROWS},
         time="submitted_at",
         day=day_of("submitted_at"),
-        order=("job_id DESC",),
+        order="job_id",
     ),
     "lost_time": Report(
         "what each interrupted attempt cost, in seconds",

@@ -102,13 +102,14 @@ def _query(name: str, chosen: Report, by: Sequence[str], bounds: dict[str, objec
     if "since" in bounds:
         wanted.append(sql.SQL("{} >= %(since)s").format(sql.Identifier(chosen.time or "")))
     where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(wanted) if wanted else sql.SQL("")
-    select, rest = _grouped(name, chosen, by) if by else _whole(name, chosen)
+    whole = _whole(name, chosen, bounded="since" in bounds)
+    select, rest = _grouped(name, chosen, by) if by else whole
     return sql.SQL("").join([select, where, rest, sql.SQL(" LIMIT %(count)s")])
 
 
-def _whole(name: str, chosen: Report) -> tuple[sql.Composable, sql.Composable]:
-    order = chosen.order or tuple(f"{chosen.time} DESC" for _ in [0] if chosen.time)
-    ordered = sql.SQL(f" ORDER BY {', '.join(order)}" if order else "")
+def _whole(name: str, chosen: Report, *, bounded: bool) -> tuple[sql.Composable, sql.Composable]:
+    order = chosen.time if bounded else chosen.order or chosen.time
+    ordered = sql.SQL(f" ORDER BY {order} DESC" if order else "")
     return sql.SQL("SELECT * FROM {}").format(sql.Identifier(name)), ordered
 
 

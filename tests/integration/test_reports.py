@@ -59,6 +59,15 @@ def same(found: Sequence[Row], wanted: Sequence[Row], keys: Sequence[str]) -> No
             assert one[name] == near, (name, one, other)
 
 
+def alike(found: Sequence[Row], wanted: Sequence[Row]) -> None:
+    """Hold rows of one report against each other."""
+    if not wanted:
+        assert found == []
+        return
+    exact = [name for name in wanted[0] if not any(isinstance(r[name], float) for r in wanted)]
+    same(found, wanted, exact)
+
+
 def columns(rig: Rig, name: str) -> list[str]:
     found = rig.rows(
         "SELECT column_name FROM information_schema.columns"
@@ -95,7 +104,7 @@ def test_each_view_is_what_python_makes_of_the_tables(
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_each_view_of_single_things_has_every_one(reports: Reports, sums: Sums, name: str) -> None:
-    keys = ("job_id", "attempt", "rank", "gpu", "kind")
+    keys = ("job_id", "attempt", "rank", "gpu", "kind", "worker_id", "since")
     wanted = SINGLE[name](sums)
     same(reports.rows(name, count=ALL), wanted, [key for key in keys if key in wanted[0]])
 
@@ -104,10 +113,11 @@ def test_each_view_of_single_things_has_every_one(reports: Reports, sums: Sums, 
 def test_groups_are_summed_anew_by_whichever_columns(
     reports: Reports, sums: Sums, name: str
 ) -> None:
-    pieces, made = GROUPED[name]
+    made = GROUPED[name][1]
+    pieces = GROUPED[name][0](sums)
     for count in (1, 2):
         for by in combinations(REPORTS[name].keys, count):
-            wanted = grouped(pieces(sums), by, made)
+            wanted = grouped(pieces, by, made)
             same(reports.rows(name, by=by, count=ALL), wanted, by)
 
 
@@ -119,9 +129,8 @@ def test_since_leaves_out_what_was_before(filled: Rig, reports: Reports, name: s
     rows = reports.rows(name, count=ALL)
     wanted = [row for row in rows if row[time] >= bound]
     found = reports.rows(name, since="1d", count=ALL)
-    assert sorted(map(str, found)) == sorted(map(str, wanted))
-    by_moment = reports.rows(name, since=began.isoformat(), count=ALL)
-    assert sorted(map(str, by_moment)) == sorted(map(str, wanted))
+    alike(found, wanted)
+    alike(reports.rows(name, since=began.isoformat(), count=ALL), wanted)
     assert [row[time] for row in found] == sorted((row[time] for row in found), reverse=True)
 
 
@@ -130,7 +139,7 @@ def test_an_owner_sees_the_own_rows_whole_and_grouped(reports: Reports, name: st
     rows = reports.rows(name, count=ALL)
     assert "owner" in REPORTS[name].keys
     own = reports.rows(name, owner="bob", count=ALL)
-    assert sorted(map(str, own)) == sorted(str(row) for row in rows if row["owner"] == "bob")
+    alike(own, [row for row in rows if row["owner"] == "bob"])
     (group, *none) = reports.rows(name, owner="bob", by=["owner"]) or [{"owner": "bob"}]
     assert (group["owner"], none) == ("bob", [])
 

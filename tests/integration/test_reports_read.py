@@ -56,7 +56,6 @@ def login(url: str) -> Iterator[str]:
 
 
 def test_the_role_reads_every_view_and_nothing_else(database_url: str) -> None:
-    upgrade(database_url)
     with login(database_url) as url, psycopg.connect(url, autocommit=True) as reader:
         for view in views():
             reader.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(view)))
@@ -135,7 +134,9 @@ def test_the_command_writes_parquet_into_a_pipe_and_to_no_terminal(
     with forge.started("report", "cost", "--since", "7d", "-o", "parquet") as process:
         assert process.stdout is not None
         written.write_bytes(process.stdout.buffer.read())
-    assert parquet.read_table(written).to_pylist() == Reports(filled.database).rows("cost")
+    found = parquet.read_table(written).to_pylist()
+    wanted = Reports(filled.database).rows("cost", since="7d")
+    assert sorted(map(str, found)) == sorted(map(str, wanted))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_http_shows_owners_their_own_rows_and_admins_all(filled: Rig, shared_api
         assert len(rows) == len(reports.rows(name, count=10_000))
         if report.owned:
             own = bob.get(path)["items"]
-            assert own == [row for row in rows if row["owner"] == "bob"]
+            assert sorted(map(str, own)) == sorted(str(r) for r in rows if r["owner"] == "bob")
             groups = bob.get(f"/api/reports/{name}?by=owner")["items"]
             assert {group["owner"] for group in groups} <= {"bob"}
         else:

@@ -94,7 +94,9 @@ class Sums:
             kept = (self.useful_until(attempt) - attempt["claimed_at"]).total_seconds()
             day = day_of(attempt["finished_at"])
             where = self.of(attempt)
-            found.append({**attempt, **where, "day": day, "useful": kept / held, "held_s": held})
+            found.append(
+                {**attempt, **where, "day": day, "useful": kept / (held or 1), "held_s": held}
+            )
         return found
 
     def claims(self) -> list[Row]:
@@ -189,7 +191,7 @@ class Sums:
                     attempts=int(day == row["day"]),
                     leased_s=seconds,
                     useful_s=useful,
-                    gpu_s=row["gpu_seconds"] * seconds / row["held_s"],
+                    gpu_s=row["gpu_seconds"] * seconds / (row["held_s"] or 1),
                 )
 
     def _leased(self) -> Iterable[Row]:

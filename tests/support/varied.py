@@ -86,7 +86,7 @@ class Fleet:
 
     def lose(self) -> None:
         """Renew what is held, but for what is lost."""
-        lost = self.held and self.dice.random() < 0.1 and self.dice.choice(self.held)
+        lost = self.dice.choice(self.held) if self.held and self.dice.random() < 0.1 else None
         for worker in self.workers:
             worker.renew(*(one.grant for one in self.held if one.worker is worker and one != lost))
         if lost:

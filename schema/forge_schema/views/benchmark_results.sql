@@ -20,7 +20,12 @@ SELECT
 FROM job
 JOIN outcome ON outcome.job_id = job.id
 LEFT JOIN result ON result.job_id = job.id AND result.token = outcome.token
-LEFT JOIN attempt
-    ON attempt.job_id = job.id AND attempt.token = outcome.token AND attempt.rank = 0
+-- An outcome is written with its attempt, so the months before it are left out.
+LEFT JOIN LATERAL (
+    SELECT * FROM attempt AS last
+    WHERE last.job_id = job.id AND last.attempt = outcome.attempt AND last.rank = 0
+        AND last.token = outcome.token AND last.finished_at >= outcome.finished_at
+    LIMIT 1
+) AS attempt ON true
 LEFT JOIN worker ON worker.id = attempt.worker_id
 WHERE job.sweep IS NOT NULL;
