@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,7 @@ from forge_schema.keys import Keys
 from forge_schema.states import Role
 from forge_schema.sweep import Swept
 from support.api import SPEC, bearer
-from support.gateway_events import http_event, scheduled_event
+from support.gateway_events import HOST, http_event, scheduled_event
 from support.lambda_events import Functions, functions
 from support.server import server_settings
 
@@ -95,6 +98,30 @@ def test_admin_makes_a_worker_that_works(rig: Rig, lambdas: Functions, key: dict
     works("claim", free=PLACE, count=0, ends=[fence])
     works("disconnect")
     assert rig.state(job) == "succeeded"
+
+
+def test_the_dashboard_is_logged_in_to(rig: Rig, lambdas: Functions) -> None:
+    text = Keys(rig.database, actor="user:root").create("ann", Role.VIEWER)[1]
+    headers = {"origin": f"https://{HOST}", "content-type": "application/x-www-form-urlencoded"}
+    event = http_event("POST", "/login", headers=headers)
+    answer = lambdas.call("dashboard", {**event, "body": f"key={text}&next=/queues"})
+    assert (answer["statusCode"], answer["headers"]["location"]) == (303, "/queues")
+    (cookie,) = answer["cookies"]
+    assert cookie.startswith("__Host-forge=")
+    assert "; Secure" in cookie
+    page = http_event("GET", "/queues", headers={"accept": "text/html"})
+    shown = lambdas.call("dashboard", {**page, "cookies": [cookie.partition(";")[0]]})
+    assert shown["statusCode"] == 200
+    assert shown["headers"]["content-type"] == "text/html; charset=utf-8"
+    assert ">ann<" in shown["body"]
+    (sheet,) = re.findall(r'href="(/static/[0-9a-f]+/forge.css)"', shown["body"])
+    packed = lambdas.call(
+        "dashboard", http_event("GET", sheet, headers={"accept-encoding": "gzip"})
+    )
+    assert packed["isBase64Encoded"] is True
+    plain = lambdas.call("dashboard", http_event("GET", sheet))
+    assert gzip.decompress(base64.b64decode(packed["body"])).decode() == plain["body"]
+    assert "immutable" in plain["headers"]["cache-control"]
 
 
 def test_sweep_answers_with_what_it_moved(rig: Rig, lambdas: Functions) -> None:
