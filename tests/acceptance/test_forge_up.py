@@ -217,6 +217,20 @@ def test_its_server_is_there_and_comes_back_when_it_falls_over(forge: Command) -
     eventually(answers, every=LOOK_S)
 
 
+def test_its_dashboard_is_logged_in_to_by_a_link(forge: Command) -> None:
+    (link,) = forge("dashboard").stdout.splitlines()
+    url, _, token = link.partition("/login/link?link=")
+    fresh = httpx.Limits(max_keepalive_connections=0)
+    with httpx.Client(base_url=url, headers={"Origin": url}, limits=fresh) as browser:
+        assert token in browser.get(link).text
+        assert browser.post("/login", data={"link": token}).status_code == 303
+        page = browser.get("/")
+    assert page.status_code == 200
+    assert "<time" in page.text
+    assert httpx.post(f"{url}/login", data={"link": token}, headers={"Origin": url}).is_error
+    assert forge("keys", "list").stdout.count("forge dashboard") == 1
+
+
 def test_waiting_exits_with_the_jobs_own_code_and_passes_its_output_on(
     forge: Command, project: Path
 ) -> None:

@@ -135,7 +135,7 @@ def offered() -> set[tuple[str, str]]:
         (method, route.path)
         for route in routes
         if isinstance(route, APIRoute)
-        for method in route.methods
+        for method in route.methods or ()
     }
 
 

@@ -123,7 +123,7 @@ def _note_refusal(request: Request, shared: Services, text: str, why: str) -> No
     except Refused:
         return
     shared.failures.count(who)
-    detail = {"key": _id_of(text), "why": why, "address": _address(request)}
+    detail: dict[str, object] = {"key": _id_of(text), "why": why, "address": _address(request)}
     Audit(shared.database).note("anonymous", "login_refused", detail)
 
 
