@@ -58,7 +58,7 @@ def _gpus(job: Row, worker: Row, room: Room) -> Iterator[Said]:
     if not job["gpus"]:
         return
     suiting = [kind for kind in room.kinds if kind.suits(job["gpu_model"], job["vram_mb"])]
-    free = max((kind.free for kind in suiting), default=0)
+    free = max((kind.free for kind in suiting or room.kinds), default=0)
     yield "gpus", job["gpus"], max((kind.in_all for kind in room.kinds), default=0), free
     if job["gpu_model"] != "*":
         yield "gpu_model", job["gpu_model"], [_counted(kind) for kind in room.kinds], None

@@ -115,7 +115,7 @@ def test_each_requirement_says_what_is_wanted_there_and_free(scene: Scene) -> No
     (worker,) = scene.explain(scene.submit(**wanted)).workers
     told = {one.name: (one.wanted, one.has, one.free, one.met) for one in worker.requirements}
     assert told["cpus"] == (6, 8, 5, True)
-    assert told["gpus"] == (2, 2, 0, True)
+    assert told["gpus"] == (2, 2, 1, True)
     models = ["2 x NVIDIA A100-SXM4-80GB", "1 x NVIDIA T4"]
     assert told["gpu_model"] == ("A100*", models, None, True)
     assert told["vram_mb"] == (90_000, 81_920, None, False)

@@ -83,7 +83,8 @@ def _section(title: str, rows: Sequence[Record], columns: list[Column]) -> None:
     if not rows:
         return
     output.console().print()
-    output.fields([(title, " ")] if title else [])
+    if title:
+        output.fields([(title, " ")])
     output.show(rows, columns, Format.TABLE)
 
 
