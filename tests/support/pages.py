@@ -36,3 +36,7 @@ class Reader:
         found = CSRF.search(self.page(shown))
         assert found is not None, f"there is no form on {shown}"
         return self.http.post(path, data={"csrf": found[1], **fields})
+
+    def close(self) -> None:
+        """Close the browser."""
+        self.http.close()
