@@ -47,7 +47,8 @@ def test_every_function_is_there_and_runs_what_the_zip_is_built_for() -> None:
     functions = of_type(translated(), "AWS::Lambda::Function")
     handlers = {f["Handler"] for f in functions.values()}
     named = {
-        f"forge_functions.handlers.{n}.handler" for n in ("submit", "admin", "workers", "sweep")
+        f"forge_functions.handlers.{n}.handler"
+        for n in ("submit", "admin", "workers", "dashboard", "sweep")
     }
     assert named <= handlers
     for function in functions.values():
