@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.explanation import Chance, Outlook
@@ -76,7 +76,7 @@ def _changed(scene: Scene, job_id: int, remedy: Remedy) -> int:
     names = ("gpus", "gpu_model", "vram_mb", "cpus", "memory_mb", "disk_mb", "accelerator")
     labels = {name: value for name, value in row["labels"].items() if name != "forge.runs"}
     before = {**{name: row[name] for name in names}, "target": row["target"]}
-    changes = dict(remedy.changes or {})
+    changes: dict[str, Any] = dict(remedy.changes or {})
     labels |= changes.pop("labels", {})
     kept = {name: value for name, value in labels.items() if value is not None}
     return scene.submit(**{**before, "owner": row["owner"], **changes}, labels=kept)
@@ -96,7 +96,7 @@ def _typed(scene: Scene, words: list[str]) -> None:
             pytest.fail(f"nothing is known of {words}")
 
 
-def _limits(what: str, number: str) -> dict[str, int | None]:
+def _limits(what: str, number: str) -> dict[str, Any]:
     return {"max_jobs": None, "max_gpus": None, f"max_{what.removeprefix('--')}": int(number)}
 
 
@@ -210,7 +210,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("reason", "job", "remedies", "says"), ENDS)
 def test_an_end_is_told_with_its_budget_and_what_a_retry_would_do(
-    scene: Scene, reason: Reason, job: dict[str, int], remedies: list[str], says: str
+    scene: Scene, reason: Reason, job: dict[str, Any], remedies: list[str], says: str
 ) -> None:
     scene.worker()
     grant = scene.hold(**job)

@@ -77,13 +77,13 @@ def pause_owner(scene: Scene, *, paused: bool) -> None:
     scene.database.rows("pause_lanes", queue="default")
 
 
-def limited(whose: str, gpus: int, **limits: int | None) -> Callable[[Scene], int]:
+def limited(whose: str, gpus: int, **limits: Any) -> Callable[[Scene], int]:  # noqa: ANN401  limits as `Admin` takes them
     """Return a scene with one job of ann's that runs, and limits that it uses up."""
 
     def made(scene: Scene) -> int:
         scene.worker(gpus=[A100] * 4)
         scene.hold(gpus=gpus)
-        both = {"max_jobs": None, "max_gpus": None, **limits}
+        both: dict[str, Any] = {"max_jobs": None, "max_gpus": None, **limits}
         if whose == "queue":
             scene.admin.limit_queue("default", **both)
         else:
