@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reporting.md").read_text(encoding="utf-8")
 QUESTIONS = re.findall(r"^ *```sql\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL)
+# The second, of views that nobody could write to.
+CANNOT_WRITE = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ObjectNotInPrerequisiteState,
+)
 EVIL = '=cmd|"a",b'
 
 
@@ -59,7 +64,7 @@ def test_the_role_reads_every_view_and_nothing_else(database_url: str) -> None:
     with login(database_url) as url, psycopg.connect(url, autocommit=True) as reader:
         for view in views():
             reader.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(view)))
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            with pytest.raises(CANNOT_WRITE):
                 reader.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(view)))
         for table in metadata.tables:
             for act in ("SELECT * FROM {}", "DELETE FROM {}"):

@@ -255,7 +255,9 @@ class Sums:
 def fits(shape: Row, worker: Row) -> bool:
     """Tell whether a worker fits one of the few shapes that these tests ask for."""
     named = [gpu for gpu in worker["gpus"] if fnmatch(gpu["name"], shape["gpu_model"])]
-    labels = all(worker["labels"].get(name) == value for name, value in shape["labels"].items())
+    labels = all(
+        fnmatch(worker["labels"].get(name, ""), glob) for name, glob in shape["labels"].items()
+    )
     return labels and shape["gpus"] <= len(named) and shape["cpus"] <= worker["cpus"]
 
 
