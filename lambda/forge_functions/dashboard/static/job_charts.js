@@ -22,6 +22,11 @@
   const data = (curves) => curves.length === 1
     ? [curves[0].t, curves[0].avg, curves[0].min, curves[0].max]
     : uPlot.join(curves.map((one) => [one.t, one.avg]));
+  // All times are told in UTC.
+  const clock = (s, step) => {
+    const at = new Date(s * 1000).toISOString();
+    return step >= 86400 ? at.slice(5, 10) : at.slice(11, step < 60 ? 19 : 16);
+  };
   const options = (group, width) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const line = (i, label) => ({ label, stroke: colour(`--chart-${(i % 6) + 1}`), width: 1.5, points: { show: false }, spanGaps: true });
@@ -29,7 +34,10 @@
     const edge = { stroke: "transparent", points: { show: false }, width: 0 };
     return {
       width, height: 132, legend: { show: false }, cursor: { y: false },
-      axes: [{ ...axis, size: 26, space: 60 }, { ...axis, size: 52 }],
+      axes: [
+        { ...axis, size: 26, space: 64, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
+        { ...axis, size: 52 },
+      ],
       bands: single ? [{ series: [3, 2], fill: colour("--accent-soft") }] : [],
       series: [{}, ...(single ? [line(0, group.key), { ...edge }, { ...edge }] : group.curves.map((one, i) => line(i, one.gpu ?? group.key)))],
     };
