@@ -41,6 +41,8 @@ HISTORY = frozenset(
 )
 # These hold what waits and runs, however long the history is.
 PLACES = frozenset({"ready", "scheduled", "lease"})
+# So small, a partition is read faster than its index: that of a month to come has no row at all.
+SMALL = 1_000
 # As many as a page looks at before it says that there is more.
 MOST_ROWS = 10_000
 
@@ -84,7 +86,7 @@ class Plan:
         found = [
             f"goes through the whole of {scan.table} ({scan.kind})"
             for scan in self.scans()
-            if scan.table in HISTORY and scan.whole
+            if scan.table in HISTORY and scan.whole and scan.read > SMALL
         ]
         found += [
             f"looks at {rows} rows of {table}, of which it may {most}"
@@ -172,7 +174,7 @@ def _prepared(
         try:
             told = connection.execute(asked, prepare=False).fetchone()
         finally:
-            if connection.info.transaction_status != TransactionStatus.INERROR:
+            if connection.info.transaction_status == TransactionStatus.INTRANS:
                 connection.execute("DEALLOCATE looked_at", prepare=False)
     return Plan(name, _root(told))
 
