@@ -1,6 +1,7 @@
 """The audit trail: who did what, when; written with each act, and read here."""
 
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 from psycopg.types.json import Jsonb
 
@@ -8,6 +9,8 @@ from forge_schema.database import Database, Row, run
 
 PAGE = 1000
 LAST_DAY = timedelta(days=1)
+FIRST_WINDOW = timedelta(hours=1)
+LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class Audit:
@@ -51,14 +54,31 @@ class Audit:
             action: only acts of this kind.
             count: how many at most.
         """
-        params = {
-            "after": after,
-            "since": since,
+        params: dict[str, object] = {
             "job_id": job_id,
             "worker_id": worker_id,
             "actor": actor,
             "action": action,
             "count": min(count, PAGE),
         }
+        # Times go as parameters: the plan is made for those that are asked for.
         with self._database.reporting() as connection:
-            return run(connection, "audit", params)
+            (health,) = run(connection, "health", {})
+            began = after or health["now"] - since
+            for until in _windows(began, health["now"], whole=job_id is not None):
+                rows = run(connection, "audit", {**params, "after": began, "until": until})
+                if len(rows) >= min(count, PAGE):
+                    break
+        return rows
+
+
+def _windows(began: datetime, now: datetime, *, whole: bool) -> Iterator[datetime]:
+    """Yield ends, each further away: a page of a long trail is near its beginning.
+
+    The last one is beyond now, for what happens meanwhile.
+    """
+    window = FIRST_WINDOW
+    while not whole and now - began > window:
+        yield began + window
+        window *= 8
+    yield LAST

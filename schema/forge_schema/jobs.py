@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from forge_schema import job_pages
 from forge_schema.database import Database, Row
+from forge_schema.job_filter import Filter
 from forge_schema.sources import JobUnknown
 from forge_schema.states import State, Verdict
 
@@ -40,10 +42,21 @@ class Jobs:
         count: int = 50,
     ) -> list[Row]:
         """Return the newest jobs first, at most `count` of them."""
-        words = None if states is None else [state.value for state in states]
-        return self._database.rows(
-            "jobs", again=True, owner=owner, states=words, before=before, count=min(count, PAGE)
-        )
+        if states is not None and not states:
+            return []
+        wanted = Filter().having("state", *(state.value for state in states or ()))
+        ids: list[int] = []
+        count = min(count, PAGE)
+        # A page may have few of the jobs or none, and yet a next one: each looks at so many.
+        while len(ids) < count:
+            rest = count - len(ids)
+            page = job_pages.page(self._database, wanted, owner=owner, before=before, count=rest)
+            ids += [row["job_id"] for row in page.jobs]
+            before = page.before
+            if before is None:
+                break
+        rows = {row["job_id"]: row for row in self.statuses(ids)}
+        return [rows[job_id] for job_id in ids]
 
     def statuses(self, job_ids: Sequence[int], *, owner: str | None = None) -> list[Row]:
         """Return the status of some jobs in one query; an unknown id has no row.

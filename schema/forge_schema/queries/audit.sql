@@ -1,9 +1,9 @@
--- A page of the audit trail, oldest first. What happened at one time is never parted: a batch of
--- jobs is submitted at one, and the next page begins after it.
+-- A page of the audit trail between two times, oldest first. What happened at one time is never
+-- parted: a batch of jobs is submitted at one, and the next page begins after it.
 WITH page AS (
     SELECT at, actor, action, job_id, worker_id, token, detail
     FROM audit
-    WHERE at > coalesce(%(after)s, forge_now() - %(since)s::interval)
+    WHERE at > %(after)s AND at <= %(until)s
         AND (%(job_id)s::bigint IS NULL OR job_id = %(job_id)s)
         AND (%(worker_id)s::bigint IS NULL OR worker_id = %(worker_id)s)
         AND (%(actor)s::text IS NULL OR actor = %(actor)s)
