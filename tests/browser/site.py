@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 import httpx
 from forge_schema.keys import Keys
 from forge_schema.states import Role
-from support.http_bed import HttpBed, http_bed
+from support.http_bed import TTL_S, HttpBed, http_bed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,9 +49,9 @@ class Site:
 
 
 @contextmanager
-def running_site(root: Path, database_url: str) -> Iterator[Site]:
+def running_site(root: Path, database_url: str, *, ttl_s: float = TTL_S) -> Iterator[Site]:
     """Run a server without workers until the block ends."""
-    with http_bed(root, database_url) as bed:
+    with http_bed(root, database_url, ttl_s=ttl_s) as bed:
         keys = Keys(bed.database, actor="user:root")
         made = {role: keys.create(owner, role)[1] for role, owner in OWNERS.items()}
         yield Site(bed, made)
