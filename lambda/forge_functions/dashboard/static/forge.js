@@ -152,6 +152,9 @@
     await navigator.clipboard?.writeText(text.textContent).then(() => toast(copier.dataset.done), () => {});
   });
 
+  // On a phone the pages' names are wider than it.
+  $(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
   // Keys.
   let before = "";
   const help = $("#help");

@@ -19,8 +19,10 @@
     }
     return [...found.values()];
   };
+  // By step where each value has one that is larger than the one before, else by time.
+  const stepped = (one) => one.step?.length > 0 && one.step.every((step, i) => step !== null && (i === 0 || step > one.step[i - 1]));
   const data = (curves) => curves.length === 1
-    ? [curves[0].t, curves[0].avg, curves[0].min, curves[0].max]
+    ? [stepped(curves[0]) ? curves[0].step : curves[0].t, curves[0].avg, curves[0].min, curves[0].max]
     : uPlot.join(curves.map((one) => [one.t, one.avg]));
   // All times are told in UTC.
   const clock = (s, step) => {
@@ -34,6 +36,7 @@
     const edge = { stroke: "transparent", points: { show: false }, width: 0 };
     return {
       width, height: 132, legend: { show: false }, cursor: { y: false },
+      scales: { x: { time: !(single && stepped(group.curves[0])) } },
       axes: [
         { ...axis, size: 26, space: 64, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
         { ...axis, size: 52 },
