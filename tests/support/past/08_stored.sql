@@ -6,7 +6,9 @@ SELECT
         ELSE 5 + token % 10 END AS pieces
 FROM told, scale WHERE job_id % 50 = 0
 UNION ALL
-SELECT job_id, token, attempt, claimed_at, now - claimed_at, devices, 20 FROM lease, scale;
+SELECT job_id, token, attempt, claimed_at, now - claimed_at, devices, 20 FROM lease, scale
+-- As it comes in life; a summary of page ranges finds a time only so.
+ORDER BY since;
 ANALYZE wrote;
 
 INSERT INTO log_chunk (
