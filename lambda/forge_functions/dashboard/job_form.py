@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from uuid import uuid4
 
 from fastapi.exceptions import RequestValidationError
-from forge_schema.spec import JobSpec
+from forge_schema.spec import JobSpec, Resources
 from pydantic import BaseModel, Field
 
 MIB_PER_GIB = 1024
@@ -16,8 +16,14 @@ Text = Annotated[str, Field(max_length=20_000)]
 # By the names that JobSpec has for them; those of the form's own are in `_TAKEN`.
 PLAIN = ("name", "owner", "queue", "config_name", "image", "target", "bundle_digest")
 WHOLE = ("priority", "max_failures", "max_losses", "max_preemptions")
-NEEDS = ("accelerator", "gpu_model")
+WORDS = ("accelerator", "gpu_model")
+NEEDS = (*WORDS, "gpus", "cpus")
+SAID = (*PLAIN, *WHOLE)
 ROOMS = {"vram": "vram_mb", "memory": "memory_mb", "disk": "disk_mb"}
+# What a field that is left empty comes to.
+USUAL = {name: field.default for name, field in JobSpec.model_fields.items() if name != "name"}
+USUAL["config_name"] = USUAL["owner"] = None
+USUAL_NEEDS = Resources().model_dump()
 _TAKEN = {*PLAIN, *WHOLE, "command", "labels", "env", "resources", "timeout_s", "idempotency_key"}
 
 
@@ -62,14 +68,15 @@ class JobForm(BaseModel):
     def of(cls, asked: Mapping[str, Any]) -> Self:
         """Return a form that asks for the same job once more."""
         needs, timeout = asked["resources"], asked["timeout_s"]
-        said = {name: str(asked[name]) for name in (*PLAIN, *WHOLE) if asked.get(name) is not None}
-        rooms = {name: _short(needs[field] / MIB_PER_GIB) for name, field in ROOMS.items()}
+        said = {name: str(value) for name in SAID if (value := asked.get(name)) != USUAL.get(name)}
+        said |= {name: str(needs[name]) for name in NEEDS if needs[name] != USUAL_NEEDS[name]}
         return cls(
             **said,
-            **{name: str(needs[name]) for name in NEEDS},
-            **rooms,
-            gpus=str(needs["gpus"]),
-            cpus=_short(needs["cpus"]),
+            **{
+                name: _short(needs[field] / MIB_PER_GIB)
+                for name, field in ROOMS.items()
+                if needs[field] != USUAL_NEEDS[field]
+            },
             command=shlex.join(asked["command"]),
             labels=_lines(asked["labels"]),
             env=_lines(asked["env"]),
@@ -90,7 +97,7 @@ class JobForm(BaseModel):
         asked |= {name: text for name, text in plain.items() if text}
         asked |= read.some(WHOLE, self, int)
         needs = read.some(("gpus",), self, int) | read.some(("cpus",), self, float)
-        needs |= {name: text for name in NEEDS if (text := getattr(self, name).strip())}
+        needs |= {name: text for name in WORDS if (text := getattr(self, name).strip())}
         needs |= {ROOMS[name]: v for name, v in read.some(ROOMS, self, _mib).items()}
         for name, value in (
             ("command", read("command", self.command, shlex.split)),
@@ -134,8 +141,8 @@ def faults_of(error: RequestValidationError) -> dict[str, str]:
     for fault in error.errors():
         place = [str(part) for part in fault["loc"][3:]]
         message = str(fault["msg"]).removeprefix("Value error, ")
-        inner = ".".join(place[1:])
         name = _field(place)
+        inner = ".".join(place if name == "more" else place[1:])
         said = f"{inner}: {message}" if inner and name in {"labels", "env", "more"} else message
         found.setdefault(name, said)
     return found
@@ -154,11 +161,10 @@ def _field(place: list[str]) -> str:
 
 def _more(asked: Mapping[str, Any]) -> str:
     """Return the fields that the form has no place for, where they are not the default."""
-    defaults = {name: field.default for name, field in JobSpec.model_fields.items()}
     other = {
         name: value
         for name, value in asked.items()
-        if name in defaults and name not in _TAKEN and value not in (None, defaults[name])
+        if name in USUAL and name not in _TAKEN and value not in (None, USUAL[name])
     }
     return json.dumps(other, indent=2, ensure_ascii=False) if other else ""
 
@@ -190,11 +196,11 @@ def _lines(pairs: Mapping[str, str]) -> str:
 
 
 def _mib(text: str) -> int:
-    return math.ceil(_finite(text) * MIB_PER_GIB)
+    return math.ceil(round(_finite(text) * MIB_PER_GIB, 6))
 
 
 def _seconds(text: str) -> int:
-    return math.ceil(_finite(text) * 60)
+    return math.ceil(round(_finite(text) * 60, 6))
 
 
 def _finite(text: str) -> float:
@@ -208,4 +214,4 @@ def _finite(text: str) -> float:
 
 
 def _short(number: float) -> str:
-    return f"{number:.6g}"
+    return f"{number:.15g}"

@@ -1,5 +1,6 @@
 """Jobs: a list by a filter in the address."""
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -20,8 +21,8 @@ from forge_functions.services import Services, Shared
 
 router = APIRouter()
 SPANS = ("1h", "1d", "7d")
+COUNTED = ("cancelled", "running", "retried", "unfinished", "over", "absent")
 Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
-Count = Annotated[int, Query(ge=0, le=1_000_000)]
 
 
 @dataclass
@@ -100,4 +101,8 @@ def done(request: Request) -> dict[str, int] | None:
     said = request.query_params
     if said.get("did") not in {"cancel", "retry"}:
         return None
-    return {name: int(text) for name, text in said.items() if text.isdecimal() and len(text) < 6}  # noqa: PLR2004 - counts of at most a thousand
+    return {name: _count(said.get(name, "")) for name in COUNTED}
+
+
+def _count(text: str) -> int:
+    return int(text) if re.fullmatch("[0-9]{1,5}", text) else 0

@@ -34,11 +34,13 @@
     const line = (i, label) => ({ label, stroke: colour(`--chart-${(i % 6) + 1}`), width: 1.5, points: { show: false }, spanGaps: true });
     const single = group.curves.length === 1;
     const edge = { stroke: "transparent", points: { show: false }, width: 0 };
+    const byStep = single && stepped(group.curves[0]);
+    const times = { values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) };
     return {
       width, height: 132, legend: { show: false }, cursor: { y: false },
-      scales: { x: { time: !(single && stepped(group.curves[0])) } },
+      scales: { x: { time: !byStep } },
       axes: [
-        { ...axis, size: 26, space: 64, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
+        { ...axis, size: 26, space: 64, ...(byStep ? {} : times) },
         { ...axis, size: 52 },
       ],
       bands: single ? [{ series: [3, 2], fill: colour("--accent-soft") }] : [],
