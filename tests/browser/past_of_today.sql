@@ -22,3 +22,5 @@ UPDATE attempt SET detail = CASE reason
     WHEN 'stalled' THEN 'no progress told for 900 s'
 END
 WHERE detail IS NOT NULL;
+-- The machines were never off.
+UPDATE sweeper SET ticked_at = forge_now();

@@ -34,6 +34,13 @@ ATTEMPTS = 12_000
 DAY_S = 86_400.0
 DESKTOP = {"width": 1280, "height": 860}
 LOOKS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
+# Charts and logs come after the page.
+COMPLETE = """() => {
+    const is = (selector) => document.querySelector(selector) !== null;
+    const charts = [...document.querySelectorAll(".chart-place")];
+    return charts.every((one) => one.querySelector("canvas")) &&
+        (!is("#log") || (is(".log-line") && is("#charts-place canvas")));
+}"""
 IN_HINDI = ("overview", "job")
 
 
@@ -49,8 +56,9 @@ class Shown:
         """The address of each picture's page."""
         return {
             "overview": "/",
-            "jobs": "/jobs?q=state:running,succeeded,failed,dead,cancelled",
+            "jobs": "/jobs?q=queue:production state:running,succeeded,failed,dead",
             "job": f"/jobs/{self.job}",
+            "curves": f"/jobs/{self.job}#charts",
             "submit": f"/submit?from={self.job}",
             "workers": "/workers",
             "worker": "/workers/2",
@@ -124,8 +132,9 @@ def take(browser: Browser, site: Site, shown: Shown, folder: Path, *, whole: boo
 def shot(page: Page, site: Site, path: str, to: Path, *, whole: bool) -> None:
     """Take one picture, when everything on the page is there."""
     execute(site.bed.database.url, "still_here.sql")
-    page.goto(site.url + path, wait_until="networkidle")
+    page.goto(site.url + path)
     expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.wait_for_function(COMPLETE)
     page.screenshot(path=to, full_page=whole, animations="disabled", caret="hide")
     sys.stdout.write(f"{to.name} {to.stat().st_size // 1024} KiB\n")
 
