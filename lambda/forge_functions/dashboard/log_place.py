@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Self
 
 from forge_schema.wire_fields import INTEGER, LARGEST
@@ -40,7 +41,12 @@ class LogPlace:
         numbers = [int(part) for part in found.groups()] if found else []
         most = (LARGEST, LARGEST_RANK, INTEGER, INTEGER)
         if not found or any(n > limit for n, limit in zip(numbers, most, strict=True)):
-            raise Refused(422, "invalid", f"{text!r} is no place in a log", hint="reload the page")
+            raise Refused(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "invalid",
+                f"{text!r} is no place in a log",
+                hint="reload the page",
+            )
         return cls(*numbers)
 
 

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -126,7 +127,12 @@ def artifact(
     """Lead to a file that the job left."""
     found = None if "\0" in path else JobStory(shared.database, job["job_id"]).artifact(path)
     if found is None:
-        raise Refused(404, "not_found", "this job has no such file", hint="its page lists them")
+        raise Refused(
+            HTTPStatus.NOT_FOUND,
+            "not_found",
+            "this job has no such file",
+            hint="its page lists them",
+        )
     url = shared.signer(str(request.base_url)).get(found["key"]).url
     return Response(status_code=303, headers={"Location": url})
 
