@@ -107,7 +107,7 @@
     const axis = { font, stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     place.replaceChildren();
     new uPlot({
-      width: place.clientWidth, height: place.clientHeight || 168, padding: [8, 8, 0, 0],
+      width: place.clientWidth, height: place.clientHeight || 168, padding: [8, 18, 0, 0],
       cursor: { y: false }, legend: { show: false },
       axes: [
         { ...axis, space: 64, size: 30, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
