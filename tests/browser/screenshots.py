@@ -61,7 +61,7 @@ class Shown:
             "curves": f"/jobs/{self.job}#charts",
             "submit": f"/submit?from={self.job}",
             "workers": "/workers",
-            "worker": "/workers/2",
+            "worker": "/workers/23",
             "new-worker": "/workers/new",
             "queues": "/queues",
             "reports": "/reports",
