@@ -112,7 +112,7 @@
       axes: [
         { ...axis, space: 64, size: 30, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
         // What is counted is whole.
-        { ...axis, size: 40, ...(bars ? { incs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] } : {}), values: (_u, splits) => splits.map((v) => number.format(v)) },
+        { ...axis, size: 40, ...(bars ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] } : {}), values: (_u, splits) => splits.map((v) => number.format(v)) },
       ],
       scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       series: [{}, ...series.map((one, i) => (bars
