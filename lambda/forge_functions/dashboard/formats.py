@@ -10,6 +10,8 @@ from forge_functions.dashboard.words import reader, t
 
 NONE = "\u2013"
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+# A row may be a little younger than the moment by which its page tells ages.
+JUST_S = 5
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 # A duration is told by its largest unit and the next.
 STEPS = (
@@ -88,7 +90,7 @@ def exact(value: datetime | None) -> Markup | str:
 def relative(at: datetime) -> str:
     """Tell how long ago a time was, or in how long it is to be."""
     seconds = (reader().now - at).total_seconds()
-    if abs(seconds) < 1:
+    if -JUST_S < seconds < 1:
         return t("now")
     said = duration(_coarse(abs(seconds)))
     return t("{duration} ago", duration=said) if seconds > 0 else t("in {duration}", duration=said)
