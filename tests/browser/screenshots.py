@@ -56,7 +56,7 @@ class Shown:
         """The address of each picture's page."""
         return {
             "overview": "/",
-            "jobs": "/jobs?q=queue:production state:running,succeeded,failed,dead",
+            "jobs": "/jobs?q=train-resnet",
             "job": f"/jobs/{self.job}",
             "curves": f"/jobs/{self.job}#charts",
             "submit": f"/submit?from={self.job}",
