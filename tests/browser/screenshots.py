@@ -25,14 +25,14 @@ from support.waiting import eventually
 
 if TYPE_CHECKING:
     from browser.site import Site
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, ViewportSize
 
 HERE = Path(__file__).parent
 PICTURES = HERE.parents[1] / "docs" / "screenshots"
 ATTEMPTS = 12_000
 # The workers of a past are nobody's, and would soon be missed.
 DAY_S = 86_400.0
-DESKTOP = {"width": 1280, "height": 860}
+DESKTOP: ViewportSize = {"width": 1280, "height": 860}
 LOOKS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
 # Charts and logs come after the page.
 COMPLETE = """() => {

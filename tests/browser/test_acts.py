@@ -139,7 +139,7 @@ def test_a_viewer_is_offered_no_act_and_refused_each(browsing: Browsing, worker:
     forged = page.request
     token = page.evaluate("JSON.parse(document.body.getAttribute('hx-headers'))['X-CSRF-Token']")
     headers = {"Origin": site.url, "X-CSRF-Token": token}
-    acts = [
+    acts: list[tuple[str, dict[str, str | float | bool]]] = [
         (f"/jobs/{job}/cancel", {}),
         ("/jobs/cancel", {"jobs": str(job)}),
         (f"/workers/{worker}/drain", {}),
@@ -156,7 +156,8 @@ def test_an_act_from_elsewhere_is_refused(browsing: Browsing) -> None:
     job = waits(site, name="aimed-at")
     page = browsing.open("/jobs", Role.SUBMITTER)
     token = page.evaluate("JSON.parse(document.body.getAttribute('hx-headers'))['X-CSRF-Token']")
-    act, form = f"{site.url}/jobs/cancel", {"jobs": str(job)}
+    act = f"{site.url}/jobs/cancel"
+    form: dict[str, str | float | bool] = {"jobs": str(job)}
     elsewhere = {"Origin": "https://elsewhere.invalid", "X-CSRF-Token": token}
     assert page.request.post(act, form=form, headers=elsewhere).status == 403
     assert page.request.post(act, form=form, headers={"Origin": site.url}).status == 403

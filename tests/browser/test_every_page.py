@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from browser.chromium import DESKTOP, PHONE
@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from browser.chromium import Browsing
     from browser.scene import Scene
     from browser.site import Site
+    from playwright.sync_api import ViewportSize
 
 HERE = Path(__file__).parent
 LOOK = (HERE / "look.js").read_text(encoding="utf-8")
 FOCUS = (HERE / "focus.js").read_text(encoding="utf-8")
-LOOKS = [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "dark"), (PHONE, "light")]
+LOOKS: list[tuple[ViewportSize, Literal["light", "dark"]]] = [
+    (DESKTOP, "light"),
+    (DESKTOP, "dark"),
+    (PHONE, "dark"),
+    (PHONE, "light"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -74,8 +74,8 @@ def test_keys_lead_to_pages_and_to_the_filter(browsing: Browsing) -> None:
 def test_nobody_asks_the_server_while_nobody_looks(browsing: Browsing) -> None:
     window = browsing.window()
     page = window.new_page()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if is_part(request) else None)
+    asked: list[Request] = []
+    page.on("request", asked.append)
     page.clock.install()
     page.goto(f"{browsing.site.url}/jobs")
 
@@ -110,10 +110,14 @@ def refreshes(page: Page) -> None:
     answer.value.finished()
 
 
-def rested(page: Page, asked: list[str]) -> bool:
+def rested(page: Page, asked: list[Request]) -> bool:
     """Tell whether nothing was asked for in half a minute of the page's time."""
-    before = len(asked)
+    before = parts(asked)
     page.clock.run_for(30_000)
     # What was asked for before this is known once this is answered.
     page.evaluate("fetch('/health').then((answer) => answer.status)")
-    return len(asked) == before
+    return parts(asked) == before
+
+
+def parts(asked: list[Request]) -> int:
+    return sum(is_part(request) for request in asked)
