@@ -98,7 +98,9 @@ def _since(connection: Connection, since: str, chosen: Report) -> object:
 
 
 def _query(name: str, chosen: Report, by: Sequence[str], bounds: dict[str, object]) -> sql.Composed:
-    wanted = [sql.SQL("owner = %(owner)s")] if bounds["owner"] is not None else []
+    wanted: list[sql.Composable] = []
+    if bounds["owner"] is not None:
+        wanted.append(sql.SQL("owner = %(owner)s"))
     if "since" in bounds:
         wanted.append(sql.SQL("{} >= %(since)s").format(sql.Identifier(chosen.time or "")))
     where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(wanted) if wanted else sql.SQL("")

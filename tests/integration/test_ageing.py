@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -113,7 +113,7 @@ def test_nobody_waits_for_anybody(rig: Rig) -> None:
     rig.clock.set(START + 40 * DAY)
     job = rig.submit()
     grant = rig.worker().claim_one()
-    params = {"width_s": 60, "age": DAY, "count": 100}
+    params: dict[str, Any] = {"width_s": 60, "age": DAY, "count": 100}
     with holding(rig.url) as other:
         row = other.one("thin_metrics", **params)
         assert row is not None

@@ -27,7 +27,7 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
     rig.finish(steady.claim_one(), Reason.PREEMPTED)
     grant = steady.claim_one()
     rig.queue.report(grant.fence, Phase.RUNNING)
-    lines = [{"loss": 0.9, "lr": 0.1, "note": "warm"}, {"loss": 0.5}]
+    lines: list[dict[str, object]] = [{"loss": 0.9, "lr": 0.1, "note": "warm"}, {"loss": 0.5}]
     told = [MetricLine(n, None, values) for n, values in enumerate(lines)]
     rig.records.add_metrics(grant.fence, told, progress=0.25)
     rig.records.add_samples(grant.fence, [Sample(0, {"memory_mb": 7}), Sample(1, {"memory_mb": 9})])

@@ -137,7 +137,7 @@ def test_the_command_writes_parquet_into_a_pipe_and_to_no_terminal(
     forge = command(tmp_path, FORGE_DATABASE_URL=filled.url, FORGE_STORE_URL=tmp_path.as_uri())
     written = tmp_path / "cost.parquet"
     with forge.started("report", "cost", "--since", "7d", "-o", "parquet") as process:
-        assert process.stdout is not None
+        assert isinstance(process.stdout, io.TextIOWrapper)
         written.write_bytes(process.stdout.buffer.read())
     found = parquet.read_table(written).to_pylist()
     wanted = Reports(filled.database).rows("cost", since="7d")

@@ -101,7 +101,7 @@ def test_samples_tell_of_the_processes_and_of_each_gpu(rig: Rig) -> None:
         look = {"utilisation": 10 * number, "power_w": 99.5, "lost": True}
         values = {"memory_mb": number, "gpus": {UUID: look, "GPU-2": {"ecc": 0}}}
         assert rig.records.add_samples(grant.fence, [Sample(number, values)])
-    odd = [{"gpus": [1]}, {"gpus": {UUID: 7}}, {"gpus": None}]
+    odd: list[dict[str, object]] = [{"gpus": [1]}, {"gpus": {UUID: 7}}, {"gpus": None}]
     kept = [Sample(3 + n, values) for n, values in enumerate(odd)]
     assert rig.records.add_samples(grant.fence, kept)
     found = Series(rig.database).of(job)

@@ -65,8 +65,7 @@ def world(database: Database, past: Past) -> World:
     """Look for the jobs."""
     with database.reporting() as connection:
         found = {
-            word: connection.execute(query).fetchall()[0]["job_id"]  # type: ignore[arg-type] # ours
-            for word, query in FOUND.items()
+            word: connection.execute(query).fetchall()[0]["job_id"] for word, query in FOUND.items()
         }
         (held,) = connection.execute("SELECT min(worker_id) AS id FROM lease").fetchall()
     return World(database, past, found, held["id"])

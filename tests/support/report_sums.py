@@ -80,12 +80,13 @@ class Sums:
 
     def useful_until(self, attempt: Row) -> datetime:
         outcome = self.outcomes.get(attempt["job_id"])
-        accepted = outcome and outcome["token"] == attempt["token"]
-        if accepted and outcome["state"] == "succeeded":
-            return attempt["finished_at"]
-        if attempt["reason"] in TAKEN and attempt["checkpoint_at"]:
-            return attempt["checkpoint_at"]
-        return attempt["claimed_at"]
+        until: datetime = attempt["claimed_at"]
+        accepted = outcome is not None and outcome["token"] == attempt["token"]
+        if outcome is not None and accepted and outcome["state"] == "succeeded":
+            until = attempt["finished_at"]
+        elif attempt["reason"] in TAKEN and attempt["checkpoint_at"]:
+            until = attempt["checkpoint_at"]
+        return until
 
     def attempts(self) -> list[Row]:
         found = []

@@ -53,7 +53,11 @@ class Scene:
     def claim(self, name: str = "w", **free: Any) -> Grant | None:  # noqa: ANN401  as above
         """Claim for a worker that has all of it free, or what is said."""
         worker_id, machine = self.machines[name]
-        whole = {"cpus": machine.cpus, "memory_mb": machine.memory_mb, "disk_mb": machine.disk_mb}
+        whole: dict[str, Any] = {
+            "cpus": machine.cpus,
+            "memory_mb": machine.memory_mb,
+            "disk_mb": machine.disk_mb,
+        }
         kind = machine.gpus[0] if machine.gpus else {"name": "", "vram_mb": 0}
         whole |= {"gpus": len(machine.gpus), "gpus_in_all": len(machine.gpus)}
         whole |= {"gpu_model": kind["name"], "vram_mb": kind["vram_mb"]}

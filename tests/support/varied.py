@@ -176,8 +176,8 @@ def _leave(fleet: Fleet, worker: Worker) -> None:
     fleet.workers.remove(worker)
     fleet.rig.registry.disconnect(worker.id, worker.machine.boot_id)
     fleet.rig.clock.advance(7200)
-    for one in fleet.workers:
-        one.renew(*(held.grant for held in fleet.held if held.worker is one))
+    for other in fleet.workers:
+        other.renew(*(held.grant for held in fleet.held if held.worker is other))
     assert fleet.rig.sweep.reap() == 1
 
 

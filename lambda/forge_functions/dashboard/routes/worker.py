@@ -103,7 +103,7 @@ def devices(worker: Row, jobs: list[Row]) -> list[Device]:
         uuid = gpu.get("uuid", "")
         holders = [job for job in jobs if uuid in job["devices"]]
         sampled = [((job["used"] or {}).get("gpus") or {}).get(uuid) for job in holders]
-        look = said.get(uuid) or next(filter(None, sampled), {})
+        look: Row = said.get(uuid) or next(filter(None, sampled), {})
         found.append(Device(gpu, holders, look, faults.get(uuid)))
     return found
 
