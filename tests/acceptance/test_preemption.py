@@ -39,12 +39,13 @@ print("run", runs, flush=True)
 while runs < 10:
     signal.pause()
 """
+# Below, what a signal may come upon is no print: a handler may not print in the midst of one.
 # Will not go, and writes its state again and again.
 STUBBORN = """
 import os, pathlib, signal, threading
 signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
 state = pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"], "state")
-print("up", flush=True)
+os.write(1, b"up\\n")
 for turn in range(10**6):
     state.with_name("new").write_text(str(turn))
     state.with_name("new").rename(state)
@@ -59,7 +60,7 @@ def leave(*_):
     sys.exit(3)
 signal.signal(signal.SIGUSR1, leave)
 signal.signal(signal.SIGTERM, lambda *_: print("not so", flush=True))
-print("up", flush=True)
+os.write(1, b"up\\n")
 while True:
     signal.pause()
 """
@@ -68,7 +69,7 @@ SETTLED = """
 import os, pathlib, signal, threading
 signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
 pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"], "state").write_text("first")
-print("up", flush=True)
+os.write(1, b"up\\n")
 while not pathlib.Path("go").exists():
     threading.Event().wait(0.05)
 print("notice", pathlib.Path(os.environ["FORGE_PREEMPT_FILE"]).exists(), flush=True)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from support.waiting import Eventually
 
 STUBBORN = """
-import signal
+import os, signal
 signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
-print("up", flush=True)
+os.write(1, b"up\\n")
 while True:
     signal.pause()
 """
