@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, JsonValue
 
 INTEGER = 2**31 - 1
 # What every reader of JSON takes as it is; no id ever comes near it.
@@ -29,6 +29,13 @@ def _numeric(said: object) -> object:
     # Not `strict`: to JSON, 5.0 is an integer.
     if isinstance(said, bool | str):
         raise ValueError("Input should be a number")  # noqa: TRY004 - what pydantic takes
+    return said
+
+
+def _not_a_number(said: str) -> str:
+    # Which would be seconds since 1970, and is more often a mistake.
+    if "-" not in said[1:]:
+        raise ValueError("write it as 2026-11-21T09:30:00Z")
     return said
 
 
@@ -77,6 +84,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=1, le=LARGEST), NUMERIC]
 Count = Annotated[int, Field(ge=0, le=INTEGER), NUMERIC]
 Size = Annotated[int, Field(ge=0, le=LARGEST), NUMERIC]
+Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number)]
 Amount = Annotated[Number, Field(ge=0, le=1e15)]
 # Not a dict of Any: what Python alone can hold has no place here.
 Document = Annotated[dict[str, JsonValue], AfterValidator(_stored_document)]

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from support.waiting import Eventually
 
 NOISY = """
-import os, sys, time
+import os, sys, threading
 attempt = os.environ["FORGE_ATTEMPT"]
 for n in range(3):
     print(f"line {attempt}.{n}\\nnoise", flush=True)
-    time.sleep(0.3)
+    threading.Event().wait(0.3)
 print("line end", end="", flush=True)
 sys.exit(int(attempt) == 1)
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import SetCookieParam
+    from playwright._impl._api_structures import SetCookieParam
 
 OWNERS = {Role.ADMIN: "root", Role.SUBMITTER: "ann", Role.VIEWER: "ann"}
 # Says what it is told to say, until nobody tells it anything any more.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STATEMENTS = ["expired", "finish", "promote", "overdue", "overrun", "offline", "reap"]
 STATEMENTS += ["make_partitions", "forget_nonces"]
+STATEMENTS += ["thin_metrics", "thin_samples"] * 2
 
 
 class Died(Exception):

@@ -179,10 +179,10 @@ def _prepared(
     return Plan(name, _root(told))
 
 
-def _plain(connection: psycopg.Connection[Any], text: str, params: object = None) -> Plan:
+def _plain(connection: psycopg.Connection[Any], text: str, params: Any = None) -> Plan:  # noqa: ANN401
     with connection.transaction(force_rollback=True):
         asked = (EXPLAIN + text).encode()
-        told = connection.execute(asked, params, prepare=False).fetchone()  # type: ignore[arg-type] # as it was given
+        told = connection.execute(asked, params, prepare=False).fetchone()
     return Plan(" ".join(text.split())[:80], _root(told))
 
 

@@ -80,6 +80,7 @@ class Teller:
         self._shaping = shaping or Shaping()
         self._phases = phases
         self._attempt = 0
+        self._ended = 0
         self._whole_line = True
 
     def piece(self, piece: Piece) -> None:
@@ -129,9 +130,18 @@ class Teller:
 
     def _begin(self, attempt: int) -> None:
         if attempt != self._attempt:
+            # One that follows at once leaves no time to see the job wait in between.
+            if self._ended < self._attempt < attempt:
+                self._say(f"{self._end(self._attempt)} —")
             self._attempt = attempt
             worker = self._worker(attempt)
             self._say(f"— attempt {attempt}" + (f" on worker {worker}" * bool(worker)) + " —")
+
+    def _end(self, attempt: int) -> str:
+        self._ended = attempt
+        ended = self._backend.attempts(self.known.job_id) if self.known else []
+        why = [row.reason for row in ended if row.attempt == attempt]
+        return f"— attempt {attempt} ended: {why[-1] if why else 'not told why'}"
 
     def _worker(self, attempt: int) -> str:
         if self.known and self.known.worker and self.known.attempt == attempt:
@@ -141,9 +151,7 @@ class Teller:
 
     def _waits(self, status: JobStatus) -> None:
         if status.attempt:
-            ended = self._backend.attempts(status.job_id)
-            why = ended[-1].reason if ended else "ended"
-            self._say(f"— attempt {status.attempt} ended: {why}; the job is {status.state} again —")
+            self._say(f"{self._end(status.attempt)}; the job is {status.state} again —")
         elif status.state == "ready" and not self._served():
             self._say(f"job {status.job_id} {status.name!r} is ready, but no worker is connected")
         else:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from forge_schema.audit import PAGE, Audit
-from forge_schema.wire_fields import Word
-from pydantic import AwareDatetime, BeforeValidator, Field
+from forge_schema.wire_fields import Moment, Word
+from pydantic import Field
 
 from forge_functions.auth.caller import Admin
 from forge_functions.bodies import DECADE_S, Body, IdInPath
@@ -16,16 +16,6 @@ from forge_functions.services import Shared
 
 router = APIRouter(prefix="/api/admin/events", tags=["admin"], responses=problems(401, 403))
 DAY_S = 86_400
-
-
-def _not_a_number(said: str) -> str:
-    # Which would be seconds since 1970, and is more often a mistake.
-    if "-" not in said[1:]:
-        raise ValueError("write it as 2026-11-21T09:30:00Z")
-    return said
-
-
-Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number)]
 
 
 class Wanted(Body):

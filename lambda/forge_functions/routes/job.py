@@ -8,8 +8,8 @@ from forge_schema.database import Row
 from forge_schema.jobs import PAGE, Jobs
 from forge_schema.series import MOST_KEYS, MOST_POINTS, POINTS, Series, Wanted
 from forge_schema.states import Verdict
-from forge_schema.wire_fields import INTEGER, LARGEST, Word
-from pydantic import AwareDatetime, Field
+from forge_schema.wire_fields import INTEGER, LARGEST, Moment, Word
+from pydantic import Field
 
 from forge_functions import found
 from forge_functions.auth.caller import Viewer
@@ -51,7 +51,7 @@ class After(Body):
     number: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
     attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
     of_rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] | None = None
-    since: AwareDatetime | None = None
+    since: Moment | None = None
     last: bool = False
 
 

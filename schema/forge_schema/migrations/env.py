@@ -29,7 +29,8 @@ def migrate(connection: Connection) -> None:
     connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
     connection.execute(text("SET LOCAL lock_timeout = '10s'"))
     connection.execute(text("SET LOCAL check_function_bodies = off"))
-    cursor = connection.connection.cursor()
+    driver: Any = connection.connection.driver_connection
+    cursor = driver.cursor()
     readers = report_role.granted(cursor)
     # At one go, since some of them read others.
     connection.execute(text(f"DROP VIEW IF EXISTS {', '.join(views())}"))
