@@ -11,7 +11,7 @@ from forge_schema.report import REPORTS
 from forge_schema.reports import ReportColumnUnknown, Reports, ReportUnknown
 from forge_schema.since import SinceInvalid, moment
 from forge_schema.statements import views
-from support.report_sums import GROUPED, SINGLE, Sums, grouped
+from support.report_sums import GROUPED, ROW_KEYS, SINGLE, VIEWS, Sums, difference, grouped
 from support.varied import OWNERS, fill
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 ALL = 1_000_000
 Row = dict[str, Any]
-# Where the rows of the view are its groups.
-VIEWS = [name for name in GROUPED if name not in SINGLE]
 TIMED = [name for name, report in REPORTS.items() if report.time]
 OWNED = [name for name, report in REPORTS.items() if report.owned]
 
@@ -40,23 +38,13 @@ def reports(filled: Rig) -> Reports:
 
 @pytest.fixture(scope="module")
 def sums(filled: Rig) -> Sums:
-    return Sums(filled)
+    return Sums(filled.rows, filled.clock.now)
 
 
 def same(found: Sequence[Row], wanted: Sequence[Row], keys: Sequence[str]) -> None:
     """Hold rows against each other, one by one."""
     assert wanted
-
-    def place(row: Row) -> list[str]:
-        return [str(row[key]) for key in keys]
-
-    assert len(found) == len(wanted)
-    pairs = zip(sorted(found, key=place), sorted(wanted, key=place), strict=True)
-    for one, other in pairs:
-        assert one.keys() == other.keys()
-        for name, value in other.items():
-            near = pytest.approx(value, rel=1e-6, abs=1e-6) if isinstance(value, float) else value
-            assert one[name] == near, (name, one, other)
+    assert difference(found, wanted, keys) is None
 
 
 def alike(found: Sequence[Row], wanted: Sequence[Row]) -> None:
@@ -104,9 +92,8 @@ def test_each_view_is_what_python_makes_of_the_tables(
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_each_view_of_single_things_has_every_one(reports: Reports, sums: Sums, name: str) -> None:
-    keys = ("job_id", "attempt", "rank", "gpu", "kind", "worker_id", "since")
     wanted = SINGLE[name](sums)
-    same(reports.rows(name, count=ALL), wanted, [key for key in keys if key in wanted[0]])
+    same(reports.rows(name, count=ALL), wanted, [key for key in ROW_KEYS if key in wanted[0]])
 
 
 @pytest.mark.parametrize("name", GROUPED)

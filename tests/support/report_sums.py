@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import fnmatch
+from math import isclose
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from support.rig import Rig
 
 Row = dict[str, Any]
 TABLES = (
@@ -59,9 +58,9 @@ def percentile(values: Iterable[float], share: float) -> float:
 class Sums:
     """The tables as they are now; a method for each view gives its single pieces."""
 
-    def __init__(self, rig: Rig) -> None:
-        self.now = rig.clock.now
-        self.tables = {name: rig.rows(f"SELECT * FROM {name}") for name in TABLES}
+    def __init__(self, rows: Callable[[str], list[Row]], now: datetime) -> None:
+        self.now = now
+        self.tables = {name: rows(f"SELECT * FROM {name}") for name in TABLES}
         self.jobs = {job["id"]: job for job in self.tables["job"]}
         self.lanes = {lane["id"]: lane for lane in self.tables["lane"]}
         self.shapes = {shape["id"]: shape for shape in self.tables["shape"]}
@@ -387,6 +386,9 @@ SINGLE: dict[str, Callable[[Sums], list[Row]]] = {
     "lost_time": Sums.lost_time,
     "stuck": Sums.stuck,
 }
+# Where the rows of the view are its groups.
+VIEWS = [name for name in GROUPED if name not in SINGLE]
+ROW_KEYS = ("job_id", "attempt", "rank", "gpu", "kind", "worker_id", "since")
 
 
 def grouped(
@@ -397,3 +399,27 @@ def grouped(
     for piece in pieces:
         groups[tuple(piece[column] for column in by)].append(piece)
     return [{**dict(zip(by, key, strict=True)), **sums(rows)} for key, rows in groups.items()]
+
+
+def difference(found: Sequence[Row], wanted: Sequence[Row], keys: Sequence[str]) -> str | None:
+    """Tell where rows first differ, a number only where it is not nearly the same."""
+
+    def place(row: Row) -> list[str]:
+        return [str(row[key]) for key in keys]
+
+    if len(found) != len(wanted):
+        return f"{len(found)} rows in place of {len(wanted)}"
+    pairs = zip(sorted(found, key=place), sorted(wanted, key=place), strict=True)
+    for one, other in pairs:
+        if one.keys() != other.keys():
+            return f"columns {list(one)} in place of {list(other)}"
+        for name, value in other.items():
+            if not alike(one[name], value):
+                return f"{name}: {one} in place of {other}"
+    return None
+
+
+def alike(one: object, other: object) -> bool:
+    if isinstance(one, int | float) and isinstance(other, float):
+        return isclose(one, other, rel_tol=1e-6, abs_tol=1e-6)
+    return one == other

@@ -14,6 +14,7 @@ from chaos.check.evidence import evidence
 from chaos.check.leases import LEASES
 from chaos.check.objects import OBJECTS
 from chaos.check.promises import PROMISES
+from chaos.check.reports import AS_COMPUTED
 from chaos.check.rest import REST
 from chaos.check.sums import SUMS
 from chaos.check.violation import Invariant, Violation
@@ -27,6 +28,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     *LEASES,
     *ENDS_OF_JOBS,
     *SUMS,
+    AS_COMPUTED,
     *OBJECTS,
     *REST,
 )
