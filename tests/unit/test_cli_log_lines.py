@@ -161,7 +161,7 @@ def test_each_move_of_a_job_is_named(capsys: pytest.CaptureFixture[str]) -> None
         "preparing",
         "running",
         "asked to stop: preempted",
-        "attempt 1 ended: ended; the job is ready again",
+        "attempt 1 ended; the job is ready again",
         "attempt 2 on worker w2",
         "running",
         "job 1 'x' succeeded",

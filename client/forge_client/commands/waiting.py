@@ -141,7 +141,7 @@ class Teller:
         self._ended = attempt
         ended = self._backend.attempts(self.known.job_id) if self.known else []
         why = [row.reason for row in ended if row.attempt == attempt]
-        return f"— attempt {attempt} ended: {why[-1] if why else 'not told why'}"
+        return f"— attempt {attempt} ended" + (f": {why[-1]}" if why else "")
 
     def _worker(self, attempt: int) -> str:
         if self.known and self.known.worker and self.known.attempt == attempt:
