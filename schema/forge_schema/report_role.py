@@ -15,7 +15,8 @@ ROLE = "forge_report"
 SETTINGS = {
     "default_transaction_read_only": "on",
     "statement_timeout": "60s",
-    "idle_in_transaction_session_timeout": "60s",
+    "lock_timeout": "5s",
+    "idle_in_transaction_session_timeout": "5s",
 }
 ACCESS = """
     SELECT view.relname AS view, acl.grantee::regrole::text AS grantee, acl.is_grantable

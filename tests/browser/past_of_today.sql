@@ -22,5 +22,12 @@ UPDATE attempt SET detail = CASE reason
     WHEN 'stalled' THEN 'no progress told for 900 s'
 END
 WHERE detail IS NOT NULL;
+-- Nothing waits for months, and most of the fleet is at work.
+CREATE TEMP TABLE waits AS
+SELECT job_id, forge_now() - (1 + job_id % 47) * interval '55 seconds' AS since FROM ready;
+UPDATE ready SET ready_at = since FROM waits WHERE ready.job_id = waits.job_id;
+UPDATE job SET submitted_at = since FROM waits WHERE job.id = waits.job_id;
+DELETE FROM worker
+WHERE id % 11 <> 0 AND id <> 23 AND NOT EXISTS (SELECT FROM lease WHERE worker_id = worker.id);
 -- The machines were never off.
 UPDATE sweeper SET ticked_at = forge_now();
