@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_functions.dashboard import words
+from forge_functions.dashboard.explained import in_words
 from forge_schema.explanation import Chance, Outlook
 from forge_schema.sources import JobUnknown
 from forge_schema.states import Reason
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forge_schema.explanation import Explanation, Remedy
+
+
+DEVANAGARI = re.compile("[\u0900-\u097f]")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +46,17 @@ def test_it_says_what_is_in_the_way_and_what_starts_the_job(scene: Scene, case: 
     remedy = said.remedies[0]
     assert (remedy.code, remedy.changes) == (case.remedy, case.changes)
     assert case.says in f"{remedy.text} {remedy.command}"
+    _reads_in_hindi(said)
     assert scene.explain(_cured(scene, case, said)).outlook is Outlook.STARTS
+
+
+def _reads_in_hindi(said: Explanation) -> None:
+    words.reads("hi", None)
+    told = in_words(said)
+    words.reads("en", None)
+    texts = [told.text, *(one.text for one in told.limits), *(one.text for one in told.remedies)]
+    texts += [one.text for one in told.workers]
+    assert [text for text in texts if not DEVANAGARI.search(text)] == []
 
 
 def _chance(said: Explanation, name: str) -> Chance | None:

@@ -24,6 +24,8 @@ SAME = re.compile(r"\b(Forge|CSV|CPU|CPUs|GPU|GPUs|UTC|API|forge\S*)\b")
 SHOWN = ("title", "aria-label", "alt", "label", "data-label", "data-confirm")
 # What a macro adds to a tag.
 ATTRIBUTES = re.compile(r'[a-z-]+="[^"]*"')
+SAID = re.compile(r'\bt\(\s*"([^"]+)"')
+COUNTED = re.compile(r'\bn\(\s*"([^"]+)",\s*"([^"]+)"')
 ENUMS = (State, Reason, Role, Phase, WorkerStatus, WorkerKind)
 
 
@@ -68,7 +70,8 @@ def ids() -> set[str]:
                 texts = call.args[: 2 if call.node.name == "n" else 1]
                 found |= {text.value for text in texts if isinstance(text, nodes.Const)}
     for path in FOLDER.rglob("*.py"):
-        found |= set(re.findall(r'\bt\(\s*"([^"]+)"', path.read_text("utf-8")))
+        found |= set(SAID.findall(path.read_text("utf-8")))
+        found |= {one for pair in COUNTED.findall(path.read_text("utf-8")) for one in pair}
     return found
 
 

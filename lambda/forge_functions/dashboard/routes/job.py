@@ -15,6 +15,7 @@ from forge_schema.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
 from forge_schema.jobs import Jobs
 from forge_schema.states import TERMINAL_STATES
 
+from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.own_job import PageJob
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.session import Visitor
@@ -88,7 +89,7 @@ class Told:
     @property
     def why(self) -> Explanation:
         """Why it waits."""
-        return explain(self.shared.database, self.job["job_id"], workers=WORKERS)
+        return in_words(explain(self.shared.database, self.job["job_id"], workers=WORKERS))
 
 
 @router.get("")
