@@ -33,6 +33,7 @@ from forge_worker import direct
 from forge_worker.agent import Agent
 from forge_worker.bundle import BundleCache
 from forge_worker.checkpoints import CheckpointSync
+from forge_worker.delivery import Delivery
 from forge_worker.folders import Folders
 from forge_worker.gateway import SqlGateway
 from forge_worker.job_run import JobRun
@@ -128,8 +129,8 @@ def watched() -> Watch:
     wrap(JobRun, "_watch", watch.run)
     watch.timed(JobRun, "_remove", "remove")
     watch.timed(JobRun, "_store_last", "log and artifacts")
-    watch.timed(Agent, "_deliver", "report")
-    wrap(Agent, "_deliver", watch.report)
+    watch.timed(Delivery, "deliver", "report")
+    wrap(Delivery, "deliver", watch.report)
     return watch
 
 
