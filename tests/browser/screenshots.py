@@ -87,6 +87,7 @@ def main() -> None:
             take(browser, site, shown, PICTURES)
             site.bed.queue.cancel(shown.job)
             site.bed.ended(shown.job)
+            execute(url, "past_over.sql")
 
 
 def lively(site: Site) -> Shown:
