@@ -24,7 +24,10 @@ def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
     if chunk.bytes > LARGEST_CHUNK:
         raise corrupt(f"the log chunk {chunk.key}")
     try:
-        data = zstandard.ZstdDecompressor().decompress(stored, max_output_size=chunk.bytes)
+        unpacker = zstandard.ZstdDecompressor(max_window_size=LARGEST_CHUNK)
+        with unpacker.stream_reader(stored) as reader:
+            # One byte over what it is to be, whatever the frame says of itself.
+            data = reader.read(chunk.bytes + 1)
     except zstandard.ZstdError:
         data = b""
     if len(data) != chunk.bytes or hashlib.sha256(data).hexdigest() != chunk.sha256:

@@ -23,6 +23,11 @@ class JobStory:
         """Return the newest attempts, oldest first; `finished_at` is None of one that runs."""
         return self._rows("job_runs", count=RUNS_SHOWN)
 
+    def spent(self) -> Row:
+        """Return the `cost` and the `gpu_seconds` of all attempts that have ended."""
+        (row,) = self._rows("job_spent")
+        return row
+
     def events(self) -> list[Row]:
         """Return what happened, the newest first."""
         return self._rows("page_events", count=EVENTS_SHOWN)

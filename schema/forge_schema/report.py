@@ -16,6 +16,7 @@ class Report:
         source: the relation that groups are made from, where the view's rows cannot be summed.
         day: the day of a row of the source, where `day` is one of the keys.
         owned: whether each row is of one owner, who then may read it.
+        now: whether it tells of what is now, however long ago that began.
         order: what is the newest without a bound, where an index tells it sooner than the time.
     """
 
@@ -26,6 +27,7 @@ class Report:
     source: str | None = None
     day: str = "day"
     owned: bool = True
+    now: bool = False
     order: str | None = None
 
 
@@ -181,6 +183,7 @@ REPORTS: dict[str, Report] = {
         ("kind", "owner", "queue", "shape_id", "worker_id", "worker"),
         {**JOBS, "since": "min(since)", "seconds": "max(seconds)"},
         time="since",
+        now=True,
     ),
     "test_results": Report(
         "every test of every attempt",

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
+import re
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 import zstandard
 from forge_functions.dashboard import log_pieces
+from forge_schema import job_story
+from forge_schema.lease import Usage
 from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.states import Phase, Reason, Role, State
 from forge_schema.storage.keys import AttemptKeys
@@ -186,6 +191,30 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     assert found.status_code == 303
     assert api.http.get(found.headers["location"]).content == data
     assert ann.http.get(f"/jobs/{cpu}/artifact?path=other").status_code == 404
+
+
+def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(
+    api: Api, ann: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_story, "RUNS_SHOWN", 2)
+    rig = api.rig
+    job = rig.submit(owner="ann", max_preemptions=5, sweep='lr "big" *')
+    for number in range(3):
+        grant = rig.worker("w1", price_per_hour=3.0).claim_one()
+        keys = AttemptKeys(job, grant.attempt, grant.fence.token)
+        kept = Checkpoint(0, keys.checkpoint_manifest(0), 1, 10)
+        assert rig.records.add_checkpoint(grant.fence, kept) if number < 2 else True
+        rig.clock.advance(1200)
+        rig.finish(grant, Reason.PREEMPTED, usage=Usage(cost=1.0, gpu_seconds=1200.0))
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        connection.execute("DELETE FROM checkpoint WHERE attempt = 1")
+    told = ann.page(f"/jobs/{job}")
+    assert ">3.00<" in told
+    assert ">1 h<" in told
+    assert "one that was thinned out" in told
+    assert "checkpoint 2.0" in told
+    (link,) = re.findall(r'href="(/jobs\?q=sweep[^"]*)"', told)
+    assert f'href="/jobs/{job}"' in ann.page(html.unescape(link))
 
 
 def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:

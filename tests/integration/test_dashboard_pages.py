@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
+import json
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from forge_functions.dashboard.assets import address, assets
 from forge_schema import queue_pages
@@ -13,6 +18,7 @@ from forge_schema.audit import Audit
 from forge_schema.database import DatabaseUnreachable
 from forge_schema.report import REPORTS
 from forge_schema.states import Role
+from psycopg.types.json import Jsonb
 from support.api import problem
 from support.guest import Guest
 
@@ -159,6 +165,49 @@ def test_a_report_is_saved_as_a_spreadsheet_takes_it(root: Guest) -> None:
     assert "<td>sheet</td>" in grouped
     assert root.http.get("/reports/job_status?by=nothing").status_code in {400, 422}
     assert root.http.get("/reports/none").status_code == 404
+
+
+def test_a_saved_report_is_read_by_programs_too(root: Guest) -> None:
+    rows = list(csv.DictReader(io.StringIO(root.http.get("/reports/audit.csv").text)))
+    details = [json.loads(row["detail"]) for row in rows if row["detail"]]
+    assert {"submitted", "dispatched"} <= {row["action"] for row in rows}
+    assert {type(detail) for detail in details} == {dict}
+    assert all(datetime.fromisoformat(row["at"]).tzinfo and "T" in row["at"] for row in rows)
+
+
+def test_what_is_stuck_is_told_however_long_it_has_been(api: Api) -> None:
+    api.rig.submit(labels={"zone": "moon"}, name="forgotten")
+    api.rig.clock.advance(30 * 86_400)
+    root = Guest(api).login("root", Role.ADMIN)
+    assert "forgotten" in root.page("/reports/stuck")
+    assert "forgotten" in root.page("/reports/stuck?since=")
+    assert "forgotten" not in root.page("/reports/stuck?since=7d")
+    root.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/jobs?q=%00",
+        "/jobs/confirm?act=cancel&all=1&q=%00",
+        "/workers?q=%00",
+        "/workers?after=%00",
+        "/jobs/1?files=%00",
+        "/jobs/1/artifact?path=%00",
+    ],
+)
+def test_what_no_row_can_hold_is_refused(root: Guest, path: str) -> None:
+    assert root.http.get(path).status_code == 422
+
+
+@pytest.mark.parametrize("odd", [["a"], "x", {"GPU-1": "x"}, {"GPU-1": {"power_w": "much"}}])
+def test_a_worker_that_tells_odd_things_has_its_page(root: Guest, odd: object) -> None:
+    rig = root.api.rig
+    worker = rig.worker("odd", gpus=[{"uuid": "GPU-1", "name": "T4", "vram_mb": 1}])
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        said = Jsonb({"gpus": odd, "quarantine": odd})
+        connection.execute("UPDATE worker SET condition = %s WHERE id = %s", [said, worker.id])
+    assert "Drain" in root.page(f"/workers/{worker.id}")
 
 
 def test_errors_are_pages_for_people_and_json_for_programs(

@@ -131,6 +131,15 @@ def test_an_owner_sees_the_own_rows_whole_and_grouped(reports: Reports, name: st
     assert (group["owner"], none) == ("bob", [])
 
 
+def test_a_job_that_is_not_due_has_not_been_let_wait(rig: Rig) -> None:
+    rig.submit(delay_s=3600)
+    reports = Reports(rig.database)
+    assert reports.rows("sla") == []
+    rig.clock.advance(3700)
+    (row,) = reports.rows("sla")
+    assert (row["jobs"], row["waiting"], row["started_1m"]) == (1, 1, 0)
+
+
 def test_every_view_is_a_report_and_every_column_is_there(filled: Rig) -> None:
     assert sorted(REPORTS) == views()
     for name, report in REPORTS.items():

@@ -164,7 +164,7 @@ class Sums:
             begun = first.get(job["id"])
             state = self.outcomes.get(job["id"], {}).get("state")
             lane = self.lanes[job["lane_id"]]
-            if begun or state is None:
+            if begun or (state is None and due <= self.now):
                 waited = (begun - due).total_seconds() if begun else None
                 where = {name: lane[name] for name in ("owner", "queue")}
                 day = day_of(job["submitted_at"])

@@ -1,7 +1,7 @@
 -- The newest attempts of a job, also those that run, each with its times and with the checkpoint that
--- it went on from: the newest that an earlier attempt left.
+-- it went on from: the newest that an earlier attempt had left, unless it was thinned out since.
 SELECT
-    run.*, worker.name AS worker, forge_now() AS now,
+    run.*, worker.name AS worker, forge_now() AS now, earlier.left_at,
     kept.attempt AS from_attempt, kept.number AS from_number
 FROM (
     (
@@ -22,10 +22,16 @@ FROM (
     WHERE job_id = %(job_id)s
 ) AS run
 LEFT JOIN worker ON worker.id = run.worker_id
+CROSS JOIN LATERAL (
+    SELECT max(attempt.checkpoint_at) AS left_at
+    FROM attempt
+    WHERE attempt.job_id = %(job_id)s AND attempt.token < run.token
+) AS earlier
 LEFT JOIN LATERAL (
     SELECT checkpoint.attempt, checkpoint.number
     FROM checkpoint
     WHERE checkpoint.job_id = %(job_id)s AND checkpoint.token < run.token
+        AND checkpoint.created_at = earlier.left_at
     ORDER BY checkpoint.token DESC, checkpoint.number DESC
     LIMIT 1
 ) AS kept ON true

@@ -1,5 +1,5 @@
 -- How soon jobs were begun and how many ended well, by queue, owner and the day of the submit. A job
--- that was cancelled before any worker took it is left out.
+-- that was cancelled before any worker took it is left out, and so is one that is not due yet.
 CREATE VIEW sla AS
 SELECT
     queue,
@@ -23,6 +23,7 @@ FROM (
         lane.owner,
         (job.submitted_at AT TIME ZONE 'UTC')::date AS day,
         outcome.state,
+        job.run_at,
         extract(
             EPOCH FROM coalesce(first.claimed_at, lease.claimed_at)
             - greatest(job.submitted_at, job.run_at)
@@ -42,5 +43,5 @@ FROM (
     ) AS first ON true
     LEFT JOIN lease ON lease.job_id = job.id AND lease.attempt = 1 AND lease.rank = 0
 ) AS submitted
-WHERE waited_s IS NOT NULL OR state IS NULL
+WHERE waited_s IS NOT NULL OR (state IS NULL AND coalesce(run_at <= forge_now(), true))
 GROUP BY queue, owner, day;

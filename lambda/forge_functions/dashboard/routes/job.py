@@ -1,7 +1,6 @@
 """One job: how it stands, its attempts, why it waits, what it left."""
 
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
@@ -11,13 +10,16 @@ from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database import Row
 from forge_schema.explain import explain
 from forge_schema.explanation import Explanation
+from forge_schema.job_filter import Filter
 from forge_schema.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
 from forge_schema.jobs import Jobs
 from forge_schema.states import TERMINAL_STATES
+from forge_schema.wire_fields import Text
 
 from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.own_job import PageJob
 from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.routes.jobs import address
 from forge_functions.dashboard.session import Visitor
 from forge_functions.dashboard.timeline import KINDS, WIDTH, Line, timeline
 from forge_functions.dashboard.visitor import SeesPages, SubmitsByPage
@@ -61,15 +63,15 @@ class Told:
         """The attempts as bars."""
         return timeline(self.job, self.runs, self.who.now)
 
-    @property
-    def cost(self) -> float | None:
+    @cached_property
+    def spent(self) -> Row:
         """What the attempts that have ended cost."""
-        return _sum(run["cost"] for run in self.runs)
+        return self.story.spent()
 
     @property
-    def gpu_seconds(self) -> float | None:
-        """For how long they held GPUs."""
-        return _sum(run["gpu_seconds"] for run in self.runs)
+    def sweep(self) -> str:
+        """The address of the jobs of the same sweep."""
+        return address(Filter().having("sweep", self.asked["sweep"]))
 
     @cached_property
     def artifacts(self) -> list[Row]:
@@ -98,7 +100,7 @@ def job(
     who: SeesPages,
     job: PageJob,
     shared: Shared,
-    files: Annotated[str, Query(max_length=1024)] = "",
+    files: Annotated[Text, Query(max_length=1024)] = "",
 ) -> Response:
     """Show a job."""
     return page(
@@ -123,10 +125,10 @@ def artifact(
     _who: SeesPages,
     job: PageJob,
     shared: Shared,
-    path: Annotated[str, Query(max_length=1024)],
+    path: Annotated[Text, Query(max_length=1024)],
 ) -> Response:
     """Lead to a file that the job left."""
-    found = None if "\0" in path else JobStory(shared.database, job["job_id"]).artifact(path)
+    found = JobStory(shared.database, job["job_id"]).artifact(path)
     if found is None:
         raise Refused(
             HTTPStatus.NOT_FOUND,
@@ -166,8 +168,3 @@ def preempt(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) 
 
 def _path(job_id: int) -> str:
     return f"/jobs/{job_id}"
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

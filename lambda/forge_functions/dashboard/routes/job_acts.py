@@ -13,7 +13,7 @@ from forge_schema.job_acts import MOST, JobActs
 from forge_schema.job_filter import Filter, parse
 from forge_schema.jobs import Jobs
 from forge_schema.states import State
-from forge_schema.wire_fields import LARGEST
+from forge_schema.wire_fields import LARGEST, Text
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -45,7 +45,7 @@ class Which(BaseModel):
 
     act: Act
     job: Annotated[list[int], Field(max_length=MOST)] = []
-    q: str = ""
+    q: Text = ""
     all: bool = False
 
 
@@ -53,7 +53,7 @@ class Confirmed(BaseModel):
     """The jobs that were shown, by their ids, and the filter to go back to."""
 
     jobs: Annotated[str, Field(max_length=32 * MOST)]
-    q: str = ""
+    q: Text = ""
 
 
 @router.get("/jobs/confirm")

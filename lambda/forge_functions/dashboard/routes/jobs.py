@@ -12,7 +12,7 @@ from forge_schema.database import Row
 from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.job_pages import Page
 from forge_schema.states import State
-from forge_schema.wire_fields import LARGEST
+from forge_schema.wire_fields import LARGEST, Text
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.session import Visitor
@@ -75,7 +75,7 @@ class Listed:
 
 @router.get("/jobs")
 def jobs(
-    request: Request, who: SeesPages, shared: Shared, q: str = "", before: Before = None
+    request: Request, who: SeesPages, shared: Shared, q: Text = "", before: Before = None
 ) -> Response:
     """Show the newest jobs that fit a filter."""
     listed = Listed(shared, who, q.strip(), before)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Form, Request, Response
 from forge_schema.states import WorkerKind
 from forge_schema.wire_fields import Word
 from forge_schema.worker_tokens import WorkerTokens
+from pydantic import StringConstraints
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.session import Visitor
@@ -18,6 +19,7 @@ from forge_functions.services import Services, Shared
 
 router = APIRouter()
 LONGEST = 200
+Name = Annotated[Word, StringConstraints(strip_whitespace=True)]
 MOST_LABELS = 100
 
 
@@ -51,17 +53,15 @@ def create(  # noqa: PLR0917 - the framework passes each by name
     request: Request,
     who: RulesByPage,
     shared: Shared,
-    name: Annotated[Word, Form()],
+    name: Annotated[Name, Form()],
     kind: Annotated[WorkerKind, Form()] = WorkerKind.PERSISTENT,
     labels: Annotated[str, Form(max_length=10_000)] = "",
     expiry: Annotated[Expiry, Form()] = Expiry.NEVER,
 ) -> Response:
     """Make a worker and show its token, this once."""
     tokens = WorkerTokens(shared.database, actor=who.actor)
-    worker_id, text = tokens.create(
-        name.strip(), kind=kind, labels=labels_of(labels), lasts=expiry.lasts
-    )
-    return token_page(request, who, shared, worker_id, name.strip(), text)
+    worker_id, text = tokens.create(name, kind=kind, labels=labels_of(labels), lasts=expiry.lasts)
+    return token_page(request, who, shared, worker_id, name, text)
 
 
 def token_page(  # noqa: PLR0917 - what one page shows

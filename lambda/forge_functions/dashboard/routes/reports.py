@@ -1,14 +1,16 @@
 """Reports: the reporting views as tables, and as CSV."""
 
 import csv
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
 from decimal import Decimal
 from io import StringIO
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database import Row
-from forge_schema.report import REPORTS
+from forge_schema.report import REPORTS, Report
 from forge_schema.reports import Reports
 from forge_schema.reports import report as known
 from forge_schema.wire_fields import Text, Word
@@ -27,7 +29,7 @@ SAVED = 10_000
 SINCE = "7d"
 # A spreadsheet takes what begins so for a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-Since = Annotated[Text, Field(max_length=40), Query()]
+Since = Annotated[Text | None, Field(max_length=40), Query()]
 By = Annotated[list[Word] | None, Query(max_length=12)]
 
 
@@ -40,12 +42,13 @@ def reports(request: Request, who: SeesPages) -> Response:
 
 @router.get("/reports/{name}.csv")
 def save(
-    who: SeesPages, shared: Shared, name: Word, since: Since = SINCE, by: By = None
+    who: SeesPages, shared: Shared, name: Word, since: Since = None, by: By = None
 ) -> Response:
     """Return a report as CSV."""
-    rows = _rows(who, shared, name, since, by or [], SAVED)
-    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return Response(_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
+    rows = _rows(who, shared, name, since, by or [], SAVED + 1)
+    cut = f"-first-{SAVED}" if len(rows) > SAVED else ""
+    headers = {"Content-Disposition": f'attachment; filename="{name}{cut}.csv"'}
+    return Response(_csv(rows[:SAVED]), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 @router.get("/reports/{name}")
@@ -55,7 +58,7 @@ def report(
     shared: Shared,
     name: Word,
     *,
-    since: Since = SINCE,
+    since: Since = None,
     by: By = None,
 ) -> Response:
     """Show the first rows of a report."""
@@ -66,7 +69,7 @@ def report(
         "report.html",
         name=name,
         about=known(name),
-        since=since,
+        since=_bound(known(name), since) or "",
         by=by or [],
         rows=rows[:SHOWN],
         more=len(rows) > SHOWN,
@@ -75,15 +78,21 @@ def report(
     )
 
 
+def _bound(report: Report, since: str | None) -> str | None:
+    if report.time is None:
+        return None
+    return since or (None if report.now else SINCE)
+
+
 def _rows(  # noqa: PLR0917 - what the routes have, in their order
-    who: Visitor, shared: Services, name: str, since: str, by: Sequence[str], count: int
+    who: Visitor, shared: Services, name: str, since: str | None, by: Sequence[str], count: int
 ) -> list[Row]:
     chosen = known(name)
     if not chosen.owned and not who.admin:
         raise forbidden(f"the report {name} tells of all owners")
     return Reports(shared.database).rows(
         name,
-        since=(since or SINCE) if chosen.time else None,
+        since=_bound(chosen, since),
         by=by,
         owner=None if who.admin else who.owner,
         count=count,
@@ -109,4 +118,12 @@ def _csv(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    match value:
+        case str():
+            return f"'{value}" if value.startswith(FORMULA) else value
+        case datetime() | date():
+            return value.isoformat()
+        case Mapping() | list():
+            return json.dumps(value, default=str)
+        case _:
+            return value

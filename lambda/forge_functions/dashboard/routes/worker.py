@@ -94,18 +94,20 @@ def delete(request: Request, who: RulesByPage, shared: Shared, worker_id: Worker
 
 def devices(worker: Row, jobs: list[Row]) -> list[Device]:
     """Return the GPUs of a worker; what its heartbeat does not say of one, a sample may."""
-    said, faults = (
-        worker["condition"].get("gpus") or {},
-        worker["condition"].get("quarantine") or {},
-    )
+    said, faults = (_object(worker["condition"].get(name)) for name in ("gpus", "quarantine"))
     found = []
     for gpu in worker["gpus"]:
         uuid = gpu.get("uuid", "")
         holders = [job for job in jobs if uuid in job["devices"]]
-        sampled = [((job["used"] or {}).get("gpus") or {}).get(uuid) for job in holders]
-        look: Row = said.get(uuid) or next(filter(None, sampled), {})
+        looks = [said, *(_object(_object(job["used"]).get("gpus")) for job in holders)]
+        look = next(filter(None, (_object(seen.get(uuid)) for seen in looks)), {})
         found.append(Device(gpu, holders, look, faults.get(uuid)))
     return found
+
+
+def _object(said: object) -> dict[str, Any]:
+    # A heartbeat may say anything that is JSON.
+    return said if isinstance(said, dict) else {}
 
 
 def _aware(at: datetime) -> datetime:

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.fleet import Fleet
 from forge_schema.states import WorkerStatus
+from forge_schema.wire_fields import Text
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visitor import SeesPages
@@ -12,7 +13,7 @@ from forge_functions.services import Shared
 
 router = APIRouter()
 MOST_WORDS = 10
-Text = Annotated[str, Query(max_length=500)]
+Said = Annotated[Text, Query(max_length=500)]
 # A form sends a field that was left empty, too.
 Chosen = Annotated[WorkerStatus | None, Query()]
 
@@ -22,9 +23,9 @@ def workers(  # noqa: PLR0917 - the framework passes each by name
     request: Request,
     who: SeesPages,
     shared: Shared,
-    q: Text = "",
+    q: Said = "",
     status: Chosen = None,
-    after: Text | None = None,
+    after: Said | None = None,
 ) -> Response:
     """Show a page of the workers that fit a filter, by name."""
     fleet = Fleet(shared.database)
