@@ -85,5 +85,7 @@ def teller(path: Path) -> Iterator[Teller]:
     """Lend a job that speaks by `path`."""
     os.mkfifo(path)
     told = Teller(path)
-    yield told
-    told.end()
+    try:
+        yield told
+    finally:
+        told.end()

@@ -7,11 +7,12 @@
   const lines = $("log-lines");
   const earlier = $("log-earlier");
   const told = $("log-state");
+  const follow = $("log-follow");
   const words = lines.dataset;
   const MOST_LINES = 20000;
   const LONGEST_LINE = 4000;
 
-  // Turns bytes into lines: a carriage return begins the line anew, escapes become classes or go.
+  // Turns bytes into lines: text after a carriage return is the line anew, escapes become classes or go.
   class Writer {
     constructor(place) {
       this.place = place;
@@ -47,25 +48,26 @@
     }
     text(more) {
       let text = this.rest + more;
-      // An escape or a carriage return whose rest is still to come.
-      const open = text.search(/(\x1b(\[[0-9;?]*)?|\x1b\][^\x07\x1b]{0,2000}|\r)$/);
+      // An escape whose rest is still to come.
+      const open = text.search(/(\x1b(\[[0-9;?]*)?|\x1b\][^\x07\x1b\r\n]{0,2000}\x1b?)$/);
       this.rest = open >= 0 ? text.slice(open) : "";
       text = open >= 0 ? text.slice(0, open) : text;
-      const token = /\x1b\[([0-9;?]*)([A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\r\n|\n|\r|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
+      const token = /\x1b\[([0-9;?]*)([A-Za-z])|\x1b\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\n|\r|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
       let at = 0;
       for (const found of text.matchAll(token)) {
         this.plain(text.slice(at, found.index));
         at = found.index + found[0].length;
-        if (found[0] === "\n" || found[0] === "\r\n") this.end();
-        else if (found[0] === "\r") this.anew();
+        if (found[0] === "\n") this.end();
+        else if (found[0] === "\r") this.returned = true;
         else if (found[2] === "m") this.restyle(found[1]);
-        else if (found[2] === "K") this.anew();
+        else if (found[2] === "K") this.erase(found[1]);
       }
       this.plain(text.slice(at));
     }
     plain(text) {
       if (!text) return;
       if (!this.line) this.begin();
+      else if (this.returned) this.anew();
       const room = LONGEST_LINE - this.length;
       if (text.length > room) {
         this.over += text.length - Math.max(room, 0);
@@ -90,18 +92,20 @@
     begin() {
       this.line = document.createElement("span");
       this.line.className = "log-line";
-      this.length = 0;
-      this.over = 0;
-      this.cut = null;
       this.place.append(this.line);
+      this.anew();
     }
     end() {
       if (!this.line) this.begin();
       this.line = null;
     }
+    // From the line's beginning to where the writer is (1), from there to the end (0), or all (2).
+    erase(what) {
+      if (this.line && (what === "2" || (what === "1") !== this.returned)) this.anew();
+    }
     anew() {
-      if (!this.line) return;
       this.line.replaceChildren();
+      this.returned = false;
       this.length = 0;
       this.over = 0;
       this.cut = null;
@@ -133,7 +137,12 @@
     if (!answer.ok) throw new Error(answer.status);
     return answer.json();
   };
-  const atEnd = () => { lines.scrollTop = lines.scrollHeight; };
+  let top = 0;
+  const setTop = (place) => {
+    lines.scrollTop = place;
+    top = lines.scrollTop;
+  };
+  const keepUp = () => { if (follow.checked) setTop(lines.scrollHeight); };
   const trim = () => {
     const shown = lines.getElementsByClassName("log-line");
     if (shown.length <= MOST_LINES) return;
@@ -161,7 +170,7 @@
       lines.append(empty);
     }
     trim();
-    if ($("log-follow").checked) atEnd();
+    if (got.pieces.length) keepUp();
   };
   const ask = async (place, then) => {
     const mine = turn;
@@ -195,6 +204,7 @@
   };
   earlier.addEventListener("click", () => {
     if (busy || !first) return;
+    follow.checked = false;
     ask({ before: first }, (got) => {
       const before = document.createDocumentFragment();
       const own = new Writer(before);
@@ -204,17 +214,25 @@
       const height = lines.scrollHeight;
       if (next?.classList.contains("log-mark") && got.pieces.at(-1)?.attempt === Number(next.textContent.match(/\d+/)?.[0])) next.remove();
       earlier.after(before);
-      lines.scrollTop += lines.scrollHeight - height;
+      setTop(lines.scrollTop + lines.scrollHeight - height);
       first = got.first;
       earlier.hidden = !got.earlier;
     });
   });
   for (const name of ["attempt", "rank"]) $(`log-${name}`)?.addEventListener("change", begin);
-  $("log-wrap").addEventListener("change", (event) => lines.classList.toggle("wrap", event.target.checked));
-  $("log-follow").addEventListener("change", (event) => { if (event.target.checked) atEnd(); });
-  lines.addEventListener("wheel", () => {
-    $("log-follow").checked = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 40;
-  }, { passive: true });
+  $("log-wrap").addEventListener("change", (event) => {
+    lines.classList.toggle("wrap", event.target.checked);
+    keepUp();
+  });
+  follow.addEventListener("change", keepUp);
+  new ResizeObserver(keepUp).observe(lines);
+  // Who scrolls up, by whatever means, wants to read there; who comes back to the end follows again.
+  lines.addEventListener("scroll", () => {
+    const left = lines.scrollHeight - lines.clientHeight - lines.scrollTop;
+    if (lines.scrollTop < top && left > 1) follow.checked = false;
+    else if (lines.scrollTop > top && left < 40) follow.checked = true;
+    top = lines.scrollTop;
+  });
   // The page's clock; a job that has ended may be retried, and is asked for less often.
   let ticks = 0;
   document.body.addEventListener("refresh", () => {
