@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 if TYPE_CHECKING:
     from browser.chromium import Browsing
-    from playwright.sync_api import Page, Request
+    from playwright.sync_api import Locator, Page, Request
 
 GROUND = "getComputedStyle(document.documentElement).backgroundColor"
 DARK = "rgb(15, 18, 22)"
@@ -69,6 +69,51 @@ def test_keys_lead_to_pages_and_to_the_filter(browsing: Browsing) -> None:
     page.keyboard.type("g?p/")
     expect(page.get_by_label("Filter", exact=True)).to_have_value("g?p/")
     expect(page.get_by_role("button", name="Live")).to_be_visible()
+
+
+def test_the_help_tells_every_key_that_leads_to_a_page(browsing: Browsing) -> None:
+    for role in (Role.ADMIN, Role.VIEWER):
+        page = browsing.open("/queues", role)
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        keys, told = page.locator("#help dt").all_inner_texts(), page.locator("#help dd")
+        pages = {f"g {link.get_attribute('data-key')}": link.inner_text() for link in links(page)}
+        shown = dict(zip(keys, told.all_inner_texts(), strict=True))
+        assert {key: text for key, text in shown.items() if key.startswith("g ")} == pages
+
+
+def links(page: Page) -> list[Locator]:
+    return page.locator("nav [data-key]").all()
+
+
+def test_a_refresh_leaves_the_keyboard_where_it_is(browsing: Browsing) -> None:
+    jobs = [waits(browsing.site, name=name) for name in ("first-kept", "second-kept")]
+    page = browsing.window().new_page()
+    page.clock.install()
+    page.goto(f"{browsing.site.url}/queues")
+    pause = page.get_by_role("button", name="Pause", exact=True).first
+    stays(page, pause)
+    page.goto(f"{browsing.site.url}/jobs?q=kept")
+    stays(page, page.get_by_role("link", name="first-kept"))
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{browsing.site.url}/jobs/{jobs[0]}")
+
+    page.locator("main").focus()
+    for _ in ("Submit again", "Cancel"):
+        page.keyboard.press("Tab")
+    stays(page, page.get_by_role("button", name="Cancel"))
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.keyboard.press("Enter")
+    expect(page.locator("main .badge").first).to_contain_text("cancelled")
+
+
+def stays(page: Page, stop: Locator) -> None:
+    """See that the keyboard is where it was after what it was on has been replaced."""
+    stop.focus()
+    stop.evaluate("(el) => { el.old = true; }")
+    refreshes(page)
+    page.wait_for_function("() => !document.activeElement.old")
+    expect(stop).to_be_focused()
 
 
 def test_nobody_asks_the_server_while_nobody_looks(browsing: Browsing) -> None:

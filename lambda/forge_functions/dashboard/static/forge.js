@@ -49,6 +49,26 @@
   button?.addEventListener("click", () => pause(!paused));
   show();
 
+  // The keyboard stays on what does the same in the part that comes.
+  const does = (el) => [
+    el.closest("[id]").id, el.getAttribute("href"),
+    el.form?.getAttribute("action"), el.form && new URLSearchParams(new FormData(el.form)),
+  ].join(" ");
+  const likes = (part, tag, what) => $$(tag, part).filter((el) => does(el) === what);
+  let held = null;
+  const hold = (part) => {
+    const at = document.activeElement;
+    held = null;
+    if (!part.contains(at)) return;
+    const [tag, what] = [at.tagName, does(at)];
+    held = { tag, what, index: likes(part, tag, what).indexOf(at) };
+  };
+  const restore = (part) => {
+    if (!held || document.activeElement !== document.body) return;
+    const found = likes(part, held.tag, held.what);
+    (found[held.index] ?? found.at(-1))?.focus({ preventScroll: true });
+  };
+
   // What htmx fetches.
   const isLive = (event) => event.detail.elt.hasAttribute("data-live");
   document.body.addEventListener("htmx:beforeRequest", (event) => { if (isLive(event)) waiting += 1; });
@@ -70,13 +90,16 @@
       event.detail.isError = false;
       return;
     }
-    if (elt.hasAttribute("data-live")) elt.dataset.open = $$("details[open][id]", elt).map((d) => d.id).join(" ");
+    if (!isLive(event)) return;
+    elt.dataset.open = $$("details[open][id]", elt).map((d) => d.id).join(" ");
+    hold(elt);
   });
   document.body.addEventListener("htmx:afterSwap", (event) => {
     const elt = event.detail.elt;
     for (const id of (elt.dataset?.open ?? "").split(" ").filter(Boolean)) {
       document.getElementById(id)?.setAttribute("open", "");
     }
+    if (isLive(event)) restore(elt);
     draw(elt);
   });
   document.body.addEventListener("said", (event) => toast(event.detail.text));
