@@ -92,15 +92,19 @@ def test_a_refresh_leaves_the_keyboard_where_it_is(browsing: Browsing) -> None:
     page.clock.install()
     page.goto(f"{browsing.site.url}/queues")
     pause = page.get_by_role("button", name="Pause", exact=True).first
+    pause.focus()
     stays(page, pause)
     page.goto(f"{browsing.site.url}/jobs?q=kept")
-    stays(page, page.get_by_role("link", name="first-kept"))
+    link = page.get_by_role("link", name="first-kept")
+    link.focus()
+    stays(page, link)
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{browsing.site.url}/jobs/{jobs[0]}")
 
     page.locator("main").focus()
-    for _ in ("Submit again", "Cancel"):
+    for name in ("Submit again", "Cancel"):
         page.keyboard.press("Tab")
+        expect(page.locator(":focus")).to_contain_text(name)
     stays(page, page.get_by_role("button", name="Cancel"))
     page.on("dialog", lambda dialog: dialog.accept())
     page.keyboard.press("Enter")
@@ -109,7 +113,6 @@ def test_a_refresh_leaves_the_keyboard_where_it_is(browsing: Browsing) -> None:
 
 def stays(page: Page, stop: Locator) -> None:
     """See that the keyboard is where it was after what it was on has been replaced."""
-    stop.focus()
     stop.evaluate("(el) => { el.old = true; }")
     refreshes(page)
     page.wait_for_function("() => !document.activeElement.old")
