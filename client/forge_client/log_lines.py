@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from shlex import quote
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -112,7 +113,7 @@ def pattern(text: str) -> re.Pattern[str]:
     except (re.error, OverflowError, RecursionError) as error:
         raise ClientError(
             f"--grep {text!r} is no regular expression: {error}",
-            hint=f"to look for the text itself, write {re.escape(text)!r}",
+            hint=f"to look for the text itself, write {quote(re.escape(text))}",
             code="option_invalid",
             exit_code=ExitCode.USAGE,
         ) from error

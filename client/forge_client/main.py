@@ -100,6 +100,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         logs.logs,
         metrics.metrics,
         top.top,
+        dashboard.dashboard,
         artifacts.artifacts,
         checkpoints.checkpoints,
         handlers.result,
@@ -126,8 +127,9 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         queues.resume,
         queues.limit,
         events.events,
+        report.report,
     ),
-    "Installation": (up.up, up.down, dashboard.dashboard, doctor.doctor, report.report),
+    "Installation": (up.up, up.down, doctor.doctor),
 }
 NAMES = {shell.enter: "exec", testing.run_tests: "test", testing.list_tests: "tests"}
 WITH_A_COMMAND = {shell.enter, submit.submit, testing.run_tests, benchmark.benchmark}

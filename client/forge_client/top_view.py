@@ -127,7 +127,7 @@ def _sweeper(seen: Overview) -> Text:
     said = f"here {readable_seconds(sweeper.silent_s)} ago"
     if not sweeper.healthy:
         return Text(f"{said}: does one run?", style="red")
-    return Text(said + ", holds off after an outage" * sweeper.holds)
+    return Text(said + ", leaves leases alone after a start or outage" * sweeper.holds)
 
 
 def _table(

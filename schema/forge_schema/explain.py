@@ -87,7 +87,8 @@ def _waiting(
         if outlook in {Outlook.BEHIND, Outlook.BUSY}
         else None
     )
-    shown = found.chances[: max(0, min(workers, MOST_SHOWN))]
+    shown = [_held(one) if held else one for one in found.chances]
+    shown = shown[: max(0, min(workers, MOST_SHOWN))]
     return Explanation(
         **_head(status),
         outlook=outlook,
@@ -104,6 +105,12 @@ def _waiting(
         budgets=explain_past.budgets(database, job, status),
         attempts=explain_past.attempts(database, status["job_id"]),
     )
+
+
+def _held(one: WorkerChance) -> WorkerChance:
+    if one.chance is not Chance.STARTS:
+        return one
+    return one.model_copy(update={"text": "would take it with its next claim"})
 
 
 def _head(status: Row) -> Row:

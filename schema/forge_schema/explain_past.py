@@ -17,6 +17,8 @@ ADVICE = {
     Reason.IMAGE_MISSING: "name an image that its workers can pull",
     Reason.BUNDLE_CORRUPT: "submit the folder again: what was stored of it is damaged",
 }
+# Of these the job itself may have said why.
+FAULTS_OF_ITS_OWN = {Reason.EXIT_CODE, Reason.OOM, Reason.TIMEOUT, Reason.STALLED}
 
 
 def run(database: Database, job: Row, status: Row) -> Run | None:
@@ -25,7 +27,9 @@ def run(database: Database, job: Row, status: Row) -> Run | None:
     row = database.one("explain_lease", again=True, job_id=status["job_id"])
     if row is None or not found:
         return None
-    return Run(worker=status["worker"], requirements=found[0].asked, **row)
+    # What is free there is less by what the job itself has.
+    asked = [one.model_copy(update={"free": None}) for one in found[0].asked]
+    return Run(worker=status["worker"], requirements=asked, **row)
 
 
 def attempts(database: Database, job_id: int) -> list[AttemptEnd]:
@@ -90,6 +94,9 @@ def remedies(status: Row) -> list[Remedy]:
         found.append(Remedy(code="retry", text="retry it", command=command))
         if advice := ADVICE.get(Reason(status["reason"])):
             found.insert(0, Remedy(code=status["reason"], text=advice))
+        if status["reason"] in FAULTS_OF_ITS_OWN:
+            last = f"forge logs {status['job_id']} --tail 20"
+            found.insert(0, Remedy(code="logs", text="read what it said last", command=last))
     return found
 
 
@@ -118,4 +125,4 @@ def _attempts(count: int) -> str:
 def running_text(found: Run) -> str:
     """Say in one sentence where a job runs."""
     asked = f"; it is asked to end: {found.asked}" if found.asked else ""
-    return f"it runs on {found.worker} since {span(found.held_s)}, {found.phase}{asked}"
+    return f"it runs on {found.worker} for {span(found.held_s)}, {found.phase}{asked}"

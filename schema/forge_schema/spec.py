@@ -113,10 +113,19 @@ def _kinds_of_job() -> JsonDict:
     return {"anyOf": [custom, *by_image]}
 
 
+# For readers of the schema: what a GPU is to be like is said of jobs that want one.
+OF_GPUS: JsonDict = {
+    "anyOf": [
+        {"properties": {"gpus": {"minimum": 1}}, "required": ["gpus"]},
+        {"properties": {"gpu_model": {"const": "*"}, "vram_mb": {"const": 0}}},
+    ]
+}
+
+
 class Resources(BaseModel):
     """What one rank of a job needs; memory and disk in MiB, `cpus` may be a fraction."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=OF_GPUS)
 
     accelerator: Annotated[str, Field(pattern="^(any|cpu|cuda|rocm|mps)$")] = "any"
     gpus: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
@@ -125,6 +134,12 @@ class Resources(BaseModel):
     cpus: Annotated[Number, Field(gt=0, le=4096)] = 1.0
     memory_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] = 1024
     disk_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] = 10240
+
+    @model_validator(mode="after")
+    def _of_gpus(self) -> Self:
+        if not self.gpus and (self.gpu_model != "*" or self.vram_mb):
+            raise ValueError("a GPU's model or memory is asked for, and no GPU: say gpus=1 too")
+        return self
 
 
 class Tuning(BaseModel):

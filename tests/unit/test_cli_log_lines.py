@@ -137,7 +137,8 @@ def test_a_line_without_end_does_not_fill_the_memory() -> None:
 def test_what_is_no_pattern_is_refused_in_words() -> None:
     with pytest.raises(ClientError, match="no regular expression") as refused:
         pattern("(a")
-    assert (refused.value.exit_code, "a" in refused.value.hint) == (2, True)
+    assert refused.value.exit_code == 2
+    assert refused.value.hint.endswith(r"write '\(a'")
 
 
 def test_each_move_of_a_job_is_named(capsys: pytest.CaptureFixture[str]) -> None:

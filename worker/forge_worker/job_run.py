@@ -296,7 +296,7 @@ class JobRun:
         with suppress(DatabaseUnreachable):
             self._phases.step()
         self._findings.store()
-        self._metrics.step()
+        self._metrics.finish()
         self._logs.step()
         self._checkpoints.step()
         if self._stopped_for is None or self._stopped_for.reason is Reason.TIMEOUT:

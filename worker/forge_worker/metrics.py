@@ -22,7 +22,10 @@ log = structlog.get_logger(__name__)
 
 
 class MetricsTail(Loop):
-    """Reads whole lines; one that is no JSON object, or too long, is counted and skipped."""
+    """Reads whole lines; one that is no JSON object, or too long, is counted and skipped.
+
+    NaN and the infinities, which JSON does not have, are kept by their names.
+    """
 
     name = "metrics"
 
@@ -40,6 +43,13 @@ class MetricsTail(Loop):
         """Send the lines that were written since the last step."""
         while not self._attempt.lost and (lines := self._read()):
             self._send(lines)
+
+    def finish(self) -> None:
+        """Send the last lines, and tell of those that were left out."""
+        self.step()
+        if self.skipped:
+            job_id = self._attempt.fence.job_id
+            log.warning("metric lines left out: no JSON objects", job=job_id, lines=self.skipped)
 
     def _read(self) -> list[bytes]:
         file = self._attempt.folders.metrics
@@ -84,7 +94,7 @@ def parse(line: bytes) -> dict[str, Any] | None:
     if len(line) > LINE_BYTES or b"\\u0000" in line:
         return None
     try:
-        values = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
+        values = json.loads(line, parse_constant=str, parse_float=_finite)
         # Half a surrogate pair passes JSON, and no database takes it.
         json.dumps(values, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -106,9 +116,11 @@ def progress_of(values: dict[str, Any]) -> float | None:
     return None if share is None else min(max(share, 0.0), 1.0)
 
 
-def _finite(digits: str) -> float | None:
-    # Postgres's JSON knows no infinity, and 1e999 is one.
-    return value if isfinite(value := float(digits)) else None
+def _finite(digits: str) -> float | str:
+    # Postgres's JSON knows no infinity, and 1e999 is one: its name is kept.
+    if isfinite(value := float(digits)):
+        return value
+    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _number(value: object) -> float | None:

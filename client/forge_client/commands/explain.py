@@ -123,7 +123,7 @@ def _estimate(found: Explanation) -> str:
 def _spent(found: Explanation) -> str:
     """Return the budgets of which something is gone."""
     return ", ".join(
-        f"{one.used} of {one.granted} {one.budget}" for one in found.budgets if one.used
+        f"{one.used} {one.budget}, {one.granted} granted" for one in found.budgets if one.used
     )
 
 

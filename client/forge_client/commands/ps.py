@@ -24,7 +24,8 @@ def _why(job: JobStatus) -> str:
     if job.asked:
         return f"being {job.asked}"
     if job.run_at and job.state == "scheduled":
-        return f"runs {ago(job.run_at)}"
+        shown = ago(job.run_at)
+        return f"due {shown}" if shown.endswith("ago") else f"not before {shown}"
     if job.reason in (None, job.state):
         return ""
     return f"{job.reason} {job.exit_code}" if job.exit_code else str(job.reason)

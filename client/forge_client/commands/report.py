@@ -54,8 +54,10 @@ def report(
             return
         rows = backend.report(name, since=since, by=_columns(by), count=count)
     _show(rows, form)
-    if len(rows) == count:
-        narration.say(f"these are the first {count} rows; --count for more, --since for fewer")
+    if not rows:
+        narration.say("no rows" + (f" since {since}" if since else ""))
+    elif len(rows) == count:
+        narration.say(f"there are more than these {count} rows; --count shows them")
 
 
 def _columns(by: str | None) -> list[str]:

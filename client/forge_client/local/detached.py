@@ -10,7 +10,7 @@ from pathlib import Path
 from forge_client import running
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.local.lock import holder
+from forge_client.local.lock import already_running, holder
 from forge_client.local.up import Plan
 from forge_client.running import Running
 
@@ -23,8 +23,10 @@ def start_detached(plan: Plan) -> Running:
     """Start a `forge up` that outlives this process, and return once it is up.
 
     Raises:
-        ClientError: it did not come up.
+        ClientError: it did not come up, or one runs there already.
     """
+    if (pid := holder(plan.dir)) is not None:
+        raise already_running(plan.dir, str(pid))
     logs = plan.dir / "logs"
     plan.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     logs.mkdir(exist_ok=True)

@@ -24,18 +24,23 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = os.read(descriptor, 20).decode(errors="replace").strip()
-            raise ClientError(
-                f"a `forge up` runs on {folder} already" + (f", process {holder}" * bool(holder)),
-                hint="use it as it is, end it with `forge down`, or name another --dir",
-                code="already_running",
-                exit_code=ExitCode.CONFLICT,
-            ) from error
+            pid = os.read(descriptor, 20).decode(errors="replace").strip()
+            raise already_running(folder, pid) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def already_running(folder: Path, pid: str) -> ClientError:
+    """Return that a process holds the folder."""
+    return ClientError(
+        f"a `forge up` runs on {folder} already" + (f", process {pid}" * bool(pid)),
+        hint="use it as it is, end it with `forge down`, or name another --dir",
+        code="already_running",
+        exit_code=ExitCode.CONFLICT,
+    )
 
 
 def holder(folder: Path) -> int | None:

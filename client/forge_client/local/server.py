@@ -7,6 +7,8 @@ import socket
 import time
 from pathlib import Path
 
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
 from forge_client.local.asked import Asked
 from forge_client.local.child_process import ChildProcess, end_leftover
 from forge_client.local.workers import Say
@@ -26,6 +28,9 @@ class Server:
         folder: the folder of the `forge up`.
         port: its port; None takes the one that it had, or 8900, or else any that is free.
         say: is told when it falls over.
+
+    Raises:
+        ClientError: somebody else has the port.
     """
 
     def __init__(self, folder: Path, *, port: int | None, say: Say) -> None:
@@ -33,6 +38,13 @@ class Server:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         # One that outlived a killed `forge up` sits on the port.
         end_leftover(self._folder / "pid", MODULE)
+        if port and _taken(port):
+            raise ClientError(
+                f"something else answers on port {port} of this machine already",
+                hint="name another --port, or none: then one that is free is taken",
+                code="port_taken",
+                exit_code=ExitCode.CONFLICT,
+            )
         self._port = port or self._usual_port()
         self._say = say
         self._log = folder / "logs" / "server.log"

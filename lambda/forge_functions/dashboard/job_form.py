@@ -151,9 +151,10 @@ def faults_of(error: RequestValidationError) -> dict[str, str]:
 def _field(place: list[str]) -> str:
     if not place:
         return ""
-    if place[0] == "resources" and len(place) > 1:
+    if place[0] == "resources":
         rooms = {field: name for name, field in ROOMS.items()}
-        return rooms.get(place[1], place[1])
+        # Of resources as a whole, there is only one rule.
+        return rooms.get(place[1], place[1]) if len(place) > 1 else "gpus"
     if place[0] == "timeout_s":
         return "timeout"
     return place[0] if place[0] in JobForm.model_fields else "more"

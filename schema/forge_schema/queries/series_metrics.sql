@@ -57,7 +57,7 @@ told AS (
     CROSS JOIN LATERAL (
         SELECT CASE jsonb_typeof(raw) WHEN 'number' THEN raw::numeric END AS said
     ) AS number_in_it
-    WHERE abs(said) < 1e300 AND key <> 'step'
+    WHERE abs(said) < 1e300 AND key NOT IN ('step', 'total')
         AND (%(keys)s::text[] IS NULL OR key = ANY(%(keys)s))
 ),
 cut AS MATERIALIZED (
