@@ -27,7 +27,16 @@ CREATE TEMP TABLE waits AS
 SELECT job_id, forge_now() - (1 + job_id % 47) * interval '55 seconds' AS since FROM ready;
 UPDATE ready SET ready_at = since FROM waits WHERE ready.job_id = waits.job_id;
 UPDATE job SET submitted_at = since FROM waits WHERE job.id = waits.job_id;
+CREATE TEMP TABLE gone AS
+SELECT job_id FROM ready WHERE job_id % 9 <> 0 OR job_id < (SELECT min(job_id) FROM lease) - 500;
+DELETE FROM ready USING gone WHERE ready.job_id = gone.job_id;
+DELETE FROM job USING gone WHERE job.id = gone.job_id;
 DELETE FROM worker
-WHERE id % 11 <> 0 AND id <> 23 AND NOT EXISTS (SELECT FROM lease WHERE worker_id = worker.id);
+WHERE id % 97 <> 0 AND NOT EXISTS (SELECT FROM lease WHERE worker_id = worker.id);
+UPDATE worker SET gpus = coalesce((
+    SELECT jsonb_agg(gpu) FROM jsonb_array_elements(worker.gpus) WITH ORDINALITY AS g (gpu, nth)
+    WHERE lease.devices @> ARRAY[gpu ->> 'uuid'] OR (nth = 8 AND worker.id % 9 = 0)
+), '[]')
+FROM lease WHERE lease.worker_id = worker.id;
 -- The machines were never off.
 UPDATE sweeper SET ticked_at = forge_now();

@@ -39,16 +39,18 @@ COMPLETE = """() => {
     const is = (selector) => document.querySelector(selector) !== null;
     const charts = [...document.querySelectorAll(".chart-place")];
     return charts.every((one) => one.querySelector("canvas")) &&
-        (!is("#log") || (is(".log-line") && is("#charts-place canvas")));
+        (!is("#log") || (is(".log-line, #log-empty") && is("#charts-place canvas")));
 }"""
+ON_GPUS = "SELECT job_id, worker_id FROM lease ORDER BY cardinality(devices) DESC, job_id LIMIT 1"
 IN_HINDI = ("overview", "job")
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What the pictures show: a job that runs for the second time, and its worker."""
+    """What the pictures show: a real job that runs for the second time; one of the past on GPUs."""
 
     job: int
+    on_gpus: int
     worker: int
 
     @property
@@ -58,10 +60,10 @@ class Shown:
             "overview": "/",
             "jobs": "/jobs?q=train-resnet",
             "job": f"/jobs/{self.job}",
-            "curves": f"/jobs/{self.job}#charts",
+            "curves": f"/jobs/{self.on_gpus}#charts",
             "submit": f"/submit?from={self.job}",
             "workers": "/workers",
-            "worker": "/workers/23",
+            "worker": f"/workers/{self.worker}",
             "new-worker": "/workers/new",
             "queues": "/queues",
             "reports": "/reports",
@@ -81,6 +83,7 @@ def main() -> None:
         upgrade(url)
         history.fill(url, ATTEMPTS)
         execute(url, "past_of_today.sql")
+        execute(url, "a_training.sql")
         execute(url, "still_here.sql")
         with running_site(Path(root), url, ttl_s=DAY_S) as site:
             shown = lively(site)
@@ -95,7 +98,7 @@ def lively(site: Site) -> Shown:
     bed = site.bed
     # A job says `python`; and there is no room for a job of the past.
     bed.environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    worker = bed.make("studio", labels={"zone": "b"})
+    bed.make("studio", labels={"zone": "b"})
     bed.worker("studio", cpus=0.5, sample_s=1, price_per_hour=1.2)
     training = JobSpec(
         name="digits-mlp",
@@ -110,7 +113,10 @@ def lively(site: Site) -> Shown:
     assert bed.queue.preempt(job)
     eventually(lambda: bed.reasons(job) == ["preempted"], timeout=600)
     bed.says(job, "epoch 40/", timeout=600)
-    return Shown(job, worker)
+    with psycopg.connect(bed.database.url) as connection:
+        found = connection.execute(ON_GPUS).fetchone()
+    assert found is not None
+    return Shown(job, *found)
 
 
 def take(browser: Browser, site: Site, shown: Shown, folder: Path, *, whole: bool = False) -> None:

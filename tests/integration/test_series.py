@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import sin
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,9 @@ def write(rig: Rig, grant: Grant, lines: list[dict[str, Any]], first: int = 0) -
 
 
 def runs(values: list[float], points: int) -> list[list[float]]:
-    """Cut values as ntile does: the first runs are the longer ones."""
-    each, longer = divmod(len(values), points)
-    lengths = [each + (n < longer) for n in range(points)]
-    ends = [sum(lengths[: n + 1]) for n in range(points)]
-    cut = [values[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-    return [run for run in cut if run]
+    """Cut values into runs of one length, but for the last."""
+    each = math.ceil(len(values) / points) or 1
+    return [values[n : n + each] for n in range(0, len(values), each)]
 
 
 def by_key(found: dict[str, Any]) -> dict[tuple[str, str | None], dict[str, Any]]:

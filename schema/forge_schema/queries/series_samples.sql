@@ -63,7 +63,8 @@ told AS (
 cut AS MATERIALIZED (
     SELECT
         *, dense_rank() OVER (ORDER BY key, gpu) AS place,
-        ntile(%(points)s) OVER (PARTITION BY key, gpu ORDER BY number) AS run
+        (row_number() OVER (PARTITION BY key, gpu ORDER BY number) - 1)
+        / ceil(count(*) OVER (PARTITION BY key, gpu) / %(points)s::float8)::bigint AS run
     FROM told
 ),
 point AS (

@@ -29,6 +29,10 @@
     const at = new Date(s * 1000).toISOString();
     return step >= 86400 ? at.slice(5, 10) : at.slice(11, step < 60 ? 19 : 16);
   };
+  const extreme = (value) => value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3);
+  const written = (value, digits) => value.toLocaleString(document.documentElement.lang, { maximumSignificantDigits: digits });
+  // What is left of a sum of steps behind its last digit that counts is none of the tick's.
+  const tick = (value) => extreme(value) ? String(Number(value.toPrecision(6)).toExponential()) : written(value, 6);
   const options = (group, width) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const line = (i, label) => ({ label, stroke: colour(`--chart-${(i % 6) + 1}`), width: 1.5, points: { show: false }, spanGaps: true });
@@ -41,15 +45,14 @@
       scales: { x: { time: !byStep } },
       axes: [
         { ...axis, size: 26, space: 64, ...(byStep ? {} : times) },
-        { ...axis, size: 52 },
+        { ...axis, size: 52, space: 24, values: (_u, splits) => splits.map(tick) },
       ],
       bands: single ? [{ series: [3, 2], fill: colour("--accent-soft") }] : [],
       series: [{}, ...(single ? [line(0, group.key), { ...edge }, { ...edge }] : group.curves.map((one, i) => line(i, one.gpu ?? group.key)))],
     };
   };
   const readable = (value) => value === null || value === undefined ? "–"
-    : Math.abs(value) >= 1e6 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(2)
-    : value.toLocaleString(document.documentElement.lang, { maximumSignificantDigits: 4 });
+    : extreme(value) ? value.toExponential(2) : written(value, 4);
   const figure = (group) => {
     const made = document.createElement("figure");
     made.className = "chart small";
