@@ -29,8 +29,8 @@ SELECT
         'gpus', (
             SELECT jsonb_object_agg(uuid, jsonb_build_object(
                 'utilisation', CASE WHEN n % 75 < 4 THEN round(20 * random()) ELSE 94 + round(5 * random()) END,
-                'memory_mb', 68000 + 300 * nth, 'power_w', 640 + round(14 * random()) - 8 * nth,
-                'celsius', 62 + nth + round((2 * sin(n / 25.0 + nth))::numeric, 1)
+                'memory_mb', 68000 + 300 * nth, 'power_w', 388 + round(6 * random()) - 8 * nth,
+                'temperature_c', 62 + nth + round((2 * sin(n / 25.0 + nth))::numeric, 1)
             ))
             FROM unnest(devices) WITH ORDINALITY AS device (uuid, nth)
         )

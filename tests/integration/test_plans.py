@@ -104,6 +104,7 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "result": lambda w, job: w.jobs.result(job),
     "tests": lambda w, job: w.jobs.tests(job),
     "job_runs": lambda w, job: JobStory(w.database, job).runs(),
+    "job_spent": lambda w, job: JobStory(w.database, job).spent(),
     "page_events": lambda w, job: JobStory(w.database, job).events(),
     "page_artifacts": lambda w, job: JobStory(w.database, job).artifacts(count=100),
     "job_asked": lambda w, job: JobStory(w.database, job).asked(),

@@ -31,7 +31,7 @@ SELECT
     job_id, token, 0, n, since + lasted * n / pieces, attempt,
     jsonb_build_object('cpu_seconds', n * 9.5, 'memory_mb', 2000 + n % 500)
     || CASE WHEN devices = '{}' THEN '{}' ELSE jsonb_build_object('gpus', jsonb_build_object(
-        devices[1], '{"utilisation": 87, "memory_mb": 41000, "power_w": 310, "celsius": 61}'::jsonb
+        devices[1], '{"utilisation": 87, "memory_mb": 41000, "power_w": 310, "temperature_c": 61}'::jsonb
     )) END
 FROM wrote CROSS JOIN LATERAL generate_series(0, pieces - 1) AS n;
 UPDATE lease SET metrics = 20, samples = 20;
