@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from forge_schema.job_acts import MOST, JobActs, TooManyJobs
+from forge_schema.records import Checkpoint
 from forge_schema.states import Reason, Role, State
 from forge_schema.templates import Templates
 from support.guest import Guest
@@ -185,6 +186,25 @@ def test_a_form_submits_once(api: Api, ann: Guest) -> None:
     ):
         assert said in again, said
     assert "forge submit . --name net" in html.unescape(again)
+
+
+def test_a_job_that_is_submitted_again_starts_from_the_same_checkpoint(
+    api: Api, ann: Guest
+) -> None:
+    rig = api.rig
+    job = rig.submit(owner="ann")
+    grant = rig.worker().claim_one()
+    for number in range(2):
+        assert rig.records.add_checkpoint(grant.fence, Checkpoint(number, f"k{number}", 1, 1))
+    child = rig.submit(owner="ann", from_checkpoint={"job_id": job, "attempt": 1, "number": 0})
+    form = html.unescape(ann.page(f"/submit?from={child}"))
+    assert f"--from-checkpoint {job}:1.0" in form
+    more = form.partition('name="more"')[2].partition(">")[2].partition("</textarea>")[0]
+    made = ann.act("/submit", name="again", command="true", more=more)
+    told = rig.jobs.job(int(made.headers["location"].rpartition("/")[2]))
+    assert (told["source_job_id"], told["source_attempt"], told["source_number"]) == (job, 1, 0)
+    rig.rows("DELETE FROM checkpoint WHERE number = 0")
+    assert f"--from-checkpoint {job} " in html.unescape(ann.page(f"/submit?from={child}"))
 
 
 def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(

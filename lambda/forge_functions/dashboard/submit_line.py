@@ -31,6 +31,8 @@ def submit_line(asked: Mapping[str, Any]) -> str:
     words += [_word(o, f"{needs[name]}MB") for name, o in ROOMS.items() if name in needs]
     if "timeout_s" in asked:
         words.append(_word("--timeout", f"{asked['timeout_s']}s"))
+    if source := asked.get("from_checkpoint"):
+        words.append(_word("--from-checkpoint", _checkpoint(source)))
     for name, option in (("labels", "--label"), ("env", "--env")):
         words += [_word(option, f"{n}={v}") for n, v in asked.get(name, {}).items()]
     command = asked.get("command")
@@ -39,8 +41,15 @@ def submit_line(asked: Mapping[str, Any]) -> str:
 
 def unsaid(asked: Mapping[str, Any]) -> list[str]:
     """Return the fields that are no options: forge.toml has them, or none but the form."""
-    known = {*OPTIONS, "resources", "timeout_s", "labels", "env", "command", "idempotency_key"}
-    return sorted(set(asked) - known - {"bundle_digest", "owner"})
+    known = {*OPTIONS, "resources", "timeout_s", "labels", "env", "command", "from_checkpoint"}
+    return sorted(set(asked) - known - {"bundle_digest", "owner", "idempotency_key"})
+
+
+def _checkpoint(source: object) -> str:
+    # What was typed as JSON may be anything until it is checked.
+    said = source if isinstance(source, dict) else {}
+    place = f":{said['attempt']}.{said.get('number')}" if "attempt" in said else ""
+    return f"{said.get('job_id')}{place}"
 
 
 def _word(option: str, value: object) -> str:
