@@ -113,10 +113,10 @@ def _kinds_of_job() -> JsonDict:
     return {"anyOf": [custom, *by_image]}
 
 
-# For readers of the schema: what a GPU is to be like is said of jobs that want one.
+# For readers of the schema: where it is said what a GPU is to be like, it is said how many.
 OF_GPUS: JsonDict = {
     "anyOf": [
-        {"properties": {"gpus": {"minimum": 1}}, "required": ["gpus"]},
+        {"required": ["gpus"]},
         {"properties": {"gpu_model": {"const": "*"}, "vram_mb": {"const": 0}}},
     ]
 }
@@ -137,7 +137,8 @@ class Resources(BaseModel):
 
     @model_validator(mode="after")
     def _of_gpus(self) -> Self:
-        if not self.gpus and (self.gpu_model != "*" or self.vram_mb):
+        # Said to be 0, it takes back what a template or a project's file asks for.
+        if "gpus" not in self.model_fields_set and (self.gpu_model != "*" or self.vram_mb):
             raise ValueError("a GPU's model or memory is asked for, and no GPU: say gpus=1 too")
         return self
 

@@ -64,7 +64,7 @@ def test_a_job_saves_when_it_asks_for_it_reports_and_stops_when_asked(
     eventually(lambda: either.jobs.checkpoints(job_id))
     eventually(lambda: either.job(job_id)["progress"] == 0.5)
     (line,) = either.jobs.metrics(job_id)
-    assert (line["step"], line["values"]["loss"]) == (1, None)
+    assert (line["step"], line["values"]["loss"]) == (1, "NaN")
     assert either.queue.preempt(job_id)
     either.succeeds(job_id)
     assert either.reasons(job_id) == ["preempted", "succeeded"]

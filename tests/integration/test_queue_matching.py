@@ -37,7 +37,7 @@ FITS = [
     ({"gpus": 1, "vram_mb": 81_920}, CUDA),
     ({"gpus": 2, "vram_mb": 20_000}, TWINS),
     ({"gpus": 1, "gpu_model": "instinct*"}, {"accelerator": "rocm", "gpus": [MI300]}),
-    ({"gpu_model": "h100*"}, {}),
+    ({"gpus": 0, "gpu_model": "h100*"}, {}),
     ({"labels": {"zone": "eu"}}, {"labels": {"zone": "eu", "more": "1"}}),
     ({"labels": {"zone": "EU"}}, {"labels": {"zone": "eu"}}),
     ({"labels": {"zone": "eu-*"}}, {"labels": {"zone": "eu-west"}}),

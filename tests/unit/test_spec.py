@@ -46,7 +46,9 @@ def test_an_image_without_a_name_is_refused() -> None:
 
 
 @pytest.mark.parametrize("asked", [{"gpu_model": "a100*"}, {"vram_mb": 40_000}])
-def test_what_a_gpu_is_to_be_like_is_said_of_jobs_that_want_one(asked: dict[str, Any]) -> None:
+def test_where_it_is_said_what_a_gpu_is_like_it_is_said_how_many(asked: dict[str, Any]) -> None:
     assert "say gpus=1 too" in refusal(resources=asked)
-    job = {"name": "j", "owner": "ann", "command": ["ls"], "resources": {"gpus": 1, **asked}}
-    assert JobSpec.model_validate(job).resources.gpus == 1
+    # A project's file may name a model, and one of its jobs want no GPU.
+    for gpus in (0, 1):
+        job = {"name": "j", "owner": "a", "command": ["ls"], "resources": {"gpus": gpus, **asked}}
+        assert JobSpec.model_validate(job).resources.gpus == gpus
