@@ -11,7 +11,7 @@ from forge_schema.report import REPORTS
 from forge_schema.reports import ReportColumnUnknown, Reports, ReportUnknown
 from forge_schema.since import SinceInvalid, moment
 from forge_schema.statements import views
-from support.report_sums import GROUPED, ROW_KEYS, SINGLE, VIEWS, Sums, difference, grouped
+from support.report_sums import GROUPED, SINGLE, VIEWS, Sums, computed, difference, grouped
 from support.varied import OWNERS, fill
 
 if TYPE_CHECKING:
@@ -83,17 +83,16 @@ def test_the_past_is_varied(filled: Rig, sums: Sums) -> None:
 def test_each_view_is_what_python_makes_of_the_tables(
     filled: Rig, reports: Reports, sums: Sums, name: str
 ) -> None:
-    pieces, made = GROUPED[name]
-    keys = [key for key in REPORTS[name].keys if key in columns(filled, name)]
-    wanted = grouped(pieces(sums), keys, made)
-    shown = [{key: row[key] for key in columns(filled, name)} for row in wanted]
-    same(reports.rows(name, count=ALL), shown, keys)
+    wanted, keys = computed(sums, name, columns(filled, name))
+    same(reports.rows(name, count=ALL), wanted, keys)
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_each_view_of_single_things_has_every_one(reports: Reports, sums: Sums, name: str) -> None:
-    wanted = SINGLE[name](sums)
-    same(reports.rows(name, count=ALL), wanted, [key for key in ROW_KEYS if key in wanted[0]])
+def test_each_view_of_single_things_has_every_one(
+    filled: Rig, reports: Reports, sums: Sums, name: str
+) -> None:
+    wanted, keys = computed(sums, name, columns(filled, name))
+    same(reports.rows(name, count=ALL), wanted, keys)
 
 
 @pytest.mark.parametrize("name", GROUPED)

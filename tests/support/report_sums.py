@@ -8,6 +8,8 @@ from fnmatch import fnmatch
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
+from forge_schema.report import REPORTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -399,6 +401,16 @@ def grouped(
     for piece in pieces:
         groups[tuple(piece[column] for column in by)].append(piece)
     return [{**dict(zip(by, key, strict=True)), **sums(rows)} for key, rows in groups.items()]
+
+
+def computed(sums: Sums, name: str, columns: Sequence[str]) -> tuple[list[Row], list[str]]:
+    """Return the rows of a view that has these columns, and the columns that tell them apart."""
+    if name in SINGLE:
+        return SINGLE[name](sums), [key for key in ROW_KEYS if key in columns]
+    pieces, made = GROUPED[name]
+    keys = [key for key in REPORTS[name].keys if key in columns]
+    rows = grouped(pieces(sums), keys, made)
+    return [{column: row[column] for column in columns} for row in rows], keys
 
 
 def difference(found: Sequence[Row], wanted: Sequence[Row], keys: Sequence[str]) -> str | None:

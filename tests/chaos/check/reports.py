@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chaos.check.violation import by_hand
-from forge_schema.report import REPORTS
-from support.report_sums import GROUPED, ROW_KEYS, SINGLE, VIEWS, Sums, difference, grouped
+from support.report_sums import SINGLE, VIEWS, Sums, computed, difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +18,7 @@ def _told(evidence: Evidence) -> Iterator[tuple[str, Row]]:
     for name in (*SINGLE, *VIEWS):
         shown = evidence.rows(f"SELECT * FROM {name}")
         try:
-            wanted, keys = _computed(sums, name, _columns(evidence, name))
+            wanted, keys = computed(sums, name, _columns(evidence, name))
         except KeyError as error:
             yield f"{name}: the tables tell of {error}, and do not have it", {}
             continue
@@ -33,15 +32,6 @@ def _columns(evidence: Evidence, name: str) -> list[str]:
         f" WHERE attrelid = '{name}'::regclass AND attnum > 0 ORDER BY attnum"
     )
     return [row["attname"] for row in evidence.rows(of_view)]
-
-
-def _computed(sums: Sums, name: str, columns: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
-    if name in SINGLE:
-        return SINGLE[name](sums), [key for key in ROW_KEYS if key in columns]
-    pieces, made = GROUPED[name]
-    keys = [key for key in REPORTS[name].keys if key in columns]
-    rows = grouped(pieces(sums), keys, made)
-    return [{column: row[column] for column in columns} for row in rows], keys
 
 
 AS_COMPUTED = by_hand("each report tells what the tables come to", _told)
