@@ -32,8 +32,6 @@ class Bar:
 class Line:
     """The bars of one attempt and rank; `run` is None of one that is still to begin."""
 
-    attempt: int
-    rank: int
     bars: list[Bar]
     run: Row | None
 
@@ -54,7 +52,7 @@ def timeline(job: Row, runs: Sequence[Row], now: datetime) -> list[Line]:
     if waits or not runs:
         since = max([run["finished_at"] for run in runs if run["finished_at"]], default=begin)
         bars = _placed([("waiting", since, until)], begin, scale)
-        lines.append(Line(job["attempt"] + 1 if waits else 0, 0, bars, None))
+        lines.append(Line(bars, None))
     return lines
 
 
@@ -68,7 +66,7 @@ def _line(run: Row, begin: datetime, until: datetime, scale: float) -> Line:
         ("running", started, lost),
         ("lost", lost, end),
     ]
-    return Line(run["attempt"], run["rank"], _placed(stretches, begin, scale), run)
+    return Line(_placed(stretches, begin, scale), run)
 
 
 def _placed(
