@@ -57,7 +57,7 @@ def report(
     if not rows:
         narration.say("no rows" + (f" since {since}" if since else ""))
     elif len(rows) == count:
-        narration.say(f"there are more than these {count} rows; --count shows them")
+        narration.say(f"there may be more than these {count} rows; --count shows them")
 
 
 def _columns(by: str | None) -> list[str]:
