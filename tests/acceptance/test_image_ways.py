@@ -11,6 +11,7 @@ from forge_schema.keys import Keys
 from forge_schema.states import Role
 from support.command import command
 from support.http_bed import http_bed
+from support.runners import require_docker
 from support.small_image import remove_images, saved, small_image
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ OURS = re.compile("forge-(?:build|tar):[0-9a-f]{64}")
 
 
 def test_images_by_tar_by_dockerfile_and_by_name(tmp_path: Path, database_url: str) -> None:
+    require_docker()
     said: list[str] = []
     with (
         closing(docker.from_env()) as engine,
