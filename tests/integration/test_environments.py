@@ -57,7 +57,7 @@ def test_conflicting_projects_run_side_by_side_and_install_once(either: Bed) -> 
         assert INSTALLING not in log
         assert b"Collecting" not in log
     assert len(environments(either)) == 2
-    # A job that may share its container has the same, cache and all.
+    # A job that asked to share a container has one of its own, and the same environment.
     shared = either.submit(
         *("sh", "-c", "touch $XDG_CACHE_HOME/mine && python main.py"),
         folder=folders[0], requirements="requirements.txt", share=True,

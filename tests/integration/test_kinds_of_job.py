@@ -88,6 +88,12 @@ def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
         yield made
 
 
+@pytest.fixture
+def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("docker", tmp_path, database_url) as made:
+        yield made
+
+
 def said(bed: Bed, job_id: int) -> Any:  # noqa: ANN401  whatever JSON holds
     return (bed.jobs.result(job_id) or {}).get("values")
 
@@ -232,3 +238,23 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     assert gone.returncode == 0, gone.stderr
     assert "4 cancelled, 0 asked to stop" in gone.stderr
     assert forge("cancel").returncode == 2
+
+
+def test_jobs_that_ask_to_share_a_container_get_their_own_and_are_told(
+    docker: Bed, tmp_path: Path
+) -> None:
+    urls = {"FORGE_DATABASE_URL": docker.database.url, "FORGE_STORE_URL": docker.store.url}
+    forge = command(tmp_path, **urls)
+    project = tmp_path / "small"
+    project.mkdir()
+    docker.worker()
+    small = ("--cpus", "0.5", "--memory", "256MB")
+    asked = forge("submit", project, *small, "--share", "--", "pwd")
+    (project / "forge.toml").write_text("share = true\n")
+    filed = forge("submit", project, *small, "--", "pwd")
+    for done in (asked, filed):
+        assert "each gets a container of its own" in done.stderr
+        assert docker.ended(int(done.stdout))["state"] == "succeeded"
+        assert docker.log(int(done.stdout)) == b"/forge/work\n"
+    silent = forge("submit", project, "--dry-run", "--no-share", "--", "pwd")
+    assert "container" not in silent.stderr

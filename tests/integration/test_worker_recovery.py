@@ -123,7 +123,7 @@ def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
     docker: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = docker.worker(sweep=False, lease_ttl_s=600)
-    jobs = [docker.script(WAITS, max_losses=1, share=share) for share in (False, True)]
+    jobs = [docker.script(WAITS, max_losses=1) for _ in range(2)]
     for job in jobs:
         docker.says(job, "up")
     worker.kill()
@@ -148,7 +148,7 @@ def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
     assert said.count("which still ran (docker)") == 2
     assert all(f"the lease of job {job} was given back" in said for job in jobs)
     assert docker.left_behind() == []
-    assert not {"name", "state.json", "shares"} & {path.name for path in worker.folder.iterdir()}
+    assert not {"name", "state.json"} & {path.name for path in worker.folder.iterdir()}
 
 
 def test_start_under_another_name_clears_what_the_folder_records(
@@ -183,13 +183,13 @@ def test_recovery_leaves_a_job_of_the_same_number_that_another_queue_has_here(
 
 def test_reset_says_what_it_removes_and_leaves_what_is_not_its_own(process: Bed) -> None:
     folder = process.root / "one"
-    for place in ("bundles/ab", "caches/x", "jobs/1-1-1", "shares/ab"):
+    for place in ("bundles/ab", "caches/x", "jobs/1-1-1"):
         (folder / place).mkdir(parents=True)
     (folder / "name").write_text("old\n")
     (folder / "precious").write_text("mine")
     said = asked(process, "--reset-state").stdout
     removed = [line for line in said.splitlines() if line.startswith("to be removed")]
-    assert len(removed) == 4
+    assert len(removed) == 3
     assert said.index("to be removed") < said.index("recovered")
     assert f"left, since no worker made it: {folder / 'precious'}" in said
     assert {path.name for path in folder.iterdir()} == {"lock", "jobs", "precious"}

@@ -93,7 +93,7 @@ def test_every_setting_has_a_variable_and_a_flag(
     ("profile", "said"),
     [
         ("benchmark", {"max_jobs": 1, "memory_reserve_mb": 0}),
-        ("test", {"max_jobs": 4 * (psutil.cpu_count() or 1), "share_s": 30}),
+        ("test", {"max_jobs": 4 * (psutil.cpu_count() or 1), "poll_s": 1}),
         ("light", {"max_jobs": 2, "cpus": max(1, (psutil.cpu_count() or 1) / 2)}),
         ("", {"max_jobs": 64, "max_cpu_percent": None}),
     ],

@@ -106,8 +106,8 @@ def _candidate(
     # What was secret is kept nowhere, and what a job prints of it could no longer be covered.
     if found is None or found.boot != this_boot() or found.attempt.grant.spec.get("secrets"):
         return None
-    if found.attempt.grant.spec.get("share"):
-        # Its container ended with the agent, and what it shared is cleared away.
+    if not folders.output.is_dir():
+        # An agent of an earlier version kept a job's folders elsewhere if it shared its container.
         return None
     if _in_vain(found.attempt):
         return None

@@ -44,7 +44,6 @@ from forge_worker.runner_choice import Runners
 from forge_worker.running import Running
 from forge_worker.sampler import Sampler
 from forge_worker.settings import WorkerSettings
-from forge_worker.shares import Shares
 from forge_worker.slots import Slot, Slots
 from forge_worker.snapshot import snapshot
 from forge_worker.spool import FILE, Spool
@@ -103,7 +102,6 @@ class Agent:
             self._fault,
             look_s=settings.sample_s,
         )
-        self._shares = Shares(settings.worker_dir / "shares", lets=runners.docker is not None)
         clouds = clouds_of(settings.spot, settings.spot_url)
         self._spot = SpotWatch(clouds, self.heed)
         self._around = self._made_around(objects)
@@ -198,7 +196,6 @@ class Agent:
         except NotWaited:
             return
         self._go_on(found)
-        self._shares.clear()
         loops: list[Loop] = [
             self.guard,
             self.keeper,
@@ -218,7 +215,6 @@ class Agent:
         self.claimer.end(self._departure.left_s())
         self._running.join(self._departure.left_s)
         self._deliver_last()
-        self._runners.close()
         for loop in loops:
             loop.end(self._departure.left_s(LEAVE_S))
         self._disconnect()
@@ -362,8 +358,7 @@ class Agent:
 
     def _start_job(self, grant: Grant, slot: Slot) -> None:
         name = f"{grant.fence.job_id}-{grant.attempt}-{grant.fence.token}"
-        folders = Folders(self._jobs / name, self._shares.of(grant))
-        attempt = Attempt(grant, folders, renewed_s=self.claimer.sent_s)
+        attempt = Attempt(grant, Folders(self._jobs / name), renewed_s=self.claimer.sent_s)
         self._begin(attempt, partial(self._end_of, attempt, slot))
 
     def _begin(

@@ -16,35 +16,25 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """`root` holds everything that an attempt has on this machine, its fencing token too.
-
-    But for a job that shares its container: what is the job's own then lies in `share`, the
-    folder that all the container's jobs have in common.
-    """
+    """`root` holds everything that an attempt has on this machine, its fencing token too."""
 
     root: Path
-    share: Path | None = None
-
-    @property
-    def own(self) -> Path:
-        """Where the folders lie that the job may write to."""
-        return self.root if self.share is None else self.share / self.root.name
 
     @property
     def work(self) -> Path:
-        return self.own / "work"
+        return self.root / "work"
 
     @property
     def output(self) -> Path:
-        return self.own / "output"
+        return self.root / "output"
 
     @property
     def checkpoint(self) -> Path:
-        return self.own / "checkpoint"
+        return self.root / "checkpoint"
 
     @property
     def control(self) -> Path:
-        return self.own / "control"
+        return self.root / "control"
 
     @property
     def staging(self) -> Path:
@@ -74,10 +64,6 @@ class Folders:
         """Make the folders, and leave the token for a later agent to find."""
         for folder in (self.work, self.output, self.checkpoint, self.control, self.staging):
             folder.mkdir(parents=True)
-        if self.share is not None:
-            for folder in (self.share, self.own):
-                # The job passes through, whatever the agent's umask, and neither lists nor writes.
-                folder.chmod(0o711)
         kept = {**asdict(fence), "nonce": str(fence.nonce)}
         (self.root / "lease.json").write_text(json.dumps(kept), encoding="utf-8")
         self.log.touch()
@@ -97,6 +83,5 @@ class Folders:
 
     def remove(self) -> None:
         """Remove everything, also what the job made unreadable."""
-        for folder in dict.fromkeys((self.own, self.root)):
-            if not remove_tree(folder):
-                log.warning("a folder could not be removed", folder=str(folder))
+        if not remove_tree(self.root):
+            log.warning("a folder could not be removed", folder=str(self.root))

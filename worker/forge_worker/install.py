@@ -101,7 +101,6 @@ def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root
         checkpoint_dir=root / "checkpoint",
         control_dir=root / "control",
         gpu_uuids=(),
-        share=None,
         grace_s=0.0,
         mounts=(*spec.mounts, replace(env, writable=True, given=True), pip),
     )

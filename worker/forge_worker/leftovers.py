@@ -36,10 +36,10 @@ def own_of(folder: Path) -> Own:
     """
     records = (record.runs_in(Folders(root)) for root in jobs_in(folder))
     names = {name for kept in records if kept for _, name in [kept]}
-    places = tuple(f"{folder.absolute() / place}/" for place in ("jobs", "shares"))
+    jobs = f"{folder.absolute() / 'jobs'}/"
 
     def own(left: Leftover) -> bool:
-        return left.name in names or any(f"{one}/".startswith(places) for one in left.places)
+        return left.name in names or any(f"{one}/".startswith(jobs) for one in left.places)
 
     return own
 

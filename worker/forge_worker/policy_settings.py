@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt
 from pydantic_settings import BaseSettings, NoDecode
 
 from forge_worker.machine_settings import words
@@ -48,7 +48,4 @@ class PolicySettings(BaseSettings):
     cache_mb: PositiveInt = Field(
         20_480,
         description="disk for each of: bundles, saved images, environments, model caches, MiB",
-    )
-    share_s: NonNegativeFloat = Field(
-        10.0, description="seconds that a shared container waits for its next small job"
     )

@@ -36,7 +36,6 @@ PROFILES: dict[str, dict[str, Any]] = {
         "cooldown_s": 10.0,
         "sample_s": 5.0,
         "poll_s": 1.0,
-        "share_s": 30.0,
     },
     # Somebody else works on this machine.
     "light": {

@@ -38,7 +38,7 @@ STATE = {
     "images": "images' files, which are fetched again",
     "envs": "environments, which are installed again",
     "caches": "model caches, which jobs fill again",
-    "shares": "folders that small jobs had in common",
+    "shares": "folders of shared containers, which an earlier version had",
     spool.FILE: "the ends of jobs that the queue could not be told",
     "name": "the name, in place of which a new one is made up",
 }
@@ -75,7 +75,6 @@ def _forget(folder: Path) -> None:
             f"not all is recovered: left is {', '.join(map(str, left))}",
             hint="once the container engine answers and the folders can be removed, do it again",
         )
-    remove_tree(folder / "shares")
     for name in (state_file.NAME, state_file.FRESH, crashes.FILE):
         (folder / name).unlink(missing_ok=True)
 

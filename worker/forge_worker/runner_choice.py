@@ -8,11 +8,10 @@ from forge_schema.errors import ForgeError
 from forge_schema.spec import RUNS_BUILDS, RUNS_IMAGES, RUNS_PROJECTS
 
 from forge_worker.handlers import installed
-from forge_worker.runners.docker import DockerPolicy, engine_answers
+from forge_worker.runners.docker import DockerPolicy, DockerRunner, engine_answers
 from forge_worker.runners.extra_mounts import extra_mounts
 from forge_worker.runners.process import ProcessRunner
 from forge_worker.runners.runner import ImageMissing, Runner, StartFailed
-from forge_worker.runners.shared import SharingDockerRunner
 from forge_worker.settings import WorkerSettings
 
 
@@ -59,11 +58,6 @@ class Runners:
         if self.handlers is None:
             raise StartFailed(f"this worker has no handler {asked['handler']!r}")
         return self.handlers
-
-    def close(self) -> None:
-        """Leave nothing that waits for another job; for when the last one has ended."""
-        if isinstance(self.docker, SharingDockerRunner):
-            self.docker.close()
 
     def choose(self, image: str | None) -> Runner:
         """Return the runner for a job: a container where there can be one, else a process.
@@ -116,7 +110,7 @@ def available(settings: WorkerSettings) -> Runners:
     docker = process = None
     policy = docker_policy(settings)
     if settings.runner != "process" and engine_answers():
-        docker = SharingDockerRunner(policy, idle_s=settings.share_s)
+        docker = DockerRunner(policy)
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
         process = ProcessRunner() if settings.allow_processes else None
     handlers = ProcessRunner() if installed() else None

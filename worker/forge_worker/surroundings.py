@@ -32,7 +32,6 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
         checkpoint_dir=folders.checkpoint,
         control_dir=folders.control,
         log_path=folders.log,
-        share=folders.share,
         image=grant.spec.get("image") or host.default_image or None,
         cpus=slot.cpus,
         memory_mb=slot.memory_mb,

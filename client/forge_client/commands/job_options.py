@@ -7,7 +7,8 @@ import typer
 ShareOption = Annotated[
     bool | None,
     typer.Option(
-        "--share/--no-share", help="Small jobs of yours may run in one container, in turn."
+        "--share/--no-share",
+        help="No effect at present: each job has its own container.",
     ),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="The folder's name by default.")]

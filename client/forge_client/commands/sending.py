@@ -6,7 +6,7 @@ from pathlib import Path
 from forge_client import narration
 from forge_client.backend import Backend
 from forge_client.bundle import scan
-from forge_client.commands.submit import tell, tell_images
+from forge_client.commands.submit import tell, tell_alone, tell_images
 from forge_client.project import Project
 from forge_client.request import Request
 from forge_client.requirements import with_requirements
@@ -30,6 +30,7 @@ def send(
     listing = scan(folder) if folder else None
     requests = with_requirements(requests, listing) if listing else requests
     wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
+    tell_alone(wanted)
     if listing is None:
         upload_images(backend, images, bar=narration.transfer)
         return backend.submit(wanted)

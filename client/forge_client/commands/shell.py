@@ -54,8 +54,7 @@ def _elsewhere(status: JobStatus) -> ClientError:
     return ClientError(
         f"job {status.job_id} runs on worker {status.worker}, and not on this machine"
         " where this user could see it",
-        hint=f"on that worker's machine, through ssh say: {ways}{status.job_id}) sh`. A job that"
-        " shares its container cannot be entered",
+        hint=f"on that worker's machine, through ssh say: {ways}{status.job_id}) sh`",
         code="not_on_this_machine",
         exit_code=ExitCode.CONFLICT,
     )

@@ -152,6 +152,7 @@ def submit(
         request = with_requirements([request], listing)[0]
         spec = specs([request], owner=owner, folder=folder)[0]
     if dry_run:
+        tell_alone([spec])
         _check(settings, spec)
         _show_plan(spec, listing, form)
         return
@@ -161,6 +162,7 @@ def submit(
             kept = backend.template(config)
             request = with_requirements([request], listing, kept.spec)[0]
             spec = configured(request, kept, owner=owner, folder=folder)
+        tell_alone([spec])
         backend.check([spec])
         stored = upload(backend, listing, limit=most, bar=narration.transfer)
         tell(stored)
@@ -238,6 +240,14 @@ def tell_images(stored: Mapping[ImageTar, bool]) -> None:
     for image, anew in stored.items():
         done = "uploaded" if anew else "already there"
         narration.say(f"image {image.path.name}, {readable_size(image.size)}, {done}")
+
+
+def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
+    """Say that jobs which ask to share a container do not."""
+    if any(spec.get("share") for spec in specs):
+        narration.say(
+            "share: jobs cannot share a container at present; each gets a container of its own"
+        )
 
 
 def _check(settings: Settings, spec: dict[str, Any]) -> None:

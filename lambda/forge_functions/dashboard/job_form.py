@@ -177,7 +177,7 @@ def _object(text: str) -> dict[str, Any]:
         raise ValueError(f"this is no JSON: {error}") from error
     if isinstance(found, dict):
         return found
-    raise ValueError('write a JSON object, such as {"share": true}')
+    raise ValueError('write a JSON object, such as {"grace_s": 60}')
 
 
 def _pairs(text: str) -> dict[str, str]:

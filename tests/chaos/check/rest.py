@@ -42,9 +42,8 @@ NO_IDLE_TRANSACTION = by_sql(
 
 def _folders(evidence: Evidence) -> Iterator[tuple[str, Row]]:
     for note in evidence.notes("folder"):
-        for place in ("jobs", "shares"):
-            for path in sorted(Path(note["path"]).glob(f"{place}/*")):
-                yield f"{path} is left", {}
+        for path in sorted(Path(note["path"]).glob("jobs/*")):
+            yield f"{path} is left", {}
 
 
 def _spools(evidence: Evidence) -> Iterator[tuple[str, Row]]:

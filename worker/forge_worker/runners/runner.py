@@ -43,8 +43,6 @@ class RunSpec:
     in MiB; `grace_s` is the time from SIGTERM to SIGKILL, in seconds. `secrets` are variables too,
     but stand in nothing that an engine or a process list shows. `bin_dirs` come first on the job's
     PATH and `python_dirs` last on its PYTHONPATH, under the names by which the job reaches them.
-    `share` is the folder of the host above the four that a job has in common with those with which
-    it may share a container.
     """
 
     name: str
@@ -66,7 +64,6 @@ class RunSpec:
     bin_dirs: tuple[PurePath, ...] = ()
     python_dirs: tuple[PurePath, ...] = ()
     gpu_vendor: str = "nvidia"
-    share: Path | None = None
 
     @property
     def folders(self) -> tuple[Path, Path, Path, Path]:
