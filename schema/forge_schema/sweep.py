@@ -100,9 +100,14 @@ class Sweep:
             offline=self.mark_offline(),
             reaped=self.reap(),
         )
-        self._database.rows("make_partitions", again=True)
+        self.make_partitions()
         self._database.rows("forget_nonces", again=True, older=NONCES)
         return replace(swept, thinned=self._ageing.thin(), dropped=self._ageing.drop())
+
+    def make_partitions(self) -> None:
+        """Make the months to come, one table's in each statement."""
+        while self._database.rows("make_partitions", again=True)[0]["made"]:
+            pass
 
     def requeue(self) -> int:
         """End a batch of leases that ran out as `worker_lost`; each is checked once more."""

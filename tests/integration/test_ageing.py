@@ -128,6 +128,8 @@ def test_nobody_waits_for_anybody(rig: Rig) -> None:
 
 
 def test_a_month_is_dropped_when_it_is_over_long_enough(rig: Rig) -> None:
+    # Those of the migration.
+    ageing(rig, Ages(measured_months=1, history_months=1)).drop()
     months = [START, START + 40 * DAY, START + 70 * DAY]
     for month in months:
         rig.clock.set(month)

@@ -62,6 +62,7 @@ def test_whatever_statement_it_dies_at_each_move_is_made_once(
     rig: Rig, mortal: Mortal, *, answers: bool
 ) -> None:
     worker = rig.worker()
+    rig.sweep.make_partitions()
     assert _tick_in_full(rig, worker) == STATEMENTS
     for lives in range(0 if answers else 1, len(STATEMENTS) + (0 if answers else 1)):
         worker.renew()

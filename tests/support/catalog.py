@@ -40,11 +40,13 @@ QUERIES = {
         WHERE schemaname = 'public' ORDER BY 1
     """,
 }
-# What the models do not describe, and migrations make all the same.
+# What the models do not describe, and migrations make all the same; not the months, of which there
+# are others after the turn of one.
 MADE = {
     "triggers": """
         SELECT tgrelid::regclass::text, tgname, pg_get_triggerdef(oid) FROM pg_trigger
-        WHERE NOT tgisinternal ORDER BY 1, 2
+        WHERE NOT tgisinternal AND tgrelid::regclass::text !~ '_[0-9]{4}_[0-9]{2}$'
+        ORDER BY 1, 2
     """,
     "functions": """
         SELECT proname, pg_get_functiondef(oid) FROM pg_proc
@@ -59,7 +61,9 @@ MADE = {
     """,
     "partitions": """
         SELECT inhparent::regclass::text, inhrelid::regclass::text FROM pg_inherits
-        WHERE inhparent::regclass::text NOT LIKE '%key%' ORDER BY 1, 2
+        WHERE inhparent::regclass::text NOT LIKE '%key%'
+            AND inhrelid::regclass::text !~ '_[0-9]{4}_[0-9]{2}$'
+        ORDER BY 1, 2
     """,
 }
 

@@ -1,37 +1,23 @@
--- Makes the monthly partitions from the month of `since` to `ahead` months after it.
+-- Gives one of the tables that lack some their monthly partitions from the month of `since` to
+-- `ahead` months after it; called until it returns 0, all of them. A table in use gets them the next
+-- time: whoever waited long for it would hold up all readers. Where many rows would have to find
+-- their months, the next upgrade of the database does that.
 CREATE OR REPLACE FUNCTION forge_make_partitions(since timestamptz, ahead integer) RETURNS integer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
 DECLARE
     parent text;
-    lower_bound date;
-    made integer := 0;
+    made integer;
 BEGIN
     FOREACH parent IN ARRAY ARRAY['attempt', 'event', 'metric', 'sample'] LOOP
-        FOR lower_bound IN
-            SELECT (date_trunc('month', since AT TIME ZONE 'UTC') + make_interval(months => m))::date
-            FROM generate_series(0, ahead) AS m
-        LOOP
-            CONTINUE WHEN to_regclass(format('%I', parent || to_char(lower_bound, '_YYYY_MM'))) IS NOT NULL;
-            BEGIN
-                EXECUTE format(
-                    'CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
-                    parent || to_char(lower_bound, '_YYYY_MM'), parent,
-                    lower_bound::text || ' 00:00+00',
-                    (lower_bound + interval '1 month')::date::text || ' 00:00+00'
-                );
-                IF parent IN ('attempt', 'event') THEN
-                    EXECUTE format(
-                        'CREATE TRIGGER %I BEFORE TRUNCATE ON %I'
-                        ' FOR EACH STATEMENT EXECUTE FUNCTION forge_refuse_change()',
-                        parent || '_no_truncate', parent || to_char(lower_bound, '_YYYY_MM')
-                    );
-                END IF;
-                made := made + 1;
-            EXCEPTION WHEN check_violation OR duplicate_table THEN
-                -- The default partition holds rows of that month already, or another made it.
-                NULL;
-            END;
-        END LOOP;
+        CONTINUE WHEN pg_relation_size(parent || '_default') > 16 * 1024 * 1024;
+        BEGIN
+            made := forge_add_months(parent, since, ahead);
+            IF made > 0 THEN
+                RETURN made;
+            END IF;
+        EXCEPTION WHEN lock_not_available OR duplicate_table OR deadlock_detected THEN
+            NULL;
+        END;
     END LOOP;
-    RETURN made;
+    RETURN 0;
 END $$;

@@ -1,5 +1,7 @@
 """Alembic's entry: one transaction, one migrator at a time, functions and views made anew.
 
+Each table that is partitioned has its months before the first row, and none outside of them.
+
 Who might read a view before may read it after that.
 
 What a revision adds as NOT VALID is checked after that, while others read and write.
@@ -16,6 +18,10 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 MIGRATION_LOCK = 0x666F726765  # "forge"
+MONTHS = """
+    SELECT forge_add_months(parent, forge_now(), 2)
+    FROM unnest(ARRAY['attempt', 'event', 'metric', 'sample']) AS parent
+"""
 
 
 def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: ANN401 - Alembic's type
@@ -44,6 +50,7 @@ def migrate(connection: Connection) -> None:
     # Straight to the driver: SQLAlchemy would take a % for a parameter.
     for sql in (*definitions("functions"), *definitions("views")):
         cursor.execute(sql)
+    cursor.execute(MONTHS)
     report_role.grant(cursor, readers)
     cursor.close()
 

@@ -17,4 +17,5 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT 20 * floor(10 * pg_temp.u(n, 11))::integer
         + 1 + floor(19 * pg_temp.u(n, 12) ^ 2)::integer
 $$;
-SELECT forge_make_partitions(now - interval '180 days', 8) FROM scale;
+SELECT forge_add_months(parent, now - interval '180 days', 8)
+FROM scale, unnest(ARRAY['attempt', 'event', 'metric', 'sample']) AS parent;

@@ -1,0 +1,12 @@
+-- Refuses TRUNCATE of a partition as of its table; only triggers for each row are passed on.
+CREATE OR REPLACE FUNCTION forge_keep_from_truncate(parent text, part text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF parent IN ('attempt', 'event') THEN
+        EXECUTE format(
+            'CREATE TRIGGER %I BEFORE TRUNCATE ON %I'
+            ' FOR EACH STATEMENT EXECUTE FUNCTION forge_refuse_change()',
+            parent || '_no_truncate', part
+        );
+    END IF;
+END $$;
