@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from forge_schema.claim import claim
 from forge_schema.database import Database
 from forge_schema.errors import ForgeError
+from forge_schema.hopeless import QUICK, VARYING, hopeless
 from forge_schema.lanes import Capacity, Lanes
 from forge_schema.lease import (
     End,
@@ -193,6 +194,9 @@ class Queue:
             "back_off": [_backs_off(end.reason) for end in ends],
             "exit_codes": [end.exit_code for end in ends],
             "details": [storable(end.detail) for end in ends],
+            "hopeless": [hopeless(end) for end in ends],
+            "quick": QUICK,
+            "varying": VARYING,
         }
 
     def _stored(self, gone: Sequence[End]) -> dict[Fence, Ended]:

@@ -320,6 +320,8 @@ class JobSpec(BaseModel):
             "checkpoint_interval_s": self.checkpoint_interval_s,
             "grace_s": self.grace_s,
             **self.model_dump(mode="json", include=OPTIONAL, exclude_defaults=True),
+            # Said in so many words, also where it is the default: the queue takes it at its word.
+            **self.model_dump(include={"max_failures"}, exclude_unset=True),
         }
 
     def content_digest(self) -> str:

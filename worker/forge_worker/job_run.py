@@ -28,6 +28,7 @@ from forge_worker.clock import seconds
 from forge_worker.disk import DiskWatch
 from forge_worker.findings import Findings
 from forge_worker.gateway import Gateway
+from forge_worker.last_words import last_words
 from forge_worker.logs import LogShipper
 from forge_worker.loop import Loop
 from forge_worker.metrics import MetricsTail
@@ -311,7 +312,9 @@ class JobRun:
             return self._end(Reason.WORKER_LOST, detail=exited.detail or "the exit code is gone")
         if exited.code == 0:
             return self._end(Reason.SUCCEEDED, 0)
-        return self._end(Reason.EXIT_CODE, exited.code, exited.detail or None)
+        folders = self.attempt.folders
+        said = last_words(exited, folders.log, self.attempt.redactor, below=folders.work)
+        return self._end(Reason.EXIT_CODE, exited.code, said)
 
     def _end_of(self, stop: Stop | None, code: int | None = None) -> End | None:
         if stop is None or stop.lost:

@@ -1,6 +1,8 @@
 -- Ends attempts: each fenced lease goes, its attempt is written, and its job has its outcome,
 -- backs off or is ready again. An attempt keeps when its last checkpoint was stored, since that
 -- may be thinned out. With `expired_only` only leases that ran out (the sweeper's).
+-- A quick exit with an error ends a job that never made progress where it is `hopeless`, or where
+-- the attempt before ended the same way, unless the submitter said how often to retry.
 -- Locks: lease in the order given, then outcome.
 WITH ended AS (
     DELETE FROM lease
@@ -9,10 +11,10 @@ WITH ended AS (
         %(budgets)s::text[], %(back_off)s::boolean[], %(exit_codes)s::integer[],
         %(details)s::text[], %(gpu_seconds)s::float8[], %(energies)s::float8[],
         %(costs)s::float8[], %(cpu_seconds)s::float8[], %(peak_memories)s::integer[],
-        %(peak_vrams)s::integer[]
+        %(peak_vrams)s::integer[], %(hopeless)s::boolean[]
     ) AS f (
         job_id, token, nonce, reason, budget, back_off, exit_code, detail,
-        gpu_seconds, energy_j, cost, cpu_seconds, peak_memory_mb, peak_vram_mb
+        gpu_seconds, energy_j, cost, cpu_seconds, peak_memory_mb, peak_vram_mb, hopeless
     )
     WHERE lease.job_id = f.job_id AND lease.token = f.token AND lease.nonce = f.nonce
         AND (NOT %(expired_only)s OR lease.expires_at < forge_now())
@@ -25,15 +27,15 @@ WITH ended AS (
         lease.preemptions + (f.budget = 'preemptions')::integer AS preemptions,
         f.reason, f.budget, f.back_off, f.exit_code, f.detail,
         f.gpu_seconds, f.energy_j, f.cost, f.cpu_seconds, f.peak_memory_mb, f.peak_vram_mb,
-        forge_now() AS now
+        f.hopeless, lease.progress, forge_now() AS now
 ),
 verdict AS (
     SELECT
-        ended.*,
+        ended.*, repeats.twice,
         CASE
             WHEN budget = 'success' THEN 'succeeded'
             WHEN budget = 'cancel' OR asked = 'cancelled' THEN 'cancelled'
-            WHEN budget = 'final' OR asked = 'timeout' THEN 'failed'
+            WHEN budget = 'final' OR asked = 'timeout' OR repeats.twice IS NOT NULL THEN 'failed'
             WHEN failures > max_failures OR losses > max_losses OR preemptions > max_preemptions
                 THEN 'dead'
         END::state AS state,
@@ -44,7 +46,31 @@ verdict AS (
             )
             ELSE now
         END AS run_at
-    FROM ended JOIN job ON job.id = ended.job_id
+    FROM ended
+    JOIN job ON job.id = ended.job_id
+    LEFT JOIN LATERAL (
+        SELECT NOT ended.hopeless AS twice
+        WHERE ended.reason = 'exit_code'
+            AND ended.progress IS NULL
+            AND ended.now - coalesce(ended.started_at, ended.claimed_at) < %(quick)s::interval
+            AND NOT EXISTS (SELECT FROM metric WHERE metric.job_id = ended.job_id)
+            AND NOT EXISTS (SELECT FROM checkpoint WHERE checkpoint.job_id = ended.job_id)
+            AND (
+                ended.hopeless
+                OR ended.failures > 1 AND NOT job.spec ? 'max_failures' AND EXISTS (
+                    SELECT FROM attempt AS before
+                    WHERE before.job_id = ended.job_id
+                        AND before.attempt = ended.attempt - 1
+                        AND before.rank = ended.rank
+                        AND before.reason = 'exit_code'
+                        AND before.exit_code = ended.exit_code
+                        AND regexp_replace(before.detail, %(varying)s, '', 'gi')
+                            = regexp_replace(ended.detail, %(varying)s, '', 'gi')
+                        AND before.finished_at - coalesce(before.started_at, before.claimed_at)
+                            < %(quick)s::interval
+                )
+            )
+    ) AS repeats ON true
 ),
 history AS (
     INSERT INTO attempt (
@@ -74,7 +100,12 @@ ends AS (
             WHEN asked = 'timeout' AND state = 'failed' THEN 'timeout'
             ELSE reason
         END,
-        attempt, token, nonce, exit_code, detail, now
+        attempt, token, nonce, exit_code,
+        CASE
+            WHEN twice AND state = 'failed' THEN 'failed the same way twice: ' || detail
+            ELSE detail
+        END,
+        now
     FROM verdict WHERE state IS NOT NULL
 ),
 again AS (

@@ -1,0 +1,96 @@
+"""What an end quotes of a job's output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_worker.last_words import BYTES, LINES, WIDTH, last_words
+from forge_worker.redact import Redactor
+from forge_worker.runners.runner import Exit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    main()
+RuntimeError: CUDA error
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+"""
+FIRST_LINES = {
+    "": "no output",
+    "\n \n": "no output",
+    "one\ntwo\n\n": "two",
+    "half a line": "half a line",
+    TRACEBACK: "RuntimeError: CUDA error",
+    f"{TRACEBACK}\nDuring handling\n\n{TRACEBACK.replace('CUDA', 'other')}": "RuntimeError: other",
+    " 10%|#\r 20%|##\r 30%|###": "30%|###",
+    "\x1b[31mred\x1b[0m\x07\r\n": "red",
+    "step 1\nforge: no checkpoint is stored\n": "step 1",
+    "forge: pyton: not found\n": "pyton: not found",
+    "x" * 1000: "x" * WIDTH,
+}
+
+
+@pytest.mark.parametrize("said", FIRST_LINES)
+def test_the_first_line_says_most(tmp_path: Path, said: str) -> None:
+    assert _said(tmp_path, said).splitlines()[0].strip().startswith(FIRST_LINES[said])
+
+
+def test_the_last_lines_follow_as_they_were(tmp_path: Path) -> None:
+    lines = [f"line {n}" for n in range(50)]
+    assert _said(tmp_path, "\n".join(lines)).splitlines() == ["line 49", *lines[-LINES:]]
+
+
+def test_own_paths_are_the_same_in_each_attempt(tmp_path: Path) -> None:
+    work = tmp_path / "jobs" / "17-ab12" / "work"
+    work.mkdir(parents=True)
+    said = f"python: can't open file '{work}/trian.py'"
+    assert _said(tmp_path, said, below=work) == "python: can't open file 'trian.py'"
+
+
+@pytest.mark.parametrize(
+    ("code", "first"),
+    [
+        (137, "killed by SIGKILL"),
+        (139, "killed by SIGSEGV"),
+        (255, "no output"),
+        (128, "no output"),
+    ],
+)
+def test_a_signal_is_named(tmp_path: Path, code: int, first: str) -> None:
+    assert _said(tmp_path, "", code=code) == first
+
+
+def test_what_the_runner_saw_is_added(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("x\n")
+    exited = Exit(1, detail="2 of its processes could not be ended")
+    said = last_words(exited, log, Redactor(), below=tmp_path)
+    assert said == "x; 2 of its processes could not be ended"
+
+
+def test_a_secret_is_covered_wherever_the_end_begins(tmp_path: Path) -> None:
+    covered = "sesame-opens-it"
+    redactor = Redactor([covered])
+    for cut in range(len(covered) + 2):
+        text = f"{covered}{'y' * (BYTES - cut - 1)}\nlast"
+        words = last_words(Exit(1), _log(tmp_path, text), redactor, below=tmp_path)
+        assert not any(covered[n:] in words for n in range(len(covered) - 3))
+    said = last_words(Exit(1), _log(tmp_path, f"no {covered}"), redactor, below=tmp_path)
+    assert said == f"no {'*' * len(covered)}"
+
+
+def test_a_log_that_is_gone_is_no_output(tmp_path: Path) -> None:
+    assert last_words(Exit(1), tmp_path / "gone", Redactor(), below=tmp_path) == "no output"
+
+
+def _said(folder: Path, text: str, *, code: int = 1, below: Path | None = None) -> str:
+    return last_words(Exit(code), _log(folder, text), Redactor(), below=below or folder / "work")
+
+
+def _log(folder: Path, text: str) -> Path:
+    log = folder / "log"
+    log.write_text(text, encoding="utf-8")
+    return log
