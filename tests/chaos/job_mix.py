@@ -76,7 +76,8 @@ RECIPES = {
         lambda dice: [str(dice.randint(4, 24)), f"{dice.uniform(0.3, 1.0):.2f}"],
         writes=lambda _: ["steps"],
     ),
-    "fails": Recipe(7, "echo fails; exit 1; "),
+    "fails": Recipe(5, "echo fails; exit 1; "),
+    "typo": Recipe(2, "exec pyton train.py; "),
     "writes": Recipe(
         6,
         WRITES,

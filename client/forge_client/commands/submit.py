@@ -79,7 +79,9 @@ def submit(
     ] = None,
     priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
     queue: Annotated[str | None, typer.Option(envvar="FORGE_QUEUE", help="The queue.")] = None,
-    max_failures: Annotated[int | None, typer.Option(help="Retries after own failures.")] = None,
+    max_failures: Annotated[
+        int | None, typer.Option(help="How often to retry after the program fails.")
+    ] = None,
     timeout: Annotated[str | None, typer.Option(help="Such as 90s or 2h.")] = None,
     env: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE, or NAME to take it from here.")
