@@ -135,7 +135,7 @@ def forge_server(port: int, database_url: str, store_url: str) -> Iterator[subpr
 
 def _healthy(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/health").is_success
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=60).is_success
     except httpx.TransportError:
         return False
 

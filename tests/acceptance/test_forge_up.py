@@ -207,7 +207,7 @@ def test_its_server_is_there_and_comes_back_when_it_falls_over(forge: Command) -
 
     def answers() -> bool:
         with suppress(httpx.TransportError):
-            return httpx.get(f"{url}/health").is_success
+            return httpx.get(f"{url}/health", timeout=60).is_success
         return False
 
     assert answers()
@@ -221,13 +221,15 @@ def test_its_dashboard_is_logged_in_to_by_a_link(forge: Command) -> None:
     (link,) = forge("dashboard").stdout.splitlines()
     url, _, token = link.partition("/login/link?link=")
     fresh = httpx.Limits(max_keepalive_connections=0)
-    with httpx.Client(base_url=url, headers={"Origin": url}, limits=fresh) as browser:
+    with httpx.Client(base_url=url, headers={"Origin": url}, limits=fresh, timeout=60) as browser:
         assert token in browser.get(link).text
         assert browser.post("/login", data={"link": token}).status_code == 303
         page = browser.get("/")
     assert page.status_code == 200
     assert 'action="/logout"' in page.text
-    assert httpx.post(f"{url}/login", data={"link": token}, headers={"Origin": url}).is_error
+    assert httpx.post(
+        f"{url}/login", data={"link": token}, headers={"Origin": url}, timeout=60
+    ).is_error
     assert forge("keys", "list").stdout.count("forge dashboard") == 1
 
 

@@ -39,7 +39,9 @@ class Site:
         """Return the cookies of somebody of a role who logged in."""
         if role not in self._cookies:
             given = {"key": self.keys[role]}
-            answer = httpx.post(f"{self.url}/login", data=given, headers={"Origin": self.url})
+            answer = httpx.post(
+                f"{self.url}/login", data=given, headers={"Origin": self.url}, timeout=60
+            )
             assert answer.is_redirect, answer.text
             self._cookies[role] = [
                 {"name": name, "value": value, "url": self.url}

@@ -235,7 +235,7 @@ def test_what_a_job_wrote_is_read_by_its_urls(api: Api, ann: Caller) -> None:
     (left,) = ann.get(f"{JOBS}/{job}/artifacts")["items"]
     assert (left["path"], left["bytes"], left["sha256"]) == (artifact.path, 4, digest)
     for item in (first, second, left):
-        assert httpx.get(item["url"]).content == data
+        assert httpx.get(item["url"], timeout=60).content == data
     place = f"token={first['token']}&rank=0&number={first['number']}"
     assert [c["number"] for c in ann.get(f"{JOBS}/{job}/logs?{place}")["items"]] == [1]
     assert ann.get(f"{JOBS}/{job}/logs?attempt=2")["items"] == []
@@ -247,7 +247,7 @@ def test_a_bundle_is_uploaded_once(api: Api, ann: Caller) -> None:
     told = {"digest": digest, "bytes": len(data)}
     upload = ann.post("/api/bundles", told)
     assert (upload["stored"], 0 < upload["expires_in_s"] <= 900) == (False, True)
-    request = {"headers": upload["headers"], "content": data}
+    request = {"headers": upload["headers"], "content": data, "timeout": 60}
     assert httpx.request(upload["method"], upload["url"], **request).is_success
     assert httpx.request(upload["method"], upload["url"], **request).status_code == 412
     assert ann.post("/api/bundles", told) == {"stored": True}

@@ -106,7 +106,7 @@ def test_another_method_is_told_which_there_are(
 
 @pytest.mark.parametrize("path", ["/none", "/api", "/api/workers/", "/api/queue/jobs/1/none", "//"])
 def test_a_path_that_is_none(shared_api: Api, path: str) -> None:
-    problem(httpx.get(shared_api.url + path), 404, "not_found")
+    problem(httpx.get(shared_api.url + path, timeout=60), 404, "not_found")
 
 
 @pytest.mark.parametrize(

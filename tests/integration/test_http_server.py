@@ -73,7 +73,7 @@ def test_it_tells_its_port_and_leaves_in_good_order(environment: dict[str, str])
     with started(environment) as process:
         url = told(process)
         assert url.startswith("http://127.0.0.1:")
-        assert httpx.get(f"{url}/health").json()["status"] == "ok"
+        assert httpx.get(f"{url}/health", timeout=60).json()["status"] == "ok"
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=LEAVES_S)
     assert process.returncode == 0, log
@@ -107,7 +107,7 @@ def test_it_serves_tls(environment: dict[str, str], tmp_path: Path) -> None:
     with started(environment, *flags) as process:
         url = told(process)
         assert url.startswith("https://")
-        assert httpx.get(f"{url}/health", verify=trusting).is_success
+        assert httpx.get(f"{url}/health", verify=trusting, timeout=60).is_success
 
 
 def test_it_warns_where_tokens_cross_a_network_in_the_clear(environment: dict[str, str]) -> None:

@@ -40,7 +40,7 @@ def process(
 def read(worker: Worker) -> Exposition:
     port = re.search(r"metrics .*port=(\d+)", worker.output)
     assert port, worker.output
-    return Exposition(httpx.get(f"http://127.0.0.1:{port[1]}/metrics").text)
+    return Exposition(httpx.get(f"http://127.0.0.1:{port[1]}/metrics", timeout=60).text)
 
 
 def test_a_worker_tells_what_it_does(process: Bed, nvml: FakeNvml, eventually: Eventually) -> None:
