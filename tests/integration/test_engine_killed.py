@@ -79,3 +79,20 @@ def test_every_job_ends_with_the_truth(
                 assert made.log(job).endswith(b"again\n")
     assert engine.containers() == []
     assert engine.mounts() == []
+
+
+def test_job_is_ended_while_the_engine_is_away_and_its_container_goes_with_the_engines_return(
+    tmp_path: Path, database_url: str, engine: OwnEngine, eventually: Eventually
+) -> None:
+    with bed("docker", tmp_path, database_url, None, {"DOCKER_HOST": engine.url}) as made:
+        made.worker(**SETTINGS)
+        job = made.submit("sh", "-c", f"echo up; {WAITS}", grace_s=1)
+        made.says(job, "up")
+        process = process_of(engine, job)
+        engine.kill()
+        made.queue.cancel(job)
+        eventually(lambda: not psutil.pid_exists(process))
+        assert made.ended(job)["state"] == "cancelled"
+        engine.start()
+        eventually(lambda: engine.containers() == [])
+    assert engine.mounts() == []

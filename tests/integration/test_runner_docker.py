@@ -404,17 +404,67 @@ def test_code_of_a_job_that_ended_with_the_engine_is_void(
     assert "code 0" in ended.detail
 
 
-def test_engine_away_for_good_ends_in_an_unknown_code(
+def test_job_goes_on_while_the_engine_is_away_for_long(
+    proxy: EngineProxy, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "ENGINE_PATIENCE_S", 0.1)
+    job = bench.python(WAITS)
+    job.expect(b"ready")
+    assert job.handle.wait(0) is None
+    proxy.shut()
+    assert job.handle.wait(1) is None
+    proxy.open()
+    assert job.handle.wait(0) is None
+
+
+def test_job_that_ends_while_the_engine_is_away_for_good_has_no_code(
     proxy: EngineProxy, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container, "ENGINE_PATIENCE_S", 0.5)
-    job = bench.python(WAITS)
+    ends = "import os\nprint('ready', flush=True)\nwhile not os.path.exists('go'): pass"
+    job = bench.python(ends)
     job.expect(b"ready")
+    assert job.handle.wait(0) is None
     proxy.shut()
+    (job.spec.work_dir / "go").touch()
     ended = job.result(10)
     assert ended.code is None
-    assert "did not answer" in ended.detail
+    assert "ended while the container engine did not answer" in ended.detail
     proxy.open()
+
+
+@pytest.mark.parametrize("way", ["stop", "remove"])
+def test_job_is_ended_without_the_engine(
+    engine: DockerClient, proxy: EngineProxy, way: str, tmp_path: Path
+) -> None:
+    runner, token = DockerRunner(), uuid.uuid4().hex
+    bench = Bench(runner, tmp_path)
+    job = bench.run("python3", "-c", LEAVES_WITH_0, token)
+    job.expect(b"ready")
+    assert job.handle.wait(0) is None
+    proxy.shut()
+    getattr(job.handle, way)()
+    assert processes_with(token) == []
+    assert job.result(1).code is None
+    job.handle.remove()
+    assert not runner.containers.may_live(job.spec.name)
+    assert exists(engine, job.spec.name)
+    proxy.open()
+    runner.reap_strays()
+    assert not exists(engine, job.spec.name)
+    assert runner.containers.remaining == set()
+
+
+def test_only_the_agents_own_unused_containers_are_strays(
+    bench: Bench, engine: DockerClient, tmp_path: Path
+) -> None:
+    mine, other = bench.python(WAITS), Bench(DockerRunner(), tmp_path / "other")
+    others = other.python(WAITS, labels=mine.spec.labels)
+    assert isinstance(bench.runner, DockerRunner)
+    bench.runner.reap_strays()
+    assert exists(engine, mine.spec.name)
+    assert exists(engine, others.spec.name)
+    other.close()
 
 
 def test_engine_that_is_not_there_does_not_answer(

@@ -40,6 +40,7 @@ from forge_worker.observation import Observer
 from forge_worker.own_provisions import own_provisions
 from forge_worker.quarantine import Quarantine
 from forge_worker.queue_wait import NotWaited, until_answered
+from forge_worker.reaper import Reaper
 from forge_worker.runner_choice import Runners
 from forge_worker.running import Running
 from forge_worker.sampler import Sampler
@@ -93,6 +94,7 @@ class Agent:
         self._gpus = self._devices.gpus
         pool = GpuPool(self._gpus, self._devices.use, GpuLocks(settings.lock_dir))
         self._slots = Slots(capacity(settings), pool, max_jobs=settings.max_jobs)
+        self._reaper = Reaper(runners.docker, self._slots)
         meter = GpuMeter()
         self._sampler = Sampler(gateway, meter, sample_s=settings.sample_s)
         self._faults = Faults(Quarantine(settings.worker_dir), self._slots, self._running.attempts)
@@ -202,6 +204,7 @@ class Agent:
             self._countdown,
             self._courier,
             self.claimer,
+            self._reaper,
             self._state,
             self._sampler,
             self._departure,
@@ -377,25 +380,23 @@ class Agent:
             thread.start()
         except RuntimeError as error:
             # The machine has no more threads; a lease that nobody works on must not be renewed.
-            self._forget(fence.token)
+            self._forget(attempt)
             self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
 
     def _run_job(self, attempt: Attempt, end_of: Callable[[], End | None]) -> None:
-        token = attempt.fence.token
         log.info("started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
         try:
             end = end_of()
             if attempt.settle() and end is not None:
                 self._delivery.deliver(attempt, end)
         finally:
-            attempt.folders.remove()
-            self._forget(token)
+            self._forget(attempt)
             self._leave_if_idle()
             self.claimer.wake()
 
-    def _forget(self, token: int) -> None:
-        self._slots.take_back(token)
-        self._running.remove(token)
+    def _forget(self, attempt: Attempt) -> None:
+        self._reaper.let_go(attempt)
+        self._running.remove(attempt.fence.token)
 
     def _end_of(self, attempt: Attempt, slot: Slot) -> End | None:
         try:

@@ -1,10 +1,14 @@
 """The claim loop: free room on the machine becomes running jobs."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
 
+import structlog
+from forge_schema.errors import ForgeError
 from forge_schema.lanes import Capacity
 from forge_schema.lease import End, Ended, Grant
+from forge_schema.states import Reason
 
 from forge_worker.clock import seconds
 from forge_worker.gateway import Gateway
@@ -13,6 +17,8 @@ from forge_worker.loop import Loop
 from forge_worker.slots import Slot, Slots
 
 BATCH = 8
+
+log = structlog.get_logger(__name__)
 
 
 class Claimer(Loop):
@@ -80,8 +86,19 @@ class Claimer(Loop):
                 self._slots.take_back(without)
             self.closed = self.closed or (self.ephemeral and bool(grants))
             for grant in grants:
-                self._start_job(grant, self._slots.lend(grant.fence.token, needs(grant)))
+                self._begin(grant)
         return ended, grants
+
+    def _begin(self, grant: Grant) -> None:
+        """Start a job, or give it back: its lease must not be kept up by nobody."""
+        fence = grant.fence
+        try:
+            self._start_job(grant, self._slots.lend(fence.token, needs(grant)))
+        except Exception as error:
+            log.exception("not started", job=fence.job_id)
+            self._slots.take_back(fence.token)
+            with suppress(ForgeError):
+                self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
 
 
 def needs(grant: Grant) -> Capacity:

@@ -147,7 +147,7 @@ class JobRun:
             exited = self._watch(handle)
             self._keep(partial(keep_exit, self.attempt.folders.root, exited))
         finally:
-            self._remove(handle)
+            handle.remove()
         return self._settle(exited)
 
     def _started(self) -> Handle:
@@ -173,13 +173,6 @@ class JobRun:
         except OSError as error:
             # Only an agent that starts after this one was killed would have read it.
             log.warning("not kept", job=self.attempt.fence.job_id, error=str(error))
-
-    def _remove(self, handle: Handle) -> None:
-        try:
-            handle.remove()
-        except ForgeError as error:
-            # The job has ended; what the engine would not remove now is reaped at the next start.
-            log.warning("left behind", job=self.attempt.fence.job_id, error=error.message)
 
     def _prepare(self) -> RunSpec:
         self._phases.enter(Phase.PREPARING)

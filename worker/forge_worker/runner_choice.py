@@ -25,7 +25,7 @@ class NoRunner(ForgeError):
 class Runners:
     """The runners that may be used here."""
 
-    docker: Runner | None
+    docker: DockerRunner | None
     process: Runner | None
     default_image: str
     # Runs the operator's own handlers, which need no leave for processes.

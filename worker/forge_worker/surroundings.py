@@ -23,8 +23,7 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
     """Return what the runner needs to start an attempt."""
     grant, folders = attempt.grant, attempt.folders
     spec = RunSpec(
-        # One engine may serve workers of several queues, whose numbers are the same.
-        name=f"forge-{grant.fence.job_id}-{grant.attempt}-{attempt.mark}",
+        name=container_name(attempt),
         command=tuple(grant.spec["command"]),
         env={},
         work_dir=folders.work,
@@ -45,6 +44,12 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
     hint = {"FORGE_BATCH_SIZE_HINT": str(batch_size(memory_mb))}
     told = {**variables(attempt, spec, runner, device), **hint}
     return replace(spec, env={**grant.spec["env"], **told})
+
+
+def container_name(attempt: Attempt) -> str:
+    """Return the name of an attempt's container."""
+    # One engine may serve workers of several queues, whose numbers are the same.
+    return f"forge-{attempt.fence.job_id}-{attempt.grant.attempt}-{attempt.mark}"
 
 
 def batch_size(memory_mb: int) -> int:

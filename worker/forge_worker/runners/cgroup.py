@@ -61,12 +61,8 @@ def group_of(pid: int, container: str, proc: Path = PROC, root: Path = ROOT) -> 
     None where it cannot be seen from here: the agent may have process ids of its own, and another
     process may then go by this one; so the container's id must be in the group's name.
     """
-    try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    named = [line.split(":", 2) for line in lines]
-    if not all(container in path for _, kinds, path in named if kinds in ("", "memory")):
+    named = _named(pid, proc)
+    if not named or not _of_container(named, container):
         return None
     places = {kind: (kinds, path) for _, kinds, path in named for kind in kinds.split(",")}
     if "cpuacct" in places and "memory" in places:
@@ -76,6 +72,24 @@ def group_of(pid: int, container: str, proc: Path = PROC, root: Path = ROOT) -> 
         return _there(Group(cpu, memory, unified=False))
     path = root / places[""][1][1:] if "" in places else None
     return None if path is None else _there(Group(path, path, unified=True))
+
+
+def names_container(pid: int, container: str, proc: Path = PROC) -> bool:
+    """Tell whether a process is in a control group that has a container's id in its name."""
+    named = _named(pid, proc)
+    return bool(named) and _of_container(named, container)
+
+
+def _named(pid: int, proc: Path) -> list[list[str]]:
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    return [line.split(":", 2) for line in lines]
+
+
+def _of_container(named: list[list[str]], container: str) -> bool:
+    return all(container in path for _, kinds, path in named if kinds in ("", "memory"))
 
 
 def cache_of(stat: dict[str, int]) -> int:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from docker.errors import APIError, NotFound
 
+from forge_worker.runners.containers import Containers, killed
 from forge_worker.runners.engine import UNREACHABLE, Engine, is_silence, timed_out
 from forge_worker.runners.engine_run import EngineRun, engine_run
 from forge_worker.runners.gauge import Gauge
+from forge_worker.runners.main_process import MainProcess
 from forge_worker.runners.runner import EngineUnreachable, Exit
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ class ContainerHandle:
     """A job in a container, known by its name, which holds the job's token.
 
     `since` is the engine's run in which the container was started; `watched` is False if nobody
-    has seen since then whether the engine stopped.
+    has seen since then whether the engine stopped. While the engine is away, the kernel says
+    whether the container lives, and takes signals for it.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class ContainerHandle:
         pipe: Pipe,
         grace_s: float,
         *,
+        containers: Containers,
         since: EngineRun,
         watched: bool = True,
     ) -> None:
@@ -53,6 +57,10 @@ class ContainerHandle:
         self._name = name
         self._pipe = pipe
         self._grace_s = grace_s
+        self._containers = containers
+        self._process: MainProcess | None = None
+        # Asked to end without the engine, which then has no code to wait for.
+        self._killed = False
         self._exit: Exit | None = None
         self._lock = threading.Lock()
         self._gauge = Gauge(engine, name)
@@ -74,8 +82,20 @@ class ContainerHandle:
         try:
             self._engine.client.api.kill(self._name, int(signum))
         except FAILED as error:
-            if not isinstance(error, APIError) or is_silence(error):
-                log.warning("signal not delivered", container=self._name, error=str(error))
+            if is_silence(error):
+                self._signal_by_kernel(signum, error)
+
+    def _signal_by_kernel(self, signum: int, silence: Exception) -> None:
+        error: Exception = silence
+        if self._process is not None:
+            try:
+                self._process.signal(signum)
+            except PermissionError as refusal:
+                error = refusal
+            else:
+                self._killed = True
+                return
+        log.warning("signal not delivered", container=self._name, error=str(error))
 
     def stop(self) -> None:
         """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
@@ -93,11 +113,16 @@ class ContainerHandle:
     def remove(self) -> None:
         """Kill what still runs and remove the container and its pipe. May be repeated.
 
-        Raises:
-            EngineUnreachable: the container may still be there.
+        What an engine that is away cannot remove is noted as remaining, and killed without it.
         """
         try:
-            remove_container(self._engine, self._name)
+            remove_container(self._engine, self._name, self._process)
+        except EngineUnreachable as error:
+            log.warning("left behind", container=self._name, error=error.message)
+            self._containers.remains(self._name, self._process)
+            self._killed = self._process is not None
+        else:
+            self._containers.gone(self._name)
         finally:
             self._pipe.finish()
 
@@ -113,6 +138,8 @@ class ContainerHandle:
             self._silent(error)
         else:
             self._answered = time.monotonic()
+            if self._process is None and (pid := found["State"]["Pid"]):
+                self._process = MainProcess.of(pid, found["Id"])
             self._judge(found["State"])
 
     def _judge(self, state: dict[str, Any]) -> None:
@@ -135,9 +162,16 @@ class ContainerHandle:
         return False
 
     def _silent(self, error: Exception) -> None:
+        """Let a job go on that the kernel sees; else wait for the engine, but not for ever."""
         self._doubtful = True
-        if time.monotonic() - self._answered > ENGINE_PATIENCE_S:
-            said = f"the engine did not answer for {ENGINE_PATIENCE_S:.0f} s: {error}"
+        lives = self._process is not None and not self._process.ended()
+        if lives:
+            self._answered = time.monotonic()
+        patience_s = 0.0 if self._killed else ENGINE_PATIENCE_S
+        if not lives and time.monotonic() - self._answered > patience_s:
+            said = f"the job ended while the container engine did not answer: {error}"
+            if self._process is None:
+                said = f"the container engine did not answer for {ENGINE_PATIENCE_S:.0f} s: {error}"
             self._end(Exit(code=None, detail=said))
 
     def _await_change(self, seconds: float) -> None:
@@ -168,8 +202,10 @@ class ContainerHandle:
         return b""
 
 
-def remove_container(engine: Engine, name: str) -> None:
+def remove_container(engine: Engine, name: str, process: MainProcess | None = None) -> None:
     """Remove a container by force, and return when it is gone.
+
+    One whose main process is known is killed at once while the engine is away, and not waited for.
 
     Raises:
         EngineUnreachable: it would not go.
@@ -181,7 +217,8 @@ def remove_container(engine: Engine, name: str) -> None:
         except NotFound:
             return
         except FAILED as error:  # it is being removed already, or the engine is away
-            if time.monotonic() > deadline:
+            dead = is_silence(error) and process is not None and killed(process)
+            if dead or time.monotonic() > deadline:
                 raise EngineUnreachable(
                     f"the container {name} could not be removed: {error}",
                     hint=f"When the engine answers again: docker rm -f {name}",

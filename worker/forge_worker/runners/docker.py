@@ -17,6 +17,7 @@ from docker.errors import APIError
 
 from forge_worker.runners import cdi, hardening
 from forge_worker.runners.container import FAILED, ContainerHandle, remove_container
+from forge_worker.runners.containers import Containers
 from forge_worker.runners.engine import Engine, engine_answers
 from forge_worker.runners.engine_run import EngineRun, engine_run, of_label
 from forge_worker.runners.handover import handed_over
@@ -65,8 +66,7 @@ class DockerRunner:
         self._engine = Engine()
         self._agent = uuid.uuid4().hex
         self._cpus: float | None = None
-        self._uncleared: set[str] = set()
-        self._adopted: set[str] = set()
+        self.containers = Containers()
         self._run: EngineRun | None = None
         self.exposed = ""
 
@@ -111,13 +111,14 @@ class DockerRunner:
             raise refused(spec, error) from error
         try:
             run = self._run = engine_run(self._engine, self._run)
+            self.containers.use(spec.name)
             with handed_over(spec, uid, gid) as whole:
                 self._create_and_start(whole, image, pipe, f"{uid}:{gid}", devices)
         except (*FAILED, OSError) as error:
             self._clear(spec.name)
             pipe.finish()
             raise refused(spec, error) from error
-        return ContainerHandle(self._engine, spec.name, pipe, spec.grace_s, since=run)
+        return self._handle(spec.name, pipe, spec.grace_s, run)
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ContainerHandle | None:
         """Go on with a container of an earlier agent, which may have ended meanwhile."""
@@ -127,38 +128,65 @@ class DockerRunner:
         except (*FAILED, OSError) as error:
             log.warning("not adopted", container=leftover.name, error=str(error))
             return None
-        self._adopted.add(leftover.name)
+        self.containers.use(leftover.name)
         since = of_label(leftover.labels.get(ENGINE_LABEL, ""))
+        return self._handle(leftover.name, pipe, grace_s, since, watched=False)
+
+    def _handle(
+        self, name: str, pipe: Pipe, grace_s: float, since: EngineRun, *, watched: bool = True
+    ) -> ContainerHandle:
         return ContainerHandle(
-            self._engine, leftover.name, pipe, grace_s, since=since, watched=False
+            self._engine,
+            name,
+            pipe,
+            grace_s,
+            containers=self.containers,
+            since=since,
+            watched=watched,
         )
 
     def leftovers(self, worker: str, own: Own = nobodys) -> list[Leftover]:
-        """Return the containers, running or not, of another agent process of this worker.
+        """Return the containers of this worker, running or not, that no job here uses.
 
-        So are those of this one that a failed start left behind. `own` is as in `Runner`.
+        Another agent process left them, or they could not be removed. `own` is as in `Runner`.
 
         Raises:
             EngineUnreachable: the engine cannot say.
         """
+        return [
+            left
+            for left in self._listed()
+            if (left.labels[WORKER_LABEL] == worker or own(left))
+            and not self.containers.used(left.name)
+        ]
+
+    def _listed(self) -> list[Leftover]:
         try:
             found = self._engine.client.api.containers(all=True, filters={"label": WORKER_LABEL})
         except FAILED as error:
             raise EngineUnreachable(f"the engine cannot list its containers: {error}") from error
-        return [
-            left
-            for left in map(_leftover, found)
-            if (left.labels[WORKER_LABEL] == worker or own(left)) and self._is_left(left)
-        ]
+        return list(map(_leftover, found))
 
-    def _is_left(self, found: Leftover) -> bool:
-        if found.name in self._uncleared:
-            return True
-        return found.labels.get(AGENT_LABEL) != self._agent and found.name not in self._adopted
+    def reap_strays(self) -> None:
+        """Remove this agent's containers that are in nobody's use.
+
+        Raises:
+            EngineUnreachable: the engine does not answer, or one would not go.
+        """
+        remaining = self.containers.remaining
+        listed = self._listed()
+        for found in listed:
+            own = found.labels.get(AGENT_LABEL) == self._agent or found.name in remaining
+            if own and not self.containers.used(found.name):
+                log.warning("removing a container that no job uses", container=found.name)
+                self.reap(found)
+        for name in remaining - {found.name for found in listed}:
+            self.containers.gone(name)
 
     def reap(self, leftover: Leftover) -> None:
         """Remove a leftover by force, with the pipe that its agent left."""
         remove_container(self._engine, leftover.id)
+        self.containers.gone(leftover.name)
         if pipe := leftover.labels.get(PIPE_LABEL):
             Path(pipe).unlink(missing_ok=True)
 
@@ -167,7 +195,9 @@ class DockerRunner:
         try:
             remove_container(self._engine, name)
         except EngineUnreachable:
-            self._uncleared.add(name)
+            self.containers.remains(name, None)
+        else:
+            self.containers.gone(name)
 
     def _owner(self) -> tuple[int, int]:
         if os.geteuid() == 0:
