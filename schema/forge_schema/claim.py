@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from forge_schema.database import Connection, Database, Row, run
 from forge_schema.lanes import Capacity, Lane, Lanes
 from forge_schema.lease import End, Fence, Grant, array, fences, usages
+from forge_schema.spec import with_shares
 
 # How far past the wanted count a claim looks, since others may lock what is in front.
 LOOK_PAST = 16
@@ -32,15 +33,17 @@ def claim(
     # One nonce serves all leases of a claim: each has its own token.
     nonce = uuid4()
     ask = partial(_ask, database, lanes, free=free, count=count, ttl=ttl, nonce=nonce)
-    rows = ask(ends)
+    rows, fitting = ask(ends)
     done: int = rows[0]["finished"]
     if count and rows[0]["job_id"] is None:
         # What came in below the floors shows once they are forgotten, and what many others
         # locked in front is behind a longer look: a worker told of nothing would rest now.
         if lanes.doubtful:
             lanes.forget()
-        rows = ask([], look=LOOK_FAR)
-    grants = [_grant(row, nonce) for row in rows if row["job_id"] is not None]
+        rows, fitting = ask([], look=LOOK_FAR)
+    needs = {lane.id: lane.needs for lane in fitting}
+    taken = [row for row in rows if row["job_id"] is not None]
+    grants = [_grant(row, nonce, needs[row["lane_id"]]) for row in taken]
     grants.sort(key=lambda grant: (-grant.priority, grant.fence.job_id))
     lanes.advance(grants)
     return done, grants
@@ -56,7 +59,7 @@ def _ask(
     ttl: timedelta,
     nonce: UUID,
     look: int = LOOK_PAST,
-) -> list[Row]:
+) -> tuple[list[Row], list[Lane]]:
     fitting = lanes.fitting(free)
     reserve = lanes.reserve(free)
     if count > 1:
@@ -68,11 +71,11 @@ def _ask(
         began = monotonic()
         rows = database.rows("finish_and_claim", **params, **places(fitting, count, look))
         lanes.took(monotonic() - began)
-        return rows
+        return rows, fitting
     with database.transaction() as connection:
         within = _within_limits(connection, fitting)
         params |= places(within, min(count, 1), look)
-        return run(connection, "finish_and_claim", params)
+        return run(connection, "finish_and_claim", params), within
 
 
 def _within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
@@ -99,13 +102,13 @@ def _places(
     }
 
 
-def _grant(row: Row, nonce: UUID) -> Grant:
+def _grant(row: Row, nonce: UUID, needs: Capacity) -> Grant:
     return Grant(
         fence=Fence(row["job_id"], row["token"], nonce),
         attempt=row["attempt"],
         name=row["name"],
         owner=row["owner"],
-        spec=row["spec"],
+        spec=with_shares(row["spec"], {"cpus": needs.cpus, "memory_mb": needs.memory_mb}),
         bundle_digest=row["bundle_digest"],
         timeout_s=row["timeout_s"],
         lane_id=row["lane_id"],

@@ -16,14 +16,14 @@ from forge_schema.spec import HANDLERS, RUNS
 Changes = dict[str, JsonValue]
 
 
-def for_idle(job: Row, one: Candidate) -> Changes | None:
+def for_idle(one: Candidate) -> Changes | None:
     """Return what to ask for instead, that the idle worker has; None where nothing helps."""
     lacking = {asked.name for asked in one.asked if not asked.met}
     if lacking & {LABEL + RUNS, LABEL + HANDLERS, "nodes"}:
         return None
     whole = Capacity(one.row["cpus"], one.row["memory_mb"], one.row["disk_mb"])
     kinds = [replace(kind, free=kind.in_all) for kind in one.room.kinds]
-    changes = _sizes(job, whole, kinds)
+    changes = _sizes(one.wants, whole, kinds)
     if changes is None:
         return None
     if "accelerator" in lacking:
@@ -36,15 +36,15 @@ def for_idle(job: Row, one: Candidate) -> Changes | None:
     return changes
 
 
-def for_free(job: Row, one: Candidate) -> Changes | None:
+def for_free(one: Candidate) -> Changes | None:
     """Return what to ask for instead, that a busy worker has free."""
-    return _sizes(job, one.room.rest, [kind for kind in one.room.kinds if kind.free])
+    return _sizes(one.wants, one.room.rest, [kind for kind in one.room.kinds if kind.free])
 
 
-def free_now(job: Row, changes: Changes, one: Candidate) -> bool:
+def free_now(changes: Changes, one: Candidate) -> bool:
     """Tell whether a worker has free what the changed job wants."""
     sizes = {name: changes[name] for name in Capacity.__slots__ if name in changes}
-    lane = read(job)
+    lane = read(one.wants)
     return one.takes and one.has_room(_needing(lane, replace(lane.needs, **sizes)))  # type: ignore[arg-type]  # the values are those of the fields
 
 

@@ -11,7 +11,7 @@ from forge_schema.explain_fleet import Candidate, Fleet
 from forge_schema.explain_room import Room, devices, room
 from forge_schema.explain_words import span, times
 from forge_schema.explanation import Estimate
-from forge_schema.lane import Lane, read
+from forge_schema.lane import read
 from forge_schema.lease import array
 
 # The shortest past that has enough is asked, and so much of it is looked at.
@@ -48,7 +48,7 @@ def estimate(database: Database, job: Row, fleet: Fleet, ahead: int) -> Estimate
     """Guess how long a job waits for room, with so many before it; None without a history."""
     for window in PASTS:
         past = _past(database, job, window)
-        found = _by_pace(job, fleet, ahead, past) if ahead else _by_ends(database, job, fleet, past)
+        found = _by_pace(job, fleet, ahead, past) if ahead else _by_ends(database, fleet, past)
         if found is not None:
             return found
     return None
@@ -76,7 +76,7 @@ def _by_pace(job: Row, fleet: Fleet, ahead: int, past: Past) -> Estimate | None:
     )
 
 
-def _by_ends(database: Database, job: Row, fleet: Fleet, past: Past) -> Estimate | None:
+def _by_ends(database: Database, fleet: Fleet, past: Past) -> Estimate | None:
     """Guess when enough of what runs on a worker has ended, by what such jobs took before."""
     nearest = fleet.able[:NEAREST]
     if not nearest:
@@ -84,8 +84,7 @@ def _by_ends(database: Database, job: Row, fleet: Fleet, past: Past) -> Estimate
     running = database.rows("explain_running", again=True, workers=array(nearest))
     lasted = past.lasted()
     waits = {
-        one: _until_room(read(job), fleet.candidates[one], _left(running, one, lasted))
-        for one in nearest
+        one: _until_room(fleet.candidates[one], _left(running, one, lasted)) for one in nearest
     }
     known = {one: wait for one, wait in waits.items() if wait is not None}
     if not known:
@@ -106,7 +105,8 @@ def _left(
     return sorted(found, key=lambda pair: (pair[0] is None, pair[0] or 0.0))
 
 
-def _until_room(lane: Lane, one: Candidate, left: list[tuple[float | None, Row]]) -> float | None:
+def _until_room(one: Candidate, left: list[tuple[float | None, Row]]) -> float | None:
+    lane = read(one.wants)
     for n, (wait, _) in enumerate(left, start=1):
         if wait is None:
             return None

@@ -48,6 +48,8 @@ Said = tuple[str, JsonValue, JsonValue, JsonValue]
 
 def _sizes(job: Row, worker: Row, room: Room) -> Iterator[Said]:
     for name in ("cpus", "memory_mb", "disk_mb"):
+        if not job[name]:
+            continue  # a share of what this worker has none of
         free = getattr(room.rest, name)
         yield name, job[name], worker[name], round(free, 3) if name == "cpus" else free
 

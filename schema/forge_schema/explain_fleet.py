@@ -28,9 +28,13 @@ NEAREST = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A worker with what it has free, and why it takes no jobs, if it takes none."""
+    """A worker with what it has free, and why it takes no jobs, if it takes none.
+
+    `wants` is the job with what this worker would lend where a share is wanted.
+    """
 
     row: Row
+    wants: Row
     room: Room
     away: Chance | None
     asked: list[Requirement]
@@ -46,8 +50,9 @@ class Candidate:
         last = self.row["kind"] == WorkerKind.EPHEMERAL and self.room.leases
         return self.away is None and not last
 
-    def has_room(self, lane: Lane) -> bool:
-        """Tell whether a job of a lane fits into what is free."""
+    def has_room(self, lane: Lane | None = None) -> bool:
+        """Tell whether the job, or one of another lane, fits into what is free."""
+        lane = lane or read(self.wants)
         return any(lane.fits(free) > 0 for free in self.room.choices())
 
 
@@ -65,10 +70,9 @@ class Fleet:
 def fleet(database: Database, job: Row, *, patience_s: float) -> Fleet:
     """Return what each worker's next claim does about a job that no limit holds."""
     found = candidates(database, job)
-    lane = read(job)
     able = [one.row["id"] for one in found if one.fits and one.takes]
     front = Front(database, job, able, patience_s=patience_s)
-    chances = [_chance(one, front if one.takes and one.has_room(lane) else None) for one in found]
+    chances = [_chance(one, front if one.takes and one.has_room() else None) for one in found]
     chances.sort(key=_distance)
     by_id = {one.row["id"]: one for one in found}
     return Fleet(chances, by_id, front, able, found[0].row["in_all"] if found else 0)
@@ -85,11 +89,12 @@ def candidates(database: Database, job: Row, *, worker_id: int | None = None) ->
     )
     held = {row["worker_id"]: row for row in database.rows("explain_held", again=True)}
     busy = devices(held.values())
-    rooms = [room(row, held.get(row["id"]), busy) for row in rows]
-    return [
-        Candidate(row, space, _away(row), requirements(job, row, space))
-        for row, space in zip(rows, rooms, strict=True)
-    ]
+    return [_candidate(job, row, room(row, held.get(row["id"]), busy)) for row in rows]
+
+
+def _candidate(job: Row, row: Row, space: Room) -> Candidate:
+    wants = {**job, "cpus": row["lent_cpus"], "memory_mb": row["lent_memory_mb"]}
+    return Candidate(row, wants, space, _away(row), requirements(wants, row, space))
 
 
 def _away(row: Row) -> Chance | None:
@@ -104,7 +109,9 @@ def _away(row: Row) -> Chance | None:
 
 def _chance(one: Candidate, front: Front | None) -> WorkerChance:
     before = (
-        front.of(one.row["id"], one.room.choices()) if front and one.fits else Before(Chance.BUSY)
+        front.of(one.row["id"], read(one.wants), one.room.choices())
+        if front and one.fits
+        else Before(Chance.BUSY)
     )
     # What one has that never came, nobody knows.
     unfit = not one.fits and one.away is not Chance.NEVER_CAME

@@ -1,13 +1,16 @@
 """What goes before a job on one worker: the rule of the claim, asked without claiming."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from forge_schema.database import Database, Row
 from forge_schema.explanation import Chance
 from forge_schema.lane import Capacity, Lane, read
 from forge_schema.lease import array
 from forge_schema.reserve import Reserve, first, may_come
+
+Lent = dict[int, tuple[float, int]]
+"""What a worker lends to a job of each shape that it can serve: CPUs, and memory in MiB."""
 
 # Of each lane, so many jobs are counted that go before.
 MOST_AHEAD = 1000
@@ -40,17 +43,20 @@ class Front:
         self, database: Database, job: Row, workers: Sequence[int], *, patience_s: float
     ) -> None:
         self._database = database
-        self._own = read(job)
         self._nice: int = job["nice"]
         self._patience_s = patience_s
         self._rivals = _rivals(database, job)
-        self._serves = self._served(workers, job["shape_id"])
+        self._own_shape: int = job["shape_id"]
+        self._lent = self._lendings(workers)
         self._impatient: dict[tuple[int, int], bool] = {}
 
-    def of(self, worker_id: int, choices: Collection[Capacity]) -> Before:
-        """Return what a worker does that has this free, for each kind of its GPUs in turn."""
+    def of(self, worker_id: int, own: Lane, choices: Collection[Capacity]) -> Before:
+        """Return what a worker does that has this free, for each kind of its GPUs in turn.
+
+        `own` is the job's lane as this worker sees it.
+        """
         rivals = self._serves(worker_id)
-        found = [self._before(worker_id, rivals, free) for free in choices]
+        found = [self._before(worker_id, own, rivals, free) for free in choices]
         order = list(Chance)
         return min(found, key=lambda before: (order.index(before.chance), before.ahead))
 
@@ -66,11 +72,11 @@ class Front:
         """Return the highest priority of what waits for a worker."""
         return max((-rival.nice for rival in self._serves(worker_id)), default=-self._nice)
 
-    def _before(self, worker_id: int, rivals: list[Rival], free: Capacity) -> Before:
-        if self._own.fits(free) <= 0:
+    def _before(self, worker_id: int, own: Lane, rivals: list[Rival], free: Capacity) -> Before:
+        if own.fits(free) <= 0:
             return Before(Chance.BUSY)
         reserve = self._reserve(worker_id, rivals, free)
-        if reserve.last(self._own, free) < self._nice:
+        if reserve.last(own, free) < self._nice:
             return Before(Chance.RESERVED)
         ahead = sum(
             rival.ahead
@@ -99,22 +105,24 @@ class Front:
             self._impatient[key] = rival.waited_s >= self._patience_s * turns
         return self._impatient[key]
 
-    def _served(self, workers: Sequence[int], own_shape: int) -> Callable[[int], list[Rival]]:
-        shapes = sorted({rival.shape_id for rival in self._rivals} - {own_shape})
-        rows = (
-            self._database.rows(
-                "explain_serves", again=True, workers=array(workers), shapes=array(shapes)
+    def _lendings(self, workers: Sequence[int]) -> dict[int, Lent]:
+        shapes = sorted({rival.shape_id for rival in self._rivals} | {self._own_shape})
+        ids = {"workers": array(workers), "shapes": array(shapes)}
+        rows = self._database.rows("explain_serves", again=True, **ids) if workers else []
+        return {
+            row["worker_id"]: dict(
+                zip(row["shapes"], zip(row["cpus"], row["memory_mb"], strict=True), strict=True)
             )
-            if shapes and workers
-            else []
-        )
-        served = {row["worker_id"]: {*row["shapes"], own_shape} for row in rows}
+            for row in rows
+        }
 
-        def of(worker_id: int) -> list[Rival]:
-            shapes = served.get(worker_id, {own_shape})
-            return [rival for rival in self._rivals if rival.shape_id in shapes]
-
-        return of
+    def _serves(self, worker_id: int) -> list[Rival]:
+        lent = self._lent.get(worker_id, {})
+        return [
+            replace(rival, lane=rival.lane.lent(*lent[rival.shape_id]))
+            for rival in self._rivals
+            if rival.shape_id in lent
+        ]
 
 
 def _rivals(database: Database, job: Row) -> list[Rival]:

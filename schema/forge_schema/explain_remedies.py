@@ -75,9 +75,9 @@ def _alternatives(job: Row, fleet: Fleet) -> Iterator[Remedy]:
             case Chance.BEHIND | Chance.RESERVED:
                 yield from _priority(job, fleet, chance)
             case Chance.BUSY:
-                yield from _room(job, one)
+                yield from _room(one)
             case Chance.UNFIT if one.takes:
-                yield from _less(job, for_idle(job, one), one)
+                yield from _less(for_idle(one), one)
             case Chance.UNFIT:
                 pass
             case _:
@@ -95,21 +95,21 @@ def _priority(job: Row, fleet: Fleet, chance: WorkerChance) -> Iterator[Remedy]:
     yield Remedy(code="wait", text=f"wait: {chance.worker} {chance.text}", worker=chance.worker)
 
 
-def _room(job: Row, one: Candidate) -> Iterator[Remedy]:
+def _room(one: Candidate) -> Iterator[Remedy]:
     if not one.takes:
         return
     name = one.row["name"]
     text = f"wait until enough of what {name} runs has ended"
     yield Remedy(code="wait_for_room", text=text, worker=name)
-    yield from _less(job, for_free(job, one), one)
+    yield from _less(for_free(one), one)
 
 
-def _less(job: Row, changes: Changes | None, one: Candidate) -> Iterator[Remedy]:
+def _less(changes: Changes | None, one: Candidate) -> Iterator[Remedy]:
     if not changes:
         return
     name = one.row["name"]
-    when = "" if free_now(job, changes, one) else ", once enough of it is free"
-    text = f"{in_words(job, changes)}: worker {name} has it{when}"
+    when = "" if free_now(changes, one) else ", once enough of it is free"
+    text = f"{in_words(one.wants, changes)}: worker {name} has it{when}"
     yield Remedy(code="ask_less", text=text, changes=changes, worker=name)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from forge_schema.database import Database, Row
-from forge_schema.spec import HANDLERS, RUNS
+from forge_schema.spec import HANDLERS, RUNS, with_shares
 
 RUNS_SHOWN = 100
 EVENTS_SHOWN = 100
@@ -46,7 +46,12 @@ class JobStory:
         (row,) = self._rows("job_asked")
         labels = {name: value for name, value in row["labels"].items() if name not in OWN_LABELS}
         fields = {name: row[name] for name in row if name not in {"spec", "owner"}}
-        return {**fields, **row["spec"], "labels": labels, "kind": str(row["kind"])}
+        return {
+            **fields,
+            **with_shares(row["spec"], {}),
+            "labels": labels,
+            "kind": str(row["kind"]),
+        }
 
     def _rows(self, name: str, **params: object) -> list[Row]:
         return self._database.rows(name, again=True, job_id=self._job_id, **params)

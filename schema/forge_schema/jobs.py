@@ -7,6 +7,7 @@ from forge_schema import job_pages
 from forge_schema.database import Database, Row
 from forge_schema.job_filter import Filter
 from forge_schema.sources import JobUnknown
+from forge_schema.spec import with_shares
 from forge_schema.states import State, Verdict
 
 PAGE = 1000
@@ -23,7 +24,7 @@ class Jobs:
         self._database = database
 
     def job(self, job_id: int) -> Row:
-        """Return one job's status and spec.
+        """Return one job's status and spec; what is None of its resources is a share.
 
         Raises:
             JobUnknown: there is no such job.
@@ -31,7 +32,7 @@ class Jobs:
         row = self._database.one("job", again=True, job_id=job_id)
         if row is None:
             raise JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
-        return row
+        return {**row, "spec": with_shares(row["spec"], {})}
 
     def jobs(
         self,

@@ -73,6 +73,10 @@ class Lane:
         # Ten tenths of a CPU are one CPU, which // does not find.
         return min(int(have / need + 1e-9) for have, need in pairs if need)
 
+    def lent(self, cpus: float, memory_mb: int) -> "Lane":
+        """Return the lane as one worker sees it, which lends so much where a share is wanted."""
+        return replace(self, needs=replace(self.needs, cpus=cpus, memory_mb=memory_mb))
+
     def suits(self, free: Capacity) -> bool:
         """Tell whether the GPUs of `free` are of the kind that this lane wants."""
         return not free.gpu_model or (

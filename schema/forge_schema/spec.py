@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -122,8 +123,17 @@ OF_GPUS: JsonDict = {
 }
 
 
+# Who asks for a share is written down with these numbers too, for workers that know of no shares.
+INSTEAD_OF_SHARE = {"cpus": 1.0, "memory_mb": 1024}
+SHARES = "shares"
+
+
 class Resources(BaseModel):
-    """What one rank of a job needs; memory and disk in MiB, `cpus` may be a fraction."""
+    """What one rank of a job needs; memory and disk in MiB, `cpus` may be a fraction.
+
+    Without `memory_mb` it gets a share of its worker's memory, and with GPUs and without `cpus` a
+    share of its CPUs; `forge_lent` has the rule. Without GPUs, `cpus` is 1 by default.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=OF_GPUS)
 
@@ -131,8 +141,8 @@ class Resources(BaseModel):
     gpus: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
     gpu_model: Name = "*"
     vram_mb: Annotated[int, Field(ge=0, le=MAX_INTEGER), NUMERIC] = 0
-    cpus: Annotated[Number, Field(gt=0, le=4096)] = 1.0
-    memory_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] = 1024
+    cpus: Annotated[Number, Field(gt=0, le=4096)] | None = None
+    memory_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] | None = None
     disk_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] = 10240
 
     @model_validator(mode="after")
@@ -141,6 +151,18 @@ class Resources(BaseModel):
         if "gpus" not in self.model_fields_set and (self.gpu_model != "*" or self.vram_mb):
             raise ValueError("a GPU's model or memory is asked for, and no GPU: say gpus=1 too")
         return self
+
+    def shape(self) -> dict[str, Any]:
+        """Return the columns of the shape; 0 is for a share of the worker."""
+        cpus = self.cpus or (0.0 if self.gpus else INSTEAD_OF_SHARE["cpus"])
+        return {**self.model_dump(), "cpus": cpus, "memory_mb": self.memory_mb or 0}
+
+    def stored(self) -> dict[str, Any]:
+        """Return what is kept of them with the job: numbers, and which of those are shares."""
+        shape = self.shape()
+        shares = [name for name in INSTEAD_OF_SHARE if not shape[name]]
+        instead = {name: INSTEAD_OF_SHARE[name] for name in shares}
+        return {**shape, **instead, **({SHARES: shares} if shares else {})}
 
 
 class Tuning(BaseModel):
@@ -296,7 +318,7 @@ class JobSpec(BaseModel):
     def shape(self) -> dict[str, Any]:
         """Return the columns of the job's shape."""
         return {
-            **self.resources.model_dump(),
+            **self.resources.shape(),
             "labels": dict(sorted({**self.labels, **self._needs_of_the_worker()}.items())),
             "nodes": 1,
             "target": self.target.value,
@@ -316,7 +338,7 @@ class JobSpec(BaseModel):
             "command": self.command,
             "env": self.env,
             "image": self.image,
-            "resources": self.resources.model_dump(),
+            "resources": self.resources.stored(),
             "checkpoint_interval_s": self.checkpoint_interval_s,
             "grace_s": self.grace_s,
             **self.model_dump(mode="json", include=OPTIONAL, exclude_defaults=True),
@@ -329,3 +351,12 @@ class JobSpec(BaseModel):
         # Defaults are left out: a field added later must not make yesterday's job another one.
         content = self.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) -> dict[str, Any]:
+    """Return a stored payload with what is lent in place of each share; None leaves it a share."""
+    resources = dict(payload.get("resources", {}))
+    shares = resources.pop(SHARES, None)
+    if shares is None:
+        return dict(payload)
+    return {**payload, "resources": {**resources, **{name: lent.get(name) for name in shares}}}

@@ -117,7 +117,10 @@ IMPOSSIBLE = {
     " content_digest) SELECT lane_id, owner, name, spec, submitted_at, idempotency_key,"
     " content_digest FROM job",
     ("cpus_positive", "a shape without a CPU"): "INSERT INTO shape (cpus) VALUES (0)",
-    ("memory_positive", "a shape without memory"): "INSERT INTO shape (memory_mb) VALUES (0)",
+    (
+        "memory_not_negative",
+        "a shape with negative memory",
+    ): "INSERT INTO shape (memory_mb) VALUES (-1)",
     ("disk_positive", "a shape without disk"): "INSERT INTO shape (disk_mb) VALUES (0)",
     ("devices_not_negative", "a shape with negative GPUs"): "INSERT INTO shape (gpus) VALUES (-1)",
     ("nodes_positive", "a shape on no node"): "INSERT INTO shape (nodes) VALUES (0)",

@@ -222,8 +222,8 @@ def test_jobs_run_at_once_as_far_as_cpus_and_memory_go(process: Bed) -> None:
         [need for other, need in held if other["claimed_at"] <= at < other["finished_at"] - at_once]
         for at in (row["claimed_at"] for row, _ in held)
     ]
-    assert max(sum(need.cpus for need in load) for load in loads) <= 2
-    assert max(sum(need.memory_mb for need in load) for load in loads) <= 1200
+    assert max(sum(need.cpus or 0 for need in load) for load in loads) <= 2
+    assert max(sum(need.memory_mb or 0 for need in load) for load in loads) <= 1200
     assert max(map(len, loads)) >= 2
 
 

@@ -39,8 +39,8 @@ JOBS = st.fixed_dictionaries(
         "owner": st.sampled_from(["ann", "bob"]),
         "queue": st.sampled_from(["default", "night"]),
         "priority": st.integers(-1, 1),
-        "cpus": st.sampled_from([0.5, 1, 2, 3]),
-        "memory_mb": st.integers(1, 3),
+        "cpus": st.sampled_from([None, 0.5, 1, 2, 3]),
+        "memory_mb": st.sampled_from([None, 1000, 2000, 3000]),
         "gpus": st.sampled_from([0, 0, 1, 1, 2, 4]),
         "gpu_model": st.sampled_from(["*", "*", "a100*", "T4"]),
         "vram_mb": st.sampled_from([0, 0, 20, 50]),
@@ -53,7 +53,7 @@ JOBS = st.fixed_dictionaries(
 WORKERS = st.fixed_dictionaries(
     {
         "cpus": st.integers(1, 6),
-        "memory_mb": st.integers(1, 6),
+        "memory_mb": st.integers(1, 6).map(lambda n: n * 1000),
         "gpus": st.lists(st.sampled_from(KINDS), max_size=4),
         "labels": st.sampled_from([{}, {"zone": "eu"}, {"zone": "us"}]),
         "local": st.booleans(),

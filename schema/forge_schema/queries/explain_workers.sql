@@ -6,11 +6,13 @@ SELECT
     worker.condition ->> 'constrained' AS constrained,
     worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
+    lent.cpus AS lent_cpus, lent.memory_mb AS lent_memory_mb,
     forge_fits(shape, worker) AS fits,
     forge_fit_of(shape, worker) AS fit,
     count(*) OVER ()::integer AS in_all
 FROM shape
 CROSS JOIN worker
+CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
 WHERE shape.id = %(shape_id)s
     AND (%(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s)
 ORDER BY

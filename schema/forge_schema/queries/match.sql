@@ -6,11 +6,12 @@ WITH running AS (
     GROUP BY lane.owner
 )
 SELECT
-    lane.id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model, shape.vram_mb,
+    lane.id, lent.cpus, lent.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model, shape.vram_mb,
     num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
     lane.owner, o.weight, coalesce(running.leases, 0) / o.weight AS share
 FROM worker
 JOIN shape ON forge_fits(shape, worker)
+CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
 JOIN lane ON lane.shape_id = shape.id
 JOIN queue AS q ON q.name = lane.queue
 JOIN owner_quota AS o ON o.owner = lane.owner

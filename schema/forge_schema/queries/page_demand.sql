@@ -26,8 +26,8 @@ served AS MATERIALIZED (
         shape.id AS shape_id,
         count(*)::integer AS workers,
         sum(least(
-            floor(worker.cpus / nullif(shape.cpus, 0)),
-            worker.memory_mb / nullif(shape.memory_mb, 0),
+            floor(worker.cpus / nullif(lent.cpus, 0)),
+            worker.memory_mb / nullif(lent.memory_mb, 0),
             worker.disk_mb / nullif(shape.disk_mb, 0),
             forge_gpus_match(worker.gpus, shape.gpu_model, shape.vram_mb) / nullif(shape.gpus, 0)
         ))::integer AS jobs
@@ -36,6 +36,7 @@ served AS MATERIALIZED (
     JOIN worker ON worker.status NOT IN ('offline', 'connecting')
         AND worker.command IS NULL
         AND forge_fits(shape, worker)
+    CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
     GROUP BY shape.id
 )
 SELECT

@@ -10,7 +10,10 @@ from forge_schema.tables import columns as c
 
 
 class Shape(SQLModel, table=True):
-    """What a worker must have for a job: devices, CPU, memory, labels, place."""
+    """What a worker must have for a job: devices, CPU, memory, labels, place.
+
+    CPUs or memory of 0 ask for a share of the worker: `forge_lent` says how much that is.
+    """
 
     __table_args__ = (
         UniqueConstraint(
@@ -27,8 +30,8 @@ class Shape(SQLModel, table=True):
             name="shape_distinct",
         ),
         CheckConstraint("gpus >= 0 AND vram_mb >= 0", name="devices_not_negative"),
-        CheckConstraint("cpus > 0", name="cpus_positive"),
-        CheckConstraint("memory_mb > 0", name="memory_positive"),
+        CheckConstraint("cpus > 0 OR (cpus = 0 AND gpus > 0)", name="cpus_positive"),
+        CheckConstraint("memory_mb >= 0", name="memory_not_negative"),
         CheckConstraint("disk_mb > 0", name="disk_positive"),
         CheckConstraint("nodes >= 1", name="nodes_positive"),
         CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
