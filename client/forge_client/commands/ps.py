@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from forge_client import output
+from forge_client.commands.queued import resources
 from forge_client.commands.session import JobId, backend_of, settings_of
 from forge_client.connection import connect
 from forge_client.output import Column, Format, FormatOption, ago, inline
@@ -119,7 +120,8 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         ("time limit", readable_seconds(job.timeout_s) if job.timeout_s else ""),
         ("budgets", f"{failures}, {job.max_losses} losses, {job.max_preemptions} preemptions"),
         ("starts from", source(job)),
-        *((name, inline(value)) for name, value in job.spec.items()),
+        ("resources", resources(job.spec.get("resources"))),
+        *((name, inline(value)) for name, value in job.spec.items() if name != "resources"),
         ("bundle", job.bundle_digest),
     ])  # fmt: skip
     for rows, columns in ((attempts, ATTEMPTS), (events, EVENTS)):

@@ -6,6 +6,7 @@ from pathlib import Path
 from forge_client import narration
 from forge_client.backend import Backend
 from forge_client.bundle import scan
+from forge_client.commands.queued import tell_nobody
 from forge_client.commands.submit import tell, tell_alone, tell_images
 from forge_client.project import Project
 from forge_client.request import Request
@@ -23,6 +24,8 @@ def send(
 ) -> list[int]:
     """Submit jobs by one call and return their ids; without a folder they have no code.
 
+    Says it if no online worker can run the first of them.
+
     Raises:
         ClientError: something is wrong with the folder or with a job, or nothing answers.
     """
@@ -33,9 +36,13 @@ def send(
     tell_alone(wanted)
     if listing is None:
         upload_images(backend, images, bar=narration.transfer)
-        return backend.submit(wanted)
-    backend.check(wanted)
-    stored = upload(backend, listing, limit=project.limit or LIMIT, bar=narration.transfer)
-    tell(stored)
-    tell_images(upload_images(backend, images, bar=narration.transfer))
-    return backend.submit([{**spec, "bundle_digest": stored.bundle.digest} for spec in wanted])
+    else:
+        backend.check(wanted)
+        stored = upload(backend, listing, limit=project.limit or LIMIT, bar=narration.transfer)
+        tell(stored)
+        tell_images(upload_images(backend, images, bar=narration.transfer))
+        wanted = [{**spec, "bundle_digest": stored.bundle.digest} for spec in wanted]
+    ids = backend.submit(wanted)
+    # One look for them all: jobs of one call mostly ask for the same.
+    tell_nobody(backend, ids[0])
+    return ids

@@ -13,6 +13,7 @@ from forge_client.backend import Backend
 from forge_client.bundle import Listing, scan
 from forge_client.commands import job_options as o
 from forge_client.commands.labels import labels
+from forge_client.commands.queued import tell_job, tell_nobody
 from forge_client.commands.session import settings_of
 from forge_client.commands.waiting import wait_for
 from forge_client.connection import connect
@@ -22,7 +23,7 @@ from forge_client.image_tar import ImageTar
 from forge_client.output import Format, FormatOption
 from forge_client.project import Project
 from forge_client.quantity import readable_size, size
-from forge_client.records import JobStatus
+from forge_client.records import JobDetail
 from forge_client.request import Request
 from forge_client.requirements import with_requirements
 from forge_client.settings import Settings
@@ -170,14 +171,15 @@ def submit(
         tell(stored)
         tell_images(upload_images(backend, images, bar=narration.transfer))
         job_id = backend.submit([{**spec, "bundle_digest": stored.bundle.digest}])[0]
+        status = _status(backend, job_id)
+        tell_job(status)
+        tell_nobody(backend, job_id)
         if wait:
             raise typer.Exit(wait_for(backend, job_id))
-        status = _status(backend, job_id)
-        narration.say(f"job {job_id} {status.name!r} is {status.state}")
         output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
 
 
-def _status(backend: Backend, job_id: int) -> JobStatus:
+def _status(backend: Backend, job_id: int) -> JobDetail:
     try:
         return backend.job(job_id)
     except ClientError as error:
