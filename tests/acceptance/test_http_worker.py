@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from support.digits import checkpoints, stored_epoch, train, trained
 from support.http_bed import http_bed
+from support.server_process import server_process
 from support.storage import moto_server, new_bucket, use_credentials
 from support.verifying_proxy import verifying_proxy
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from support.http_bed import HttpBed
     from support.waiting import Eventually
 
+TESTS = Path(__file__).parents[1]
+TOO_LARGE = """
+import os, pathlib, threading
+pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"], "model.pt").write_bytes(os.urandom(1_500_000))
+output = pathlib.Path(os.environ["FORGE_OUTPUT_DIR"])
+output.joinpath("big.bin").write_bytes(os.urandom(1_200_000))
+output.joinpath("small").write_text("good")
+while not pathlib.Path("go").exists():
+    threading.Event().wait(0.05)
+"""
 EPOCH = re.compile(r"^epoch (\d+)/", re.MULTILINE)
 
 
@@ -103,3 +114,31 @@ def test_training_goes_on_at_its_checkpoint_on_another_worker(
         assert made.reasons(job) == ["worker_lost", "succeeded"]
         assert trained(made, job)[0]["resumed_from"] == at_epoch
         made.worker("first")
+
+
+def test_files_over_the_limit_of_one_upload_do_not_undo_a_success(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_credentials(monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
+    with (
+        moto_server() as endpoint,
+        new_bucket(endpoint) as bucket,
+        http_bed(tmp_path, database_url, servers=0, store_url=bucket.url()) as made,
+        server_process(tmp_path, database_url, bucket.url(), "support.small_uploads") as server,
+    ):
+        made.servers.append(server)
+        worker = made.worker()
+        job = made.script(TOO_LARGE, max_losses=3)
+        limit = "bytes, and S3 takes at most 1000000 in one upload"
+        made.says(job, f"forge: no checkpoint is stored: 'model.pt': it has 1500000 {limit}")
+        next(worker.folder.glob("jobs/*/work")).joinpath("go").touch()
+        made.succeeds(job)
+        assert made.reasons(job) == ["succeeded"]
+        assert made.artifacts(job) == {"small": b"good"}
+        said = made.log(job).decode()
+        unstored = f"the artifact 'big.bin' is not stored: it has 1200000 {limit}"
+        assert f"forge: {unstored}" in said
+        assert said.count("no checkpoint is stored") == 1
+        assert made.job(job)["detail"].startswith(unstored)
+        assert worker.leave() == 0

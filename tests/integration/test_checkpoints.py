@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pytest
 from forge_schema.database import DatabaseUnreachable
 from forge_schema.storage import StoreError, StoreUnreachable
-from forge_worker import checkpoints
+from forge_worker import checkpoints, steady
 from forge_worker.attempt import Attempt, Stopped
 from forge_worker.below import opened
 from forge_worker.checkpoints import CheckpointSync
@@ -232,7 +232,10 @@ def test_manifest_that_leads_elsewhere_is_passed_over(here: Desk) -> None:
         attempt = passed_over(here, attempt, repr(data))
 
 
-def test_folder_that_never_stands_still_is_stored_when_it_does(here: Desk) -> None:
+def test_folder_that_never_stands_still_is_stored_when_it_does(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAUSE_S", 0)
     attempt = here.attempt()
     sync = sync_of(here, attempt)
     target = attempt.folders.checkpoint / "busy"
@@ -267,7 +270,7 @@ def test_file_that_cannot_be_read_keeps_the_checkpoint_out_and_is_named(
         return opened(root, relative)
 
     # Root, who may run this test, reads what is closed to everybody else.
-    monkeypatch.setattr(checkpoints, "opened", closed)
+    monkeypatch.setattr(steady, "opened", closed)
     attempt = here.attempt()
     fill(attempt, open="x", closed="y")
     sync = sync_of(here, attempt)
@@ -275,3 +278,117 @@ def test_file_that_cannot_be_read_keeps_the_checkpoint_out_and_is_named(
     sync.step()
     assert here.gateway.latest_checkpoint(attempt.fence.job_id) is None
     assert attempt.folders.log.read_text().count("'closed' cannot be read") == 1
+
+
+def stored(here: Desk, attempt: Attempt) -> dict[str, str]:
+    """Return the files of the newest checkpoint; nothing where there is none."""
+    row = here.gateway.latest_checkpoint(attempt.fence.job_id)
+    files = json.loads(here.store.get(row["key"]))["files"] if row else []
+    return {file["path"]: here.store.get(file["key"]).decode() for file in files}
+
+
+def said(attempt: Attempt, words: str) -> int:
+    return attempt.folders.log.read_text().count(words)
+
+
+def test_model_rewritten_in_place_beside_a_growing_log_is_never_stored_torn(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAUSE_S", 0)
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    fill(attempt, config="c")
+    with (folder / "train.log").open("a") as log, (folder / "model").open("w") as model:
+        log.write("one\n")
+        log.flush()
+        model.write("\0first half")
+        model.flush()
+        sync.step()
+        assert stored(here, attempt) == {}
+        log.write("two\nthr")
+        log.flush()
+        sync.step()
+        # What was never stored whole is left out, and named.
+        assert stored(here, attempt) == {"config": "c", "train.log": "one\ntwo\n"}
+        assert said(attempt, "are stored without them: 'model', being written") == 1
+        model.write(", second half")
+        model.close()
+        log.write("ee\n")
+        log.flush()
+        sync.step()
+        whole = {"config": "c", "model": "\0first half, second half"}
+        assert stored(here, attempt) == {**whole, "train.log": "one\ntwo\nthree\n"}
+        with (folder / "model").open("w") as again_open:
+            again_open.write("\0another half" * 3)
+            again_open.flush()
+            log.write("four\n")
+            log.flush()
+            for _ in range(3):
+                sync.step()
+            assert stored(here, attempt) == {**whole, "train.log": "one\ntwo\nthree\nfour\n"}
+    assert said(attempt, "'model'") == 1
+    sync.step()
+    following = again(here, attempt)
+    sync_of(here, following).restore()
+    assert content(following)["model"] == "\0another half" * 3
+
+
+def test_log_that_only_grows_makes_no_checkpoint_of_what_is_stored(here: Desk) -> None:
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    fill(attempt, model="m")
+    sync.step()
+    (attempt.folders.checkpoint / "model").touch()
+    here.store.given.clear()
+    sync.step()
+    assert here.store.given == []
+
+
+def test_why_nothing_is_stored_is_said_once_in_the_jobs_log(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    fill(attempt, model="m")
+
+    def away(*_: object, **__: object) -> bool:
+        raise StoreUnreachable("gone fishing", hint="wait")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(here.store, "put_file", away)
+        for turn in range(4):
+            with pytest.raises(StoreUnreachable):
+                sync.step()
+            assert said(attempt, "could not be stored: gone fishing (wait)") == (turn > 0)
+    sync.step()
+    assert said(attempt, "checkpoints are stored again") == 1
+    assert stored(here, attempt) == {"model": "m"}
+
+
+def test_last_checkpoint_of_a_success_neither_fails_nor_holds_it_up(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "LAST_S", 0.2)
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    fill(attempt, model="m")
+    sync.job_ended = True
+    answered = threading.Event()
+
+    def hangs(*_: object, **__: object) -> bool:
+        answered.wait()
+        raise StoreUnreachable("too late")
+
+    monkeypatch.setattr(here.store, "put_file", hangs)
+    sync.finish()
+    assert said(attempt, "the last checkpoint is not stored: it takes too long") == 1
+    answered.set()
+
+    def away(*_: object, **__: object) -> bool:
+        raise StoreUnreachable("gone fishing")
+
+    monkeypatch.setattr(here.store, "put_file", away)
+    other = sync_of(here, attempt)
+    other.job_ended = True
+    other.finish()
+    assert said(attempt, "the checkpoint could not be stored: gone fishing") == 1

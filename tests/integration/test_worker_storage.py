@@ -61,6 +61,33 @@ while not pathlib.Path("go").exists():
 print("end", flush=True)
 """
 
+REWRITES = """
+import os, pathlib, threading
+folder = pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"])
+log = (folder / "train.log").open("a")
+step = 0
+while not pathlib.Path("go").exists():
+    step += 1
+    # In place, as torch.save does it, and slowly.
+    with (folder / "model.pt").open("wb") as model:
+        for _ in range(20):
+            model.write(step.to_bytes(4, "big") * 10_000)
+            model.flush()
+            print(step, file=log, flush=True)
+            threading.Event().wait(0.005)
+    for _ in range(20):
+        print(step, file=log, flush=True)
+        threading.Event().wait(0.02)
+"""
+SAVES_LAST = """
+import os, pathlib, threading
+pathlib.Path(os.environ["FORGE_OUTPUT_DIR"], "result").write_text("good")
+print("up", flush=True)
+while not pathlib.Path("go").exists():
+    threading.Event().wait(0.05)
+pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"], "model").write_text("last")
+"""
+
 
 @pytest.fixture(params=["process", "docker"])
 def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
@@ -249,3 +276,42 @@ def test_metrics_and_progress_are_kept_whatever_else_the_file_holds(
     assert [line["step"] for line in kept if "step" in line and line.get("total")] == [1, 2, 3, 4]
     assert kept[1]["loss"] == "NaN"
     assert len(kept) == 6
+
+
+def checkpoints(bed: Bed, job: int) -> list[dict[str, bytes]]:
+    """Return the files of each checkpoint by path."""
+    manifests = [key for key in bed.objects(f"jobs/{job}/") if key.endswith(".json")]
+    listed = [json.loads(bed.store.get(key))["files"] for key in manifests]
+    return [{file["path"]: bed.store.get(file["key"]) for file in files} for files in listed]
+
+
+def test_checkpoints_beside_a_log_are_stored_while_the_job_runs_and_never_torn(
+    both: Bed, eventually: Eventually
+) -> None:
+    worker = both.worker()
+    job = both.script(REWRITES, keep_checkpoints=100)
+    eventually(lambda: len(both.jobs.checkpoints(job)) >= 4, timeout=60)
+    next(worker.folder.glob("jobs/*/work")).joinpath("go").touch()
+    both.succeeds(job)
+    models = 0
+    for files in checkpoints(both, job):
+        steps = files["train.log"].split()
+        assert steps == sorted(steps, key=int)
+        if model := files.get("model.pt"):
+            models += 1
+            assert model == model[:4] * 200_000
+    assert models > 0
+
+
+def test_success_whose_last_checkpoint_cannot_be_stored_is_a_success(process: Bed) -> None:
+    worker = process.worker(store_patience_s=1)
+    job = process.script(SAVES_LAST, checkpoint_interval_s=3600, max_losses=1)
+    process.says(job, "up")
+    (chunk,) = process.jobs.log_chunks(job, after=(0, 0, -1))
+    attempt = process.root / "store" / chunk["key"].split("/logs/")[0]
+    (attempt / "checkpoints").write_text("in the way")
+    next(worker.folder.glob("jobs/*/work")).joinpath("go").touch()
+    process.succeeds(job)
+    assert process.reasons(job) == ["succeeded"]
+    assert process.artifacts(job) == {"result": b"good"}
+    assert b"forge: the checkpoint could not be stored: " in process.log(job)

@@ -32,6 +32,7 @@ class ServerProcess:
     port: int
     process: subprocess.Popen[bytes] | None = None
     starts: int = field(default=0)
+    program: str = "forge_functions.server"
 
     @property
     def url(self) -> str:
@@ -61,7 +62,7 @@ class ServerProcess:
         self.starts += 1
         with said.open("wb") as log:
             self.process = started(
-                "forge_functions.server",
+                self.program,
                 ["--port", str(self.port)],
                 {**os.environ, **self.environment},
                 log,
@@ -91,7 +92,12 @@ class ServerProcess:
 
 @contextmanager
 def server_process(
-    root: Path, database_url: str, store_url: str, **settings: object
+    root: Path,
+    database_url: str,
+    store_url: str,
+    program: str = "forge_functions.server",
+    /,
+    **settings: object,
 ) -> Iterator[ServerProcess]:
     """Run a server until the block ends; settings as in FORGE_*, in lower case."""
     given = {f"FORGE_{name.upper()}": str(value) for name, value in settings.items()}
@@ -104,7 +110,7 @@ def server_process(
         "FORGE_LONG_POLL_S": "5",
         **given,
     }
-    server = ServerProcess(root, environment, _free_port())
+    server = ServerProcess(root, environment, _free_port(), program=program)
     try:
         server.start()
         yield server

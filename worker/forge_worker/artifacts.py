@@ -7,9 +7,10 @@ from typing import BinaryIO
 
 from forge_schema.manifest import sha256
 from forge_schema.records import Artifact
-from forge_schema.storage import KeyInvalid
+from forge_schema.storage import KeyInvalid, ObjectTooLarge
 from forge_schema.wire_fields import PATH_BYTES
 
+from forge_worker.advice import with_advice
 from forge_worker.attempt import Attempt
 from forge_worker.below import listing, opened
 from forge_worker.gateway import Gateway
@@ -26,11 +27,14 @@ class ArtifactKeeper:
         self._gateway = gateway
         self._limit_mb = limit_mb
         self._done: dict[str, Artifact | None] = {}
+        # Why files are not stored that the store will never take.
+        self.refused: list[str] = []
 
     def store(self) -> int:
         """Store every regular file of the output folder, then index them all; returns how many.
 
-        A file that cannot be opened is named in the job's log, and the others are stored.
+        A file that cannot be opened, or is larger than the store takes, is named in the job's log,
+        and the others are stored.
 
         Raises:
             DiskFull: they are more than the job's share of the disk; none is stored.
@@ -58,12 +62,17 @@ class ArtifactKeeper:
                 return None
             return self._put(relative, source)
 
-    def _put(self, relative: str, source: BinaryIO) -> Artifact:
+    def _put(self, relative: str, source: BinaryIO) -> Artifact | None:
         # Copied, so that no link of the job is followed when the store reads it.
         staged = self._attempt.folders.staging / "artifact"
         copy(source, staged, os.fstat(source.fileno()).st_size, self._attempt.while_held)
         key = self._key(relative)
-        self._store.put_file(key, staged, progress=self._attempt.while_held)
+        try:
+            self._store.put_file(key, staged, progress=self._attempt.while_held)
+        except ObjectTooLarge as error:
+            self.refused.append(f"the artifact {relative!r} is not stored: {with_advice(error)}")
+            self._attempt.note(self.refused[-1])
+            return None
         return Artifact(readable(relative), key, staged.stat().st_size, sha256(staged))
 
     def _key(self, relative: str) -> str:

@@ -11,8 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-Listing = dict[str, tuple[int, int, int]]
-"""Relative path to (size, mtime in ns, inode): what tells that a file has changed."""
+Status = tuple[int, int, int]
+"""A file's size, mtime in ns and inode: what tells that it has changed."""
+
+Listing = dict[str, Status]
+"""Relative path to status."""
 
 Parts = tuple[str, ...]
 """A path below a root, name by name."""
@@ -53,10 +56,15 @@ def touch(root: Path, name: str) -> None:
 def listing(root: Path) -> Listing:
     """Return the regular files below a folder; links and other things are left out."""
     return {
-        "/".join(parts): (status.st_size, status.st_mtime_ns, status.st_ino)
+        "/".join(parts): _status(status)
         for parts, status in walk(root)
         if stat.S_ISREG(status.st_mode)
     }
+
+
+def status_in(file: BinaryIO) -> Status:
+    """Return the status of an open file."""
+    return _status(os.fstat(file.fileno()))
 
 
 def weight(root: Path) -> int:
@@ -109,3 +117,7 @@ def entered(root: Path, parts: Parts) -> Iterator[int]:
         yield place
     finally:
         os.close(place)
+
+
+def _status(found: os.stat_result) -> Status:
+    return found.st_size, found.st_mtime_ns, found.st_ino

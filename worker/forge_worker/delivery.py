@@ -67,6 +67,7 @@ class Delivery:
             raise NotTaken(str(error) or type(error).__name__) from error
 
     def _sent(self, end: End) -> Ended:
-        if end.reason.budget is Budget.SUCCESS:
+        # The round trip that claims too has no place for a detail.
+        if end.reason.budget is Budget.SUCCESS and end.detail is None:
             return self._claimer.deliver(end)
         return self._gateway.finish([end])[0]

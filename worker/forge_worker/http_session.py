@@ -12,7 +12,7 @@ import httpx
 import structlog
 from forge_schema.errors import ForgeError
 from forge_schema.queue import WorkerUnknown
-from forge_schema.storage import StoreUnreachable
+from forge_schema.storage import ObjectTooLarge, StoreUnreachable
 from forge_schema.wire import Body
 from forge_schema.wire_answers import Answer
 from pydantic import BaseModel, ValidationError
@@ -113,6 +113,7 @@ class Session:
             TokenRefused: the token is not valid.
             WorkerUnknown: the worker must register.
             LeaseUnknown: it does not hold the lease.
+            ObjectTooLarge: the store takes no such object.
             ServerRefused: the server refuses it.
         """
         client = self._apart if apart else self.client
@@ -208,6 +209,8 @@ def checked(response: httpx.Response) -> None:
             raise _token_refused()
         case "worker_unknown":
             raise WorkerUnknown(problem.message, hint=problem.hint)
+        case "object_too_large":
+            raise ObjectTooLarge(problem.message, hint=problem.hint)
         case "lease_unknown":
             raise LeaseUnknown(problem.message, hint=problem.hint)
     raise ServerRefused(f"the server refuses: {said}", hint=problem.hint)

@@ -12,6 +12,7 @@ import stamina
 from forge_schema.storage import (
     KeyInvalid,
     ObjectMissing,
+    ObjectTooLarge,
     Progress,
     StoreError,
     StoreUnreachable,
@@ -31,6 +32,7 @@ TRIES = 3
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 EXISTS = 412
 MISSING = 404
+TOO_LARGE = 413
 # The store may think otherwise in a moment: expired, in conflict, too many, or its own fault.
 PASSING = {403, 408, 409, 425, 429}
 
@@ -190,6 +192,9 @@ def _checked(response: httpx.Response, key: str) -> None:
     if status == MISSING and response.request.method == "GET":
         raise ObjectMissing(f"there is no object {key} in the store")
     said = f"the store answered {status} {response.reason_phrase} for {key}"
+    if status == TOO_LARGE:
+        size = response.request.headers.get("Content-Length", "?")
+        raise ObjectTooLarge(f"it has {size} bytes, which the store or a proxy before it refuses")
     if status >= 500 or status in PASSING:  # noqa: PLR2004
         raise StoreUnreachable(said)
     raise StoreError(said)

@@ -197,15 +197,21 @@ class JobRun:
     def _watch(self, handle: Handle) -> Exit:
         self._phases.enter(Phase.RUNNING)
         stored = self._checkpoints
-        loops: list[Loop] = [self._metrics, stored, stored.thinner, self._checkpoint_call]
+        loops: list[Loop] = [self._metrics, stored.thinner, self._checkpoint_call]
         loops += stall_watches(self.attempt, self._watched, len(self._slot.gpu_uuids))
-        for loop in loops:
+        for loop in (stored, *loops):
             loop.start()
+        succeeded = False
         try:
-            return self._wait(handle)
+            exited = self._wait(handle)
+            stored.job_ended = True
+            succeeded = self._succeeded(exited)
+            return exited
         finally:
             for loop in (self._logs, self._disk, *loops):
                 loop.end(self._left_s())
+            # One that is being stored after a success holds nothing up.
+            stored.end(0.0 if succeeded else self._left_s())
 
     def _wait(self, handle: Handle) -> Exit:
         limit_s = self.attempt.grant.timeout_s
@@ -256,12 +262,18 @@ class JobRun:
     def _settle(self, exited: Exit) -> End | None:
         """Store what is left, while the lease still holds, and say how it ended."""
         self._phases.enter(Phase.FINISHING)
-        self._store_in_time()
+        if self._succeeded(exited):
+            self._store_success()
+        else:
+            self._store_in_time()
         if self.attempt.lost:
             return None
         if self._stopped_for is not None or self._faulted(exited):
             return self._end_of(self._stopped_for or self.attempt.stop, exited.code)
         return self._end_by_itself(exited)
+
+    def _succeeded(self, exited: Exit) -> bool:
+        return exited.code == 0 and not exited.oom_killed and self._stopped_for is None
 
     def _faulted(self, exited: Exit) -> bool:
         """Tell whether a job failed because its GPU broke: the driver may say so a little later."""
@@ -270,6 +282,17 @@ class JobRun:
         self._around.settle_faults()
         stop = self.attempt.stop
         return stop is not None and stop.reason is Reason.GPU_FAULT
+
+    def _store_success(self) -> None:
+        """Store what a job has come to; its last checkpoint is of use to others at most."""
+        self._patiently(self._store_results)
+        self._checkpoints.finish()
+        self._patiently(self._logs.step)
+
+    def _store_results(self) -> None:
+        self._store_small()
+        self._artifacts.store()
+        self._logs.step()
 
     def _store_in_time(self) -> None:
         """Store what is left; a preempted job is given back without it, if it must be."""
@@ -285,16 +308,19 @@ class JobRun:
 
         What is small goes first: time may be up before a checkpoint is stored.
         """
+        self._store_small()
+        self._checkpoints.step()
+        if self._stopped_for is None or self._stopped_for.reason is Reason.TIMEOUT:
+            self._artifacts.store()
+        self._logs.step()
+
+    def _store_small(self) -> None:
         self.attempt.while_held()
         # What has nothing more to store does not wait for the queue: its end goes to the spool.
         with suppress(DatabaseUnreachable):
             self._phases.step()
         self._findings.store()
         self._metrics.finish()
-        self._logs.step()
-        self._checkpoints.step()
-        if self._stopped_for is None or self._stopped_for.reason is Reason.TIMEOUT:
-            self._artifacts.store()
         self._logs.step()
 
     def _end_by_itself(self, exited: Exit) -> End:
@@ -304,7 +330,7 @@ class JobRun:
         if exited.code is None:
             return self._end(Reason.WORKER_LOST, detail=exited.detail or "the exit code is gone")
         if exited.code == 0:
-            return self._end(Reason.SUCCEEDED, 0)
+            return self._end(Reason.SUCCEEDED, 0, "; ".join(self._artifacts.refused) or None)
         folders = self.attempt.folders
         said = last_words(exited, folders.log, self.attempt.redactor, below=folders.work)
         return self._end(Reason.EXIT_CODE, exited.code, said)

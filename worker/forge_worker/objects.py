@@ -9,7 +9,8 @@ from forge_schema.storage import Progress
 class Objects(Protocol):
     """The objects of one attempt, as its worker reaches them; a `Store` is such.
 
-    Every method may raise `StoreUnreachable`, and `KeyInvalid` for a key that is not the attempt's.
+    Every method may raise `StoreUnreachable`, and `KeyInvalid` for a key that is not the attempt's;
+    what writes may raise `ObjectTooLarge`.
     """
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:

@@ -9,13 +9,19 @@ from typing import TypeVar
 import stamina
 from forge_schema.database import DatabaseUnreachable
 from forge_schema.states import Phase
-from forge_schema.storage import KeyInvalid, ObjectMissing, StoreError, StoreUrlInvalid
+from forge_schema.storage import (
+    KeyInvalid,
+    ObjectMissing,
+    ObjectTooLarge,
+    StoreError,
+    StoreUrlInvalid,
+)
 
 from forge_worker.attempt import Attempt
 
 T = TypeVar("T")
 
-HOPELESS = (KeyInvalid, ObjectMissing, StoreUrlInvalid)
+HOPELESS = (KeyInvalid, ObjectMissing, ObjectTooLarge, StoreUrlInvalid)
 
 
 @dataclass(frozen=True, slots=True)

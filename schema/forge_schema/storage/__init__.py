@@ -3,6 +3,7 @@
 from forge_schema.storage.errors import (
     KeyInvalid,
     ObjectMissing,
+    ObjectTooLarge,
     StoreError,
     StoreUnreachable,
     StoreUrlInvalid,
@@ -13,6 +14,7 @@ from forge_schema.storage.store import Progress, Store, StoredObject
 __all__ = [
     "KeyInvalid",
     "ObjectMissing",
+    "ObjectTooLarge",
     "Progress",
     "Store",
     "StoreError",

@@ -21,6 +21,12 @@ class KeyInvalid(StoreError):
     code = "key_invalid"
 
 
+class ObjectTooLarge(StoreError):
+    """The store takes no object of this size in one request, and will not take it later either."""
+
+    code = "object_too_large"
+
+
 class StoreUnreachable(StoreError):
     """The store does not answer, or does not let us in."""
 

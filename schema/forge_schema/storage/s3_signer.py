@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
+from forge_schema.storage.errors import ObjectTooLarge
 from forge_schema.storage.keys import checked, checked_digest
 from forge_schema.storage.opening import S3Place, s3_place, split
 from forge_schema.storage.s3_client import PATIENT, connect
 from forge_schema.storage.s3_errors import translated
-from forge_schema.storage.signed_url import ObjectTooLarge, SignedUrl
+from forge_schema.storage.signed_url import SignedUrl
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -33,7 +34,10 @@ class S3Signer:
 
     def put(self, key: str, *, size: int, sha256: str, if_absent: bool = False) -> SignedUrl:
         if size > LARGEST:
-            raise ObjectTooLarge(f"{key} has {size} bytes; S3 takes {LARGEST} in one request")
+            raise ObjectTooLarge(
+                f"it has {size} bytes, and S3 takes at most {LARGEST} in one upload",
+                hint="write several smaller files, or use a worker that reaches the store directly",
+            )
         checksum = b64encode(bytes.fromhex(checked_digest(sha256))).decode()
         params: dict[str, object] = {"ContentLength": size, "ChecksumSHA256": checksum}
         headers = {"Content-Length": str(size), "x-amz-checksum-sha256": checksum}

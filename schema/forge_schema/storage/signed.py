@@ -2,9 +2,10 @@
 
 from typing import Protocol
 
+from forge_schema.storage.errors import ObjectTooLarge
 from forge_schema.storage.opening import open_store, split
 from forge_schema.storage.server_signer import ServerSigner
-from forge_schema.storage.signed_url import ObjectTooLarge, SignedUrl
+from forge_schema.storage.signed_url import SignedUrl
 
 __all__ = ["LONGEST_S", "ObjectTooLarge", "SignedUrl", "Signer", "open_signer"]
 

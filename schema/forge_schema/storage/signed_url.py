@@ -2,14 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from forge_schema.storage.errors import StoreError
-
-
-class ObjectTooLarge(StoreError):
-    """The store takes no object of this size in one request."""
-
-    code = "object_too_large"
-
 
 @dataclass(frozen=True)
 class SignedUrl:

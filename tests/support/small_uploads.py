@@ -1,0 +1,16 @@
+"""forge-server, but S3 takes a million bytes in one upload."""
+
+from __future__ import annotations
+
+from forge_functions import server
+from forge_schema.storage import s3_signer
+
+
+def main() -> None:
+    """Serve."""
+    s3_signer.LARGEST = 1_000_000
+    server.main()
+
+
+if __name__ == "__main__":
+    main()
