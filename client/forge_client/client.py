@@ -1,6 +1,7 @@
 """The Python SDK: submit jobs and hold them as futures."""
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -9,6 +10,7 @@ from forge_client import settings
 from forge_client.bundle import Listing, scan
 from forge_client.connection import connect
 from forge_client.job import Job
+from forge_client.left_out import sentence
 from forge_client.project import Project
 from forge_client.records import JobStatus, WorkerInfo
 from forge_client.request import Request
@@ -106,8 +108,11 @@ class Client:
             ClientError: as for `submit`.
         """
         root = Path(folder)
-        listing = scan(root)
-        base = Request() if config else Project.read(root).request()
+        project = Project.read(root)
+        listing = scan(root, include=project.include)
+        if said := sentence(listing.left_out):
+            warnings.warn(said, stacklevel=2)
+        base = Request() if config else project.request()
         requests, images = with_images([base.changed(job) for job in jobs])
         if not requests:
             return []

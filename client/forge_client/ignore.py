@@ -11,6 +11,11 @@ ALWAYS = frozenset({".git", ".venv", "__pycache__", ".forge"})
 FILES = (".gitignore", ".forgeignore")  # the later one has the last word
 
 
+def is_always_out(name: str) -> bool:
+    """Tell whether the entry with this path below the root stays out whatever anybody says."""
+    return name.rpartition("/")[2] in ALWAYS
+
+
 @dataclass(frozen=True)
 class Ignore:
     """The rules that hold inside one folder: its own before those of the folders above."""
@@ -33,8 +38,6 @@ class Ignore:
 
     def excludes(self, name: str, *, folder: bool) -> bool:
         """Tell whether the entry with this path below the root stays out."""
-        if name.rpartition("/")[2] in ALWAYS:
-            return True
         asked = f"{name}/" if folder else name
         rules: Ignore | None = self
         while rules:

@@ -2,14 +2,15 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from forge_client import names
 from forge_client.errors import ClientError
-from forge_client.ignore import ALWAYS, Ignore
+from forge_client.ignore import ALWAYS, Ignore, is_always_out
+from forge_client.left_out import Guard, LeftOut
 
 MOST_ENTRIES = 100_000
 IGNORE_HINT = "List it in .forgeignore if the job does not need it."
@@ -36,10 +37,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    """The entries in the order of the bundle, each after the folder that holds it."""
+    """The entries in the order of the bundle, each after the folder that holds it.
+
+    `left_out` is what no ignore file names and yet stays out.
+    """
 
     root: Path
     entries: tuple[Entry, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def files(self) -> tuple[Entry, ...]:
@@ -52,11 +57,15 @@ class Listing:
         return sum(entry.size for entry in self.entries)
 
 
-def scan(folder: Path) -> Listing:
+def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
     """List what a bundle of `folder` holds.
 
     Links inside the folder become what they lead to. A folder is listed when it is empty or
     something in it is listed.
+
+    Args:
+        folder: what to list.
+        include: patterns as in .gitignore: of what is listed although it would be left out.
 
     Raises:
         BundleError: there is no such folder, or something in it cannot be packed.
@@ -72,12 +81,15 @@ def scan(folder: Path) -> Listing:
             hint="Name the project's folder; the command to run comes after --.",
         )
     root = folder.resolve()
-    return Listing(root, tuple(_Scan(root).run()))
+    found = _Scan(root, Guard(include))
+    return Listing(root, tuple(found.run()), tuple(found.left_out))
 
 
 @dataclass
 class _Scan:
     root: Path
+    guard: Guard
+    left_out: list[LeftOut] = field(default_factory=list)
     seen: dict[str, str] = field(default_factory=dict)
     open_folders: list[tuple[int, int]] = field(default_factory=list)
 
@@ -94,11 +106,13 @@ class _Scan:
 
     def _child(self, parent: Path, above: str, child: str, ignore: Ignore) -> Iterator[Entry]:
         path, name = parent / child, f"{above}/{child}" if above else child
-        if ignore.excludes(name, folder=path.is_dir()):
+        if self._stays_out(path, name, ignore):
             return
         self._admit(name)
         if path.is_symlink():
             path = self._followed(path, name)
+            if self._stays_out(path, name, Ignore(), as_what=path.relative_to(self.root)):
+                return
         with readable(name):
             found = path.stat()
         if stat.S_ISDIR(found.st_mode):
@@ -110,6 +124,22 @@ class _Scan:
             yield _file(name, path, found)
         else:
             raise BundleError(f"{name} is neither a file nor a folder", hint=IGNORE_HINT)
+
+    def _stays_out(
+        self, path: Path, name: str, ignore: Ignore, *, as_what: Path | None = None
+    ) -> bool:
+        folder = path.is_dir()
+        if is_always_out(name):
+            return True
+        if self.guard.includes(name, folder=folder):
+            return False
+        if ignore.excludes(name, folder=folder):
+            return True
+        with readable(name):
+            why = self.guard.reason((as_what or Path(name)).as_posix(), path)
+        if why:
+            self.left_out.append(LeftOut(f"{name}/" if folder else name, why))
+        return why is not None
 
     def _admit(self, name: str) -> None:
         if fault := names.fault(name):

@@ -1,6 +1,7 @@
 """forge.toml: what one would otherwise type at every submit."""
 
 import tomllib
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
@@ -28,9 +29,10 @@ class ProjectConnection(BaseModel):
 
 
 class Project(Request):
-    """A forge.toml: the fields of a job, `limit` for its bundle, `[matrix]`, `[connection]`."""
+    """A forge.toml: a job, `limit` and `include` of its bundle, `[matrix]`, `[connection]`."""
 
     limit: Size | None = None
+    include: list[str] = Field(default_factory=list)
     matrix: dict[str, list[Any]] = Field(default_factory=dict)
     repeat: PositiveInt = 1
     connection: ProjectConnection = ProjectConnection()
@@ -62,6 +64,10 @@ class Project(Request):
         if self.image_tar is None or DIGEST.fullmatch(self.image_tar):
             return self
         return self.model_copy(update={"image_tar": str(folder / self.image_tar)})
+
+    def including(self, patterns: Sequence[str] | None) -> Self:
+        """Return it with more patterns of what its bundle holds."""
+        return self.model_copy(update={"include": [*self.include, *(patterns or [])]})
 
     def request(self) -> Request:
         """Return the job that it describes."""

@@ -13,6 +13,7 @@ import pytest
 from forge_client import names as packed_names
 from forge_client.bundle import BundleError, Listing, pack, pack_listing, scan
 from forge_client.errors import ClientError
+from forge_client.left_out import sentence
 from forge_worker import entry_names
 from forge_worker.extract import Limits, extract
 from hypothesis import assume, given, reject, settings
@@ -96,6 +97,7 @@ class TestPack:
             root.mkdir()
             try:
                 trees.write(root, tree)
+                assume(not scan(root).left_out)
                 bundle = packed(root, Path(name, "b"))
             except (BundleError, OSError):
                 reject()  # a tree that a disk cannot hold, or that a worker would refuse
@@ -156,6 +158,77 @@ class TestIgnored:
         (project / "src" / ".forgeignore").write_text("ok\n!\n")
         with pytest.raises(ClientError, match=r"line 2 of .*src/\.forgeignore"):
             scan(project)
+
+
+class TestLeftOut:
+    @pytest.mark.parametrize(
+        "name",
+        [".env", ".env.local", "conf/.env", "tls.PEM", "deploy/host.key", "id_ed25519",
+         ".aws/credentials", "home/.ssh/config", ".netrc", "kaggle.json", ".kaggle/kaggle.json",
+         ".pypirc", ".git-credentials", "my-service-account-1.json"],
+    )  # fmt: skip
+    def test_credentials_stay_out_and_it_is_said(self, project: Path, name: str) -> None:
+        before = names(scan(project))
+        trees.write(project, {name: b"TOKEN=abc"})
+        listing = scan(project)
+        assert not {one for one in names(listing) if one.lower() == name.lower()}
+        assert len(names(listing)) <= len(before) + name.count("/")
+        (left,) = listing.left_out
+        assert (name.startswith(left.name), left.why) == (True, "credentials")
+        said = sentence(listing.left_out)
+        assert said == (
+            f"left out: {left.name} (credentials); use --secret, or --include {left.name}"
+        )
+
+    @pytest.mark.parametrize("name", [".env.example", ".env.sample", ".env.template", "env.py"])
+    def test_what_only_looks_like_credentials_goes_in(self, project: Path, name: str) -> None:
+        trees.write(project, {name: b"TOKEN="})
+        listing = scan(project)
+        assert (name in names(listing), listing.left_out) == (True, ())
+
+    def test_what_is_included_by_name_goes_in_even_if_an_ignore_file_names_it(
+        self, project: Path
+    ) -> None:
+        (project / ".gitignore").write_text(".env\n")
+        trees.write(project, {".env": b"A=1", "certs/ca.pem": b"x", "certs/my.key": b"y"})
+        listing = scan(project, include=[".env", "certs/*.pem"])
+        assert {".env", "certs/ca.pem"} <= set(names(listing))
+        assert [one.name for one in listing.left_out] == ["certs/my.key"]
+
+    def test_what_an_ignore_file_names_is_not_said(self, project: Path) -> None:
+        (project / ".gitignore").write_text(".env\nvenv\n")
+        trees.write(project, {".env": b"A=1", "venv/pyvenv.cfg": b""})
+        assert scan(project).left_out == ()
+
+    def test_environments_and_installed_packages_stay_out_whatever_their_names(
+        self, project: Path
+    ) -> None:
+        trees.write(project, {"my env/pyvenv.cfg": b"", "my env/x": b"", "web/node_modules/y": b""})
+        trees.write(project, {"web/index.js": b""})
+        listing = scan(project)
+        assert "web/index.js" in names(listing)
+        assert sentence(listing.left_out) == (
+            "left out: my env/ (a virtual environment); web/node_modules/ (installed packages);"
+            " --include 'my env/'"
+        )
+
+    def test_a_link_to_credentials_does_not_bring_them_in(self, project: Path) -> None:
+        trees.write(project, {".env": b"A=1"})
+        (project / "settings").symlink_to(".env")
+        listing = scan(project)
+        assert "settings" not in names(listing)
+        assert [one.name for one in listing.left_out] == [".env", "settings"]
+
+    def test_the_bundle_of_a_folder_is_the_same_with_credentials_or_without(
+        self, project: Path
+    ) -> None:
+        before = packed(project, project.parent / "b").digest
+        trees.write(project, {".env": b"A=1"})
+        assert packed(project, project.parent / "b").digest == before
+
+    def test_what_is_to_be_included_has_to_be_a_pattern(self, project: Path) -> None:
+        with pytest.raises(ClientError, match="--include: not a pattern"):
+            scan(project, include=["!"])
 
 
 class TestLinks:

@@ -46,6 +46,7 @@ def benchmark(
     timeout: o.TimeoutOption = None,
     queue: o.QueueOption = None,
     priority: o.PriorityOption = None,
+    include: o.IncludeOption = None,
     share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,
     no_install: o.NoInstallOption = False,
@@ -59,7 +60,7 @@ def benchmark(
     the same point it is, and {{ for a brace. The sweep's name is printed on stdout; `forge sweep`
     shows how it stands. A job writes what it measured as one JSON object to $FORGE_RESULT_FILE.
     """
-    project = Project.read(folder)
+    project = Project.read(folder).including(include)
     base = project.request().changed({
         "name": name or project.name or folder.resolve().name or "job", "gpus": gpu, "cpus": cpus,
         "memory": memory, "image": image, "labels": labels(label or []),

@@ -45,6 +45,12 @@ NoInstallOption = Annotated[bool, typer.Option("--no-install", help="Install not
 SecretOption = Annotated[
     list[str] | None, typer.Option("--secret", help="The name of a secret that workers keep.")
 ]
+IncludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include", help="Pack what would be left out, such as .env; patterns as in .gitignore."
+    ),
+]
 PrecisionOption = Annotated[
     str | None, typer.Option("--precision", help="fp32, tf32, fp16, bf16, fp8, int8: for the job.")
 ]

@@ -7,7 +7,7 @@ from forge_client import narration
 from forge_client.backend import Backend
 from forge_client.bundle import scan
 from forge_client.commands.queued import tell_nobody
-from forge_client.commands.submit import tell, tell_alone, tell_images
+from forge_client.commands.submit import tell, tell_alone, tell_images, tell_left_out
 from forge_client.project import Project
 from forge_client.request import Request
 from forge_client.requirements import with_requirements
@@ -30,7 +30,9 @@ def send(
         ClientError: something is wrong with the folder or with a job, or nothing answers.
     """
     requests, images = with_images(requests, bar=narration.transfer)
-    listing = scan(folder) if folder else None
+    listing = scan(folder, include=project.include) if folder else None
+    if listing:
+        tell_left_out(listing)
     requests = with_requirements(requests, listing) if listing else requests
     wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
     tell_alone(wanted)

@@ -20,6 +20,7 @@ from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.image_tar import ImageTar
+from forge_client.left_out import sentence
 from forge_client.output import Format, FormatOption
 from forge_client.project import Project
 from forge_client.quantity import readable_size, size
@@ -100,6 +101,7 @@ def submit(
     ] = None,
     delay: Annotated[str | None, typer.Option(help="Not to be run before, such as 1h.")] = None,
     limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GB.")] = None,
+    include: o.IncludeOption = None,
     share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,
     no_install: o.NoInstallOption = False,
@@ -128,8 +130,9 @@ def submit(
     named, then from the queue's defaults.
     The job's id is printed on stdout.
     """
-    listing = scan(folder)
-    project = Project.read(folder)
+    project = Project.read(folder).including(include)
+    listing = scan(folder, include=project.include)
+    tell_left_out(listing)
     base = Request() if config else project.request()
     request = base.changed({
         "name": name, "gpus": gpu, "gpu_model": gpu_model, "vram": vram,
@@ -230,6 +233,12 @@ def _wrong(message: str, hint: str) -> ClientError:
     return ClientError(message, hint=hint, code="option_invalid", exit_code=ExitCode.USAGE)
 
 
+def tell_left_out(listing: Listing) -> None:
+    """Say what stays out of the bundle although no ignore file names it."""
+    if said := sentence(listing.left_out):
+        narration.say(said, style="yellow")
+
+
 def tell(stored: Uploaded) -> None:
     """Say what was packed, and whether it had to be uploaded."""
     bundle = stored.bundle
@@ -270,7 +279,8 @@ def _check(settings: Settings, spec: dict[str, Any]) -> None:
 
 def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:
     files = [{"path": entry.name, "bytes": entry.size} for entry in listing.files]
-    plan = {"job": spec, "files": files, "bytes": listing.total_bytes}
+    left_out = [{"path": one.name, "why": one.why} for one in listing.left_out]
+    plan = {"job": spec, "files": files, "bytes": listing.total_bytes, "left_out": left_out}
     output.show_one(plan, form, lambda: _print_plan(spec, listing))
 
 

@@ -49,6 +49,7 @@ def run_tests(
     timeout: o.TimeoutOption = None,
     queue: o.QueueOption = None,
     priority: o.PriorityOption = None,
+    include: o.IncludeOption = None,
     share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,
     no_install: o.NoInstallOption = False,
@@ -60,7 +61,7 @@ def run_tests(
     What follows `--` goes to pytest. `forge tests JOB` lists how each test ended. Tests that fail
     are not tried again, unless forge.toml says so.
     """
-    project = Project.read(folder)
+    project = Project.read(folder).including(include)
     request = project.request().changed({
         "name": name, "gpus": gpu, "cpus": cpus, "memory": memory, "image": image,
         "labels": labels(label or []), "env": environment(env or []), "secrets": secret,

@@ -1,0 +1,81 @@
+"""What a bundle leaves out unless it is included by name: credentials, and what machines make."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from forge_client.errors import ClientError
+
+# Compared in small letters. A bundle is kept for long, and every worker that runs the job has it.
+CREDENTIALS = GitIgnoreSpec.from_lines([
+    ".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", ".envrc",
+    "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk",
+    "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk",
+    ".aws/", ".azure/", ".gnupg/", ".kaggle/", ".kube/", ".ssh/",
+    ".netrc", "_netrc", ".boto", ".git-credentials", ".pgpass", ".pypirc", ".s3cfg",
+    "kaggle.json", "application_default_credentials.json",
+    "*service-account*.json", "*service_account*.json",
+])  # fmt: skip
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A path below the bundle's root that stays out, and why."""
+
+    name: str
+    why: str
+
+
+class Guard:
+    """Decides what stays out although no ignore file says so; `include` are patterns against it.
+
+    Raises:
+        ClientError: what is to be included is not a pattern.
+    """
+
+    def __init__(self, include: Sequence[str] = ()) -> None:
+        try:
+            self._include = GitIgnoreSpec.from_lines(include)
+        except ValueError as error:
+            raise ClientError(
+                f"--include: not a pattern: {error}",
+                hint="write it as in .gitignore: --include .env, --include 'certs/*.pem'",
+                code="include_invalid",
+                exit_code=2,
+            ) from error
+
+    def includes(self, name: str, *, folder: bool) -> bool:
+        """Tell whether an entry was included by name, whatever else is said of it."""
+        return self._include.match_file(f"{name}/" if folder else name)
+
+    def reason(self, name: str, path: Path) -> str | None:
+        """Return why an entry stays out, None if it does not."""
+        folder = path.is_dir()
+        if CREDENTIALS.match_file((f"{name}/" if folder else name).lower()):
+            return "credentials"
+        if folder and (path / "pyvenv.cfg").is_file():
+            return "a virtual environment"
+        return "installed packages" if folder and path.name == "node_modules" else None
+
+
+def sentence(left_out: Sequence[LeftOut]) -> str:
+    """Say in one line what stays out, and how to have it nevertheless; "" for nothing."""
+    if not left_out:
+        return ""
+    by_reason = sorted(left_out, key=lambda one: (one.why != "credentials", one.why, one.name))
+    groups = [
+        f"{_names([one.name for one in group])} ({why})"
+        for why, group in groupby(by_reason, key=lambda one: one.why)
+    ]
+    secret = "use --secret, or " if by_reason[0].why == "credentials" else ""
+    return f"left out: {'; '.join(groups)}; {secret}--include {shlex.quote(by_reason[0].name)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
