@@ -169,3 +169,71 @@ def test_installation_that_fills_the_disk_is_ended(either: Bed) -> None:
     assert (row["state"], row["reason"]) == ("dead", "disk_full")
     assert "50 MiB were asked for" in row["detail"]
     assert environments(either) == []
+
+
+def damaged(bed: Bed, damage: str) -> None:
+    (env,) = (bed.workers[0].folder / "envs" / name / "env" for name in environments(bed))
+    module = next(env.glob("lib/python*/site-packages/mended.py"))
+    if damage == "module":
+        module.unlink()
+    elif damage == "truncated":
+        module.write_text("")
+    else:
+        shutil.rmtree(env / "bin")
+
+
+@pytest.mark.parametrize("damage", ["module", "truncated", "bin"])
+def test_a_damaged_environment_is_made_anew_and_the_log_says_so(process: Bed, damage: str) -> None:
+    process.worker()
+    folder = project(process.root / "p", "mended", "1.0")
+
+    def log() -> bytes:
+        job = process.submit("python", "main.py", folder=folder, requirements="requirements.txt")
+        process.succeeds(job)
+        return process.log(job)
+
+    first = log()
+    damaged(process, damage)
+    second, third = log(), log()
+    for said in (first, second, third):
+        assert b"has 1.0 in " + str(process.workers[0].folder).encode() in said
+    told = b"forge: the cached environment is damaged (missing or changed: "
+    assert [told in said for said in (first, second, third)] == [False, True, False]
+    assert [INSTALLING in said for said in (first, second, third)] == [True, True, False]
+    assert len(environments(process)) == 1
+
+
+def test_a_damaged_environment_that_a_job_uses_stays_as_it_is(process: Bed) -> None:
+    worker = process.worker()
+    folder = project(process.root / "p", "mended", "1.0")
+    (folder / "waits.py").write_text(
+        "import os, threading\nprint('up', flush=True)\n"
+        "while not os.path.exists('go'):\n    threading.Event().wait(0.05)\n"
+        "import sys, mended\nprint(mended.VERSION)\n"
+    )
+    first = process.submit("python", "waits.py", folder=folder, requirements="requirements.txt")
+    process.says(first, "up")
+    (env,) = environments(process)
+    (worker.folder / "envs" / env / "env" / "bin" / "python3").unlink()
+    other = process.submit("python", "main.py", folder=folder, requirements="requirements.txt")
+    process.succeeds(other)
+    assert b"is damaged" in process.log(other)
+    assert sorted(environments(process)) == [env, f"{env}-1"]
+    next(worker.folder.glob("jobs/*/work")).joinpath("go").touch()
+    process.succeeds(first)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_requirements_of_a_process_are_not_met_by_the_machine_unless_asked(
+    process: Bed,
+    asked: bool,  # noqa: FBT001  pytest's parameter
+) -> None:
+    process.worker(host_packages=asked)
+    folder = project(process.root / "p", "alone", "1.0")
+    (folder / "main.py").write_text(
+        "import sys\nprint('open' if any(p.startswith(sys.base_prefix) and 'packages' in p"
+        " for p in sys.path) else 'closed')\n"
+    )
+    job = process.submit("python", "main.py", folder=folder, requirements="requirements.txt")
+    process.succeeds(job)
+    assert (b"open\n" in process.log(job)) == asked

@@ -9,10 +9,12 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path, PurePosixPath
 
 from forge_schema.errors import ForgeError
 
+from forge_worker import inventory
 from forge_worker.attempt import Attempt
 from forge_worker.install import install
 from forge_worker.kept import KeptFolders
@@ -21,9 +23,8 @@ from forge_worker.requirements import Requirements, read
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 ENV = PurePosixPath("/forge/env")
-COMPLETE = "complete"
 # To be changed with the way in which environments are made.
-RECIPE = 1
+RECIPE = 2
 
 
 class InstallRefused(ForgeError):
@@ -35,9 +36,10 @@ class InstallRefused(ForgeError):
 class EnvironmentProvision:
     """Gives a job whose project names its requirements an environment that has them."""
 
-    def __init__(self, kept: KeptFolders, *, allowed: bool) -> None:
+    def __init__(self, kept: KeptFolders, *, allowed: bool, host_packages: bool) -> None:
         self._kept = kept
         self._allowed = allowed
+        self._host_packages = host_packages
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
         """Return the start with the environment, made now if there is none yet.
@@ -58,15 +60,13 @@ class EnvironmentProvision:
                 hint="submit with --no-install and an image that has it, or let the worker install",
             )
         wanted = read(attempt.folders.work, path, attempt.while_wanted)
-        key = _key(wanted, spec, attempt.grant.owner, runner)
-        with self._kept.turn(key, attempt.while_wanted) as folder:
-            env = Mount(folder / "env", ENV)
-            if missing := not (folder / COMPLETE).exists():
-                with attempt.weighed(folder):
-                    _make(folder, partial(install, wanted, env, spec, attempt, runner))
-            self._kept.use(key, attempt.folders)
-        if missing:
-            self._kept.make_room()
+        # In a container, what lies outside of the environment came with the job's own image.
+        open_to_host = runner.kind != "process" or self._host_packages
+        fill = partial(
+            install, wanted, spec=spec, attempt=attempt, runner=runner, open_to_host=open_to_host
+        )
+        key = _key(wanted, spec, attempt.grant.owner, runner, open_to_host=open_to_host)
+        env = self._sound(key, attempt, fill)
         place = runner.place(env)
         return replace(
             spec,
@@ -74,6 +74,36 @@ class EnvironmentProvision:
             bin_dirs=(place / "bin", *spec.bin_dirs),
             env={**spec.env, "VIRTUAL_ENV": str(place)},
         )
+
+    def _sound(self, key: str, attempt: Attempt, fill: Callable[[Mount], None]) -> Mount:
+        """Return an environment that is as it was made, made now if there is none."""
+        for number in count():
+            name = f"{key}-{number}" if number else key
+            with self._kept.turn(name, attempt.while_wanted) as folder:
+                env = Mount(folder / "env", ENV)
+                wrong = _wrong(folder, env, attempt)
+                # Whoever uses a damaged one goes on with what is left of it.
+                if wrong and self._kept.used(name):
+                    continue
+                if wrong:
+                    with attempt.weighed(folder):
+                        _make(folder, partial(fill, env))
+                self._kept.use(name, attempt.folders)
+            if wrong:
+                self._kept.make_room()
+            return env
+        raise AssertionError("unreachable")
+
+
+def _wrong(folder: Path, env: Mount, attempt: Attempt) -> bool:
+    """Tell whether an environment must be made, and say so in the job's log if it is damaged."""
+    try:
+        damage = inventory.damage(folder, env.source)
+    except FileNotFoundError:
+        return True
+    if damage:
+        attempt.note(f"the cached environment is damaged ({damage}); it is made anew")
+    return damage is not None
 
 
 def _make(folder: Path, fill: Callable[[], None]) -> None:
@@ -87,10 +117,12 @@ def _make(folder: Path, fill: Callable[[], None]) -> None:
         raise
     # After a power cut, what is said to be complete must be on the disk.
     os.sync()
-    (folder / COMPLETE).touch()
+    inventory.write(folder, folder / "env")
 
 
-def _key(wanted: Requirements, spec: RunSpec, owner: str, runner: Runner) -> str:
+def _key(
+    wanted: Requirements, spec: RunSpec, owner: str, runner: Runner, *, open_to_host: bool
+) -> str:
     pip = sorted((name, said) for name, said in spec.env.items() if name.startswith("PIP_"))
-    content = [RECIPE, wanted.digest, runner.foundation(spec), owner, pip]
+    content = [RECIPE, wanted.digest, runner.foundation(spec), owner, pip, open_to_host]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

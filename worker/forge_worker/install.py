@@ -31,7 +31,7 @@ WATCH_S = 0.2
 TAIL_BYTES = 8192
 LIST = "requirements.txt"
 SCRIPT = (
-    '"$1" -m venv --without-pip --system-site-packages "$2" && exec "$2/bin/python" "$3" install'
+    '"$1" -m venv --without-pip $5 "$2" && exec "$2/bin/python" "$3" install'
     ' --disable-pip-version-check --no-input --no-warn-script-location -r "$4"'
 )
 # Of the worker's own settings those that say where packages are; a job's own come before them.
@@ -48,9 +48,17 @@ UNREACHED = re.compile(
 
 
 def install(
-    wanted: Requirements, env: Mount, spec: RunSpec, attempt: Attempt, runner: Runner
+    wanted: Requirements,
+    env: Mount,
+    *,
+    spec: RunSpec,
+    attempt: Attempt,
+    runner: Runner,
+    open_to_host: bool,
 ) -> None:
     """Make the environment in the folder `env`, which is empty; the output goes to the job's log.
+
+    With `open_to_host`, what the Python around it has is seen through it.
 
     Raises:
         ProvisionFailed: pip ended with an error, or did not end.
@@ -60,7 +68,9 @@ def install(
     attempt.note(f"installing what {wanted.path} requires")
     began = attempt.folders.log.stat().st_size
     with _room(attempt) as root:
-        ended = _run(_start(wanted, env, spec, runner, root), attempt, runner)
+        start = _start(wanted, env, spec, runner, root)
+        seen = "--system-site-packages" if open_to_host else ""
+        ended = _run(replace(start, command=(*start.command, seen)), attempt, runner)
     if ended.code != 0:
         raise _failure(wanted.path, ended, _tail(attempt, began))
 

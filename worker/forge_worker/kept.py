@@ -49,6 +49,15 @@ class KeptFolders:
             marks.write(f"{self.root.name}/{key}\n")
         os.utime(self.root / key)  # the order of dropping is the order of use
 
+    def used(self, key: str) -> bool:
+        """Tell whether a job on the machine uses a folder; in its turn."""
+        mark = f"{self.root.name}/{key}"
+        for attempt in self._jobs.iterdir():
+            with suppress(OSError):
+                if mark in (attempt / "kept").read_text(encoding="utf-8").splitlines():
+                    return True
+        return False
+
     def make_room(self) -> None:
         """Drop the folders unused for longest until the rest fits, but none in use."""
         self.drop_oldest([(path.name,) for path in visible(self.root)], _marked)
@@ -66,7 +75,7 @@ class KeptFolders:
     def _drop(self, parts: Parts, used: int, weigh: Weigh) -> bool:
         key = parts[0]
         with self._lock_file(key) as file:
-            if not _locked(file.fileno()) or self._used(key):
+            if not _locked(file.fileno()) or self.used(key):
                 return False
             # A job may have come and gone since it was weighed.
             if weigh(self.root, parts)[0] != used:
@@ -85,14 +94,6 @@ class KeptFolders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         number = int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) % TURNS
         return (self._turns / f"{number:03d}").open("ab")
-
-    def _used(self, key: str) -> bool:
-        mark = f"{self.root.name}/{key}"
-        for attempt in self._jobs.iterdir():
-            with suppress(OSError):
-                if mark in (attempt / "kept").read_text(encoding="utf-8").splitlines():
-                    return True
-        return False
 
 
 def visible(folder: Path) -> list[Path]:

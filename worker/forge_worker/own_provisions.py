@@ -22,6 +22,8 @@ def own_provisions(settings: WorkerSettings) -> tuple[Provision, ...]:
     return (
         SecretProvision(Vault(settings.secrets_dir, settings.name())),
         *((CacheProvision(caches),) if settings.keep_caches else ()),
-        EnvironmentProvision(environments, allowed=settings.allow_install),
+        EnvironmentProvision(
+            environments, allowed=settings.allow_install, host_packages=settings.host_packages
+        ),
         JobModuleProvision(folder / "python"),
     )

@@ -39,6 +39,10 @@ class PolicySettings(BaseSettings):
     allow_install: bool = Field(
         default=True, description="allow projects to install what they require"
     )
+    host_packages: bool = Field(
+        default=False,
+        description="let requirements of plain processes be met by what this machine's Python has",
+    )
     keep_caches: bool = Field(
         default=True, description="keep each owner's model caches between jobs"
     )
