@@ -1,14 +1,15 @@
 """One tick of the sweeper: what time alone must move."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from datetime import timedelta
 
 import structlog
 
 from forge_schema.ageing import Ageing, Ages
-from forge_schema.database import Database, Row
+from forge_schema.database import Database, DatabaseUnreachable, Row
 from forge_schema.lease import End, Fence
+from forge_schema.moves import Moves
 from forge_schema.queue import Queue
 from forge_schema.states import Reason
 
@@ -84,6 +85,7 @@ class Sweep:
         self._queue = queue
         self._database: Database = queue.database
         self._windows = windows or Windows()
+        self._moves = Moves(queue)
         self._ageing = Ageing(queue.database, ages)
         least = min(LATE_LEAST, queue.ttl / 2)
         self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl, least)
@@ -91,23 +93,36 @@ class Sweep:
         self._holding = False
 
     def tick(self) -> Swept:
-        """Requeue, promote, enforce deadlines, mark offline, reap; then what has time."""
-        swept = Swept(
-            requeued=_batches(self.requeue),
-            promoted=_batches(self.promote),
-            overdue=self.ask_overdue(),
-            overrun=self.end_overrun(),
-            offline=self.mark_offline(),
-            reaped=self.reap(),
-        )
-        self.make_partitions()
-        self._database.rows("forget_nonces", again=True, older=NONCES)
-        return replace(swept, thinned=self._ageing.thin(), dropped=self._ageing.drop())
+        """Requeue, promote, enforce deadlines, mark offline, reap; then what has time.
 
-    def make_partitions(self) -> None:
+        A step that fails keeps no other one from running; its error is raised once all have run.
+        """
+        steps: dict[str, Callable[[], int]] = {
+            "requeued": lambda: _batches(self.requeue),
+            "promoted": lambda: _batches(self.promote),
+            "overdue": self.ask_overdue,
+            "overrun": self.end_overrun,
+            "offline": self.mark_offline,
+            "reaped": self.reap,
+            "partitions": self.make_partitions,
+            "nonces": self.forget_nonces,
+            "thinned": self._ageing.thin,
+            "dropped": self._ageing.drop,
+        }
+        failed: list[Exception] = []
+        moved = {name: _guarded(name, step, failed) for name, step in steps.items()}
+        if failed:
+            raise failed[0]
+        return Swept(**{field.name: moved[field.name] for field in fields(Swept)})
+
+    def make_partitions(self) -> int:
         """Make the months to come, one table's in each statement."""
-        while self._database.rows("make_partitions", again=True)[0]["made"]:
-            pass
+        made: int = self._database.rows("make_partitions", again=True)[0]["made"]
+        return made + self.make_partitions() if made else 0
+
+    def forget_nonces(self) -> int:
+        """Forget the nonces of requests that are refused by now for their age."""
+        return len(self._database.rows("forget_nonces", again=True, older=NONCES))
 
     def requeue(self) -> int:
         """End a batch of leases that ran out as `worker_lost`; each is checked once more."""
@@ -122,7 +137,7 @@ class Sweep:
         )
         self._tell(holds=rows[0]["holds"])
         ends = _ends(rows, Reason.WORKER_LOST, "the lease ran out")
-        return len(self._queue.finish(ends, expired_only=True))
+        return len(self._moves.finish(ends, expired_only=True))
 
     def _tell(self, *, holds: bool) -> None:
         if holds and not self._holding:
@@ -131,8 +146,7 @@ class Sweep:
 
     def promote(self) -> int:
         """Make ready a batch of what is scheduled and due."""
-        rows = self._database.rows("promote", again=True, count=BATCH, actor=self._queue.actor)
-        return len(rows)
+        return self._moves.promote(BATCH)
 
     def ask_overdue(self) -> int:
         """Ask for the end of jobs past their time limit."""
@@ -143,7 +157,7 @@ class Sweep:
         patience = self._windows.overrun
         rows = self._database.rows("overrun", again=True, patience=patience, count=BATCH)
         ends = _ends(rows, Reason.TIMEOUT, "its worker did not end it")
-        return sum(ended.accepted for ended in self._queue.finish(ends))
+        return sum(ended.accepted for ended in self._moves.finish(ends))
 
     def mark_offline(self) -> int:
         """Mark silent workers offline."""
@@ -161,6 +175,20 @@ class Sweep:
             actor=self._queue.actor,
         )
         return len(rows)
+
+
+def _guarded(name: str, step: Callable[[], int], failed: list[Exception]) -> int:
+    try:
+        return step()
+    except DatabaseUnreachable as error:
+        # Every other step would wait for it as long.
+        if getattr(error.__cause__, "sqlstate", None) is None:
+            raise
+        failed.append(error)
+    except Exception as error:  # noqa: BLE001 - what the other steps move must not wait for it
+        failed.append(error)
+    log.warning("a step of the sweep failed", step=name, error=str(failed[-1]))
+    return 0
 
 
 def _ends(rows: list[Row], reason: Reason, detail: str) -> list[End]:

@@ -66,6 +66,7 @@ def test_the_queue_is_told_as_it_is(api: Api, rig: Rig) -> None:
     assert said.value("forge_jobs", queue="default", state="scheduled") == 1
     assert said.value("forge_oldest_ready_seconds", queue="night") == 40
     assert said.value("forge_overdue_seconds") == 10
+    assert said.value("forge_set_aside_rows") == 0
     assert said.value("forge_gpus_used", queue="night") == 2
     (gpu_shape,) = [s for s in said.labels("forge_shape_demand_jobs") if ("gpus", "1") in s]
     assert said.samples["forge_shape_demand_jobs", gpu_shape] == 3

@@ -210,7 +210,7 @@ VERBS = frozenset(
 )
 # What they read is not the history, or one row of it by its key.
 SMALL = frozenset({
-    "artifact", "attempt_marks", "drop_partitions", "ended", "health", "heads", "held_job",
+    "artifact", "attempt_marks", "drop_partitions", "due", "ended", "health", "heads", "held_job",
     "held_lease", "key", "keys", "lanes_within_limits", "lateness", "latest_checkpoint",
     "lock_limits", "make_partitions", "match", "next_worker_id", "overrun", "own_fences", "quotas",
     "restorable", "session", "source", "submitted_before", "template", "worker_by_token",

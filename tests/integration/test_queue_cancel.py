@@ -143,7 +143,7 @@ def test_a_cancel_that_meets_the_promotion_finds_the_job_ready(rig: Rig) -> None
     rig.clock.advance(2)
     with ThreadPoolExecutor(1) as pool:
         with rig.uncommitted() as queue:
-            queue.database.rows("promote", count=10, actor="sweeper")
+            queue.database.rows("promote", job_id=None, count=10, actor="sweeper")
             cancelled = pool.submit(rig.queue.cancel, job_id)
             rig.wait_until_blocked()
         assert cancelled.result(timeout=20) == State.CANCELLED

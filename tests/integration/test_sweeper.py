@@ -139,7 +139,7 @@ def test_health_turns_red_after_three_periods_without_a_sweep(database_url: str)
         def health(seconds: float, *, well: bool) -> int:
             """Return the status at a time, after a sweep that finds the leases or does not."""
             now[0] = seconds
-            with database.connection() as connection:
+            with psycopg.connect(database_url, autocommit=True) as connection:
                 if not well:
                     connection.execute("ALTER TABLE lease RENAME TO away")
                 made.tick()

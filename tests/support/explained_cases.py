@@ -200,7 +200,7 @@ def due(*, swept: bool) -> Callable[[Scene], int]:
 
 def come_due(scene: Scene) -> None:
     scene.sql("UPDATE scheduled SET run_at = forge_now()")
-    scene.database.rows("promote", count=100, actor="sweeper")
+    scene.database.rows("promote", job_id=None, count=100, actor="sweeper")
 
 
 def paused_and_unfit(scene: Scene) -> int:

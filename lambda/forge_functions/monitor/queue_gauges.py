@@ -124,6 +124,7 @@ def _of_fleet(seen: Seen) -> Iterator[Metric]:
     yield _gauge("leases", "Leases: jobs that run, by rank.", now["leases"])
     yield _gauge("leases_expiring", "Leases with under a quarter of their time.", now["expiring"])
     yield _gauge("overdue_seconds", "How long the job waits that is most overdue.", now["late_s"])
+    yield _gauge("set_aside_rows", "Rows that no sweeper could move.", now["set_aside"])
     if now["silent_s"] is not None:
         about = "How long ago any sweeper ticked."
         yield _gauge("sweeper_last_tick_age_seconds", about, now["silent_s"])

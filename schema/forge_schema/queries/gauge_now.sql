@@ -1,11 +1,12 @@
 -- gauge_now
 -- How many leases there are, and with less than a quarter of their time; how long ago a sweeper was
--- here, and for how long the most overdue scheduled job waits for one.
+-- here, for how long the most overdue scheduled job waits for one, and how many rows they set aside.
 SELECT
     held.leases, held.expiring,
     extract(epoch FROM forge_now() - sweeper.ticked_at)::double precision AS silent_s,
     greatest(0, coalesce(extract(epoch FROM forge_now() - due.run_at), 0))::double precision
-        AS late_s
+        AS late_s,
+    (SELECT count(*) FROM set_aside)::integer AS set_aside
 FROM sweeper
 CROSS JOIN (SELECT min(run_at) AS run_at FROM scheduled) AS due
 CROSS JOIN (

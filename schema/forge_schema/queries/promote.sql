@@ -1,9 +1,10 @@
--- Makes ready what was scheduled and is due.
+-- Makes ready what was scheduled and is due; with `job_id` that job alone.
 WITH due AS (
     DELETE FROM scheduled
     WHERE job_id = ANY(ARRAY(
         SELECT job_id FROM scheduled
         WHERE run_at <= forge_now()
+            AND (%(job_id)s::bigint IS NULL OR job_id = %(job_id)s)
         ORDER BY run_at
         LIMIT %(count)s
         FOR UPDATE SKIP LOCKED

@@ -13,7 +13,7 @@ from forge_schema.tables.plans import Dependency, Schedule, Template
 from forge_schema.tables.results import Result, Sample, TestResult
 from forge_schema.tables.shape import Shape
 from forge_schema.tables.stored import Artifact, Checkpoint, LogChunk, Metric
-from forge_schema.tables.sweeper import Sweeper, Thinned
+from forge_schema.tables.sweeper import SetAside, Sweeper, Thinned
 from forge_schema.tables.worker import Worker
 
 metadata = SQLModel.metadata
@@ -39,6 +39,7 @@ __all__ = [
     "Sample",
     "Schedule",
     "Scheduled",
+    "SetAside",
     "Shape",
     "Sweeper",
     "Template",

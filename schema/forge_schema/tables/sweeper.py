@@ -1,6 +1,7 @@
-"""The sweepers' common memory: the last tick, until when all hold off, what is thinned."""
+"""The sweepers' common memory: the last tick, until when all hold off, what is thinned or aside."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import CheckConstraint
 from sqlmodel import SQLModel
@@ -23,6 +24,19 @@ class Sweeper(SQLModel, table=True):
     gap: timedelta | None = c.span(null=True)
     holds_until: datetime | None = c.moment(null=True)
     gaps: int = c.small(default="0")
+
+
+class SetAside(SQLModel, table=True):
+    """A row that no sweep could move, as it was in `place`; an operator looks, and deletes it."""
+
+    __tablename__ = "set_aside"
+
+    id: int = c.identity()
+    at: datetime = c.moment()
+    place: str = c.string()
+    job_id: int = c.big()
+    error: str = c.string()
+    content: dict[str, Any] = c.document()
 
 
 class Thinned(SQLModel, table=True):

@@ -1,0 +1,18 @@
+-- Sets a lease aside that cannot be ended: its job has ended already, say, as after a restore.
+WITH gone AS (
+    DELETE FROM lease
+    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
+    RETURNING *
+),
+kept AS (
+    INSERT INTO set_aside (at, place, job_id, error, content)
+    SELECT forge_now(), 'lease', job_id, %(error)s, to_jsonb(gone) FROM gone
+),
+told AS (
+    INSERT INTO event (at, actor, action, job_id, worker_id, token, detail)
+    SELECT
+        forge_now(), %(actor)s, 'set aside', job_id, worker_id, token,
+        jsonb_build_object('from', 'lease', 'error', %(error)s::text)
+    FROM gone
+)
+SELECT job_id FROM gone
