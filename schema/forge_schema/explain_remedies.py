@@ -121,7 +121,7 @@ def _back(one: Candidate, chance: WorkerChance) -> Remedy:
             return _worker("undrain", f"let {name} take jobs again", name, command)
         case Chance.CONSTRAINED:
             why = one.row["constrained"] or "past its limits"
-            return _worker("relieve", f"bring {name} within its limits: {why}", name)
+            return _worker("relieve", f"see to {name}, which takes no jobs now: {why}", name)
         case Chance.NEVER_CAME:
             return _worker("start_worker", f"start the worker {name}: it has never come", name)
         case _:

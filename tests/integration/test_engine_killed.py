@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from support.own_engine import IMAGE, OwnEngine, own_engine
-from support.worker import Bed, bed
+from support.worker import Bed, Worker, bed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,3 +96,26 @@ def test_job_is_ended_while_the_engine_is_away_and_its_container_goes_with_the_e
         engine.start()
         eventually(lambda: engine.containers() == [])
     assert engine.mounts() == []
+
+
+def test_no_job_loses_anything_to_a_worker_whose_engine_is_dead(
+    tmp_path: Path, database_url: str, engine: OwnEngine, eventually: Eventually
+) -> None:
+    with bed("docker", tmp_path, database_url, None, {"DOCKER_HOST": engine.url}) as made:
+        worker = made.worker(**SETTINGS)
+        engine.kill()
+        jobs = [made.submit("true", max_losses=0) for _ in range(3)]
+        eventually(lambda: "container engine does not answer" in constraint(made, worker))
+        assert [made.job(job)["state"] for job in jobs] == ["ready"] * 3
+        engine.start()
+        for job in jobs:
+            made.succeeds(job)
+            assert made.reasons(job) == ["succeeded"]
+        eventually(lambda: constraint(made, worker) == "")
+
+
+def constraint(made: Bed, worker: Worker) -> str:
+    """Return why a worker takes no jobs, as the queue has it."""
+    (row,) = [row for row in made.registry.workers() if row["name"] == worker.name]
+    found: str = row["condition"].get("constrained", "")
+    return found

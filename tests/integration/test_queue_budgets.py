@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from support.rig import Rig
 
 CHARGED = {Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS}
-COSTLY = [reason for reason in Reason if reason.budget in CHARGED]
+# A start that failed is charged only if it repeats itself: see below.
+COSTLY = [
+    reason for reason in Reason if reason.budget in CHARGED and reason is not Reason.START_FAILED
+]
 AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED}
 
 
@@ -39,6 +42,29 @@ def test_each_budget_is_charged_for_itself(rig: Rig) -> None:
     grant = worker.claim_one()
     assert (grant.failures, grant.losses, grant.preemptions) == (1, 1, 1)
     assert rig.finish(grant, Reason.OOM).state == State.DEAD
+
+
+def test_starts_that_fail_are_charged_where_they_repeat_themselves(rig: Rig) -> None:
+    job_id = rig.submit(backoff_s=0, max_losses=1)
+    workers = [rig.worker(f"w{n}") for n in range(5)]
+    losses = []
+    for n in (0, 0, 1):
+        grant = workers[n].claim_one()
+        losses.append(grant.losses)
+        assert rig.finish(grant, Reason.START_FAILED).state == State.READY
+    assert losses == [0, 0, 1]
+    grant = workers[2].claim_one()
+    assert grant.losses == 1
+    assert rig.finish(grant, Reason.START_FAILED).state == State.DEAD
+    assert rig.places(job_id) == ["outcome"]
+
+
+def test_a_job_that_no_worker_can_start_comes_to_an_end(rig: Rig) -> None:
+    rig.submit(backoff_s=0, max_losses=0)
+    ends = [
+        rig.finish(rig.worker(f"w{n}").claim_one(), Reason.START_FAILED).state for n in range(4)
+    ]
+    assert ends == [State.READY] * 3 + [State.DEAD]
 
 
 def test_draining_costs_nothing(rig: Rig) -> None:

@@ -191,7 +191,7 @@ def test_image_that_is_missing_ends_a_job_at_once(docker: Bed) -> None:
 
 def test_registry_that_does_not_answer_costs_a_loss_only(docker: Bed) -> None:
     docker.worker()
-    job = docker.submit("true", image="127.0.0.1:9/no-such-image:1", max_losses=1, backoff_s=0)
+    job = docker.submit("true", image="127.0.0.1:9/no-such-image:1", max_losses=0, backoff_s=0)
     row = docker.ended(job)
     assert row["state"] == "dead"
     assert docker.reasons(job) == ["start_failed", "start_failed"]

@@ -23,6 +23,7 @@ class Ending:
 
     fence: Fence
     reason: Reason
+    worker: int | None = None
 
 
 @dataclass
@@ -55,6 +56,11 @@ class Job:
     @property
     def spends(self) -> tuple[int, ...]:
         return tuple(self.spent[budget] for budget in CHARGED)
+
+    def starts_free(self, reason: Reason) -> bool:
+        """Tell whether a start that failed costs the job nothing."""
+        failed = [one.worker for one in self.history if one.reason is Reason.START_FAILED]
+        return reason is Reason.START_FAILED and len(failed) < 3 and self.worker not in failed
 
     def verdict(self, reason: Reason) -> State:
         """Return where the job goes when its attempt ends so, once that has been charged."""
@@ -109,9 +115,9 @@ class Model:
         job = self.held(fence)
         if job is None:
             return self.ended(fence, reason)
-        job.history.append(Ending(fence, reason))
-        if reason.budget in CHARGED:
+        if reason.budget in CHARGED and not job.starts_free(reason):
             job.spent[reason.budget] += 1
+        job.history.append(Ending(fence, reason, job.worker))
         job.state = job.verdict(reason)
         if job.state.terminal:
             job.accepted, job.reason = fence, self.told(job, reason)

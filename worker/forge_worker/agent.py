@@ -28,6 +28,7 @@ from forge_worker.gpu_locks import GpuLocks
 from forge_worker.gpu_meter import GpuMeter
 from forge_worker.gpu_pool import GpuPool
 from forge_worker.guard import Guard
+from forge_worker.health import Health
 from forge_worker.images import Images
 from forge_worker.job_run import Around, JobRun
 from forge_worker.keeper import Keeper
@@ -95,6 +96,7 @@ class Agent:
         pool = GpuPool(self._gpus, self._devices.use, GpuLocks(settings.lock_dir))
         self._slots = Slots(capacity(settings), pool, max_jobs=settings.max_jobs)
         self._reaper = Reaper(runners.docker, self._slots)
+        self._health = Health(docker=runners.docker is not None, changed=self._health_changed)
         meter = GpuMeter()
         self._sampler = Sampler(gateway, meter, sample_s=settings.sample_s)
         self._faults = Faults(Quarantine(settings.worker_dir), self._slots, self._running.attempts)
@@ -137,6 +139,7 @@ class Agent:
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
             sampler=self._sampler,
             settle_faults=self._fault_watch.settle,
+            health=self._health,
             provisions=(images, *own_provisions(settings), KindProvision()),
         )
 
@@ -160,6 +163,7 @@ class Agent:
             period_s=self._settings.poll_s,
             ephemeral=self._settings.ephemeral,
             allowed=lambda: self.guard.open and not self._unsafe,
+            room=lambda: self._health.room(self._running.preparing()),
         )
 
     def _made_keeper(self) -> Keeper:
@@ -205,6 +209,7 @@ class Agent:
             self._courier,
             self.claimer,
             self._reaper,
+            self._health,
             self._state,
             self._sampler,
             self._departure,
@@ -309,13 +314,17 @@ class Agent:
 
     def _condition(self) -> dict[str, object]:
         condition = {**self.guard.condition(), **self._faults.condition()}
-        if self._unsafe:
-            condition["constrained"] = condition.get("constrained") or UNSAFE
+        why = (condition.get("constrained"), self._health.reason, UNSAFE if self._unsafe else "")
+        condition["constrained"] = "; ".join(str(one) for one in why if one)
         return condition
 
     def _fault(self, gpu: str, why: str) -> None:
         if self._faults.add(gpu, why):
             self._condition_changed()
+
+    def _health_changed(self) -> None:
+        self._reaper.wake()
+        self._condition_changed()
 
     def _condition_changed(self) -> None:
         self.keeper.wake()

@@ -35,6 +35,7 @@ class Claimer(Loop):
         period_s: float,
         ephemeral: bool,
         allowed: Callable[[], bool] = lambda: True,
+        room: Callable[[], int | None] = lambda: None,
     ) -> None:
         super().__init__(period_s)
         self._gateway = gateway
@@ -42,6 +43,8 @@ class Claimer(Loop):
         self._start_job = start_job
         self.ephemeral = ephemeral
         self._allowed = allowed
+        # How many jobs the machine is fit for now; None: any number.
+        self._fit_for = room
         # Room is counted, claimed into and lent as one act.
         self._lock = Lock()
         self.closed = False
@@ -76,8 +79,7 @@ class Claimer(Loop):
         self, ends: list[End], without: int | None, choice: Choice | None
     ) -> tuple[list[Ended], list[Grant]]:
         with self._lock, self._slots.offer(choice, without=without) as (free, room):
-            wanted = 0 if self.closed or not self._allowed() else BATCH
-            count = min(room, wanted, 1 if self.ephemeral else BATCH)
+            count = min(room, self._wanted())
             if not ends and count <= 0:
                 return [], []
             self.sent_s = seconds()
@@ -88,6 +90,13 @@ class Claimer(Loop):
             for grant in grants:
                 self._begin(grant)
         return ended, grants
+
+    def _wanted(self) -> int:
+        if self.closed or not self._allowed():
+            return 0
+        fit_for = self._fit_for()
+        most = 1 if self.ephemeral else BATCH
+        return most if fit_for is None else min(most, fit_for)
 
     def _begin(self, grant: Grant) -> None:
         """Start a job, or give it back: its lease must not be kept up by nobody."""

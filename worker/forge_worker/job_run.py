@@ -28,6 +28,7 @@ from forge_worker.clock import seconds
 from forge_worker.disk import DiskWatch
 from forge_worker.findings import Findings
 from forge_worker.gateway import Gateway
+from forge_worker.health import Health
 from forge_worker.last_words import last_words
 from forge_worker.logs import LogShipper
 from forge_worker.loop import Loop
@@ -37,7 +38,15 @@ from forge_worker.patience import Patience
 from forge_worker.phases import PhaseReporter
 from forge_worker.provisions import Provision, ProvisionFailed
 from forge_worker.record import keep_exit, keep_stop, kept_stop, record_of
-from forge_worker.runners.runner import Exit, Handle, ImageMissing, Runner, RunSpec, StartFailed
+from forge_worker.runners.runner import (
+    Exit,
+    Handle,
+    ImageMissing,
+    PullFailed,
+    Runner,
+    RunSpec,
+    StartFailed,
+)
 from forge_worker.sampler import Sampler
 from forge_worker.slots import Slot
 from forge_worker.spot.window import opening
@@ -79,6 +88,7 @@ class Around:
     money_per_second: float
     sampler: Sampler
     settle_faults: Callable[[], None]
+    health: Health
     provisions: tuple[Provision, ...] = ()
 
 
@@ -120,6 +130,8 @@ class JobRun:
         except (ForgeError, OSError) as error:
             said = self.attempt.redactor.text(with_advice(error))
             log.warning("attempt failed", job=self.attempt.fence.job_id, error=said)
+            if isinstance(error, StartFailed) and not isinstance(error, PullFailed):
+                self._around.health.failed(said)
             reason = next((r for kind, r in REASONS.items() if isinstance(error, kind)), None)
             return self._failed(reason or Reason.START_FAILED, said, _code(error))
         except Exception as error:
@@ -154,7 +166,9 @@ class JobRun:
         self.attempt.while_wanted()
         spec = self._prepare()
         self.attempt.while_wanted()
-        return self._runner.start(spec)
+        handle = self._runner.start(spec)
+        self._around.health.started()
+        return handle
 
     def _taken_up(self, adopted: Handle) -> Handle:
         self._logs.start()

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from threading import Lock, Thread
 
+from forge_schema.states import Phase
+
 from forge_worker.attempt import Attempt
 
 
@@ -30,6 +32,10 @@ class Running:
     def attempts(self) -> list[Attempt]:
         with self._lock:
             return [attempt for attempt, _ in self._held.values()]
+
+    def preparing(self) -> int:
+        """Return how many are not started yet."""
+        return sum(one.phase is Phase.PREPARING for one in self.attempts())
 
     def join(self, patience_s: Callable[[], float | None]) -> None:
         """Wait for every thread, also for those that come meanwhile, while there is patience."""

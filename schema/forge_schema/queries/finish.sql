@@ -3,6 +3,8 @@
 -- may be thinned out. With `expired_only` only leases that ran out (the sweeper's).
 -- A quick exit with an error ends a job that never made progress where it is `hopeless`, or where
 -- the attempt before ended the same way, unless the submitter said how often to retry.
+-- A start that fails is no loss of the job's where it is the first one on its worker, and one of
+-- the first three in all: a broken machine must not use up what the job may lose.
 -- Locks: lease in the order given, then outcome.
 WITH ended AS (
     DELETE FROM lease
@@ -23,7 +25,15 @@ WITH ended AS (
         lease.nice, lease.attempt, lease.ready_at, lease.claimed_at, lease.started_at, lease.asked,
         lease.devices,
         lease.failures + (f.budget = 'failures')::integer AS failures,
-        lease.losses + (f.budget = 'losses')::integer AS losses,
+        lease.losses + (
+            f.budget = 'losses' AND NOT (
+                f.reason = 'start_failed' AND (
+                    SELECT count(*) < 3 AND coalesce(bool_and(earlier.worker_id <> lease.worker_id), true)
+                    FROM attempt AS earlier
+                    WHERE earlier.job_id = lease.job_id AND earlier.reason = 'start_failed'
+                )
+            )
+        )::integer AS losses,
         lease.preemptions + (f.budget = 'preemptions')::integer AS preemptions,
         f.reason, f.budget, f.back_off, f.exit_code, f.detail,
         f.gpu_seconds, f.energy_j, f.cost, f.cpu_seconds, f.peak_memory_mb, f.peak_vram_mb,

@@ -36,7 +36,19 @@ TABLES = """
             NULL, NULL, NULL, devices
         FROM lease;
     CREATE TEMP TABLE tried ON COMMIT DROP AS
-        SELECT attempt.*, budget, (
+        SELECT attempt.*,
+            CASE
+                WHEN attempt.reason = 'start_failed'
+                    AND row_number() OVER (
+                        PARTITION BY attempt.job_id, rank, attempt.reason ORDER BY attempt
+                    ) <= 3
+                    AND row_number() OVER (
+                        PARTITION BY attempt.job_id, rank, attempt.reason, worker_id
+                        ORDER BY attempt
+                    ) = 1
+                    THEN 'free'
+                ELSE budget
+            END AS budget, (
             SELECT count(*) FROM event
             WHERE event.job_id = attempt.job_id AND action = 'retried'
                 AND (event.detail ->> 'attempt')::integer < attempt.attempt

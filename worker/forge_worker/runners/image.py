@@ -10,7 +10,7 @@ from docker.errors import APIError, ImageNotFound, NotFound
 
 from forge_worker.runners.engine import is_silence
 from forge_worker.runners.reference import ID, Reference, parse
-from forge_worker.runners.runner import ImageMissing, StartFailed
+from forge_worker.runners.runner import ImageMissing, PullFailed, StartFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from forge_worker.runners.hardening import DockerPolicy
 
+NO_ROOM = "no space left on device"
 PULL_ATTEMPTS = 3
 # What a registry answers for good; anything else may be another tomorrow, on another machine.
 REFUSED = re.compile(
@@ -99,7 +100,9 @@ def _pulled(
     refusal, final = _refusal(client, reference.local, hear)
     found = None if refusal else find(client, reference)
     if found is None:
-        raise (ImageMissing if final else StartFailed)(
+        # A machine without room for an image is no fault of the image's registry.
+        retried = StartFailed if NO_ROOM in refusal else PullFailed
+        raise (ImageMissing if final else retried)(
             f"the image {name} could not be pulled: {refusal or 'it is not there afterwards'}",
             hint="Check its name and tag, the worker's login to its registry, and the network.",
         )

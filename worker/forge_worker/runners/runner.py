@@ -185,6 +185,10 @@ class StartFailed(ForgeError):
     code = "start_failed"
 
 
+class PullFailed(StartFailed):
+    """The image could not be fetched, which says nothing of the machine itself."""
+
+
 class EngineUnreachable(ForgeError):
     """The container engine does not answer."""
 

@@ -1,0 +1,73 @@
+"""A worker that cannot start jobs says so and tries again, one job at a time."""
+
+from __future__ import annotations
+
+from forge_worker.health import LONGEST_REST_S, REST_S, ROW, Health
+
+
+class Watch:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def broken(watch: Watch) -> Health:
+    """Return the health of a worker that failed to start a job often enough."""
+    health = Health(docker=False, clock=watch)
+    for _ in range(ROW):
+        health.failed("no space left on device")
+    return health
+
+
+def test_a_worker_rests_after_a_start_that_failed_so_that_another_takes_the_job() -> None:
+    watch = Watch()
+    health = Health(docker=False, clock=watch)
+    assert health.room(0) is None
+    health.failed("why")
+    assert (health.room(0), health.reason) == (0, "")
+    watch.now += REST_S
+    assert health.room(5) is None
+
+
+def test_failures_in_a_row_are_the_machines_and_say_why() -> None:
+    watch = Watch()
+    health = broken(watch)
+    assert f"{ROW} jobs in a row" in health.reason
+    assert "no space left on device" in health.reason
+    assert health.room(0) == 0
+
+
+def test_after_each_rest_one_job_is_tried_and_the_rests_grow_to_a_limit() -> None:
+    watch = Watch()
+    health = broken(watch)
+    rests = []
+    for _ in range(9):
+        began = watch.now
+        while health.room(0) == 0:
+            watch.now += REST_S
+        rests.append(watch.now - began)
+        assert (health.room(0), health.room(1)) == (1, 0)
+        health.failed("still")
+    assert rests == sorted(rests)
+    assert rests[-1] == LONGEST_REST_S
+
+
+def test_the_first_job_that_starts_ends_it() -> None:
+    watch, told = Watch(), []
+    health = Health(docker=False, clock=watch, changed=lambda: told.append(watch.now))
+    for _ in range(ROW):
+        health.failed("why")
+    assert len(told) == 1
+    health.started()
+    assert (health.reason, health.room(9), len(told)) == ("", None, 2)
+
+
+def test_a_success_between_failures_begins_the_row_anew() -> None:
+    health = Health(docker=False)
+    for _ in range(2 * ROW):
+        health.failed("why")
+        health.started()
+    assert health.reason == ""
