@@ -1,4 +1,4 @@
-"""Reading and making files in folders that a job may write to, without following its links.
+"""Reading, making and giving away files in a job's folders, without following its links.
 
 The agent may be root and the job is not: a link, even one put in place between two system
 calls, must not make the agent read or write anywhere else.
@@ -51,6 +51,40 @@ def touch(root: Path, name: str) -> None:
     """Make an empty file in a folder, if that is there; a file or link there is left as it is."""
     with suppress(OSError), entered(root, ()) as place:
         os.close(os.open(name, _MAKE, mode=0o644, dir_fd=place))
+
+
+def give(root: Path, uid: int, gid: int) -> None:
+    """Make a user the owner of a folder and of all in it; of a link, not of what it leads to.
+
+    Raises:
+        OSError: the folder is not there, or a link is.
+    """
+    give_alone(root, uid, gid)
+    pending: list[Parts] = [()]
+    while pending:
+        parts = pending.pop()
+        with suppress(OSError), entered(root, parts) as place:
+            inner = list(_given(place, uid, gid))
+            pending += [(*parts, name) for name in inner if len(parts) < DEPTH]
+
+
+def give_alone(root: Path, uid: int, gid: int) -> None:
+    """Make a user the owner of a folder, and of nothing in it.
+
+    Raises:
+        OSError: it is not there, or a link is.
+    """
+    with entered(root, ()) as place:
+        os.fchown(place, uid, gid)
+
+
+def _given(place: int, uid: int, gid: int) -> Iterator[str]:
+    """Give away what is in a folder, and name the folders among it."""
+    for name in os.listdir(place):
+        with suppress(FileNotFoundError):
+            os.chown(name, uid, gid, dir_fd=place, follow_symlinks=False)
+            if stat.S_ISDIR(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
+                yield name
 
 
 def listing(root: Path) -> Listing:

@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# One that may not be read can be held all the same, where there is such a descriptor.
+CLOSED_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def remove_tree(root: Path) -> bool:
@@ -19,7 +21,7 @@ def remove_tree(root: Path) -> bool:
     with suppress(OSError):
         if root.is_symlink() or not root.is_dir():
             root.unlink()
-        root.chmod(0o700)
+        open_up(root)
         top = os.open(root, FOLDER)
         try:
             _empty(top)
@@ -27,6 +29,20 @@ def remove_tree(root: Path) -> bool:
             os.close(top)
         root.rmdir()
     return not os.path.lexists(root)
+
+
+def open_up(name: str | Path, place: int | None = None) -> None:
+    """Let this user into a folder, be it closed to everybody.
+
+    Raises:
+        OSError: there is none of this name, or a link is.
+    """
+    folder = os.open(name, CLOSED_FOLDER, dir_fd=place)
+    try:
+        # The descriptor is of the folder itself; its name may be another thing's by now.
+        os.chmod(f"/dev/fd/{folder}", 0o700)  # noqa: PTH101  it is no path of ours
+    finally:
+        os.close(folder)
 
 
 def _empty(top: int) -> None:
@@ -48,7 +64,7 @@ def _clear(place: int, top: int) -> list[str]:
     for entry in list(os.scandir(place)):
         with suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
-                os.chmod(entry.name, 0o700, dir_fd=place)
+                open_up(entry.name, place)
                 moved.append(name := secrets.token_hex(16))
                 os.rename(entry.name, name, src_dir_fd=place, dst_dir_fd=top)
             else:

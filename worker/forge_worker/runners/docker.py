@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import structlog
 from docker.errors import APIError
 
+from forge_worker import below
 from forge_worker.runners import cdi, hardening
 from forge_worker.runners.container import FAILED, ContainerHandle, remove_container
 from forge_worker.runners.containers import Containers
@@ -260,7 +261,7 @@ def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:
     if os.geteuid() == 0:
         for mount in mounts:
             if mount.given:
-                os.chown(mount.source, uid, gid)
+                below.give_alone(mount.source, uid, gid)
 
 
 def give(folders: Iterable[Path], uid: int, gid: int) -> None:
@@ -272,10 +273,7 @@ def give(folders: Iterable[Path], uid: int, gid: int) -> None:
     if os.geteuid() != 0:
         return
     for folder in folders:
-        os.chown(folder, uid, gid)
-        for parent, subfolders, files in os.walk(folder):
-            for name in (*subfolders, *files):
-                os.chown(Path(parent) / name, uid, gid, follow_symlinks=False)
+        below.give(folder, uid, gid)
 
 
 def _pipe_path(log_path: Path) -> Path:

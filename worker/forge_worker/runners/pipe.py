@@ -52,7 +52,7 @@ class Pipe:
         """
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
-        os.chown(path, uid, gid)
+        os.chown(path, uid, gid, follow_symlinks=False)
         return cls(path, log)
 
     @classmethod
