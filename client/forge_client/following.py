@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from forge_client.backend import Backend
 from forge_client.log_reader import Part, Piece
 from forge_client.log_reading import LogReading
-from forge_client.records import JobStatus
+from forge_client.records import JobDetail
 
 QUICKEST_S = 0.1
 
 
-def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[Piece | JobStatus]:
+def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[Piece | JobDetail]:
     """Yield output as it comes, and the job's status first, last and whenever it changed.
+
+    That an attempt has ended or has begun comes after what was written until then.
 
     Args:
         backend: where the job is.
@@ -21,28 +23,42 @@ def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[
     """
     part = part or Part()
     reading: LogReading | None = None
-    known: JobStatus | None = None
+    known: JobDetail | None = None
     pause = QUICKEST_S
     while True:
         # In this order: what an ended attempt wrote was there before its end was.
         status = backend.job(job_id)
         over = _over(status, part.attempt)
-        news = False
-        if not over and (news := status != known):
+        moved = not over and (known is None or _moved(known, status))
+        early, written = moved and _goes_on(known, status), False
+        if early:
             yield status
         reading = reading or LogReading(backend, status, part)
         for piece in reading.new(final=over):
-            news = True
+            written = True
             yield piece
-        if over:
+        if over or (moved and not early):
             yield status
+        if over:
             return
         known = status
-        pause = QUICKEST_S if news else min(pause * 1.3, backend.slowest_s)
+        pause = QUICKEST_S if moved or written else min(pause * 1.3, backend.slowest_s)
         time.sleep(pause)
 
 
-def _over(status: JobStatus, attempt: int | None) -> bool:
+def _moved(known: JobDetail, status: JobDetail) -> bool:
+    # How soon it is due changes with every look.
+    return status != known.model_copy(update={"due_in_s": status.due_in_s})
+
+
+def _goes_on(known: JobDetail | None, status: JobDetail) -> bool:
+    """Tell whether nothing is yet to be read of an attempt before the one that runs."""
+    if status.state != "running":
+        return status.attempt == 0
+    return status.attempt == (known.attempt if known else 1)
+
+
+def _over(status: JobDetail, attempt: int | None) -> bool:
     if status.terminal or attempt is None:
         return status.terminal
     return (status.attempt, status.state != "running") >= (attempt, True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from forge_client.backend import Backend
 from forge_client.downloads import download_all
+from forge_client.endings import ending
 from forge_client.errors import ClientError
 from forge_client.explanation import Explanation
 from forge_client.findings import JobTest, MetricLine, all_metrics, all_tests
@@ -41,14 +42,6 @@ class JobCancelled(JobFailed):
     """The job was cancelled."""
 
     code = "job_cancelled"
-
-
-def ending(status: JobStatus) -> str:
-    """Return how a job stands in one sentence."""
-    why = "" if status.reason in (None, status.state) else f": {status.reason}"
-    code = f" (exit code {status.exit_code})" if status.exit_code else ""
-    detail = f", {status.detail}" if status.detail else ""
-    return f"job {status.job_id} {status.name!r} {status.state}{why}{code}{detail}"
 
 
 class Job:

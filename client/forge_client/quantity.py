@@ -78,6 +78,14 @@ def readable_seconds(count: float) -> str:
     return "".join(shown[:2])
 
 
+def spoken_seconds(count: float) -> str:
+    """Return a duration in seconds as a sentence has it, by its largest unit that says enough."""
+    for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if count >= 2 * unit:
+            return f"{count / unit:.0f} {name}"
+    return f"{count:.1f} s" if count < 10 else f"{count:.0f} s"  # noqa: PLR2004 - where tenths matter
+
+
 Duration = Annotated[float, BeforeValidator(seconds)]
 """Seconds, from a number or from text such as `1h30m`."""
 

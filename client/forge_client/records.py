@@ -46,7 +46,10 @@ class JobStatus(Record):
 
 
 class JobDetail(JobStatus):
-    """A job with what was asked for, and the checkpoint of another job that it started from."""
+    """A job with what was asked for, and the checkpoint of another job that it started from.
+
+    `due_in_s` is how soon a scheduled job may start; `retries_left` counts those after failures.
+    """
 
     spec: dict[str, Any]
     source_job_id: int | None = None
@@ -56,6 +59,8 @@ class JobDetail(JobStatus):
     max_failures: int
     max_losses: int
     max_preemptions: int
+    due_in_s: float | None = None
+    retries_left: int | None = None
 
 
 class Attempt(Record):

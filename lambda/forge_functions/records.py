@@ -57,7 +57,10 @@ class JobStatus(BaseModel):
 
 
 class JobDetail(JobStatus):
-    """A job with what was asked for, and the checkpoint of another job that it started from."""
+    """A job with what was asked for, and the checkpoint of another job that it started from.
+
+    `due_in_s` is how soon a scheduled job may start; `retries_left` counts those after failures.
+    """
 
     spec: dict[str, Any]
     source_job_id: int | None
@@ -67,6 +70,8 @@ class JobDetail(JobStatus):
     max_failures: int
     max_losses: int
     max_preemptions: int
+    due_in_s: float | None
+    retries_left: int | None
 
 
 class Attempt(BaseModel):

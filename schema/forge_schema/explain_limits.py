@@ -24,13 +24,16 @@ def _times(job: Row) -> Iterator[Limit]:
         if sweepless(job):
             text = f"it is due, and no sweeper has been here {_since(job)}"
     elif job["attempt"]:
-        code, text = (
-            "backing_off",
-            f"it backs off after attempt {job['attempt']} for {span(left_s)}",
-        )
+        code, text = "backing_off", _retrying(job, left_s)
     else:
         code, text = "delayed", f"it is not to run for another {span(left_s)}"
     yield Limit(code=code, text=text, until=job["run_at"], wait_s=left_s)
+
+
+def _retrying(job: Row, left_s: float) -> str:
+    left = job["max_failures"] - job["failures"]
+    retries = f" ({left} {'retry' if left == 1 else 'retries'} left)" if job["failures"] else ""
+    return f"attempt {job['attempt']} failed; retrying in {span(left_s)}{retries}"
 
 
 def sweepless(job: Row) -> bool:

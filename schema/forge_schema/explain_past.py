@@ -2,12 +2,22 @@
 
 from forge_schema.database import Database, Row
 from forge_schema.explain_fleet import candidates
-from forge_schema.explain_words import span
+from forge_schema.explain_words import span, times
 from forge_schema.explanation import AttemptEnd, End, Remedy, Run, Spending
-from forge_schema.states import Budget, Reason, State
+from forge_schema.states import Budget, Phase, Reason, State
 
 LAST_ATTEMPTS = 20
 RETRYABLE = {State.FAILED, State.DEAD}
+# What a budget grants, one and several of it, and what is charged to it.
+SPENT = {
+    Budget.FAILURES: ("retry", "retries", "failed attempt"),
+    Budget.LOSSES: ("restart after losses", "restarts after losses", "lost attempt"),
+    Budget.PREEMPTIONS: (
+        "restart after a preemption",
+        "restarts after preemptions",
+        "preempted attempt",
+    ),
+}
 BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
 # What to do about an end beside trying again.
 ADVICE = {
@@ -96,33 +106,45 @@ def remedies(status: Row) -> list[Remedy]:
             found.insert(0, Remedy(code=status["reason"], text=advice))
         if status["reason"] in FAULTS_OF_ITS_OWN:
             last = f"forge logs {status['job_id']} --tail 20"
-            found.insert(0, Remedy(code="logs", text="read what it said last", command=last))
+            found.insert(0, Remedy(code="logs", text="look at its last output", command=last))
     return found
 
 
 def ended_text(status: Row, spent: list[Spending]) -> str:
-    """Say in one sentence how a job ended, and which budget that was over."""
+    """Say in one sentence how a job ended, and why it was not tried again."""
+    why = f": {_why(status)}" if status["reason"] != status["state"] else ""
+    said = f"it {_was(status['state'])} after {times(status['attempt'], 'attempt')}{why}"
+    return "; ".join(filter(None, [said, _not_again(status, spent)]))
+
+
+def _why(status: Row) -> str:
     reason, code = status["reason"], status["exit_code"]
-    why = "" if reason == status["state"] else f": {reason}"
-    exited = f" (exit code {code})" if code else ""
+    if reason == Reason.EXIT_CODE:
+        return f"exit code {code}"
+    return f"{reason.replace('_', ' ')}{f' (exit code {code})' if code else ''}"
+
+
+def _not_again(status: Row, spent: list[Spending]) -> str:
+    if status["state"] == State.FAILED and status["reason"] == Reason.EXIT_CODE:
+        return "not retried, because it would fail the same way again"
     over = next((one for one in spent if one.used > one.granted), None)
-    budget = (
-        f"; it was granted {over.granted} {over.budget} and had {over.used}"
-        if over and status["state"] == State.DEAD
-        else ""
-    )
-    return f"it {_was(status['state'])} after {_attempts(status['attempt'])}{why}{exited}{budget}"
+    if over is None or status["state"] != State.DEAD:
+        return ""
+    one, many, ended = SPENT[over.budget]
+    used = times(over.used, ended)
+    if not over.granted:
+        return f"no {many} were allowed ({used})"
+    if over.granted == 1:
+        return f"the one {one} is used up ({used})"
+    return f"all {over.granted} {many} are used up ({used})"
 
 
 def _was(state: str) -> str:
-    return {"cancelled": "was cancelled", "dead": "is dead"}.get(state, state)
-
-
-def _attempts(count: int) -> str:
-    return "1 attempt" if count == 1 else f"{count} attempts"
+    return {"cancelled": "was cancelled", "dead": "failed"}.get(state, state)
 
 
 def running_text(found: Run) -> str:
     """Say in one sentence where a job runs."""
     asked = f"; it is asked to end: {found.asked}" if found.asked else ""
-    return f"it runs on {found.worker} for {span(found.held_s)}, {found.phase}{asked}"
+    phase = "" if found.phase == Phase.RUNNING else f" ({found.phase})"
+    return f"running on {found.worker} for {span(found.held_s)}{phase}{asked}"

@@ -245,7 +245,7 @@ def test_waiting_exits_with_the_jobs_own_code_and_passes_its_output_on(
     printed = done.stdout.encode(errors="surrogateescape")
     # Text mode reads the carriage return as a line's end.
     assert printed == bytes(range(256)).replace(b"\r", b"\n") + b"from here\n"
-    assert "exit_code (exit code 7)" in done.stderr
+    assert "failed after 1 attempt: exit code 7" in done.stderr
     assert "packed 1 file" in done.stderr
     again = forge("submit", project, *options, "--", "python", "-c", "", WORD="")
     assert again.returncode == 0

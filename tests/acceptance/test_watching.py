@@ -48,7 +48,11 @@ def test_logs_are_followed_from_the_queue_to_the_end(tmp_path: Path, database_ur
             out, told = following.communicate(timeout=120)
         assert following.returncode == 0
         assert out.splitlines() == [*LINES[:3], "line end", *LINES[3:], "line end"]
-        for move in ("attempt 1 on worker one-", "attempt 1 ended: exit_code", "attempt 2 on"):
+        for move in (
+            "attempt 1 on worker one-",
+            "attempt 1 failed with exit code 1 after",
+            "attempt 2 on",
+        ):
             assert move in told
         assert "succeeded" in told
         last = forge("logs", str(job), "--tail", "2", "--since", "1h")

@@ -15,7 +15,7 @@ from forge_client.log_reader import Part, Piece
 from forge_client.log_reading import LogReading
 from hypothesis import given
 from hypothesis import strategies as st
-from support.backends import NOON, FakeBackend, job
+from support.backends import NOON, FakeBackend, ended, job
 
 if TYPE_CHECKING:
     from forge_client.records import LogChunk
@@ -118,7 +118,7 @@ def test_ranks_are_read_at_once_and_their_lines_say_whose_they_are(
 
     backend.look = write
     shaping = Shaping(ranks=True, times=True)
-    assert wait_for(backend.as_backend(), 1, teller=Teller(backend.as_backend(), shaping)) == 0
+    assert wait_for(backend.as_backend(), 1, teller=Teller(backend.as_backend(), 1, shaping)) == 0
     time = "2026-11-21T12:00:00Z"
     assert capsysbinary.readouterr().out.decode().splitlines() == [
         f"[rank {rank}] {time} {line}" for rank, line in ((0, "a"), (1, "x"), (0, "bc"), (0, "d"))
@@ -153,8 +153,8 @@ def test_each_move_of_a_job_is_named(capsys: pytest.CaptureFixture[str]) -> None
         job(attempt=2, worker="w2", phase="running"),
         job(attempt=2, state="succeeded"),
     ]
-    backend = FakeBackend(moves).as_backend()
-    wait_for(backend, 1, teller=Teller(backend, phases=True))
+    backend = FakeBackend(moves, history=[ended(1, "preempted")]).as_backend()
+    wait_for(backend, 1, teller=Teller(backend, 1, phases=True))
     assert [line.strip("— ") for line in capsys.readouterr().err.splitlines()] == [
         "job 1 'x' is ready, but no worker is connected",
         "attempt 1 on worker w1",
@@ -162,7 +162,7 @@ def test_each_move_of_a_job_is_named(capsys: pytest.CaptureFixture[str]) -> None
         "preparing",
         "running",
         "asked to stop: preempted",
-        "attempt 1 ended; the job is ready again",
+        "attempt 1 was interrupted (preempted) after 0.0 s; waiting for a worker to continue",
         "attempt 2 on worker w2",
         "running",
         "job 1 'x' succeeded",

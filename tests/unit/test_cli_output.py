@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forge_client import output
 from forge_client.commands.waiting import exit_code, wait_for
+from forge_client.endings import TWICE, ending
 from forge_client.exit_codes import MEANINGS, ExitCode
 from forge_client.output import Format
-from support.backends import FakeBackend, ended, job
+from support.backends import NOON, FakeBackend, ended, job
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "exit-codes.md"
 ROWS = [{"id": 1, "at": datetime(2026, 1, 2, tzinfo=UTC), "text": "a [b] c" * 40}]
@@ -76,6 +79,9 @@ def test_waiting_exits_with_the_jobs_own_code(
     assert exit_code(job(state=state, reason=reason, exit_code=own)) == expected
 
 
+FAILED = {"exit_code": 1, "finished_at": NOON + timedelta(seconds=0.3)}
+
+
 def test_following_writes_output_as_it_is_and_tells_the_rest_on_stderr(
     capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
@@ -85,20 +91,100 @@ def test_following_writes_output_as_it_is_and_tells_the_rest_on_stderr(
             job(worker="w1"),
             job(state="ready"),
             job(attempt=2, worker="w2"),
+            # Who writes without having been seen to run is asked for once more.
+            job(attempt=2, worker="w2"),
             job(attempt=2, state="succeeded"),
         ],
         history=[ended(1, "worker_lost")],
     )
-    backend.write(b"\xff\xfe\n", token=1, attempt=1)
-    backend.write(b"no newline", token=2, attempt=2)
+    _writes(backend, {2: (b"\xff\xfe\n", 1), 4: (b"no newline", 2)})
     assert wait_for(backend.as_backend(), 1) == 0
     printed = capsysbinary.readouterr()
     assert printed.out == b"\xff\xfe\nno newline"
-    told = printed.err.decode().splitlines()
-    assert told[0] == "job 1 'x' is ready, but no worker is connected"
-    assert "— attempt 1 ended: worker_lost; the job is ready again —" in told
-    assert told.index("— attempt 1 on worker w1 —") < told.index("— attempt 2 on worker w2 —")
-    assert told[-1] == "job 1 'x' succeeded"
+    assert printed.err.decode().splitlines() == [
+        "job 1 'x' is ready, but no worker is connected",
+        "— attempt 1 on worker w1 —",
+        "— attempt 1 was interrupted (worker lost) after 0.0 s; waiting for a worker to continue —",
+        "— attempt 2 on worker w2 —",
+        "job 1 'x' succeeded",
+    ]
+
+
+def test_following_says_when_the_next_try_comes_and_how_many_are_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    waits: dict[str, Any] = {"state": "scheduled", "due_in_s": 20.4}
+    last: dict[str, Any] = {
+        "reason": "exit_code",
+        "exit_code": 1,
+        "detail": "x = 1\nmore\n  …",
+    }
+    backend = FakeBackend(
+        [
+            job(state="ready", attempt=0),
+            job(**waits, retries_left=2),
+            job(**{**waits, "due_in_s": 7.0}, retries_left=2),
+            job(state="ready", retries_left=2),
+            # It came and went between two looks.
+            job(attempt=2, **waits, retries_left=1),
+            job(attempt=4, state="dead", **last),
+        ],
+        history=[ended(n, "exit_code", worker=f"w{n}", **FAILED) for n in (1, 2, 3, 4)],
+    )
+    _writes(backend, {2: (b"one\n", 1), 5: (b"two\n", 2)})
+    assert wait_for(backend.as_backend(), 1) == 1
+    failed = "failed with exit code 1 after 0.3 s"
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "— attempt 1 on worker w1 —",
+        f"— attempt 1 {failed}; retrying in 20 s (2 retries left) —",
+        "— attempt 2 on worker w2 —",
+        f"— attempt 2 {failed}; retrying in 20 s (1 retry left) —",
+        "— attempt 3 on worker w3 —",
+        f"— attempt 3 {failed} —",
+        "— attempt 4 on worker w4 —",
+        "job 1 'x' failed after 4 attempts: exit code 1: x = 1. See: forge logs 1 --tail 20",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code", "detail", "says"),
+    [
+        ("succeeded", "succeeded", 0, None, "succeeded"),
+        ("cancelled", "cancelled", 143, "cancelled on request", "was cancelled"),
+        (
+            "failed",
+            "exit_code",
+            127,
+            "x: not found",
+            "code 127: x: not found; a retry would fail again",
+        ),
+        (
+            "failed",
+            "exit_code",
+            1,
+            f"{TWICE}: x\ny",
+            f"after 1 attempt: exit code 1: {TWICE}: x",
+        ),
+        ("dead", "oom", 137, "over 1 MiB", "out of memory (exit code 137): over 1 MiB"),
+    ],
+)
+def test_an_end_is_one_sentence(
+    state: str, reason: str, code: int, detail: str | None, says: str
+) -> None:
+    status = job(state=state, reason=reason, exit_code=code, detail=detail)
+    assert ending(status).startswith("job 1 'x' ")
+    assert ending(status).endswith(says)
+
+
+def _writes(backend: FakeBackend, at: dict[int, tuple[bytes, int]]) -> None:
+    """Have output be there from a look on, counted from 1, each of an attempt."""
+    looks = count(1)
+
+    def write() -> None:
+        if piece := at.get(next(looks)):
+            backend.write(piece[0], token=piece[1], attempt=piece[1])
+
+    backend.look = write
 
 
 def test_ctrl_c_detaches_and_says_how_to_come_back(

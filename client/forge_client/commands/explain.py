@@ -7,6 +7,7 @@ import typer
 
 from forge_client import narration, output
 from forge_client.commands.session import JobId, backend_of
+from forge_client.endings import first_line
 from forge_client.explanation import Explanation, Remedy, Requirement
 from forge_client.output import Column, Format, FormatOption
 from forge_client.quantity import MIB, readable_seconds, readable_size
@@ -35,7 +36,7 @@ ATTEMPTS: list[Column] = [
     ("COSTS", lambda a: a.budget),
     ("EXIT", lambda a: a.exit_code),
     ("HELD", lambda a: readable_seconds(a.held_s)),
-    ("DETAIL", lambda a: a.detail),
+    ("DETAIL", lambda a: first_line(a.detail)),
 ]
 
 

@@ -60,7 +60,8 @@ def logs(
         part = Part(attempt, rank, begin, tail)
         known = backend.job(job)
         ranks = several_ranks(known, part)
-        teller = Teller(backend, Shaping(wanted, ranks=ranks, times=timestamps), phases=follow)
+        shaping = Shaping(wanted, ranks=ranks, times=timestamps)
+        teller = Teller(backend, job, shaping, phases=follow, only=attempt)
         if follow:
             code = wait_for(backend, job, part, teller)
             raise typer.Exit(code if code == ExitCode.INTERRUPTED else ExitCode.OK)

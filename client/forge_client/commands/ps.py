@@ -8,6 +8,7 @@ from forge_client import output
 from forge_client.commands.queued import resources
 from forge_client.commands.session import JobId, backend_of, settings_of
 from forge_client.connection import connect
+from forge_client.endings import first_line, reason_in_words, what_follows
 from forge_client.output import Column, Format, FormatOption, ago, inline
 from forge_client.quantity import readable_seconds
 from forge_client.records import Attempt, Event, JobDetail, JobStatus
@@ -29,7 +30,10 @@ def _why(job: JobStatus) -> str:
         return f"due {shown}" if shown.endswith("ago") else f"not before {shown}"
     if job.reason in (None, job.state):
         return ""
-    return f"{job.reason} {job.exit_code}" if job.exit_code else str(job.reason)
+    if job.reason == "exit_code":
+        return f"exit code {job.exit_code}"
+    said = reason_in_words(job.reason)
+    return f"{said} ({job.exit_code})" if job.exit_code else said
 
 
 COLUMNS: list[Column] = [
@@ -52,7 +56,7 @@ ATTEMPTS: list[Column] = [
     ("WAITED", lambda a: readable_seconds(a.waited_s)),
     ("HELD", lambda a: readable_seconds(a.held_s)),
     ("ACCEPTED", lambda a: "yes" if a.accepted else ""),
-    ("DETAIL", lambda a: a.detail),
+    ("DETAIL", lambda a: first_line(a.detail)),
 ]
 EVENTS: list[Column] = [
     ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
@@ -103,12 +107,20 @@ def source(job: JobDetail) -> str:
     return f"checkpoint {job.source_job_id}{number}"
 
 
+def _next(job: JobDetail, attempts: list[Attempt]) -> str:
+    """Return when a job that failed is tried again."""
+    if job.terminal or job.state == "running" or not attempts:
+        return ""
+    return what_follows(job, attempts[-1].reason)
+
+
 def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None:
     failures = f"{job.max_failures} failures"
     output.fields([
         ("job", f"{job.job_id} {job.name}"),
         ("state", job.state),
         ("why", _why(job)),
+        ("next", _next(job, attempts)),
         ("detail", job.detail),
         ("progress", _progress(job)),
         ("worker", job.worker),

@@ -4,13 +4,13 @@ import sys
 
 from forge_client import narration
 from forge_client.backend import Backend
+from forge_client.endings import attempt_ending, ending, what_follows
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.following import follow
-from forge_client.job import ending
 from forge_client.log_lines import Shaping
 from forge_client.log_reader import Part, Piece
-from forge_client.records import JobStatus
+from forge_client.records import Attempt, JobDetail, JobStatus
 
 SIGNAL_BASE = 128
 PHASES = {
@@ -28,7 +28,7 @@ def wait_for(
 
     After Ctrl-C it says how to come back; the job goes on.
     """
-    teller = teller or Teller(backend)
+    teller = teller or Teller(backend, job_id)
     try:
         for item in follow(backend, job_id, part):
             if isinstance(item, Piece):
@@ -63,22 +63,39 @@ def exit_code(status: JobStatus) -> int:
     return SIGNAL_BASE - status.exit_code if status.exit_code < 0 else status.exit_code
 
 
+def _last_words(status: JobDetail) -> str:
+    told = ending(status)
+    if status.state in ("failed", "dead"):
+        told += f". See: forge logs {status.job_id} --tail 20"
+    return told
+
+
 class Teller:
     """Writes pieces as they are, or shaped, and a line on stderr wherever the job moves.
 
     Args:
         backend: where the job is.
+        job_id: the job.
         shaping: what is made of the output; None leaves every byte as it is.
         phases: whether each phase of an attempt is a move.
+        only: the attempt that is told of; None tells of all, from the first that is seen on.
     """
 
     def __init__(
-        self, backend: Backend, shaping: Shaping | None = None, *, phases: bool = False
+        self,
+        backend: Backend,
+        job_id: int,
+        shaping: Shaping | None = None,
+        *,
+        phases: bool = False,
+        only: int | None = None,
     ) -> None:
-        self.known: JobStatus | None = None
+        self.known: JobDetail | None = None
         self._backend = backend
+        self._job_id = job_id
         self._shaping = shaping or Shaping()
         self._phases = phases
+        self._only = only
         self._attempt = 0
         self._ended = 0
         self._whole_line = True
@@ -92,12 +109,13 @@ class Teller:
             self._write(data)
         sys.stdout.buffer.flush()
 
-    def status(self, status: JobStatus) -> None:
+    def status(self, status: JobDetail) -> None:
         """Say how the job stands, if that is news."""
         before, self.known = self.known, status
         if status.terminal:
             self.rest()
-            self._say(ending(status))
+            self._begin(status.attempt)
+            self._say(_last_words(status))
         elif status.state == "running":
             self._begin(status.attempt)
             if self._phases:
@@ -121,7 +139,7 @@ class Teller:
         sys.stdout.buffer.write(data)
         self._whole_line = data.endswith(b"\n")
 
-    def _does(self, before: JobStatus | None, status: JobStatus) -> None:
+    def _does(self, before: JobDetail | None, status: JobDetail) -> None:
         known = before if before and before.attempt == status.attempt else None
         if status.phase in PHASES and (known is None or known.phase != status.phase):
             self._say(f"— {PHASES[status.phase]} —")
@@ -129,33 +147,47 @@ class Teller:
             self._say(f"— asked to stop: {status.asked} —")
 
     def _begin(self, attempt: int) -> None:
-        if attempt != self._attempt:
-            # One that follows at once leaves no time to see the job wait in between.
-            if self._ended < self._attempt < attempt:
-                self._say(f"{self._end(self._attempt)} —")
-            self._attempt = attempt
-            worker = self._worker(attempt)
-            self._say(f"— attempt {attempt}" + (f" on worker {worker}" * bool(worker)) + " —")
+        """Say that an attempt has begun, and how those before it ended that nobody has told of."""
+        if attempt <= self._attempt or self._only not in (None, attempt):
+            return
+        ended = {row.attempt: row for row in self._backend.attempts(self._job_id) if not row.rank}
+        # Whoever looks at the end of a log has no use for all that came before.
+        for earlier in range(self._attempt or attempt, attempt):
+            if earlier > self._attempt:
+                self._began(earlier, ended.get(earlier))
+            if earlier > self._ended and earlier in ended:
+                self._say(f"— {attempt_ending(ended[earlier])} —")
+        self._attempt, self._ended = attempt, attempt - 1
+        self._began(attempt, ended.get(attempt))
 
-    def _end(self, attempt: int) -> str:
-        self._ended = attempt
-        ended = self._backend.attempts(self.known.job_id) if self.known else []
-        why = [row.reason for row in ended if row.attempt == attempt]
-        return f"— attempt {attempt} ended" + (f": {why[-1]}" if why else "")
+    def _began(self, attempt: int, ended: Attempt | None) -> None:
+        worker = ended.worker if ended else self._worker(attempt)
+        self._say(f"— attempt {attempt}" + (f" on worker {worker}" * bool(worker)) + " —")
 
-    def _worker(self, attempt: int) -> str:
-        if self.known and self.known.worker and self.known.attempt == attempt:
-            return self.known.worker
-        ended = self._backend.attempts(self.known.job_id) if self.known else []
-        return next((row.worker or "" for row in ended if row.attempt == attempt), "")
+    def _worker(self, attempt: int) -> str | None:
+        now = self.known
+        if now is None or now.attempt != attempt:
+            now = self._backend.job(self._job_id)
+        return now.worker if now.attempt == attempt else None
 
-    def _waits(self, status: JobStatus) -> None:
+    def _waits(self, status: JobDetail) -> None:
         if status.attempt:
-            self._say(f"{self._end(status.attempt)}; the job is {status.state} again —")
+            self._begin(status.attempt)
+            self._retries(status)
         elif status.state == "ready" and not self._served():
             self._say(f"job {status.job_id} {status.name!r} is ready, but no worker is connected")
         else:
             self._say(f"job {status.job_id} {status.name!r} is {status.state}")
+
+    def _retries(self, status: JobDetail) -> None:
+        """Say how the last attempt ended and what follows, or that a backed-off job is due."""
+        if self._ended >= status.attempt or self._only not in (None, status.attempt):
+            return
+        rows = self._backend.attempts(self._job_id)
+        ended = next((r for r in rows if (r.attempt, r.rank) == (status.attempt, 0)), None)
+        if ended is not None:
+            self._ended = status.attempt
+            self._say(f"— {attempt_ending(ended)}; {what_follows(status, ended.reason)} —")
 
     def _served(self) -> bool:
         return any(worker.status != "offline" for worker in self._backend.workers())

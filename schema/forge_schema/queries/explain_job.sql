@@ -8,7 +8,8 @@ WITH held AS MATERIALIZED (
     GROUP BY lane.queue, lane.owner
 )
 SELECT
-    job.id AS job_id, job.nice, job.backoff_s, lane.id, lane.shape_id, lane.owner, lane.queue,
+    job.id AS job_id, job.nice, job.backoff_s, job.max_failures,
+    lane.id, lane.shape_id, lane.owner, lane.queue,
     shape.accelerator, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model,
     shape.vram_mb, shape.labels, shape.nodes, shape.target,
     num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,

@@ -1,7 +1,17 @@
--- One job: its state, what was asked for, and the checkpoint of another job that it started from.
+-- One job: its state, what was asked for, the checkpoint of another job that it started from, how
+-- soon it may start, and how often it may yet be retried after a failure; null once it has ended.
 SELECT
     job_status.*, job.spec, job.timeout_s, job.max_failures, job.max_losses, job.max_preemptions,
     job.source_job_id, job.source_number,
+    greatest(extract(EPOCH FROM job_status.run_at - forge_now()), 0)::float8 AS due_in_s,
+    job.max_failures - coalesce(
+        (SELECT failures FROM lease WHERE lease.job_id = job.id AND lease.rank = 0),
+        (SELECT failures FROM scheduled WHERE scheduled.job_id = job.id),
+        (
+            SELECT failures FROM ready
+            WHERE ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
+        )
+    ) AS retries_left,
     (
         SELECT attempt FROM checkpoint
         WHERE job_id = job.source_job_id AND token = job.source_token
