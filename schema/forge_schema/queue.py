@@ -27,6 +27,7 @@ from forge_schema.lease import (
 from forge_schema.sources import JobUnknown, Sources, from_params
 from forge_schema.spec import JobSpec
 from forge_schema.states import Budget, Phase, Reason, Standing, State, WorkerStatus
+from forge_schema.uploads import not_uploaded
 
 LEASE_TTL = timedelta(seconds=120)
 DETAIL_LENGTH = 10_000
@@ -82,11 +83,13 @@ class Queue:
 
         Args:
             specs: the jobs.
-            any_owner: whether they may start from checkpoints of other owners' jobs.
+            any_owner: whether they may start from checkpoints of other owners' jobs and run other
+                owners' uploads, which become those of the jobs' owners too.
 
         Raises:
             JobUnknown, CheckpointUnknown: what one is to start from is not there; none was
                 submitted.
+            NotUploaded: an owner has not uploaded what a job names; none was submitted.
             IdempotencyConflict: a key belongs to a job of other content; no job was submitted,
                 unless that other one was being submitted at the same moment.
         """
@@ -103,6 +106,8 @@ class Queue:
         if row["sourceless"]:
             lacking = specs[row["ids"].index(row["sourceless"][0])]
             raise Sources(self.database).lack(lacking, any_owner=any_owner)
+        if row["not_uploaded"]:
+            raise not_uploaded(specs[row["ids"].index(row["not_uploaded"][0])])
         inserted = set(row["inserted"])
         return [
             i if i in inserted else self._submitted_before(job)

@@ -249,7 +249,8 @@ def test_a_bundle_is_uploaded_once(api: Api, ann: Caller) -> None:
     assert (upload["stored"], 0 < upload["expires_in_s"] <= 900) == (False, True)
     request = {"headers": upload["headers"], "content": data, "timeout": 60}
     assert httpx.request(upload["method"], upload["url"], **request).is_success
-    assert httpx.request(upload["method"], upload["url"], **request).status_code == 412
+    # An answer that was lost costs no more than the same upload once more.
+    assert httpx.request(upload["method"], upload["url"], **request).is_success
     assert ann.post("/api/bundles", told) == {"stored": True}
     viewer = api.key("ann", Role.VIEWER)
     problem(viewer.call("POST", "/api/bundles", told), 403, "forbidden")

@@ -126,9 +126,14 @@ class Signer(Caller):
 
 
 @contextmanager
-def opened(rig: Rig, store: Path, **settings: Any) -> Iterator[Api]:  # noqa: ANN401  fields of all types
-    """Serve a rig's queue and a file store; `settings` are the server's."""
-    app = whole_app(server_settings(rig.url, store.as_uri(), **settings))
+def opened(
+    rig: Rig,
+    store: Path | str,
+    **settings: Any,  # noqa: ANN401  fields of all types
+) -> Iterator[Api]:
+    """Serve a rig's queue and a store by its URL or folder; `settings` are the server's."""
+    store_url = store if isinstance(store, str) else store.as_uri()
+    app = whole_app(server_settings(rig.url, store_url, **settings))
     with serving(app) as url:
         api = Api(app, url, rig)
         with api.http:

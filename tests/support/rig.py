@@ -19,6 +19,7 @@ from forge_schema.registry import Machine, Registry
 from forge_schema.spec import JobSpec, Resources
 from forge_schema.states import Reason, State, WorkerStatus
 from forge_schema.sweep import Sweep
+from forge_schema.uploads import Uploads, named
 from psycopg.rows import dict_row
 from support.clock import Clock
 from support.databases import Recorded, holding
@@ -93,11 +94,14 @@ class Rig:
 
     def submit(self, **changes: Any) -> int:  # noqa: ANN401  fields of all types
         """Submit one job, described as for `spec`."""
-        return self.queue.submit([spec(**changes)])[0]
+        return self.submit_many(1, **changes)[0]
 
     def submit_many(self, count: int, **changes: Any) -> list[int]:  # noqa: ANN401  as above
-        """Submit equal jobs."""
-        return self.queue.submit([spec(**changes)] * count)
+        """Submit equal jobs; what they bring along counts as uploaded."""
+        job = spec(**changes)
+        for sha256 in named(job):
+            Uploads(self.database).add(job.owner, sha256)
+        return self.queue.submit([job] * count)
 
     def worker(self, name: str = "w", **changes: Any) -> Worker:  # noqa: ANN401  as above
         """Register a worker with room for many jobs; `changes` are fields of Machine."""

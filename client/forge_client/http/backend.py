@@ -42,6 +42,7 @@ T = TypeVar("T")
 JOBS = "/api/queue/jobs"
 TEMPLATES = "/api/queue/templates"
 PAGE = 1000
+UPLOADS = 3
 # Zstandard's own bound for what does not compress, and room for a header.
 OVERHEAD = 1 << 16
 
@@ -113,8 +114,11 @@ class HttpBackend:
 
     def _upload(self, brought: Bundle | ImageTar, progress: Progress | None) -> None:
         def once() -> None:
-            offer = self._offer(brought)
-            if not offer.stored:
+            # Asked again after each: another owner may have stored the same at this moment.
+            for _ in range(UPLOADS):
+                offer = self._offer(brought)
+                if offer.stored:
+                    return
                 self._objects.put(offer, brought.path, progress or _ignore)
 
         patiently(once, patience_s=self._transport.patience_s)

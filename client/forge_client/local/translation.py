@@ -19,6 +19,7 @@ EXIT_CODES = {
     "since_invalid": ExitCode.USAGE,
     "sweep_unknown": ExitCode.NOT_FOUND,
     "checkpoint_unknown": ExitCode.NOT_FOUND,
+    "not_uploaded": ExitCode.NOT_FOUND,
     "key_not_found": ExitCode.NOT_FOUND,
     "template_not_found": ExitCode.NOT_FOUND,
     "name_taken": ExitCode.CONFLICT,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from forge_functions.auth.caller import Submitter
 from forge_functions.bodies import Body
 from forge_functions.errors import problems
+from forge_functions.possession import has_uploaded
 from forge_functions.services import Services, Shared
 
 router = APIRouter(prefix="/api", tags=["bundles"], responses=problems(401, 403))
@@ -32,7 +33,7 @@ class Stored(BaseModel):
 
 
 class Upload(BaseModel):
-    """How to store it: send it so, with exactly these headers; 412 says that it is there now."""
+    """How to store it: send it so, with exactly these headers."""
 
     stored: Literal[False] = False
     url: str
@@ -42,22 +43,27 @@ class Upload(BaseModel):
 
 
 @router.post("/bundles")
-def bundle(_who: Submitter, shared: Shared, request: Request, said: Announced) -> Stored | Upload:
-    """Tell whether a bundle is stored, or how to store it."""
-    return _offer(keys.bundle(said.digest), shared, request, said)
+def bundle(who: Submitter, shared: Shared, request: Request, said: Announced) -> Stored | Upload:
+    """Tell whether the owner's bundle is stored, or how to store it."""
+    return _offer(keys.bundle(said.digest), who, shared, request, said)
 
 
 @router.post("/images")
-def image(_who: Submitter, shared: Shared, request: Request, said: Announced) -> Stored | Upload:
-    """Tell whether a saved image, a tar, is stored, or how to store it."""
-    return _offer(keys.image(said.digest), shared, request, said)
+def image(who: Submitter, shared: Shared, request: Request, said: Announced) -> Stored | Upload:
+    """Tell whether the owner's saved image, a tar, is stored, or how to store it."""
+    return _offer(keys.image(said.digest), who, shared, request, said)
 
 
-def _offer(key: str, shared: Services, request: Request, said: Announced) -> Stored | Upload:
-    if shared.store.size(key) is not None:
+def _offer(
+    key: str, who: Submitter, shared: Services, request: Request, said: Announced
+) -> Stored | Upload:
+    there = shared.store.size(key) is not None
+    if there and (who.admin or has_uploaded(shared, who.owner, key, said.digest)):
         return Stored()
     signer = shared.signer(str(request.base_url))
-    put = signer.put(key, size=said.bytes, sha256=said.digest, if_absent=True)
+    # Who has not uploaded it proves to have it by storing the same content once more; an answer
+    # that depended on whether it is there would tell that another owner has it.
+    put = signer.put(key, size=said.bytes, sha256=said.digest, owner=who.owner)
     return Upload(
         url=put.url, method=put.method, headers=put.headers, expires_in_s=put.expires_in_s
     )

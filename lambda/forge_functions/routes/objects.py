@@ -9,11 +9,12 @@ from fastapi.concurrency import contextmanager_in_threadpool, run_in_threadpool
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.server_signer import PATH, Permit, ServerSigner
+from forge_schema.uploads import Uploads
 from pydantic import BaseModel, ConfigDict, Field
 
 from forge_functions.errors import Refused, problems
 from forge_functions.object_response import ObjectResponse
-from forge_functions.services import Services, services
+from forge_functions.services import Services, Shared, services
 from forge_functions.upload import Upload
 
 router = APIRouter(prefix=PATH.rstrip("/"), tags=["objects"], responses=problems(403, 404))
@@ -37,6 +38,7 @@ class SignedWrite(Signed):
     size: int = Field(ge=0, description="bytes")
     sha256: str = Field(pattern=HEX)
     if_absent: bool = False
+    owner: str = ""
 
 
 class Files(NamedTuple):
@@ -95,6 +97,7 @@ async def write(
     request: Request,
     signed: Annotated[SignedWrite, Query()],
     files: Annotated[Files, Depends(files)],
+    shared: Shared,
 ) -> Response:
     """Store an object: whole, of the size and SHA-256 signed, or not at all."""
     asked = signed.model_dump(exclude={"signature"})
@@ -106,6 +109,9 @@ async def write(
     arriving = files.store.incoming(key, if_absent=permit.if_absent)
     async with contextmanager_in_threadpool(arriving) as incoming:
         await Upload(permit, incoming).run(request)
+        if permit.owner:
+            uploads = Uploads(shared.database)
+            await run_in_threadpool(uploads.add, permit.owner, permit.sha256)
         if not await run_in_threadpool(incoming.place):
             raise _exists()
     return Response()

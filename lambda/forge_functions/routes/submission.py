@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from forge_schema.sources import Sources
 from pydantic import BaseModel, Field
 
+from forge_functions import possession
 from forge_functions.auth.caller import Submitter
 from forge_functions.bodies import Body
 from forge_functions.errors import problems
@@ -51,8 +52,7 @@ def submit(who: Submitter, shared: Shared, submission: Submission) -> Submitted:
     Repeated with the same idempotency keys, it answers the same ids and submits nothing.
     """
     jobs = specs(shared, who, submission.jobs)
-    ids = shared.queue(who.actor).submit(jobs, any_owner=who.admin)
-    return Submitted(job_ids=ids)
+    return Submitted(job_ids=possession.submit(shared, who, jobs))
 
 
 @router.post("/check")
@@ -61,4 +61,5 @@ def check(who: Submitter, shared: Shared, submission: Submission) -> Done:
     sources = Sources(shared.database)
     for job in specs(shared, who, submission.jobs):
         sources.check(job, any_owner=who.admin)
+        possession.check(shared, who, job)
     return Done()

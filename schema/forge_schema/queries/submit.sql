@@ -1,7 +1,7 @@
 -- Submits any number of jobs; one whose idempotency key is taken inserts nothing, and one whose
 -- key belongs to a job of other content keeps the whole batch out, as does a new one that is to
--- start from a checkpoint which is not there.
--- job -> ready or scheduled, event.
+-- start from a checkpoint which is not there, or whose owner has not uploaded what it names.
+-- job -> ready or scheduled, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 input AS MATERIALIZED (
     SELECT nextval(pg_get_serial_sequence('job', 'id')) AS id, j.*
@@ -44,6 +44,33 @@ sourceless AS MATERIALIZED (
             WHERE job.owner = sourced.owner AND job.idempotency_key = sourced.idempotency_key
         )
 ),
+named AS MATERIALIZED (
+    SELECT input.id, input.owner, input.idempotency_key, digest.sha256
+    FROM input CROSS JOIN LATERAL (
+        VALUES (input.bundle_digest), (input.spec ->> 'image_tar')
+    ) AS digest (sha256)
+    WHERE digest.sha256 IS NOT NULL
+),
+not_uploaded AS MATERIALIZED (
+    SELECT id FROM named
+    WHERE NOT %(any_owner)s
+        AND NOT EXISTS (
+            SELECT FROM upload
+            WHERE upload.owner = named.owner AND upload.sha256 = named.sha256
+        )
+        AND NOT EXISTS (
+            SELECT FROM job
+            WHERE job.owner = named.owner AND job.idempotency_key = named.idempotency_key
+        )
+),
+uploaded AS (
+    INSERT INTO upload (owner, sha256, created_at)
+    SELECT DISTINCT named.owner, named.sha256, clock.now
+    FROM named, clock
+    WHERE %(any_owner)s
+    ORDER BY named.owner, named.sha256
+    ON CONFLICT DO NOTHING
+),
 inserted AS (
     INSERT INTO job (
         id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
@@ -57,6 +84,7 @@ inserted AS (
         source_job_id, source_token, source_number
     FROM sourced, clock
     WHERE NOT EXISTS (SELECT FROM conflict) AND NOT EXISTS (SELECT FROM sourceless)
+        AND NOT EXISTS (SELECT FROM not_uploaded)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, lane_id, nice, run_at, submitted_at
 ),
@@ -77,4 +105,5 @@ SELECT
     ARRAY(SELECT id FROM inserted) AS inserted,
     ARRAY(SELECT idempotency_key FROM conflict) AS conflicts,
     ARRAY(SELECT id FROM sourceless) AS sourceless,
+    ARRAY(SELECT id FROM not_uploaded) AS not_uploaded,
     pg_notify('forge', 'ready')

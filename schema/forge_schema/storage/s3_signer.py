@@ -11,6 +11,7 @@ from forge_schema.storage.keys import checked, checked_digest
 from forge_schema.storage.opening import S3Place, s3_place, split
 from forge_schema.storage.s3_client import PATIENT, connect
 from forge_schema.storage.s3_errors import translated
+from forge_schema.storage.s3_uploader import UPLOADER, as_metadata
 from forge_schema.storage.signed_url import SignedUrl
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ class S3Signer:
         self._place = s3_place(store_url, split(store_url))
         self._client = _client(store_url, self._place)
 
-    def put(self, key: str, *, size: int, sha256: str, if_absent: bool = False) -> SignedUrl:
+    def put(
+        self, key: str, *, size: int, sha256: str, if_absent: bool = False, owner: str = ""
+    ) -> SignedUrl:
         if size > LARGEST:
             raise ObjectTooLarge(
                 f"it has {size} bytes, and S3 takes at most {LARGEST} in one upload",
@@ -43,6 +46,9 @@ class S3Signer:
         headers = {"Content-Length": str(size), "x-amz-checksum-sha256": checksum}
         if if_absent:
             params["IfNoneMatch"] = headers["If-None-Match"] = "*"
+        if owner:
+            params["Metadata"] = {UPLOADER: as_metadata(owner)}
+            headers[f"x-amz-meta-{UPLOADER}"] = as_metadata(owner)
         return SignedUrl(self._signed("put_object", key, params), "PUT", self._lasts_s, headers)
 
     def get(self, key: str) -> SignedUrl:

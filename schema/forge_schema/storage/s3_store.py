@@ -16,6 +16,7 @@ from forge_schema.storage.s3_client import connect, probe
 from forge_schema.storage.s3_download import chunks
 from forge_schema.storage.s3_errors import code_of, translated
 from forge_schema.storage.s3_upload import PART_BYTES, Upload
+from forge_schema.storage.s3_uploader import from_metadata
 from forge_schema.storage.store import Progress, StoredObject
 
 if TYPE_CHECKING:
@@ -74,6 +75,16 @@ class S3Store:
                 return self._client.head_object(Bucket=self._bucket, Key=name)["ContentLength"]
         except ObjectMissing:
             return None
+
+    def uploader(self, key: str) -> str | None:
+        """Return who uploaded an object by a signed URL, None where nobody is known to have."""
+        name = self._name(key)
+        try:
+            with translated(key, self.url):
+                found = self._client.head_object(Bucket=self._bucket, Key=name)
+        except ObjectMissing:
+            return None
+        return from_metadata(found["Metadata"])
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         wanted = self._prefix + checked_prefix(prefix)

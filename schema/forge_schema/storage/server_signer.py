@@ -24,11 +24,13 @@ class Permit:
     size: int = 0
     sha256: str = ""
     if_absent: bool = False
+    owner: str = ""
 
     def text(self) -> bytes:
         """Write it out; no field can hold a line break, so no two permits read the same."""
         size = f"{self.size} {self.sha256} {self.if_absent:d}"
-        return "\n".join((PURPOSE, self.method, self.key, str(self.expires), size)).encode()
+        lines = [PURPOSE, self.method, self.key, str(self.expires), size]
+        return "\n".join([*lines, quote(self.owner)] if self.owner else lines).encode()
 
 
 class ServerSigner:
@@ -45,10 +47,15 @@ class ServerSigner:
         self._secret, self._base_url = secret, base_url.rstrip("/")
         self._lasts_s, self._clock = lasts_s, clock
 
-    def put(self, key: str, *, size: int, sha256: str, if_absent: bool = False) -> SignedUrl:
+    def put(
+        self, key: str, *, size: int, sha256: str, if_absent: bool = False, owner: str = ""
+    ) -> SignedUrl:
         expires = self._expires()
-        permit = Permit("PUT", checked(key), expires, size, checked_digest(sha256), if_absent)
+        permit = Permit(
+            "PUT", checked(key), expires, size, checked_digest(sha256), if_absent, owner
+        )
         asked = {"size": size, "sha256": sha256, "if_absent": int(if_absent)}
+        asked |= {"owner": owner} if owner else {}
         return self._signed(permit, asked, {"Content-Length": str(size)})
 
     def get(self, key: str) -> SignedUrl:

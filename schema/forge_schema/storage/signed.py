@@ -15,10 +15,13 @@ LONGEST_S = 900
 class Signer(Protocol):
     """Signs URLs of the objects in one store; nothing is contacted."""
 
-    def put(self, key: str, *, size: int, sha256: str, if_absent: bool = False) -> SignedUrl:
+    def put(
+        self, key: str, *, size: int, sha256: str, if_absent: bool = False, owner: str = ""
+    ) -> SignedUrl:
         """Let somebody store `size` bytes with this SHA-256, in lower-case hexadecimal.
 
-        With `if_absent` the store answers 412 where the object exists.
+        With `if_absent` the store answers 412 where the object exists. An `owner` is remembered
+        as the one who uploaded it.
 
         Raises:
             KeyInvalid: the key or the digest is not one.

@@ -56,6 +56,9 @@ class Store(Protocol):
     def size(self, key: str) -> int | None:
         """Return an object's size in bytes, None where there is none."""
 
+    def uploader(self, key: str) -> str | None:
+        """Return the owner that a signed URL made the store remember, None where there is none."""
+
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Walk the objects whose key begins with `prefix`, in the order of their keys."""
 

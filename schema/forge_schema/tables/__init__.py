@@ -12,7 +12,7 @@ from forge_schema.tables.places import Lease, Ready, Scheduled
 from forge_schema.tables.plans import Dependency, Schedule, Template
 from forge_schema.tables.results import Result, Sample, TestResult
 from forge_schema.tables.shape import Shape
-from forge_schema.tables.stored import Artifact, Checkpoint, LogChunk, Metric
+from forge_schema.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
 from forge_schema.tables.sweeper import SetAside, Sweeper, Thinned
 from forge_schema.tables.worker import Worker
 
@@ -45,6 +45,7 @@ __all__ = [
     "Template",
     "TestResult",
     "Thinned",
+    "Upload",
     "Worker",
     "metadata",
 ]

@@ -9,6 +9,16 @@ from sqlmodel import SQLModel
 from forge_schema.tables import columns as c
 
 
+class Upload(SQLModel, table=True):
+    """An owner has uploaded a bundle or a saved image of this SHA-256, and so may run it."""
+
+    __table_args__ = (CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256_form"),)
+
+    owner: str = c.key_string()
+    sha256: str = c.key_string()
+    created_at: datetime = c.moment()
+
+
 class Checkpoint(SQLModel, table=True):
     """One complete checkpoint, `key` its manifest; the newest has the highest (token, number)."""
 

@@ -12,6 +12,7 @@ from forge_schema.states import Target
 from forge_schema.templates import Templates
 from forge_schema.wire_fields import LARGEST
 
+from forge_functions import possession
 from forge_functions.auth.job import own_job
 from forge_functions.dashboard.job_form import JobForm, faults_of
 from forge_functions.dashboard.page import after, page
@@ -48,7 +49,7 @@ def submit(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) -
         return _shown(request, who, shared, form, faults)
     try:
         jobs = specs(shared, who, [asked])
-        job_id = shared.queue(who.actor).submit(jobs, any_owner=who.admin)[0]
+        job_id = possession.submit(shared, who, jobs)[0]
     except RequestValidationError as error:
         return _shown(request, who, shared, form, faults_of(error))
     except IdempotencyConflict:
