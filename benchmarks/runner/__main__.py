@@ -229,7 +229,8 @@ def bench(root: Path) -> Iterator[Callable[[str], object]]:
                         labels={"kind": kind},
                         bundle_digest=bundle.digest,
                     )
-                ]
+                ],
+                any_owner=True,
             )
     finally:
         server.stop()

@@ -12,6 +12,7 @@ from chaos.check.history import History
 from chaos.dice import dice_of
 from chaos.door import Door, Doors, doors
 from chaos.fleet import Fleet, Worker, kind_of, server, small_disk, sweeper, worker
+from chaos.job_mix import OWNERS
 from chaos.migration import migrated
 from chaos.namespace import Namespace, namespace
 from chaos.object_store import ObjectStore, Way, object_store
@@ -24,6 +25,7 @@ from forge_schema.database import Database
 from forge_schema.keys import Keys
 from forge_schema.states import Role
 from forge_schema.storage import keys, open_store
+from forge_schema.uploads import Uploads
 from forge_schema.worker_tokens import WorkerTokens
 
 if TYPE_CHECKING:
@@ -98,12 +100,15 @@ class Bed:
         return HttpSubmitter(urls, key)
 
     def project(self) -> str:
-        """Store a small project, and return its digest."""
+        """Store a small project for all owners, and return its digest."""
         folder = self.options.folder / "project"
         folder.mkdir()
         (folder / "data.txt").write_text("data\n" * 1000, encoding="utf-8")
         bundle = pack(folder, self.options.folder / "project.tar.zst", limit_bytes=1 << 20)
         open_store(self.store.url).put_file(keys.bundle(bundle.digest), bundle.path)
+        with Database(self.url) as database:
+            for owner in OWNERS:
+                Uploads(database).add(owner, bundle.digest)
         return bundle.digest
 
 

@@ -11,6 +11,7 @@ from chaos.dice import dice_of
 from forge_schema.spec import JobSpec, Resources
 
 SMALL: dict[str, Any] = {"cpus": 0.25, "memory_mb": 64, "disk_mb": 16}
+OWNERS = ("ann", "ben")
 IN_CONTAINERS = 0.05
 SUBMITTED_AGAIN = 0.05
 # Whoever reads an accepted result finds there of which attempt it is.
@@ -111,7 +112,7 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
     place = "container" if containers and dice.random() < IN_CONTAINERS else "process"
     spec = JobSpec(
         name=kind,
-        owner=dice.choice(["ann", "ben"]),
+        owner=dice.choice(OWNERS),
         command=["sh", "-c", recipe.script + MARK + LAST, kind, *words],
         priority=dice.choice([0, 0, 0, -5, 5]),
         delay_s=dice.choice([0.0] * 9 + [dice.uniform(0.5, 4.0)]),

@@ -134,7 +134,7 @@ def test_wrong_keys_are_refused_told_and_limited(api: Api, guest: Guest) -> None
         assert answer.status_code == 401
         assert "This is no valid API key." in answer.text
         assert wrong not in answer.text
-    assert guest.send_key(right).status_code == 429
+    assert guest.send_key(wrong).status_code == 429
     for text in ("", "fgk_", "x" * 500, tokens.mint(TokenKind.WORKER, "1")[0]):
         assert guest.send_key(text).status_code == 401
     told = acts(api, "login_refused")
@@ -142,6 +142,7 @@ def test_wrong_keys_are_refused_told_and_limited(api: Api, guest: Guest) -> None
     said = {"actor": "anonymous", "key": key_id, "why": "wrong", "address": "127.0.0.1"}
     assert told[0] == said
     assert not guest.http.cookies
+    assert guest.send_key(right).status_code == 303
 
 
 def test_a_key_that_signs_does_not_log_in(api: Api, guest: Guest) -> None:

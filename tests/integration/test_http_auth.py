@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from support.api import Api, Caller, Signer
 
 ME = "/api/me"
+HEARTBEAT = "/api/workers/heartbeat"
 NOBODY: tuple[dict[str, str], ...] = (
     {},
     {"Authorization": "Bearer"},
@@ -62,16 +63,36 @@ def test_a_key_that_is_over_is_over_at_once(api: Api) -> None:
         refused(caller)
 
 
-def test_wrong_secrets_are_limited_for_the_key_that_is_tried_alone(api: Api) -> None:
-    ann, bob = api.key("ann"), api.key("bob")
+def test_wrong_secrets_are_limited_and_the_right_one_passes(api: Api) -> None:
+    ann = api.key("ann")
     wrong = api.caller(bearer(tokens.mint(TokenKind.KEY, ann.key_id)[0]))
     for _ in range(LIMIT):
         refused(wrong)
-    for caller in (wrong, ann):
-        answer = caller.call("GET", ME)
-        problem(answer, 429, "too_many_failures")
-        assert 0 < int(answer.headers["retry-after"]) <= 60
-    bob.get(ME)
+    answer = wrong.call("GET", ME)
+    problem(answer, 429, "too_many_failures")
+    assert 0 < int(answer.headers["retry-after"]) <= 60
+    ann.get(ME)
+
+
+def test_wrong_tokens_do_not_keep_a_worker_out(api: Api) -> None:
+    worker_id, text = api.workers.create("w")
+    register = {"X-Worker-Token": text}
+    wrong = {"X-Worker-Token": tokens.mint(TokenKind.WORKER, str(worker_id))[0]}
+    for _ in range(LIMIT):
+        problem(api.caller(wrong).call("POST", HEARTBEAT, {}), 401, "unauthenticated")
+    problem(api.caller(wrong).call("POST", HEARTBEAT, {}), 429, "too_many_failures")
+    problem(api.caller(register).call("POST", HEARTBEAT, {}), 422, "invalid")
+
+
+def test_replays_and_a_wrong_clock_do_not_lock_a_signing_key(api: Api) -> None:
+    signer = api.signing_key()
+    late = str(int(api.rig.clock.now.timestamp()) - 301)
+    spent = signer.signed("GET", ME)
+    assert api.http.get(ME, headers=spent).is_success
+    for _ in range(LIMIT):
+        for headers in (spent, signer.signed("GET", ME, timestamp=late), signer.headers):
+            problem(api.http.get(ME, headers=headers), 401, "unauthenticated")
+    assert signer.get(ME)["owner"] == "ann"
 
 
 def token(caller: Caller) -> Caller:

@@ -106,10 +106,10 @@ def by_key(request: Request, shared: Services, text: str) -> Row | None:
         said = tokens.parse(text, TokenKind.KEY)
     except TokenMalformed:
         return None
-    who = _tried(request, said.id)
-    shared.failures.check(who)
     row = Keys(shared.database, actor="anonymous").check(said)
     if row is None:
+        who = f"key:{said.id}@{request.client.host if request.client else ''}"
+        shared.failures.check(who)
         shared.failures.count(who)
     return row
 
@@ -122,17 +122,10 @@ def _by_oidc(shared: Services, text: str) -> Caller:
 def _check_signature(request: Request, shared: Services, key: Row, body: bytes) -> None:
     if key["public_key"] is None:
         return
-    who = _tried(request, key["id"])
-    shared.failures.check(who)
     try:
         signature.check(shared.database, request, body, key)
     except signature.SignatureInvalid as error:
-        shared.failures.count(who)
         raise unauthenticated(error.message, error.hint) from error
-
-
-def _tried(request: Request, key_id: str) -> str:
-    return f"key:{key_id}@{request.client.host if request.client else ''}"
 
 
 def unauthenticated(

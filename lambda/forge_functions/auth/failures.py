@@ -1,4 +1,4 @@
-"""A limit on wrong secrets: guessing is slow, and a flood of it does not reach the database."""
+"""A limit on wrong secrets, which nobody can use to keep the holder of the right one out."""
 
 from collections import OrderedDict
 from http import HTTPStatus
@@ -15,8 +15,8 @@ REMEMBERED = 10_000
 class Failures:
     """Counts in this process; several servers each allow as many.
 
-    It counts by the id that is tried and the address that tries, so that nobody can lock out the
-    holder of the right secret from elsewhere.
+    It counts by the id that is tried and the address that tries, and is asked only about secrets
+    that were wrong: others behind the same address may hold the right one.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Failures:
         self._counted: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def check(self, said: str) -> None:
-        """Let a caller through who did not fail too often.
+        """Let a caller pass who has not failed too often.
 
         Raises:
             Refused: 429, with the seconds after which to try again.

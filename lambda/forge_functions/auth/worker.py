@@ -55,11 +55,10 @@ def worker(
         said = tokens.parse(token or "", TokenKind.WORKER)
     except TokenMalformed as error:
         raise _unauthenticated() from error
-    address = request.client.host if request.client else ""
-    who = f"worker:{said.id}@{address}"
-    shared.failures.check(who)
     found = _found(shared, said)
     if found is None:
+        who = f"worker:{said.id}@{request.client.host if request.client else ''}"
+        shared.failures.check(who)
         shared.failures.count(who)
         raise _unauthenticated()
     return found
