@@ -3,8 +3,9 @@
 from datetime import timedelta
 from typing import Annotated
 
+from forge_schema.known_fields import KnownFields
 from forge_schema.wire_fields import LARGEST, NUMERIC, Count
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 DECADE_S = 315_360_000
 Limit = Count | None
@@ -16,10 +17,8 @@ LastsS = (
 IdInPath = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
-class Body(BaseModel):
+class Body(KnownFields, BaseModel):
     """The base of bodies and queries: a field that is not known is refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def lasting(seconds: int | None) -> timedelta | None:

@@ -1,13 +1,10 @@
 """Registrations that were refused are in the audit trail, as those that were not."""
 
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from forge_schema import tokens
 from forge_schema.audit import Audit
 from forge_schema.errors import ForgeError
@@ -15,12 +12,11 @@ from forge_schema.tokens import TokenKind, TokenMalformed
 
 from forge_functions.auth.worker import HEADER
 from forge_functions.errors import Refused
+from forge_functions.guarded_route import GuardedRoute, Handler
 from forge_functions.services import Services
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
-
-class NotedRoute(APIRoute):
+class NotedRoute(GuardedRoute):
     """Writes down who was refused, from where and why."""
 
     def get_route_handler(self) -> Handler:

@@ -17,6 +17,10 @@ log = structlog.get_logger(__name__)
 
 # Their bodies are objects, which the route itself bounds by what was signed.
 OBJECTS = "/api/objects/"
+# The paths of the API whose bodies may be as large as the server's limit.
+LARGE = ("/api/queue/", "/api/workers/")
+SHORT = {"/api/workers/claim", "/api/workers/disconnect"}
+SHORT_BYTES = 64 << 10
 # Between two pieces of a body: whoever trickles one holds a connection for nothing.
 PIECE_WITHIN_S = 30.0
 # uvicorn reads what follows a refusal to its end, to keep the connection.
@@ -58,7 +62,7 @@ class RequestLog:
                 log.info("request", **what, status=int(status or 500), ms=took)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limit = None if scope["path"].startswith(OBJECTS) else self._body_limit
+        limit = self._limit(scope["path"])
         if limit is not None and _announced(scope) > limit:
             refusal = http_error(Request(scope), _too_large(limit))
             await refusal(scope, receive, send)
@@ -77,6 +81,13 @@ class RequestLog:
             return message
 
         await self._app(scope, receiving, send)
+
+    def _limit(self, path: str) -> int | None:
+        if path.startswith(OBJECTS):
+            return None
+        if path.startswith("/api/") and (path in SHORT or not path.startswith(LARGE)):
+            return min(SHORT_BYTES, self._body_limit)
+        return self._body_limit
 
 
 async def _soon(receive: Receive) -> Message:

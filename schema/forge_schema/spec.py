@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
+from forge_schema.known_fields import KnownFields
 from forge_schema.states import JobKind, Target
 from forge_schema.wire_fields import NUMERIC, Document, Flag, Number, Text
 from forge_schema.wire_fields import Word as Name
@@ -128,14 +129,14 @@ INSTEAD_OF_SHARE = {"cpus": 1.0, "memory_mb": 1024}
 SHARES = "shares"
 
 
-class Resources(BaseModel):
+class Resources(KnownFields, BaseModel):
     """What one rank of a job needs; memory and disk in MiB, `cpus` may be a fraction.
 
     Without `memory_mb` it gets a share of its worker's memory, and with GPUs and without `cpus` a
     share of its CPUs; `forge_lent` has the rule. Without GPUs, `cpus` is 1 by default.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=OF_GPUS)
+    model_config = ConfigDict(json_schema_extra=OF_GPUS)
 
     accelerator: Annotated[str, Field(pattern="^(any|cpu|cuda|rocm|mps)$")] = "any"
     gpus: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
@@ -165,10 +166,8 @@ class Resources(BaseModel):
         return {**shape, **instead, **({SHARES: shares} if shares else {})}
 
 
-class Tuning(BaseModel):
+class Tuning(KnownFields, BaseModel):
     """What a job is told about how to use its GPU; nothing here is enforced."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     precision: Annotated[str, Field(pattern="^(fp32|tf32|fp16|bf16|fp8|int8)$")] | None = None
     streams: Annotated[int, Field(ge=1, le=64), NUMERIC] | None = None
@@ -186,13 +185,13 @@ def _some_time() -> JsonDict:
     return {"anyOf": said}
 
 
-class Stall(BaseModel):
+class Stall(KnownFields, BaseModel):
     """After how many seconds without a sign of life a job has stalled; None asks for no such sign.
 
     The signs: progress in its metrics, output, a GPU busier than `idle_gpu_percent`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_some_time())
+    model_config = ConfigDict(json_schema_extra=_some_time())
 
     no_progress_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
     silent_log_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
@@ -206,10 +205,8 @@ class Stall(BaseModel):
         return self
 
 
-class CheckpointSource(BaseModel):
+class CheckpointSource(KnownFields, BaseModel):
     """A checkpoint of another job's: its newest, or the one of an attempt and a number."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
     attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None
@@ -222,10 +219,10 @@ class CheckpointSource(BaseModel):
         return self
 
 
-class JobSpec(BaseModel):
+class JobSpec(KnownFields, BaseModel):
     """A job as submitted; times in seconds, a higher priority goes first."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_kinds_of_job())
+    model_config = ConfigDict(json_schema_extra=_kinds_of_job())
 
     name: Name
     command: Annotated[list[Text], Field(min_length=1, json_schema_extra=A_PROGRAM)]

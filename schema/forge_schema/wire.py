@@ -3,9 +3,10 @@
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 from pydantic.config import JsonDict
 
+from forge_schema.known_fields import KnownFields
 from forge_schema.lanes import Capacity
 from forge_schema.lease import End, Fence, Usage
 from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine, Sample, Tested
@@ -54,10 +55,8 @@ LEASES = 10_000
 CHUNK = 16 << 20
 
 
-class Body(BaseModel):
+class Body(KnownFields, BaseModel):
     """A request's body; a field that is not known is refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Gpu(Body):
@@ -81,7 +80,7 @@ class Register(Body):
     disk_mb: Count
     kind: WorkerKind = WorkerKind.PERSISTENT
     accelerator: Word = "cpu"
-    gpus: Annotated[list[Gpu], Field(max_length=64)] = []
+    gpus: Annotated[list[Gpu], FailFast(), Field(max_length=64)] = []
     labels: Annotated[
         dict[Word, Annotated[Text, Field(max_length=2000)]], Field(max_length=100)
     ] = {}
@@ -161,7 +160,9 @@ class Claim(Body):
     """Report successes and ask for jobs; `wait_s` seconds at most may pass until there is one."""
 
     boot_id: UUID
-    ends: Annotated[list[Success], Field(max_length=100, json_schema_extra=DISTINCT)] = []
+    ends: Annotated[
+        list[Success], FailFast(), Field(max_length=100, json_schema_extra=DISTINCT)
+    ] = []
     free: Free
     count: Annotated[int, Field(ge=0, le=100), NUMERIC] = 1
     wait_s: Annotated[Number, Field(ge=0, le=60)] = 0.0
@@ -181,7 +182,7 @@ class Heartbeat(Body):
 
     boot_id: UUID
     status: Literal[WorkerStatus.IDLE, WorkerStatus.BUSY, WorkerStatus.CONSTRAINED]
-    leases: Annotated[list[Lease], Field(max_length=LEASES)] = []
+    leases: Annotated[list[Lease], FailFast(), Field(max_length=LEASES)] = []
     condition: Document | None = None
 
 
@@ -266,7 +267,7 @@ class NewArtifact(Body):
 class NewArtifacts(Held):
     """Output files that are stored."""
 
-    artifacts: Annotated[list[NewArtifact], Field(min_length=1, max_length=ROWS)]
+    artifacts: Annotated[list[NewArtifact], FailFast(), Field(min_length=1, max_length=ROWS)]
 
     def records(self) -> list[Artifact]:
         return [Artifact(**artifact.model_dump()) for artifact in self.artifacts]
@@ -283,7 +284,7 @@ class NewMetric(Body):
 class NewMetrics(Held):
     """Metric lines, in order; `progress` is the share done."""
 
-    lines: Annotated[list[NewMetric], Field(min_length=1, max_length=ROWS)]
+    lines: Annotated[list[NewMetric], FailFast(), Field(min_length=1, max_length=ROWS)]
     progress: Number | None = None
 
     def records(self) -> list[MetricLine]:
@@ -300,7 +301,7 @@ class NewSample(Body):
 class NewSamples(Held):
     """Samples, in order."""
 
-    samples: Annotated[list[NewSample], Field(min_length=1, max_length=ROWS)]
+    samples: Annotated[list[NewSample], FailFast(), Field(min_length=1, max_length=ROWS)]
 
     def records(self) -> list[Sample]:
         return [Sample(sample.number, dict(sample.values)) for sample in self.samples]
@@ -326,7 +327,7 @@ class NewTest(Body):
 class NewTests(Held):
     """How the tests of an attempt ended."""
 
-    tests: Annotated[list[NewTest], Field(min_length=1, max_length=ROWS)]
+    tests: Annotated[list[NewTest], FailFast(), Field(min_length=1, max_length=ROWS)]
 
     def records(self) -> list[Tested]:
         return [Tested(**test.model_dump()) for test in self.tests]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
+from threading import Event
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import structlog
-from forge_functions import requests
+from forge_functions import guarded_route, requests
+from forge_schema import wire
 from forge_schema.database import DatabaseUnreachable
 from forge_schema.log import configure_log
+from forge_schema.spec import JobSpec
 from forge_schema.states import Role
-from support.api import Api, problem
+from pydantic import ValidationError
+from support.api import SPEC, Api, problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,6 +85,65 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 def test_a_body_that_is_none_is_refused(shared_api: Api, body: bytes, status: int) -> None:
     headers = {**shared_api.key().headers, "Content-Type": "application/json"}
     problem(shared_api.http.post(CHECK, headers=headers, content=body), status, "invalid")
+
+
+def test_nobody_has_a_body_parsed(shared_api: Api) -> None:
+    for path in (CHECK, "/api/admin/keys", "/api/workers/heartbeat"):
+        headers = {"Content-Type": "application/json"}
+        answer = shared_api.http.post(path, headers=headers, content=b"{")
+        problem(answer, 401, "unauthenticated")
+
+
+def test_other_requests_are_answered_while_a_body_is_parsed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on = Event(), Event()
+
+    def slowly(body: bytes) -> object:
+        began.set()
+        assert go_on.wait(60)
+        return json.loads(body)
+
+    monkeypatch.setattr(guarded_route, "_parsed", slowly)
+    ann = api.key()
+    with ThreadPoolExecutor(1) as pool:
+        checked = pool.submit(ann.call, "POST", CHECK, {"jobs": [SPEC]})
+        try:
+            assert began.wait(60)
+            assert api.http.get("/health").is_success
+        finally:
+            go_on.set()
+        assert checked.result().is_success
+
+
+def test_objects_of_very_many_fields_are_refused_unread(shared_api: Api) -> None:
+    many = {f"k{n}": 1 for n in range(10_001)}
+    answer = shared_api.key().call("POST", CHECK, {"jobs": [many]})
+    assert "over 10000 fields" in problem(answer, 400, "invalid")
+
+
+def test_unknown_fields_are_refused_by_few_names_and_the_one_that_was_meant(
+    shared_api: Api,
+) -> None:
+    many = {f"k{n}": 1 for n in range(1000)}
+    job = {**SPEC, "worker_labels": {"zone": "eu"}, **many}
+    said = problem(shared_api.key().call("POST", CHECK, {"jobs": [job]}), 422, "invalid")
+    assert "worker_labels: this field is not known; did you mean labels?" in said
+    assert said.count("not known") == 5
+    with pytest.raises(ValidationError) as refused:
+        JobSpec.model_validate(job)
+    assert refused.value.error_count() == 5
+    beat = {"leases": [{"jobid": 1}] * 1000}
+    with pytest.raises(ValidationError) as refused:
+        wire.Heartbeat.model_validate(beat)
+    assert refused.value.error_count() < 5
+
+
+@pytest.mark.parametrize("path", ["/api/workers/claim", "/api/bundles", "/api/admin/keys"])
+def test_short_orders_have_short_bodies(shared_api: Api, path: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = shared_api.http.post(path, headers=headers, content=b" " * ((64 << 10) + 1))
+    assert "65536" in problem(answer, 413, "too_large")
 
 
 def test_a_body_of_another_type_is_refused(shared_api: Api) -> None:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
+from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from forge_schema import tokens
 from forge_schema.database import Row
@@ -64,6 +65,9 @@ def caller(
         Refused: 401 without valid credentials, 403 for an OIDC token without a role here, 429
             after too many wrong secrets, 503 when its issuer does not answer.
     """
+    known: Caller | None = getattr(request.state, "caller", None)
+    if known is not None:
+        return known
     text = said.credentials if said else ""
     if text.startswith(TokenKind.KEY):
         key, shown = by_key(request, shared, text), True
@@ -78,6 +82,17 @@ def caller(
     _check_signature(request, shared, key, body)
     key_id = key["id"]
     return Caller(key["owner"], Role(key["role"]), f"key:{key_id}", key_id if shown else None)
+
+
+async def identify(request: Request) -> None:
+    """Find out who calls before the body is parsed; `caller` returns it later.
+
+    Raises:
+        Refused: as `caller`.
+    """
+    said, body = await bearer(request), await body_of(request)
+    shared: Services = request.app.state.services
+    request.state.caller = await run_in_threadpool(caller, request, shared, said, body)
 
 
 def requires(role: Role) -> Callable[[Caller], Caller]:

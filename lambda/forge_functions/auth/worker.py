@@ -6,6 +6,7 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Depends, Request, Security
+from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
 from forge_schema import tokens
 from forge_schema.states import Command, WorkerKind
@@ -51,6 +52,9 @@ def worker(
     Raises:
         Refused: 401 without a valid token, 429 after too many wrong ones.
     """
+    known: WorkerCaller | None = getattr(request.state, "worker", None)
+    if known is not None:
+        return known
     try:
         said = tokens.parse(token or "", TokenKind.WORKER)
     except TokenMalformed as error:
@@ -62,6 +66,16 @@ def worker(
         shared.failures.count(who)
         raise _unauthenticated()
     return found
+
+
+async def identify(request: Request) -> None:
+    """Find out which worker calls before the body is read; `worker` returns it later.
+
+    Raises:
+        Refused: as `worker`.
+    """
+    shared: Services = request.app.state.services
+    request.state.worker = await run_in_threadpool(worker, request, shared, await header(request))
 
 
 def checked_again(shared: Services, caller: WorkerCaller) -> WorkerCaller:

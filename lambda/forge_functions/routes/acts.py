@@ -1,18 +1,16 @@
 """Acting on jobs: cancel, retry, preempt."""
 
-from fastapi import APIRouter
 from forge_schema.states import State
 from pydantic import BaseModel
 
 from forge_functions.auth.caller import Submitter
 from forge_functions.auth.job import OwnJob
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.records import Done
 from forge_functions.services import Shared
 
-router = APIRouter(
-    prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
-)
+router = Router(prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404))
 
 
 class Cancelled(BaseModel):

@@ -4,7 +4,6 @@ import base64
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter
 from forge_schema.keys import Keys
 from forge_schema.states import Role
 from forge_schema.wire_fields import Text, Word
@@ -13,10 +12,11 @@ from pydantic import BaseModel, Field
 from forge_functions.auth.caller import Admin
 from forge_functions.bodies import Body, LastsS, lasting
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.records import ApiKey, Done, Items, Rows
 from forge_functions.services import Shared
 
-router = APIRouter(prefix="/api/admin/keys", tags=["admin"], responses=problems(401, 403))
+router = Router(prefix="/api/admin/keys", tags=["admin"], responses=problems(401, 403))
 # 32 bytes: the last letter before the sign holds four bits.
 PUBLIC_KEY = "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$"
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from forge_schema.admin import Admin as Limits
 from forge_schema.wire_fields import Flag, Number, Word
 from pydantic import Field
@@ -10,10 +10,11 @@ from pydantic import Field
 from forge_functions.auth.caller import Admin
 from forge_functions.bodies import Body, Limit
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.records import Done, Items, Queue, Quota, Rows
 from forge_functions.services import Shared
 
-router = APIRouter(prefix="/api/admin", tags=["admin"], responses=problems(401, 403))
+router = Router(prefix="/api/admin", tags=["admin"], responses=problems(401, 403))
 InPath = Annotated[Word, Path()]
 
 

@@ -3,7 +3,6 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter
 from forge_schema.registry import Registry
 from forge_schema.states import Command, WorkerKind
 from forge_schema.wire_fields import Flag, Word
@@ -13,10 +12,11 @@ from pydantic import BaseModel, Field
 from forge_functions.auth.caller import Admin
 from forge_functions.bodies import Body, IdInPath, LastsS, lasting
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.records import Done, Items, Rows, Worker
 from forge_functions.services import Shared
 
-router = APIRouter(prefix="/api/admin/workers", tags=["admin"], responses=problems(401, 403))
+router = Router(prefix="/api/admin/workers", tags=["admin"], responses=problems(401, 403))
 
 
 class NewWorker(Body):

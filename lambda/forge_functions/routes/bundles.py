@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from forge_schema.storage import keys
 from forge_schema.wire_fields import NUMERIC, Digest
 from pydantic import BaseModel, Field
@@ -10,10 +10,11 @@ from pydantic import BaseModel, Field
 from forge_functions.auth.caller import Submitter
 from forge_functions.bodies import Body
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.possession import has_uploaded
 from forge_functions.services import Services, Shared
 
-router = APIRouter(prefix="/api", tags=["bundles"], responses=problems(401, 403))
+router = Router(prefix="/api", tags=["bundles"], responses=problems(401, 403))
 # What S3 takes in one request.
 LARGEST = 5 << 30
 EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"

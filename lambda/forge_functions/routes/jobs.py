@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from forge_schema.jobs import PAGE, Jobs
 from forge_schema.states import State
 from forge_schema.wire_fields import Id, Word
@@ -11,10 +11,11 @@ from pydantic import Field
 from forge_functions.auth.caller import Viewer
 from forge_functions.bodies import Body, IdInPath
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.records import Items, JobStatus, Rows
 from forge_functions.services import Shared
 
-router = APIRouter(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403))
+router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403))
 
 
 class Wanted(Body):

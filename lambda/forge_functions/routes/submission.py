@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from forge_schema.sources import Sources
 from pydantic import BaseModel, Field
 
@@ -10,11 +9,12 @@ from forge_functions import possession
 from forge_functions.auth.caller import Submitter
 from forge_functions.bodies import Body
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.job_requests import JobRequest, specs
 from forge_functions.records import Done
 from forge_functions.services import Shared
 
-router = APIRouter(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403, 404))
+router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403, 404))
 LARGEST_BATCH = 10_000
 EXAMPLE = {
     "name": "digits",

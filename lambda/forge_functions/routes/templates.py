@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from forge_schema.database import Row
 from forge_schema.templates import Templates
 from forge_schema.wire_fields import Word
@@ -10,11 +10,12 @@ from forge_schema.wire_fields import Word
 from forge_functions.auth.caller import Caller, Submitter, Viewer, forbidden
 from forge_functions.bodies import Body
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.job_requests import JobConfig, check_config
 from forge_functions.records import Done, Items, Rows, Template
 from forge_functions.services import Services, Shared
 
-router = APIRouter(prefix="/api/queue/templates", tags=["templates"], responses=problems(401, 403))
+router = Router(prefix="/api/queue/templates", tags=["templates"], responses=problems(401, 403))
 ConfigName = Annotated[Word, Path()]
 Owner = Annotated[Word | None, Query(description="whose; anybody's for an admin")]
 

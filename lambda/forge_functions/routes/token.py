@@ -2,7 +2,6 @@
 
 from http import HTTPStatus
 
-from fastapi import APIRouter
 from forge_schema.keys import Keys
 from forge_schema.states import Role
 from pydantic import BaseModel
@@ -10,9 +9,10 @@ from pydantic import BaseModel
 from forge_functions.auth import short_token
 from forge_functions.auth.caller import Viewer, unauthenticated
 from forge_functions.errors import Refused, problems
+from forge_functions.guarded_route import Router
 from forge_functions.services import Shared
 
-router = APIRouter(prefix="/api", tags=["token"], responses=problems(401, 403))
+router = Router(prefix="/api", tags=["token"], responses=problems(401, 403))
 
 
 class Token(BaseModel):

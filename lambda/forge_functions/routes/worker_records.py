@@ -1,6 +1,6 @@
 """What a worker says of a job whose lease it holds: its phase, its end, what it stored."""
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from forge_schema import wire
 from forge_schema.holdings import Holdings
 from forge_schema.records import Records
@@ -12,14 +12,13 @@ from forge_schema.wire_answers import EndedJob, Nothing, Restorable, Signed, Thi
 
 from forge_functions.bodies import IdInPath as JobId
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.held_objects import signed
 from forge_functions.holder import absent, held, lost, own
 from forge_functions.routes.workers import Caller
 from forge_functions.services import Shared
 
-router = APIRouter(
-    prefix="/api/workers/job/{job_id}", tags=["workers"], responses=problems(401, 404)
-)
+router = Router(prefix="/api/workers/job/{job_id}", tags=["workers"], responses=problems(401, 404))
 
 
 @router.post("/status")

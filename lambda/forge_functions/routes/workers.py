@@ -11,6 +11,7 @@ from forge_schema.wire_answers import Claimed, Hints, Nothing, Registered, Renew
 from forge_functions import hint_stream
 from forge_functions.auth.worker import WorkerCaller, worker
 from forge_functions.errors import problems
+from forge_functions.guarded_route import Router
 from forge_functions.long_claim import LongClaim
 from forge_functions.registration import NotedRoute
 from forge_functions.services import Shared
@@ -21,7 +22,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {hint_stream.MEDIA_TYPE: {"schema": {"type": "string"}}}}
 }
 
-router = APIRouter(prefix="/api/workers", tags=["workers"], responses=problems(401))
+router = Router(prefix="/api/workers", tags=["workers"], responses=problems(401))
 noted = APIRouter(route_class=NotedRoute)
 
 

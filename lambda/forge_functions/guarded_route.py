@@ -1,0 +1,72 @@
+"""Routes that know who calls before they parse a body, and parse none that is made to be slow."""
+
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from forge_functions.auth import caller, worker
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+# What Forge's own objects hold is below a hundred; documents of users may hold more.
+MOST_FIELDS = 10_000
+IDENTIFY = {caller.caller: caller.identify, worker.worker: worker.identify}
+
+
+class GuardedRequest(Request):
+    """Parses its body outside the event loop, and refuses objects of very many fields."""
+
+    async def json(self) -> Any:  # noqa: ANN401 - Starlette's own
+        if not hasattr(self, "_json"):
+            self._json = await run_in_threadpool(_parsed, await self.body())
+        return self._json
+
+
+class GuardedRoute(APIRoute):
+    """Authenticates a request with a body before it parses the body."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+        calls = set(_calls(self.dependant))
+        identifies = [identify for call, identify in IDENTIFY.items() if call in calls]
+
+        async def guarded(request: Request) -> Response:
+            known = GuardedRequest(request.scope, request.receive)
+            for identify in identifies:
+                await identify(known)
+            return await handle(known)
+
+        return guarded
+
+
+class Router(APIRouter):
+    """A router of guarded routes."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - FastAPI's own
+        super().__init__(**{"route_class": GuardedRoute, **options})
+
+
+def _calls(dependant: Dependant) -> Iterator[object]:
+    yield dependant.call
+    for below in dependant.dependencies:
+        yield from _calls(below)
+
+
+def _parsed(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+    return json.loads(body, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MOST_FIELDS:
+        raise HTTPException(
+            HTTPStatus.BAD_REQUEST, f"an object in the body has over {MOST_FIELDS} fields"
+        )
+    return dict(pairs)
