@@ -5,6 +5,7 @@ from importlib.metadata import version
 from fastapi import APIRouter, FastAPI
 
 from forge_functions import errors
+from forge_functions.bulkheads import Bulkheads
 from forge_functions.requests import RequestLog
 from forge_functions.services import Services
 
@@ -24,5 +25,6 @@ def create_app(services: Services, *routers: APIRouter) -> FastAPI:
     errors.install(app)
     for router in routers:
         app.include_router(router)
+    app.add_middleware(Bulkheads)
     app.add_middleware(RequestLog, body_limit=services.settings.body_limit_bytes)
     return app

@@ -35,6 +35,7 @@ STATUS = {
     "filter_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
     "too_many_jobs": HTTPStatus.UNPROCESSABLE_ENTITY,
     "report_column_unknown": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "report_too_slow": HTTPStatus.UNPROCESSABLE_ENTITY,
     "since_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
     "database_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
     "database_not_migrated": HTTPStatus.SERVICE_UNAVAILABLE,
@@ -95,8 +96,8 @@ DESCRIPTIONS = {
     412: "The object is there already.",
     413: "It is too large.",
     422: "The request is not as it should be; the message names the field.",
-    429: "Too many wrong secrets came; Retry-After says for how many seconds to wait.",
-    503: "The database or the store is away; try again after Retry-After seconds.",
+    429: "Too many wrong secrets, or too much at once; Retry-After has the seconds to wait.",
+    503: "The database or the store is away, or too much is under way; Retry-After says when.",
 }
 
 

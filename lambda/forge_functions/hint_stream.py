@@ -24,7 +24,7 @@ async def events(shared: Services, caller: WorkerCaller) -> AsyncIterator[bytes]
     They end with the process, with their time, and when the caller's token was replaced.
     """
     until = monotonic() + LASTS_S * uniform(0.8, 1.2)  # noqa: S311 - no secret hangs on it
-    with shared.hub.ear(caller.id) as ear:
+    with shared.hub.stream(caller.id) as ear:
         # Proxies pass nothing on, and no caller knows that it is heard, before the first byte.
         yield b": hello\n\n"
         while monotonic() < until:

@@ -24,6 +24,8 @@ QUIET_S = 1.0
 # Hints that come this close together are told as one.
 TOGETHER_S = 0.05
 LONGEST_PAUSE_S = 10.0
+# A worker that connects again may not have been seen to leave.
+MOST_STREAMS = 2
 
 log = structlog.get_logger(__name__)
 
@@ -65,11 +67,28 @@ class Hub:
         self._lock = Lock()
         self._ears: set[Ear] = set()
         self._thread: Thread | None = None
+        # Touched by the event loop alone.
+        self._streams: dict[int, list[Ear]] = {}
 
     @property
     def waiting(self) -> int:
         """How many wait."""
         return len(self._ears)
+
+    @contextmanager
+    def stream(self, worker_id: int) -> Iterator[Ear]:
+        """Lend an ear for a stream; of too many of one worker the oldest is to end."""
+        with self.ear(worker_id) as ear:
+            streams = self._streams.setdefault(worker_id, [])
+            streams.append(ear)
+            if len(streams) > MOST_STREAMS:
+                streams[0].tell(LEAVING)
+            try:
+                yield ear
+            finally:
+                streams.remove(ear)
+                if not streams:
+                    self._streams.pop(worker_id, None)
 
     @contextmanager
     def ear(self, worker_id: int) -> Iterator[Ear]:

@@ -2,7 +2,8 @@
 
 import asyncio
 from http import HTTPStatus
-from time import perf_counter
+from math import inf
+from time import monotonic, perf_counter
 from uuid import uuid4
 
 import structlog
@@ -23,6 +24,7 @@ SHORT = {"/api/workers/claim", "/api/workers/disconnect"}
 SHORT_BYTES = 64 << 10
 # Between two pieces of a body: whoever trickles one holds a connection for nothing.
 PIECE_WITHIN_S = 30.0
+BODY_WITHIN_S = 60.0
 # uvicorn reads what follows a refusal to its end, to keep the connection.
 WORTH_READING = 1 << 16
 
@@ -68,12 +70,14 @@ class RequestLog:
             await refusal(scope, receive, send)
             return
         came, more = 0, True
+        # Objects may be large; their pieces alone are timed.
+        ends = inf if limit is None else monotonic() + BODY_WITHIN_S
 
         async def receiving() -> Message:
             nonlocal came, more
             if not more:
                 return await receive()
-            message = await _soon(receive)
+            message = await _soon(receive, min(PIECE_WITHIN_S, ends - monotonic()))
             more = message.get("more_body", False)
             came += len(message.get("body", b""))
             if limit is not None and came > limit:
@@ -90,9 +94,9 @@ class RequestLog:
         return self._body_limit
 
 
-async def _soon(receive: Receive) -> Message:
+async def _soon(receive: Receive, within_s: float) -> Message:
     try:
-        return await asyncio.wait_for(receive(), PIECE_WITHIN_S)
+        return await asyncio.wait_for(receive(), within_s)
     except TimeoutError as error:
         raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body did not come") from error
 

@@ -42,6 +42,7 @@ from forge_functions.routes import (
 )
 from forge_functions.services import Services
 from forge_functions.settings import ServerSettings
+from forge_functions.slow_clients import GuardedProtocol, most_connections
 
 ROUTERS = (
     health.router,
@@ -160,6 +161,8 @@ def serve(settings: Settings) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
+        http=GuardedProtocol,
+        limit_concurrency=most_connections(),
     )
     config.load()
     if settings.in_the_clear:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cached_property
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
-from forge_schema.database import Database
+from forge_schema.database import STATEMENT_S, Database
 from forge_schema.queue import Queue
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.signed import Signer, open_signer
 
 from forge_functions.auth.failures import Failures
+from forge_functions.bulkheads import Part, part
 from forge_functions.health import Health
 from forge_functions.hub import Hub
 from forge_functions.matching import Matching
@@ -40,27 +42,35 @@ class Services:
         self.matching = Matching()
         # Told how many ends a worker brought and how many jobs it got.
         self.exchanged: Callable[[int, int], None] = lambda _ended, _granted: None
-        self._opening = Lock()
-        self._opened: Database | None = None
+        # One each: while reports have no database, workers may have theirs.
+        self._opening = {part: Lock() for part in Part}
+        self._opened: dict[Part, Database] = {}
         self._lane_ids: dict[str, int] = {}
 
     @property
     def database(self) -> Database:
-        """The open database.
+        """The open database, by the connections of the part that the request belongs to.
 
         Raises:
             DatabaseUnreachable: it does not answer; the next use tries again.
             NotMigrated: it has no tables of Forge's.
         """
-        with self._opening:
-            if self._opened is None:
-                settings = self.settings
-                self._opened = Database(
-                    settings.database_url,
-                    size=settings.database_connections,
-                    prepare=settings.prepare,
-                ).open()
-            return self._opened
+        sizes = {
+            Part.READS: self.settings.read_connections,
+            Part.REPORTS: self.settings.report_connections,
+        }
+        size = sizes.get(part.get(), 0)
+        chosen = part.get() if size else Part.PROTOCOL
+        with self._opening[chosen]:
+            if chosen not in self._opened:
+                size = size or self.settings.database_connections
+                limit_s = self.settings.report_limit_s if chosen is Part.REPORTS else STATEMENT_S
+                self._opened[chosen] = self._open(size, limit_s)
+            return self._opened[chosen]
+
+    def _open(self, size: int, statement_s: float) -> Database:
+        url, prepare = self.settings.database_url, self.settings.prepare
+        return Database(url, size=size, prepare=prepare, statement_s=statement_s).open()
 
     @cached_property
     def store(self) -> Store:
@@ -110,10 +120,12 @@ class Services:
         self.hub.join()
         if "health" in self.__dict__:
             self.health.close()
-        with self._opening:
-            if self._opened is not None:
-                self._opened.close()
-                self._opened = None
+        with ExitStack() as held:
+            for opening in self._opening.values():
+                held.enter_context(opening)
+            for database in self._opened.values():
+                database.close()
+            self._opened.clear()
 
 
 def services(request: Request) -> Services:

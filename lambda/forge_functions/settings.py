@@ -7,6 +7,7 @@ from forge_schema.states import Role
 from pydantic import (
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     SecretStr,
@@ -29,7 +30,16 @@ class ServerSettings(BaseSettings):
         "", description="what callers reach this server by; empty takes each request's own"
     )
     prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")
-    database_connections: PositiveInt = Field(8, description="connections to the database at most")
+    database_connections: PositiveInt = Field(
+        8, description="connections to the database at most, for workers, submits and acts"
+    )
+    read_connections: NonNegativeInt = Field(
+        4, description="further ones for lists and pages; 0 shares those above"
+    )
+    report_connections: NonNegativeInt = Field(
+        2, description="further ones for reports; 0 shares the first"
+    )
+    report_limit_s: PositiveFloat = Field(30.0, description="seconds that a report may take")
     heartbeat_s: PositiveFloat = Field(30.0, description="seconds between a worker's heartbeats")
     lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
     long_poll_s: NonNegativeFloat = Field(

@@ -98,6 +98,12 @@ class DatabaseUnreachable(ForgeError):
     code = "database_unreachable"
 
 
+class ReportTooSlow(ForgeError):
+    """A report was stopped at the limit of its time."""
+
+    code = "report_too_slow"
+
+
 class NotMigrated(DatabaseUnreachable):
     """The database lacks Forge's tables, or some of them; who runs already waits for these."""
 
@@ -249,11 +255,20 @@ class Database:
         """Lend a connection inside a transaction whose statements are planned as usual.
 
         Raises:
+            ReportTooSlow: it takes longer than a statement may.
             DatabaseUnreachable: the database does not answer.
         """
-        with self.transaction() as connection:
-            connection.execute(REPORT, prepare=False)
-            yield connection
+        try:
+            with self.transaction() as connection:
+                connection.execute(REPORT, prepare=False)
+                yield connection
+        except DatabaseUnreachable as error:
+            if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                raise
+            raise ReportTooSlow(
+                "the report took too long and was stopped",
+                hint="bound it: `since` reads less than the whole history",
+            ) from error
 
     def _configure(self, connection: Connection) -> None:
         connection.execute(SESSION + self._limit, prepare=False)

@@ -15,6 +15,7 @@ EXIT_CODES = {
     "job_unknown": ExitCode.NOT_FOUND,
     "worker_not_found": ExitCode.NOT_FOUND,
     "report_unknown": ExitCode.NOT_FOUND,
+    "report_too_slow": ExitCode.USAGE,
     "report_column_unknown": ExitCode.USAGE,
     "since_invalid": ExitCode.USAGE,
     "sweep_unknown": ExitCode.NOT_FOUND,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from forge_schema.log import configure_log
 from mangum import Mangum
 from mangum.types import LambdaContext
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from forge_functions.app import create_app
 from forge_functions.services import Services
@@ -21,6 +21,8 @@ class LambdaSettings(ServerSettings):
 
     long_poll_s: NonNegativeFloat = Field(0.0, description="seconds that a claim may wait")
     database_connections: PositiveInt = Field(2, description="connections to the database at most")
+    read_connections: NonNegativeInt = Field(0, description="further ones for lists and pages")
+    report_connections: NonNegativeInt = Field(0, description="further ones for reports")
 
 
 class Gateway:

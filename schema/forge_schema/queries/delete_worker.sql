@@ -1,4 +1,4 @@
--- Removes a worker that is offline or never came, and that holds no lease.
+-- Removes a worker that is offline or never came, and that holds no lease; what streams to it ends.
 WITH there AS MATERIALIZED (
     SELECT id, name, status, connected_at FROM worker WHERE id = %(id)s FOR UPDATE
 ),
@@ -14,5 +14,6 @@ told AS (
     SELECT forge_now(), %(actor)s, 'worker_deleted', id, jsonb_build_object('name', name)
     FROM deleted
 )
-SELECT there.status, deleted.id IS NOT NULL AS deleted
+SELECT
+    there.status, deleted.id IS NOT NULL AS deleted, pg_notify('forge', 'asked:' || there.id)
 FROM there LEFT JOIN deleted USING (id)
