@@ -147,10 +147,10 @@ def test_submit_repeated_after_a_time_out_is_the_same_job(rig: Rig) -> None:
 
 
 def test_owners_of_older_jobs_keep_their_code(empty_database_url: str) -> None:
-    upgrade(empty_database_url, "0006")
+    upgrade(empty_database_url, "0007")
     with psycopg.connect(empty_database_url) as connection:
         connection.execute(OLDER)
-    upgrade(empty_database_url, "0007")
+    upgrade(empty_database_url, "0008")
     with psycopg.connect(empty_database_url) as connection:
         found = connection.execute("SELECT owner, sha256 FROM upload").fetchall()
     assert sorted(found) == [("ann", DIGEST), ("ann", ABSENT), ("bob", ABSENT)]
