@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -61,7 +62,7 @@ def test_of_many_half_sent_requests_the_oldest_are_dropped(
     with ExitStack() as held:
         slow = [held.enter_context(connect(api, HALF)) for _ in range(60)]
         for connection in slow[:40]:
-            eventually(lambda one=connection: is_dropped(one))
+            eventually(partial(is_dropped, connection))
         assert httpx.get(f"{api.url}/health", timeout=60).is_success
         assert not is_dropped(slow[-1])
 
@@ -72,7 +73,7 @@ def test_head_that_does_not_end_is_not_waited_for(
     monkeypatch.setattr(slow_clients, "HEAD_WITHIN_S", 0.3)
     for sent in (b"", HALF, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n" + HALF):
         with connect(api, sent) as slow:
-            eventually(lambda one=slow: is_dropped(one))
+            eventually(partial(is_dropped, slow))
     assert not slow_clients.GuardedProtocol.without_head.get("127.0.0.1")
 
 
