@@ -404,3 +404,43 @@ def test_each_way_to_end_leaves_nothing_running_and_the_next_one_goes_on(
         assert status(down, stopped).state == "succeeded"
         process.terminate()
         leaves_nothing(process, down)
+
+
+@contextmanager
+def worker(forge: Command, **env: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `forge-worker` without arguments as the same user."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "forge_worker.main"],
+        env={**os.environ, **forge.env, **env},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        with suppress(ValueError):
+            sys.stderr.write(f"forge-worker: {process.communicate(timeout=60)[1]}\n")
+
+
+def test_a_worker_without_arguments_joins_the_forge_up_that_runs(
+    forge: Command, project: Path
+) -> None:
+    before = {row["name"] for row in json.loads(forge("workers", "-o", "json").stdout)}
+    with worker(forge, FORGE_LABELS="place=joined"):
+        done = forge("submit", project, "--wait", "--label", "place=joined", "--", "python", "-V")
+        assert done.returncode == 0, done.stderr
+        after = {row["name"] for row in json.loads(forge("workers", "-o", "json").stdout)}
+        (joined,) = after - before
+    folder = Path(forge.env["FORGE_DIR"], "workers", "joined-1")
+    assert (folder / "name").read_text().strip() == joined
+
+
+def test_a_worker_without_arguments_says_what_to_type_where_no_forge_up_runs(
+    down: Command,
+) -> None:
+    with worker(down) as alone:
+        assert alone.wait(60) == 2
+        assert alone.stderr
+        said = alone.stderr.read()
+    assert "no `forge up` runs here: start one, or give --url and --token" in said

@@ -82,7 +82,7 @@ def test_what_is_no_url_of_a_server_is_refused_and_not_repeated(url: str) -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "the queue is not named: give --url and --token, or --database-url and --store-url"),
+        ({}, "no `forge up` runs here: start one, or give --url and --token, or --database-url"),
         ({"store_url": "file:///x"}, "the queue is not named"),
         ({"json": True}, "--json goes with --status"),
         ({"json": True, "recover": True}, "--json goes with --status"),

@@ -10,9 +10,10 @@ import structlog
 from forge_schema.errors import ForgeError
 from forge_schema.log import configure_log
 from pydantic import ValidationError
-from pydantic_settings import CliApp, SettingsError
+from pydantic_settings import SettingsError
 
 from forge_worker import (
+    beside_up,
     crashes,
     direct,
     help_text,
@@ -62,7 +63,7 @@ def main() -> None:
 def read_settings() -> WorkerSettings:
     """Return the settings; what is wrong with them is said, and ends the process."""
     try:
-        return CliApp.run(WorkerSettings)
+        return beside_up.read()
     except SettingsError as error:
         said = str(error).removeprefix("error parsing CLI: ")
         sys.stderr.write(f"forge-worker: {said}; --help lists the flags\n")

@@ -58,8 +58,11 @@ class QueueSettings(ActSettings):
         if self.json_output and not (self.status or works):
             raise ValueError("--json goes with --status")
         if not self.queue_is_named and not self.acts:
-            missing = "--store-url" if self.database_url else "the queue"
-            raise ValueError(f"{missing} is not named: {HOW}")
+            if self.database_url:
+                raise ValueError(f"--store-url is not named: {HOW}")
+            raise ValueError(
+                f"the queue is not named, and no `forge up` runs here: start one, or {HOW}"
+            )
         return self
 
     @model_validator(mode="after")
