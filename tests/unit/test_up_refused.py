@@ -10,8 +10,8 @@ import pytest
 from forge_client.errors import ClientError
 from forge_client.local.detached import start_detached
 from forge_client.local.lock import locked
+from forge_client.local.plan import Plan
 from forge_client.local.server import HOST, Server
-from forge_client.local.up import Plan
 
 if TYPE_CHECKING:
     from pathlib import Path

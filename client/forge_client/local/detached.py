@@ -11,10 +11,10 @@ from forge_client import running
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.local.lock import already_running, holder
-from forge_client.local.up import Plan
+from forge_client.local.plan import Plan
 from forge_client.running import Running
 
-LOOK_S = 0.1
+LOOK_S = 0.05
 START_S = 180.0
 STOP_S = 180.0
 

@@ -17,7 +17,7 @@ MODULE = "forge_functions.server"
 HOST = "127.0.0.1"
 PORT = 8900
 READY_S = 20.0
-LOOK_S = 0.1
+LOOK_S = 0.05
 STOP_S = 10.0
 
 

@@ -6,19 +6,20 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
-from forge_schema.migrate import upgrade
 
 from forge_client.errors import ClientError
 from forge_client.local.asked import Asked
 from forge_client.local.child_process import ChildProcess
 from forge_client.local.direct import DirectBackend
 from forge_client.local.lock import locked
+from forge_client.local.plan import Plan
 from forge_client.local.postgres import Postgres
 from forge_client.local.server import Server
 from forge_client.local.translation import translated
@@ -28,21 +29,6 @@ from forge_client.settings import Connection
 
 LOOK_S = 0.25
 DATABASE_LOOK_S = 5.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to start.
-
-    `cpus` and `memory_mb` are for each worker, None shares the machine out; `port` is the
-    server's, None takes the one that it had before, or else a free one.
-    """
-
-    dir: Path
-    workers: int = 1
-    cpus: float | None = None
-    memory_mb: int | None = None
-    port: int | None = None
 
 
 def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
@@ -88,9 +74,12 @@ def _serve(plan: Plan, asked: Asked, say: Say, ready: Callable[[Running], None])
 def _database(folder: Path, say: Say) -> Iterator[Postgres]:
     postgres = Postgres(folder / "postgres")
     try:
-        postgres.start()
+        # What migrates takes as long to load as Postgres to start.
+        with ThreadPoolExecutor(1) as beside:
+            migrate = beside.submit(import_module, "forge_schema.migrate")
+            postgres.start()
         with translated():
-            upgrade(postgres.url)
+            migrate.result().upgrade(postgres.url)
         yield postgres
     finally:
         postgres.stop()

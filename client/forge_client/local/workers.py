@@ -13,7 +13,7 @@ from forge_client.records import WorkerInfo
 Say = Callable[[str], None]
 
 READY_S = 20.0
-LOOK_S = 0.1
+LOOK_S = 0.05
 RETURN_LOOK_S = 2.0
 STOP_S = 120.0
 DRAIN, STOP, KILL = 1, 2, 3
