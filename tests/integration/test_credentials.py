@@ -173,13 +173,15 @@ def test_a_worker_that_holds_a_lease_is_not_deleted(rig: Rig, workers: WorkerTok
         workers.delete(worker.id)
 
 
-def test_a_worker_that_never_came_is_deleted_or_reaped(rig: Rig, workers: WorkerTokens) -> None:
+def test_a_worker_is_waited_for_until_its_token_expires(rig: Rig, workers: WorkerTokens) -> None:
     worker_id, _ = workers.create("never")
     workers.delete(worker_id)
-    workers.create("never")
-    rig.clock.advance(301)
-    rig.sweep.tick()
-    assert rig.registry.workers() == []
+    workers.create("for good")
+    workers.create("for a day", lasts=timedelta(days=1))
+    for seconds, left in ((86_399, {"for a day", "for good"}), (1, {"for good"})):
+        rig.clock.advance(seconds)
+        rig.sweep.tick()
+        assert {row["name"] for row in rig.registry.workers()} == left
 
 
 def test_a_draining_worker_stays_draining_whatever_it_reports(

@@ -51,11 +51,14 @@ def test_a_workers_token_is_rotated_and_may_expire(api: Api, root: Caller) -> No
     api.rig.clock.advance(60)
     assert not checked(api, fresh)
     problem(root.call("POST", f"{WORKERS}/99/token", {}), 404, "worker_not_found")
+    assert root.call("POST", f"{WORKERS}/{made['id']}/token").json()["token"]
 
 
 def test_a_worker_is_drained_and_let_work_again(api: Api, root: Caller) -> None:
     worker = api.rig.worker()
     path = f"{WORKERS}/{worker.id}/drain"
+    assert root.call("POST", path).is_success
+    assert root.call("POST", path, {"undo": True}).is_success
     for undo, command in ((False, "drain"), (True, None)):
         for _ in range(2):
             assert root.post(path, {"undo": undo}) == {}
@@ -64,7 +67,7 @@ def test_a_worker_is_drained_and_let_work_again(api: Api, root: Caller) -> None:
     assert [
         e["action"]
         for e in root.get(f"{EVENTS}?worker_id={worker.id}&actor=key:{root.key_id}")["items"]
-    ] == ["drain", "undrain"]
+    ] == ["drain", "undrain"] * 2
 
 
 def test_a_worker_is_deleted_only_when_it_is_offline(api: Api, root: Caller) -> None:

@@ -34,7 +34,10 @@ def create(
     expires: Expires = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a worker that may connect, and print its token, which cannot be done again."""
+    """Make a worker that may connect, and print its token, which cannot be done again.
+
+    The worker is waited for until its token expires, or for good.
+    """
     given, lasts = labels(label or []), lasting(expires)
     settings = settings_of(context)
     with connect(settings) as backend:

@@ -40,6 +40,10 @@ class Drain(Body):
     undo: Flag = False
 
 
+# What a request without a body says.
+DRAIN, FOR_GOOD = Drain(), Lasting()
+
+
 class Made(BaseModel):
     """A worker and its token, which nobody can read again."""
 
@@ -76,7 +80,7 @@ def delete(who: Admin, shared: Shared, worker_id: IdInPath) -> Done:
 
 
 @router.post("/{worker_id}/drain", responses=problems(404))
-def drain(who: Admin, shared: Shared, worker_id: IdInPath, body: Drain) -> Done:
+def drain(who: Admin, shared: Shared, worker_id: IdInPath, body: Drain = DRAIN) -> Done:
     """Have a worker finish its jobs and take no more; then an ephemeral one leaves."""
     command = None if body.undo else Command.DRAIN
     Registry(shared.database, actor=who.actor).command(worker_id, command)
@@ -84,7 +88,7 @@ def drain(who: Admin, shared: Shared, worker_id: IdInPath, body: Drain) -> Done:
 
 
 @router.post("/{worker_id}/token", responses=problems(404))
-def rotate(who: Admin, shared: Shared, worker_id: IdInPath, body: Lasting) -> Rotated:
+def rotate(who: Admin, shared: Shared, worker_id: IdInPath, body: Lasting = FOR_GOOD) -> Rotated:
     """Give a worker a new token; the one before is invalid at once."""
     tokens = WorkerTokens(shared.database, actor=who.actor)
     return Rotated(token=tokens.rotate(worker_id, lasts=lasting(body.lasts_s)))

@@ -1,11 +1,15 @@
--- Removes ephemeral workers long offline and workers that never connected; never a lease's holder,
--- and none while the sweepers hold off.
+-- Removes ephemeral workers long offline and workers that never connected: one that an admin made
+-- when its token has expired, any other soon. Never a lease's holder, and none while the sweepers
+-- hold off.
 WITH gone AS (
     DELETE FROM worker
     WHERE (
             (kind = 'ephemeral' AND status = 'offline'
                 AND last_seen_at < forge_now() - %(ephemeral_after)s)
-            OR (connected_at IS NULL AND registered_at < forge_now() - %(unconnected_after)s)
+            OR (connected_at IS NULL AND CASE
+                WHEN token_hash IS NULL THEN registered_at < forge_now() - %(unconnected_after)s
+                ELSE token_expires_at <= forge_now()
+            END)
         )
         AND NOT EXISTS (SELECT FROM lease WHERE lease.worker_id = worker.id)
         AND NOT EXISTS (SELECT FROM sweeper WHERE holds_until > forge_now())
