@@ -11,7 +11,7 @@ from forge_schema.explain_fleet import Candidate, Fleet
 from forge_schema.explain_limits import sweepless
 from forge_schema.explain_words import LABEL, span, times, wish
 from forge_schema.explanation import Chance, Limit, Remedy, WorkerChance
-from forge_schema.spec import RUNS
+from forge_schema.spec import RUNS, RUNS_IMAGES, RUNS_PROJECTS
 
 # So many alternatives are named, and for them so many of the nearest workers are looked at.
 ALTERNATIVES = 5
@@ -28,7 +28,8 @@ def remedies(job: Row, limits: list[Limit], fleet: Fleet) -> list[Remedy]:
     if any(chance.chance is Chance.STARTS for chance in fleet.chances):
         return needed
     found = {(one.code, str(one.changes or one.worker)): one for one in _alternatives(job, fleet)}
-    return [*needed, *islice(found.values(), ALTERNATIVES), *_added(job, fleet)]
+    ways = [*islice(found.values(), ALTERNATIVES), *_image(fleet), *_added(job, fleet)]
+    return [*needed, *ways]
 
 
 def _of_limit(job: Row, limit: Limit) -> Remedy:
@@ -130,6 +131,19 @@ def _back(one: Candidate, chance: WorkerChance) -> Remedy:
 
 def _worker(code: str, text: str, name: str, command: str | None = None) -> Remedy:
     return Remedy(code=code, text=text, worker=name, command=command)
+
+
+def _image(fleet: Fleet) -> Iterator[Remedy]:
+    """Name an image, where a worker runs only jobs that have one."""
+    for one in fleet.candidates.values():
+        for asked in one.asked:
+            if asked.name != LABEL + RUNS or asked.met or RUNS_PROJECTS not in str(asked.wanted):
+                continue
+            if RUNS_IMAGES in str(asked.has):
+                name = one.row["name"]
+                text = f"name an image with --image, or start {name} with --default-image"
+                yield Remedy(code="name_image", text=text, worker=name)
+                return
 
 
 def _added(job: Row, fleet: Fleet) -> Iterator[Remedy]:

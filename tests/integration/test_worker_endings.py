@@ -179,6 +179,13 @@ def test_half_a_line_can_be_read_while_the_job_runs(process: Bed) -> None:
     assert process.ended(job)["state"] == "cancelled"
 
 
+def test_worker_without_a_default_image_says_which_jobs_it_runs(
+    docker: Bed, eventually: Eventually
+) -> None:
+    worker = docker.worker(default_image="")
+    eventually(lambda: "--default-image (FORGE_DEFAULT_IMAGE)" in worker.output)
+
+
 def test_image_that_is_missing_ends_a_job_at_once(docker: Bed) -> None:
     docker.worker()
     with empty_registry() as registry:

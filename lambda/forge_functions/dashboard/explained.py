@@ -84,6 +84,7 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
         "undrain": t("let {worker} take jobs again", worker=worker),
         "relieve": t("bring {worker} within its limits", worker=worker),
         "start_worker": t("start the worker {worker}", worker=worker),
+        "name_image": t("name an image, or give {worker} a default image", worker=worker),
         "add_worker": t("start another worker that has what it asks for"),
     }.get(remedy.code, t("allow more at once, or wait for one of its jobs to end"))
 
