@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
+from forge_worker.runners import network
 from support.cloudformation import INFRA, filled_in, of_type, parsed
 from support.services import require
 
@@ -95,7 +97,8 @@ def test_the_template_has_this_very_cloud_init() -> None:
 
 def test_a_machine_has_the_unit_of_this_folder(cloud_init: dict[str, Any]) -> None:
     contents = {path: content for path, _, content in written(cloud_init)}
-    assert contents["/etc/systemd/system/forge-worker.service"] == unit("forge-worker")
+    for program in ("forge-worker", "forge-metadata"):
+        assert contents[f"/etc/systemd/system/{program}.service"] == unit(program)
 
 
 def test_a_machine_starts_with_commands_that_no_shell_reads(cloud_init: dict[str, Any]) -> None:
@@ -129,3 +132,26 @@ def test_systemd_takes_the_unit_with_its_addition(
     assert script is not None
     assert script[1] in contents
     assert f"Environment=FORGE_TOKEN_FILE={script[2]}\n" in addition
+
+
+def test_systemd_takes_the_unit_of_the_metadata_block() -> None:
+    ended = systemd("verify", "--man=no", INFRA / "forge-metadata.service")
+    assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
+    assert re.search(r"^Wants=.*forge-metadata.service", unit("forge-worker"), re.MULTILINE)
+    assert re.search(r"^After=.*forge-metadata.service", unit("forge-worker"), re.MULTILINE)
+
+
+def test_the_block_is_made_once_and_is_what_the_worker_relies_on(tmp_path: Path) -> None:
+    require(os.geteuid() == 0 and shutil.which("iptables"), "root, and iptables")
+    found = re.search(r"ExecStart=/bin/sh -euc '(.*?)'\n", unit("forge-metadata"), re.DOTALL)
+    assert found is not None
+    script = found[1].replace("$$", "$").replace("\\\n", " ")
+    script = script.replace(str(network.MADE_BY_ROOT), str(tmp_path))
+    twice = f"{script}\n{script}\niptables -t raw -S PREROUTING"
+    words = ["unshare", "--net", "sh", "-euc", twice]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    rules = [line for line in ended.stdout.splitlines() if line.startswith("-A")]
+    assert len(rules) == 2 * len(network.METADATA)
+    for address in network.METADATA:
+        assert sum(f"-d {address} -i {network.BRIDGE} " in rule for rule in rules) == 2
+    assert (tmp_path / network.BRIDGE).exists()

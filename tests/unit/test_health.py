@@ -16,7 +16,7 @@ class Watch:
 
 def broken(watch: Watch) -> Health:
     """Return the health of a worker that failed to start a job often enough."""
-    health = Health(docker=False, clock=watch)
+    health = Health(None, clock=watch)
     for _ in range(ROW):
         health.failed("no space left on device")
     return health
@@ -24,7 +24,7 @@ def broken(watch: Watch) -> Health:
 
 def test_a_worker_rests_after_a_start_that_failed_so_that_another_takes_the_job() -> None:
     watch = Watch()
-    health = Health(docker=False, clock=watch)
+    health = Health(None, clock=watch)
     assert health.room(0) is None
     health.failed("why")
     assert (health.room(0), health.reason) == (0, "")
@@ -57,7 +57,7 @@ def test_after_each_rest_one_job_is_tried_and_the_rests_grow_to_a_limit() -> Non
 
 def test_the_first_job_that_starts_ends_it() -> None:
     watch, told = Watch(), []
-    health = Health(docker=False, clock=watch, changed=lambda: told.append(watch.now))
+    health = Health(None, clock=watch, changed=lambda: told.append(watch.now))
     for _ in range(ROW):
         health.failed("why")
     assert len(told) == 1
@@ -66,7 +66,7 @@ def test_the_first_job_that_starts_ends_it() -> None:
 
 
 def test_a_success_between_failures_begins_the_row_anew() -> None:
-    health = Health(docker=False)
+    health = Health(None)
     for _ in range(2 * ROW):
         health.failed("why")
         health.started()

@@ -65,6 +65,10 @@ LOOK_S = 0.5
 LAST_S = 3600.0
 # By whom a notice is that comes from no cloud.
 OWN = "the worker"
+NO_IMAGE = (
+    "only jobs that name an image run here: submit with --image, or start this worker with"
+    " --default-image (FORGE_DEFAULT_IMAGE)"
+)
 UNSAFE = "the cloud recommends to leave this machine"
 
 log = structlog.get_logger(__name__)
@@ -96,7 +100,7 @@ class Agent:
         pool = GpuPool(self._gpus, self._devices.use, GpuLocks(settings.lock_dir))
         self._slots = Slots(capacity(settings), pool, max_jobs=settings.max_jobs)
         self._reaper = Reaper(runners.docker, self._slots)
-        self._health = Health(docker=runners.docker is not None, changed=self._health_changed)
+        self._health = Health(runners.docker, changed=self._health_changed)
         meter = GpuMeter()
         self._sampler = Sampler(gateway, meter, sample_s=settings.sample_s)
         self._faults = Faults(Quarantine(settings.worker_dir), self._slots, self._running.attempts)
@@ -204,12 +208,12 @@ class Agent:
         self._go_on(found)
         loops: list[Loop] = [
             self.guard,
+            self._health,
             self.keeper,
             self._countdown,
             self._courier,
             self.claimer,
             self._reaper,
-            self._health,
             self._state,
             self._sampler,
             self._departure,
@@ -219,6 +223,8 @@ class Agent:
         for loop in loops:
             loop.start()
         log.info("ready", worker=self.name, runs=self._runners.words)
+        if self._runners.wants_images:
+            log.warning(NO_IMAGE)
         self._drained.wait()
         self.claimer.end(self._departure.left_s())
         self._running.join(self._departure.left_s)

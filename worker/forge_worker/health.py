@@ -7,6 +7,7 @@ from time import monotonic
 import structlog
 
 from forge_worker.loop import Loop
+from forge_worker.runners.docker import DockerRunner
 from forge_worker.runners.engine import engine_answers, knock
 
 PERIOD_S = 10.0
@@ -31,8 +32,8 @@ class Health(Loop):
 
     def __init__(
         self,
+        docker: DockerRunner | None,
         *,
-        docker: bool,
         changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -57,9 +58,14 @@ class Health(Loop):
                 f" {self._rest_s:.0f} s; the last: {self._why}"
             )
 
+    def start(self) -> None:
+        """Ask, so that there is an answer before the first claim, and go on asking."""
+        self.step()
+        super().start()
+
     def room(self, preparing: int) -> int | None:
         """Return how many jobs may be claimed while `preparing` are not started yet; None: any."""
-        if self._docker and (self._engine or _away()):
+        if self._docker is not None and (self._engine or _away()):
             self.wake()
             return 0
         with self._lock:
@@ -89,15 +95,16 @@ class Health(Loop):
             self._changed()
 
     def step(self) -> None:
-        """Ask the engine."""
-        if not self._docker:
+        """Ask the engine, and see to the walls around its containers."""
+        if self._docker is None:
             return
-        before, self._engine = self._engine, "" if engine_answers() else AWAY
+        before = self._engine
+        self._engine = self._docker.obstacle() if engine_answers() else AWAY
         if before != self._engine:
             if self._engine:
-                log.warning("constrained: no new jobs are taken", reason=AWAY)
+                log.warning("constrained: no new jobs are taken", reason=self._engine)
             else:
-                log.info("the container engine answers again: new jobs are taken")
+                log.info("containers can be started again: new jobs are taken")
             self._changed()
 
 

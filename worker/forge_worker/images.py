@@ -25,7 +25,7 @@ from forge_worker.runners.engine import Engine
 from forge_worker.runners.hardening import DockerPolicy
 from forge_worker.runners.image import ensure_image
 from forge_worker.runners.instructions import refused
-from forge_worker.runners.network import NETWORK, ensure_network
+from forge_worker.runners.network import EXPOSED, EXPOSED_HINT, NETWORK, ensure_network
 from forge_worker.runners.pull_progress import PullProgress
 from forge_worker.runners.runner import ImageMissing, Runner, RunSpec, StartFailed
 from forge_worker.runners.saved_image import load, unsound
@@ -177,7 +177,8 @@ class Images:
     def _network(self) -> str:
         if self.policy.network == "none":
             return "none"
-        ensure_network(self._client)
+        if (exposed := ensure_network(self._client)) and not self.policy.allow_metadata:
+            raise StartFailed(f"{EXPOSED}: {exposed}", hint=EXPOSED_HINT)
         return NETWORK
 
     @property

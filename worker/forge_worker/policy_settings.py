@@ -31,6 +31,10 @@ class PolicySettings(BaseSettings):
         "missing", description="when to fetch an image from its registry"
     )
     network: Literal["bridge", "none"] = Field("bridge", description="what containers may reach")
+    allow_metadata: bool = Field(
+        default=False,
+        description="start containers although they can reach the cloud's metadata addresses",
+    )
     extra_mounts: Words = Field(
         default_factory=list,
         description="folders of this machine for every job, /here:/there or /here:/there:rw",

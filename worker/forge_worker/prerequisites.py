@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from forge_worker.runners.confinement import WANTED, parents
 from forge_worker.runners.engine import DEFAULT_HOST, engine_answers, knock
-from forge_worker.runners.network import SYSTEM_PATH
+from forge_worker.runners.network import EXPOSED_HINT, not_blockable
 from forge_worker.runners.process import base_environment
 from forge_worker.settings import WorkerSettings
 
@@ -37,11 +37,12 @@ def _of_containers(settings: WorkerSettings) -> Iterator[Lack]:
         what, do = why
         other = settings.runner == "auto" and settings.allow_processes
         yield Lack(what, f"no jobs in containers{', only as processes' if other else ''}", do)
-    elif settings.network == "bridge" and not _iptables():
+    elif settings.network == "bridge" and (exposed := not_blockable()):
+        so = "jobs in containers can take this machine's credentials from the cloud's metadata"
         yield Lack(
-            "iptables is not installed",
-            "jobs can reach the cloud's metadata service, and with it this machine's credentials",
-            "install iptables, or set --network none",
+            f"the block of metadata addresses: {exposed}",
+            so if settings.allow_metadata or settings.allow_processes else "no jobs in containers",
+            EXPOSED_HINT,
         )
 
 
@@ -65,10 +66,6 @@ def _engine_fault() -> tuple[str, str] | None:
             "install Docker 20.10 or newer",
         )
     return None
-
-
-def _iptables() -> bool:
-    return any(shutil.which("iptables", path=path) for path in (None, SYSTEM_PATH))
 
 
 def _of_processes(settings: WorkerSettings) -> Iterator[Lack]:

@@ -46,6 +46,11 @@ class Runners:
         kinds = {RUNS_IMAGES: images, RUNS_PROJECTS: bare, RUNS_BUILDS: builds}
         return ",".join(kind for kind, runs in kinds.items() if runs)
 
+    @property
+    def wants_images(self) -> bool:
+        """Whether a job that names no image never runs here."""
+        return self.docker is not None and RUNS_PROJECTS not in self.words.split(",")
+
     def of(self, asked: Mapping[str, Any]) -> Runner:
         """Return the runner for a job, by its spec.
 
@@ -91,6 +96,8 @@ def docker_policy(settings: WorkerSettings) -> DockerPolicy:
     """
     return DockerPolicy(
         network=settings.network,
+        # Processes reach those addresses anyhow.
+        allow_metadata=settings.allow_metadata or settings.allow_processes,
         pull=settings.pull,
         default_image=settings.default_image or None,
         allowed_images=tuple(settings.allowed_images),

@@ -24,7 +24,7 @@ from forge_worker.runners.engine_run import EngineRun, engine_run, of_label
 from forge_worker.runners.handover import handed_over
 from forge_worker.runners.hardening import DockerPolicy
 from forge_worker.runners.image import ensure_image
-from forge_worker.runners.network import ensure_network
+from forge_worker.runners.network import EXPOSED, EXPOSED_HINT, ensure_network
 from forge_worker.runners.pipe import Pipe
 from forge_worker.runners.runner import (
     WORKER_LABEL,
@@ -212,6 +212,16 @@ class DockerRunner:
         if exposed and exposed != self.exposed:
             log.warning("containers can reach metadata addresses", reason=exposed)
         self.exposed = exposed
+        if exposed and not self._policy.allow_metadata:
+            raise StartFailed(f"{EXPOSED}: {exposed}", hint=EXPOSED_HINT)
+
+    def obstacle(self) -> str:
+        """Return why no container may be started on this machine, or ""."""
+        try:
+            self._ensure_network()
+        except (*FAILED, StartFailed) as error:
+            return error.message if isinstance(error, StartFailed) else str(error)
+        return ""
 
     def _devices(self, spec: RunSpec) -> list[DeviceRequest]:
         # Asked anew: slices of a GPU come and go, and with them the engine's specs.

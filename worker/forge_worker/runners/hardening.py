@@ -59,6 +59,7 @@ class DockerPolicy:
     allow_builds: bool = False
     build_limit_s: float = 1800.0
     allow_swap: bool = False
+    allow_metadata: bool = False
     mounts: tuple[Bind, ...] = ()
     uid: int = 65532
     gid: int = 65532

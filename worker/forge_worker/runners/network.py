@@ -1,15 +1,17 @@
 """The containers' own bridge network, from which no cloud's metadata service can be reached.
 
-The metadata addresses hand out the machine's credentials to whoever asks. A rule of iptables
-drops what containers of this network send there, except to port 53: on some clouds the name
+The metadata addresses hand out the machine's credentials to whoever asks. Rules of iptables
+drop what containers of this network send there, except to port 53: on some clouds the name
 server has such an address. The network has no IPv6, so the IPv6 address is out of reach as it
-is. Network and rule stay when the worker ends: they are the machine's, and the next one uses them.
+is. Network and rules stay when the worker ends: they are the machine's, and the next one uses them.
+A worker that may not change rules relies on infra/forge-metadata.service, which makes them as root.
 """
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,16 @@ if TYPE_CHECKING:
 NETWORK = "forge"
 BRIDGE = "forge0"
 BRIDGE_OPTION = "com.docker.network.bridge.name"
-METADATA = "169.254.0.0/16"
+# All clouds' link-local ones, Azure's, Alibaba's.
+METADATA = ("169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32")
+# What the unit leaves once the rules for the bridge are in place; only root can write there.
+MADE_BY_ROOT = Path("/run/forge-metadata")
+NOT_THERE = "iptables is not installed"
+EXPOSED = "containers could take the machine's credentials from the cloud's metadata addresses"
+EXPOSED_HINT = (
+    "Install infra/forge-metadata.service, run the worker as root, set --network none, or accept it"
+    " with --allow-metadata."
+)
 SYSTEM_PATH = "/usr/sbin:/sbin"
 CREATE_TRIES = 3
 IPTABLES_TIMEOUT_S = 20
@@ -44,31 +55,59 @@ def block_metadata(bridge: str) -> str:
     """Drop what comes from `bridge` for a metadata address; return why not, or ""."""
     if not (Path("/sys/class/net") / bridge).exists():
         return f"the engine's bridge {bridge} is not of this machine"
-    program = shutil.which("iptables") or shutil.which("iptables", path=SYSTEM_PATH)
+    program = _program()
     if program is None:
-        return "iptables is not installed"
+        return NOT_THERE
     # This table comes before any rewriting of addresses, so it also catches metadata services
     # that listen on the machine itself.
-    for protocol in ("tcp", "udp"):
-        port = ["-p", protocol, "!", "--dport", "53"]
-        rule = ["PREROUTING", "-i", bridge, "-d", METADATA, *port, "-j", "DROP"]
-        if _iptables(program, "-C", rule) and (refusal := _iptables(program, "-I", rule)):
-            return f"iptables refused: {refusal}"
-    return ""
+    listed, refusal = _iptables(program, "-S", "PREROUTING")
+    for address, protocol in () if refusal else product(METADATA, ("tcp", "udp")):
+        to, port = f"-d {address} -i {bridge}", f"-p {protocol} -m {protocol} ! --dport 53"
+        if f"-A PREROUTING {to} {port} -j DROP" not in listed:
+            refusal = refusal or _made(program, f"PREROUTING {to} {port} -j DROP".split())
+    return f"iptables refused: {refusal}" if refusal and not _made_by_root(bridge) else ""
 
 
-def _iptables(program: str, verb: str, rule: list[str]) -> str:
+def _made(program: str, rule: list[str]) -> str:
+    """Make a rule unless it is there, whatever its words in a listing; return why not, or ""."""
+    _, missing = _iptables(program, "-C", *rule)
+    return _iptables(program, "-I", *rule)[1] if missing else ""
+
+
+def not_blockable() -> str:
+    """Return why this user cannot block the addresses where root has not done so, or ""."""
+    program = _program()
+    if program is None:
+        return NOT_THERE
+    _, refusal = _iptables(program, "-S", "PREROUTING")
+    return "" if not refusal or _made_by_root(BRIDGE) else f"iptables refused: {refusal}"
+
+
+def _program() -> str | None:
+    return shutil.which("iptables") or shutil.which("iptables", path=SYSTEM_PATH)
+
+
+def _made_by_root(bridge: str) -> bool:
+    try:
+        return (MADE_BY_ROOT / bridge).stat().st_uid == 0 == MADE_BY_ROOT.stat().st_uid
+    except OSError:
+        return False
+
+
+def _iptables(program: str, verb: str, *words: str) -> tuple[str, str]:
+    """Return what it printed, and why it refused, or ""."""
     try:
         done = subprocess.run(  # noqa: S603  fixed words, the bridge's name is the engine's
-            [program, "-w", "5", "-t", "raw", verb, *rule],
+            [program, "-w", "5", "-t", "raw", verb, *words],
             capture_output=True,
             text=True,
             timeout=IPTABLES_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return "" if done.returncode == 0 else done.stderr.strip() or f"exit {done.returncode}"
+        return "", str(error)
+    refusal = done.stderr.strip() or f"exit {done.returncode}"
+    return done.stdout, "" if done.returncode == 0 else refusal
 
 
 def _find_or_create(client: DockerClient) -> dict[str, Any]:
