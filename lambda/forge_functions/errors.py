@@ -29,6 +29,7 @@ STATUS = {
     "idempotency_conflict": HTTPStatus.CONFLICT,
     "not_retryable": HTTPStatus.CONFLICT,
     "name_taken": HTTPStatus.CONFLICT,
+    "name_in_use": HTTPStatus.CONFLICT,
     "worker_not_offline": HTTPStatus.CONFLICT,
     "object_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "key_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,

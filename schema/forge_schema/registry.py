@@ -1,6 +1,7 @@
 """The registry of workers: who is there, what they have, what they are asked to do."""
 
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -18,9 +19,23 @@ class NoSuchWorker(ForgeError):
     code = "worker_not_found"
 
 
+class NameInUse(ForgeError):
+    """Another process, which is alive, is this worker already."""
+
+    code = "name_in_use"
+
+
+# Longer than a lease lasts by default, no worker is silent that lives.
+ALIVE = timedelta(seconds=120)
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a worker reports of itself; memory and disk in MiB, price in money per hour."""
+    """What a worker reports of itself; memory and disk in MiB, price in money per hour.
+
+    `folder_id` tells a restart from another worker; one of an earlier version has none. `replace`
+    is whether it takes the place of one that is alive.
+    """
 
     name: str
     boot_id: UUID
@@ -34,19 +49,37 @@ class Machine:
     local: bool = False
     price_per_hour: float | None = None
     version: str = ""
+    folder_id: UUID | None = None
+    replace: bool = False
 
 
 class Registry:
-    """Registers workers and tells them to drain or stop."""
+    """Registers workers and tells them to drain or stop.
 
-    def __init__(self, database: Database, *, actor: str) -> None:
+    `alive` is how long a worker that was heard holds its name against another one.
+    """
+
+    def __init__(self, database: Database, *, actor: str, alive: timedelta = ALIVE) -> None:
         self._database = database
         self._actor = actor
+        self._alive = alive
+
+    def queue_id(self) -> UUID:
+        """Return the random id of this queue."""
+        row = self._database.one("queue_id", again=True)
+        assert row is not None  # noqa: S101 - the migration made it
+        queue_id: UUID = row["queue_id"]
+        return queue_id
 
     def register(self, machine: Machine) -> int:
-        """Register a worker, or a new boot of it, and return its id."""
-        row = self._database.one("register", again=True, **_described(machine))
-        assert row is not None  # noqa: S101 - an upsert returns its row
+        """Register a worker, or a new boot of it, and return its id.
+
+        Raises:
+            NameInUse: a worker of another folder has the name, and is alive.
+        """
+        row = self._database.one("register", again=True, **self._described(machine))
+        if row is None:
+            raise self._in_use(machine.name)
         worker_id: int = row["id"]
         return worker_id
 
@@ -58,11 +91,12 @@ class Registry:
 
         Raises:
             NoSuchWorker: it was deleted.
+            NameInUse: a process of another folder has its token, and is alive.
         """
-        described = {**_described(machine), "worker_id": worker_id}
+        described = {**self._described(machine), "worker_id": worker_id}
         row = self._database.one("register_known", again=True, **described)
         if row is None:
-            raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+            raise self._in_use(self.worker(worker_id)["name"])
         return WorkerKind(row["kind"])
 
     def disconnect(self, worker_id: int, boot_id: UUID) -> None:
@@ -97,12 +131,19 @@ class Registry:
             raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
         return row
 
+    def _in_use(self, name: str) -> NameInUse:
+        return NameInUse(
+            f"worker {name} is alive in another folder or on another machine",
+            hint="give this one a name of its own (over HTTP: a token), stop the other one and wait"
+            f" up to {self._alive.total_seconds():g} s, or take its place with --replace",
+        )
 
-def _described(machine: Machine) -> dict[str, object]:
-    return {
-        **asdict(machine),
-        "kind": machine.kind.value,
-        "gpus": Jsonb(machine.gpus),
-        # Who does not say what it runs takes both kinds of job.
-        "labels": Jsonb({RUNS: "images,projects", **machine.labels}),
-    }
+    def _described(self, machine: Machine) -> dict[str, object]:
+        return {
+            **asdict(machine),
+            "alive": self._alive,
+            "kind": machine.kind.value,
+            "gpus": Jsonb(machine.gpus),
+            # Who does not say what it runs takes both kinds of job.
+            "labels": Jsonb({RUNS: "images,projects", **machine.labels}),
+        }

@@ -87,6 +87,8 @@ class Register(Body):
     local: Flag = False
     price_per_hour: Amount | None = None
     version: Annotated[Text, Field(max_length=200)] = ""
+    folder_id: UUID | None = None
+    replace: Flag = False
 
     @model_validator(mode="after")
     def _booted(self) -> Self:

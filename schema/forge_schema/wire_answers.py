@@ -21,6 +21,7 @@ class Registered(Answer):
     kind: WorkerKind
     heartbeat_s: float
     lease_ttl_s: float
+    queue_id: UUID | None = None
 
 
 class EndedJob(Answer):

@@ -204,6 +204,7 @@ IMPOSSIBLE = {
     ("seconds_not_negative", "a test that ended before it began"): TEST.format(0, -1),
     ("source_whole", "half a checkpoint to start from"): "UPDATE job SET source_job_id = 1",
     ("one_row", "a second memory of the sweepers"): "INSERT INTO sweeper (id) VALUES (2)",
+    ("one_row", "a second id of the queue"): "INSERT INTO identity (id) VALUES (2)",
 }
 REFUSALS = (psycopg.IntegrityError, psycopg.errors.InvalidTextRepresentation)
 

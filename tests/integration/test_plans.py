@@ -134,6 +134,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "gauge_fleet": lambda w: Gauges(w.database, timedelta(seconds=120)).fleet(),
     "gauge_now": lambda w: Gauges(w.database, timedelta(seconds=120)).now(),
     "queues": lambda w: Admin(w.database, actor="user:ann").queues(),
+    "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
     "sweep_states": lambda w: Benchmarks(w.database, owner="ann", actor="a").states("grid-3"),

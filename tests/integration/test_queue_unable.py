@@ -161,7 +161,7 @@ def test_start_gives_back_no_lease_whose_end_waits(tmp_path: Path, database_url:
         for attempt in (waits, other):
             attempt_of(attempt.grant, jobs / f"{attempt.fence.token}")
         runners = [ProcessRunner()]
-        assert take_up("desk", jobs, runners, made.gateway, spooled=[waits.fence]) == []
+        assert take_up(jobs, runners, made.gateway, spooled=[waits.fence]) == []
         assert list(jobs.iterdir()) == []
         ends = [End(one.fence, Reason.SUCCEEDED, 0) for one in (waits, other)]
         told = made.gateway.finish(ends)

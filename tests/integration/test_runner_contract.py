@@ -379,7 +379,7 @@ def test_jobs_run_side_by_side(bench: Bench) -> None:
 def test_leftovers_do_not_name_ones_own_jobs(bench: Bench) -> None:
     job = bench.python(IGNORES_SIGTERM)
     job.expect(b"ready")
-    assert bench.runner.leftovers(job.spec.labels["forge.worker"]) == []
+    assert bench.runner.leftovers(job.spec.labels["forge.folder"]) == []
 
 
 def test_nothing_but_the_log_is_left_beside_the_folders(bench: Bench) -> None:

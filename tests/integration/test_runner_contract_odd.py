@@ -94,13 +94,13 @@ def test_job_of_a_killed_agent_is_found_by_its_labels_and_reaped(
     spec = make_spec(bench.root, command, grace_s=600)
     with abandoned(bench.runner.kind, spec, b"up"):
         assert processes_with(token)
-        assert bench.runner.leftovers("another worker") == []
-        (found,) = bench.runner.leftovers(spec.labels["forge.worker"])
+        assert bench.runner.leftovers("another folder") == []
+        (found,) = bench.runner.leftovers(spec.labels["forge.folder"])
         assert found.name == spec.name
         assert found.labels.items() >= dict(spec.labels).items()
         bench.runner.reap(found)
         eventually(lambda: not processes_with(token))
-        assert bench.runner.leftovers(spec.labels["forge.worker"]) == []
+        assert bench.runner.leftovers(spec.labels["forge.folder"]) == []
         assert not list(spec.log_path.parent.glob("*.pipe"))
 
 

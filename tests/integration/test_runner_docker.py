@@ -378,8 +378,8 @@ def test_killed_agents_container_is_found_and_reaped(bench: Bench, engine: Docke
     spec = make_spec(bench.root, ("python3", "-c", WAITS, token))
     with abandoned("docker", spec, b"ready"):
         assert processes_with(token)
-        assert bench.runner.leftovers("another worker") == []
-        (found,) = bench.runner.leftovers(spec.labels["forge.worker"])
+        assert bench.runner.leftovers("another folder") == []
+        (found,) = bench.runner.leftovers(spec.labels["forge.folder"])
         assert found.name == spec.name
         assert found.labels.items() >= dict(spec.labels).items()
         bench.runner.reap(found)
@@ -397,7 +397,7 @@ def test_job_of_a_killed_agent_is_not_killed_by_its_own_output(
     spec = make_spec(bench.root, ("python3", "-c", prints, token))
     with abandoned("docker", spec, b"ready"):
         assert processes_with(token)
-        (found,) = bench.runner.leftovers(spec.labels["forge.worker"])
+        (found,) = bench.runner.leftovers(spec.labels["forge.folder"])
         assert engine.containers.get(found.id).status == "running"
 
 

@@ -66,13 +66,13 @@ def test_next_agent_reaps_what_is_still_in_its_grace(bench: Bench) -> None:
     spec = make_spec(bench.root, command, grace_s=600)
     with abandoned("process", spec, b"ready"):
         assert len(processes_with(token)) == 2
-        assert bench.runner.leftovers("another worker") == []
-        (found,) = bench.runner.leftovers(spec.labels["forge.worker"])
+        assert bench.runner.leftovers("another folder") == []
+        (found,) = bench.runner.leftovers(spec.labels["forge.folder"])
         assert (found.name, found.labels) == (spec.name, spec.labels)
         bench.runner.reap(found)
         assert processes_with(token) == []
         bench.runner.reap(found)
-        assert bench.runner.leftovers(spec.labels["forge.worker"]) == []
+        assert bench.runner.leftovers(spec.labels["forge.folder"]) == []
 
 
 def test_job_whose_shim_is_killed_ends_with_an_unknown_code(

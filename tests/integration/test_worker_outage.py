@@ -167,9 +167,9 @@ def test_attempt_that_no_agent_outlives_is_given_back(counter: Desk, tmp_path: P
     record.record_of(attempt, Slot(1, 1, 1), "process", "none").write()
     record.keep_exit(attempt.folders.root, Exit(0))
     for _ in range(MOST_HASTY):
-        (found,) = take_up("desk", jobs, [ProcessRunner()], counter.gateway)
+        (found,) = take_up(jobs, [ProcessRunner()], counter.gateway)
         assert found.handle.wait(0) == Exit(0)
-    assert take_up("desk", jobs, [ProcessRunner()], counter.gateway) == []
+    assert take_up(jobs, [ProcessRunner()], counter.gateway) == []
     (ended,) = counter.gateway.finish([End(grant.fence, Reason.WORKER_LOST)])
     assert (ended.accepted, ended.reason) == (True, Reason.WORKER_LOST)
     assert list(jobs.iterdir()) == []
@@ -181,6 +181,7 @@ def test_keeper_renews_what_runs_and_what_waits_to_be_told(counter: Desk) -> Non
     keeper = Keeper(
         counter.gateway,
         lambda: [runs],
+        replaced=lambda _: None,
         register=lambda: None,
         command=lambda _: None,
         heard=lambda: heard.append(True),

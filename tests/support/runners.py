@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from forge_worker.runners.docker import DockerRunner
 from forge_worker.runners.process import ProcessRunner
-from forge_worker.runners.runner import WORKER_LABEL, Exit, Handle, Runner, RunSpec
+from forge_worker.runners.runner import FOLDER_LABEL, WORKER_LABEL, Exit, Handle, Runner, RunSpec
 from support.images import BASE_IMAGE
 from support.services import docker_answers, require
 from support.waiting import eventually
@@ -69,7 +69,7 @@ def make_spec(root: Path, command: tuple[str, ...], **changes: Any) -> RunSpec: 
         memory_mb=512,
         gpu_uuids=(),
         grace_s=20,
-        labels={WORKER_LABEL: f"worker of {name}", "forge.job": "1"},
+        labels={WORKER_LABEL: "desk", FOLDER_LABEL: f"folder of {name}", "forge.job": "1"},
         **places,
         name=name,
     )
@@ -162,5 +162,5 @@ def abandoned(kind: str, spec: RunSpec, ready: bytes) -> Iterator[None]:
         yield
     finally:
         runner = make_runner(kind)
-        for leftover in runner.leftovers(spec.labels[WORKER_LABEL]):
+        for leftover in runner.leftovers(spec.labels[FOLDER_LABEL]):
             runner.reap(leftover)

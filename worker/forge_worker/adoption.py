@@ -64,25 +64,26 @@ class Past:
 
 
 def take_up(
-    worker: str,
     jobs: Path,
     runners: Sequence[Runner],
     gateway: Gateway,
     *,
     spooled: Collection[Fence] = (),
+    foreign: bool = False,
 ) -> list[Adopted]:
     """Return what goes on, and clear the rest: kill it, give its lease back, remove its folder.
 
-    One whose end waits in the spool has ended: it neither goes on, nor is it given back.
+    One whose end waits in the spool has ended: it neither goes on, nor is it given back. Of the
+    jobs of a `foreign` queue nothing goes on, and this queue is told nothing of them.
 
     Raises:
         EngineUnreachable: the engine cannot say what it runs.
         ForgeError: the queue cannot say which leases hold.
     """
-    left = leftovers.survivors(worker, jobs.parent, runners)
+    left = leftovers.survivors(jobs.parent, runners)
     folders = [Folders(root) for root in sorted(jobs.iterdir())]
     ended = {one.root for one in folders if one.fence() in spooled}
-    open_ones = [one for one in folders if one.root not in ended]
+    open_ones = [] if foreign else [one for one in folders if one.root not in ended]
     candidates = [
         found for one in open_ones if (found := _candidate(one, runners, left)) is not None
     ]
@@ -90,7 +91,8 @@ def take_up(
     kept = {one.attempt.folders.root for one in adopted}
     going_on = {one.record.container for one in candidates if _root(one) in kept and one.leftover}
     leftovers.reap(found for name, found in left.items() if name not in going_on)
-    leftovers.clear((one for one in folders if one.root not in kept), runners, gateway, spooled)
+    others = [one for one in folders if one.root not in kept]
+    leftovers.clear(others, runners, None if foreign else gateway, spooled)
     return adopted
 
 

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import structlog
 from forge_schema.errors import ForgeError
 from forge_schema.lease import End, Grant
+from forge_schema.registry import NameInUse
 from forge_schema.states import Command, Reason, WorkerKind
 
+from forge_worker import folder_id
 from forge_worker.adoption import Adopted, take_up
 from forge_worker.attempt import Attempt, Stop
 from forge_worker.claimer import Claimer
@@ -61,6 +64,8 @@ LEAVE_S = 5.0
 # As long at least, also when time is up.
 GOODBYE_S = 0.5
 LOOK_S = 0.5
+# Of a lease's time: after all of it, one that is gone holds its name no more.
+NAME_PATIENCE = 1.5
 # A worker that drains waits so long for a queue that is away.
 LAST_S = 3600.0
 # By whom a notice is that comes from no cloud.
@@ -90,9 +95,11 @@ class Agent:
         self._boot_id = uuid4()
         self.worker_id = 0
         self.name = ""
+        self._replaced: NameInUse | None = None
         self._jobs = settings.worker_dir / "jobs"
         self._running = Running()
         self._drained = Event()
+        self._queue_id: UUID | None = None
         self._unsafe = False
         self._resting = False
         self._devices = Inventory(settings.gpus)
@@ -131,7 +138,13 @@ class Agent:
         # The first provision: others may look into the image.
         images = Images(self._runners.policy, objects, settings.worker_dir / "images", most)
         return Around(
-            host=Host(settings.name(), self._devices.accelerator, settings.default_image),
+            host=Host(
+                settings.known_name(),
+                str(folder_id.of(settings.worker_dir)),
+                "",
+                self._devices.accelerator,
+                settings.default_image,
+            ),
             objects=objects,
             gateway=self._gateway,
             bundles=settings.worker_dir / "bundles",
@@ -175,6 +188,7 @@ class Agent:
             self._gateway,
             self._running.attempts,
             register=self._register,
+            replaced=self._give_way,
             command=self._commanded,
             heard=self._courier.heard,
             spooled=self._courier.held,
@@ -193,13 +207,18 @@ class Agent:
         )
 
     def run(self) -> None:
-        """Work until drained."""
+        """Work until drained.
+
+        Raises:
+            NameInUse: another worker has its name, and is alive, or has taken its place.
+        """
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         limit_s = self._settings.reconnect_limit_s
         try:
             found = until_answered(
                 self._meet,
                 limit_s=limit_s,
+                name_limit_s=NAME_PATIENCE * self._settings.lease_ttl_s,
                 leaving=self._drained,
                 unanswered=partial(end_leftovers, self._settings),
             )
@@ -234,14 +253,22 @@ class Agent:
         self._disconnect()
         self._spot.gone()
         log.info("left", worker=self.name)
+        if self._replaced is not None:
+            raise self._replaced
 
     def _meet(self) -> list[Adopted]:
         """Register, tell what an earlier agent could not tell, and take up what it left."""
         self._register()
         # First: whatever is cleared away gives its lease back.
         self._courier.step()
-        name, runners = self._settings.name(), self._runners.all
-        return take_up(name, self._jobs, runners, self._gateway, spooled=self._spool.fences())
+        folder, queue = self._settings.worker_dir, self._queue_id
+        earlier = folder_id.queue_served(folder)
+        foreign = None not in (earlier, queue) and earlier != queue
+        gateway, spooled = self._gateway, self._spool.fences()
+        found = take_up(self._jobs, self._runners.all, gateway, spooled=spooled, foreign=foreign)
+        if queue is not None:
+            folder_id.serves(folder, queue)
+        return found
 
     def _deliver_last(self) -> None:
         """Wait until the queue has been told all; what it has not, the next start tells it."""
@@ -351,14 +378,34 @@ class Agent:
         }
 
     def _register(self) -> None:
-        described = machine(self._settings, self._boot_id, self._devices, self._runners)
+        first = self.worker_id == 0
+        described = machine(
+            self._settings,
+            self._boot_id,
+            self._devices,
+            self._runners,
+            # One that was replaced itself does not come back by it.
+            replace=first and self._settings.replace,
+        )
         with self._faults.left_out(described) as fit:
             registration = self._gateway.register(fit)
         self.worker_id, self.name = registration.worker_id, registration.name
+        self._queue_id = registration.queue_id
+        known = {"worker": self.name, "queue_id": str(self._queue_id or "")}
+        self._around = replace(self._around, host=replace(self._around.host, **known))
+        if first and self._settings.worker_name not in ("", self.name):
+            told = {"name": self.name, "ignored": self._settings.worker_name}
+            log.warning("over HTTP the name is the one that an admin gave the worker", **told)
         self.claimer.ephemeral = registration.kind is WorkerKind.EPHEMERAL
         self._countdown.ttl_s = registration.ttl_s or self._settings.lease_ttl_s
         if registration.heartbeat_s is not None:
             self.keeper.period_s = min(self.keeper.period_s, registration.heartbeat_s)
+
+    def _give_way(self, error: NameInUse) -> None:
+        """Give the jobs back and leave: another worker has this one's name or token now."""
+        log.error("replaced: another worker has this one's name or token; leaving")
+        self._replaced = error
+        self.stop()
 
     def _commanded(self, command: str | None) -> None:
         if command == Command.STOP:

@@ -29,7 +29,7 @@ from forge_schema.thinning import GoOn, Thinning
 class Registration:
     """Who the worker is to the queue; `heartbeat_s` is how often it must be heard, if that is said.
 
-    `ttl_s` is how long its leases last, where the queue says it.
+    `ttl_s` is how long its leases last, and `queue_id` which queue it is, where that is said.
 
     An admin's word that the worker is ephemeral holds, whatever it said of itself.
     """
@@ -39,13 +39,18 @@ class Registration:
     kind: WorkerKind
     heartbeat_s: float | None = None
     ttl_s: float | None = None
+    queue_id: UUID | None = None
 
 
 class Gateway(Protocol):
     """The verbs of the lease protocol, as one worker speaks them."""
 
     def register(self, machine: Machine) -> Registration:
-        """Register this boot of the worker."""
+        """Register this boot of the worker.
+
+        Raises:
+            NameInUse: another process is this worker, and is alive.
+        """
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int
@@ -115,7 +120,7 @@ class SqlGateway:
         self.queue = Queue(database, actor=actor, ttl=ttl)
         self._renewals = Queue(renewals or database, actor=actor, ttl=ttl)
         self._database = database
-        self._registry = Registry(database, actor=actor)
+        self._registry = Registry(database, actor=actor, alive=ttl)
         records = Records(database)
         self.add_log_chunk = records.add_log_chunk
         self.add_checkpoint = records.add_checkpoint
@@ -135,7 +140,8 @@ class SqlGateway:
         self._worker_id = self._registry.register(machine)
         self._boot_id = machine.boot_id
         self._lanes = Lanes(self._database, self._worker_id)
-        return Registration(self._worker_id, machine.name, machine.kind)
+        queue_id = self._registry.queue_id()
+        return Registration(self._worker_id, machine.name, machine.kind, queue_id=queue_id)
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int

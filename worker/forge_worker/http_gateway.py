@@ -53,7 +53,12 @@ class HttpGateway:
         # Whoever is left alone for longer than this could not renew in time once it is back.
         self._session.servers.within(answer.lease_ttl_s / 4)
         return Registration(
-            answer.worker_id, answer.name, answer.kind, answer.heartbeat_s, answer.lease_ttl_s
+            answer.worker_id,
+            answer.name,
+            answer.kind,
+            answer.heartbeat_s,
+            answer.lease_ttl_s,
+            answer.queue_id,
         )
 
     def finish_and_claim(

@@ -12,6 +12,7 @@ import httpx
 import structlog
 from forge_schema.errors import ForgeError
 from forge_schema.queue import WorkerUnknown
+from forge_schema.registry import NameInUse
 from forge_schema.storage import ObjectTooLarge, StoreUnreachable
 from forge_schema.wire import Body
 from forge_schema.wire_answers import Answer
@@ -112,6 +113,7 @@ class Session:
             StoreUnreachable: the store behind it cannot be used now.
             TokenRefused: the token is not valid.
             WorkerUnknown: the worker must register.
+            NameInUse: another process is this worker.
             LeaseUnknown: it does not hold the lease.
             ObjectTooLarge: the store takes no such object.
             ServerRefused: the server refuses it.
@@ -211,6 +213,8 @@ def checked(response: httpx.Response) -> None:
             raise WorkerUnknown(problem.message, hint=problem.hint)
         case "object_too_large":
             raise ObjectTooLarge(problem.message, hint=problem.hint)
+        case "name_in_use":
+            raise NameInUse(problem.message, hint=problem.hint)
         case "lease_unknown":
             raise LeaseUnknown(problem.message, hint=problem.hint)
     raise ServerRefused(f"the server refuses: {said}", hint=problem.hint)

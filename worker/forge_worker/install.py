@@ -18,7 +18,7 @@ from forge_worker.provisions import ProvisionFailed
 from forge_worker.removal import remove_tree
 from forge_worker.requirements import Requirements
 from forge_worker.runners.runner import (
-    WORKER_LABEL,
+    OWNERS,
     Exit,
     Mount,
     Runner,
@@ -105,7 +105,10 @@ def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root
         spec,
         name=f"{spec.name}-install",
         # Without the token, nobody takes it for the job itself.
-        labels={WORKER_LABEL: spec.labels[WORKER_LABEL], "forge.install": spec.name},
+        labels={
+            **{n: spec.labels[n] for n in OWNERS if n in spec.labels},
+            "forge.install": spec.name,
+        },
         work_dir=root / "work",
         output_dir=root / "output",
         checkpoint_dir=root / "checkpoint",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 import structlog
 from forge_schema.lease import Fence, Renewal
 from forge_schema.queue import WorkerUnknown
+from forge_schema.registry import NameInUse
 from forge_schema.states import Standing, WorkerStatus
 
 from forge_worker.attempt import Attempt
@@ -26,6 +27,7 @@ class Keeper(Loop):
         attempts: Callable[[], Collection[Attempt]],
         *,
         register: Callable[[], None],
+        replaced: Callable[[NameInUse], None],
         command: Callable[[str | None], None],
         heard: Callable[[], None],
         spooled: Callable[[], Collection[Fence]],
@@ -37,6 +39,7 @@ class Keeper(Loop):
         self._gateway = gateway
         self._attempts = attempts
         self._register = register
+        self._replaced = replaced
         self._command = command
         self._heard = heard
         # The leases of ends that the queue has not been told: it takes them while they hold.
@@ -46,6 +49,14 @@ class Keeper(Loop):
         self.answered = False
 
     def step(self) -> None:
+        try:
+            self._beat()
+        except NameInUse as error:
+            # Whoever it is speaks for the worker from now on.
+            self._ending.set()
+            self._replaced(error)
+
+    def _beat(self) -> None:
         self.answered = False
         held = {a.fence: a for a in self._attempts() if not a.lost}
         if self._outdated():

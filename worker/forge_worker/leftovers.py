@@ -8,7 +8,7 @@ from forge_schema.errors import ForgeError
 from forge_schema.lease import End, Fence
 from forge_schema.states import Reason
 
-from forge_worker import record
+from forge_worker import folder_id, record
 from forge_worker.folders import Folders
 from forge_worker.gateway import Gateway
 from forge_worker.runners.docker import DockerRunner
@@ -17,31 +17,24 @@ from forge_worker.runners.runner import Leftover, Own, Runner
 log = structlog.get_logger(__name__)
 
 
-def survivors(
-    worker: str, folder: Path, runners: Sequence[Runner]
-) -> dict[str, tuple[Runner, Leftover]]:
-    """Return by name what runs of a worker's jobs, or of its folder's under an earlier name.
+def survivors(folder: Path, runners: Sequence[Runner]) -> dict[str, tuple[Runner, Leftover]]:
+    """Return by name what runs of the jobs of a worker's folder; whoever calls holds its lock.
 
     Raises:
         EngineUnreachable: the engine cannot say what it runs.
     """
-    own = own_of(folder)
-    return {left.name: (one, left) for one in runners for left in one.leftovers(worker, own)}
+    own, carried = own_of(folder), str(folder_id.known(folder) or "none")
+    return {left.name: (one, left) for one in runners for left in one.leftovers(carried, own)}
 
 
 def own_of(folder: Path) -> Own:
-    """Return what tells whether a leftover is of a worker's folder, whatever the worker's name.
+    """Return what tells whether a leftover that carries no id is of a worker's folder.
 
-    It is if a job's record names it, or if it has a job's folders.
+    It is if a job's record names it: the name holds the lease's random nonce.
     """
     records = (record.runs_in(Folders(root)) for root in jobs_in(folder))
     names = {name for kept in records if kept for _, name in [kept]}
-    jobs = f"{folder.absolute() / 'jobs'}/"
-
-    def own(left: Leftover) -> bool:
-        return left.name in names or any(f"{one}/".startswith(jobs) for one in left.places)
-
-    return own
+    return lambda left: left.name in names
 
 
 def jobs_in(folder: Path) -> list[Path]:
@@ -66,12 +59,12 @@ def reap(found: Iterable[tuple[Runner, Leftover]]) -> None:
 def clear(
     folders: Iterable[Folders],
     runners: Sequence[Runner],
-    gateway: Gateway,
+    gateway: Gateway | None,
     spooled: Collection[Fence] = (),
 ) -> None:
     """Give leases back and remove the folders, once nothing runs in them any more.
 
-    Whose end waits in the spool ends with that.
+    Whose end waits in the spool ends with that. Without a gateway, leases run out by themselves.
     """
     for one in folders:
         if may_run(one, runners):
@@ -79,7 +72,7 @@ def clear(
             log.warning("left, as no engine was asked for its container", folder=str(one.root))
             continue
         fence = one.fence()
-        if fence is not None and fence not in spooled:
+        if gateway is not None and fence is not None and fence not in spooled:
             _give_back(fence, gateway)
         one.remove()
 

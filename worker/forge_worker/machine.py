@@ -8,16 +8,21 @@ from forge_schema.registry import Machine
 from forge_schema.spec import RUNS
 from forge_schema.states import WorkerKind
 
-from forge_worker import handlers
+from forge_worker import folder_id, handlers
 from forge_worker.devices import Inventory
 from forge_worker.runner_choice import Runners
 from forge_worker.settings import WorkerSettings
 
 
 def machine(
-    settings: WorkerSettings, boot_id: UUID, devices: Inventory, runners: Runners
+    settings: WorkerSettings,
+    boot_id: UUID,
+    devices: Inventory,
+    runners: Runners,
+    *,
+    replace: bool = False,
 ) -> Machine:
-    """Return the registration of this boot of the worker."""
+    """Return the registration of this boot of the worker; whoever calls holds its folder's lock."""
     return Machine(
         name=settings.name(),
         boot_id=boot_id,
@@ -31,6 +36,8 @@ def machine(
         local=settings.local,
         price_per_hour=settings.price_per_hour,
         version=version("forge-queue"),
+        folder_id=folder_id.of(settings.worker_dir),
+        replace=replace,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 from forge_schema.errors import ForgeError
 from forge_schema.log import configure_log
+from forge_schema.registry import NameInUse
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 EXIT_USAGE = 2
 # As of a service that does not run.
 EXIT_NO_AGENT = 3
+# Another worker has this one's name, or has taken its place.
+EXIT_NAME_IN_USE = 4
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +58,8 @@ def main() -> None:
         sys.exit(_asked(settings))
     except ForgeError as error:
         hint = f"\n  {error.hint}" if error.hint else ""
-        sys.exit(f"forge-worker: {error.message}{hint}")
+        sys.stderr.write(f"forge-worker: {error.message}{hint}\n")
+        sys.exit(EXIT_NAME_IN_USE if isinstance(error, NameInUse) else 1)
     except OSError as error:
         sys.exit(f"forge-worker: {error}")
 

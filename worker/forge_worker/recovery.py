@@ -14,6 +14,7 @@ from forge_schema.states import Reason
 from forge_worker import (
     crashes,
     direct,
+    folder_id,
     leftovers,
     over_http,
     quarantine,
@@ -42,7 +43,8 @@ STATE = {
     spool.FILE: "the ends of jobs that the queue could not be told",
     "name": "the name, in place of which a new one is made up",
 }
-KEPT = {"lock"}
+# The queue may still know the worker by the id.
+KEPT = {"lock", folder_id.FILE, folder_id.QUEUE}
 
 
 def recover(settings: WorkerSettings) -> Iterator[str]:
@@ -106,7 +108,7 @@ def _runners(settings: WorkerSettings) -> Iterator[Runner]:
 
 
 def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
-    found = leftovers.survivors(settings.known_name(), settings.worker_dir, runners)
+    found = leftovers.survivors(settings.worker_dir, runners)
     for runner, left in found.values():
         runner.reap(left)
         yield f"ended {left.name}, which still ran ({runner.kind})"

@@ -5,10 +5,11 @@ from time import time_ns
 
 import structlog
 
-from forge_worker import crashes, quarantine, spool, state_file
+from forge_worker import crashes, folder_id, quarantine, spool, state_file
 
-FOLDERS = ("jobs", "bundles", "images", "envs", "caches", "shares")
-FILES = ("name", state_file.NAME, quarantine.FILE, crashes.FILE, spool.FILE)
+FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
+KEPT = (quarantine.FILE, crashes.FILE, spool.FILE)
+FILES = ("name", folder_id.FILE, folder_id.QUEUE, state_file.NAME, *KEPT)
 
 log = structlog.get_logger(__name__)
 

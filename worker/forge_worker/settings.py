@@ -53,6 +53,9 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
     )
 
     worker_name: str = Field("", description="its name in the queue; made up once if absent")
+    replace: bool = Field(
+        default=False, description="take the place of a worker of this name that is alive"
+    )
     worker_dir: Path = Field(
         default_factory=default_folder,
         description="its folder for state",

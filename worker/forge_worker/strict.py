@@ -19,9 +19,8 @@ def end_leftovers(settings: WorkerSettings) -> None:
     """
     if settings.lease_policy != "strict" or settings.runner == "process" or not engine_answers():
         return
-    name, folder = settings.known_name(), settings.worker_dir
     try:
-        leftovers.reap(leftovers.survivors(name, folder, [DockerRunner()]).values())
+        leftovers.reap(leftovers.survivors(settings.worker_dir, [DockerRunner()]).values())
     except ForgeError as error:
         log.warning("containers may run past their leases", error=error.message)
 

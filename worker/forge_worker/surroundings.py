@@ -6,15 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from forge_worker.attempt import Attempt
-from forge_worker.runners.runner import WORKER_LABEL, Runner, RunSpec
+from forge_worker.runners.runner import FOLDER_LABEL, QUEUE_LABEL, WORKER_LABEL, Runner, RunSpec
 from forge_worker.slots import Slot
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a job is told of the worker that runs it."""
+    """What a job is told of the worker that runs it, and by which ids it is found again."""
 
     worker: str
+    folder_id: str
+    queue_id: str
     accelerator: str
     default_image: str
 
@@ -37,7 +39,7 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
         gpu_uuids=slot.gpu_uuids,
         gpu_vendor=slot.gpu_vendor,
         grace_s=float(grant.spec["grace_s"]),
-        labels=labels(attempt, host.worker),
+        labels=labels(attempt, host),
     )
     device = host.accelerator if slot.gpu_uuids else "cpu"
     memory_mb = slot.vram_mb if slot.gpu_uuids else slot.memory_mb
@@ -61,10 +63,12 @@ def batch_size(memory_mb: int) -> int:
     return 1 << (samples.bit_length() - 1)
 
 
-def labels(attempt: Attempt, worker: str) -> dict[str, str]:
+def labels(attempt: Attempt, host: Host) -> dict[str, str]:
     """Return the labels by which an attempt's container or process is found again."""
     return {
-        WORKER_LABEL: worker,
+        WORKER_LABEL: host.worker,
+        FOLDER_LABEL: host.folder_id,
+        QUEUE_LABEL: host.queue_id,
         "forge.job": str(attempt.fence.job_id),
         "forge.attempt": str(attempt.grant.attempt),
         "forge.token": str(attempt.fence.token),

@@ -26,10 +26,10 @@ router = Router(prefix="/api/workers", tags=["workers"], responses=problems(401)
 noted = APIRouter(route_class=NotedRoute)
 
 
-@noted.post("/register", responses=problems(404))
+@noted.post("/register", responses=problems(404, 409))
 def register(body: wire.Register, caller: Caller, shared: Shared) -> Registered:
     """Register a boot of the worker, under the name that an admin gave it."""
-    registry = Registry(shared.database, actor=caller.actor)
+    registry = Registry(shared.database, actor=caller.actor, alive=shared.settings.ttl)
     kind = registry.register_known(caller.id, body.machine(caller.name))
     settings = shared.settings
     return Registered(
@@ -38,6 +38,7 @@ def register(body: wire.Register, caller: Caller, shared: Shared) -> Registered:
         kind=kind,
         heartbeat_s=settings.heartbeat_s,
         lease_ttl_s=settings.lease_ttl_s,
+        queue_id=registry.queue_id(),
     )
 
 

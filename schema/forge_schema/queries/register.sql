@@ -1,16 +1,18 @@
--- Registers a worker by its name; a restart is a new boot of the same worker.
+-- Registers a worker by its name; a restart is a new boot of the same worker. No row comes back
+-- while a boot of another folder, heard less than `alive` ago, has the name.
 WITH registered AS (
     INSERT INTO worker (
-        name, boot_id, kind, accelerator, gpus, cpus, memory_mb, disk_mb, labels, local,
+        name, boot_id, folder_id, kind, accelerator, gpus, cpus, memory_mb, disk_mb, labels, local,
         price_per_hour, version, registered_at, last_seen_at
     )
     VALUES (
-        %(name)s, %(boot_id)s, %(kind)s, %(accelerator)s, %(gpus)s, %(cpus)s, %(memory_mb)s,
-        %(disk_mb)s, %(labels)s, %(local)s, %(price_per_hour)s, %(version)s, forge_now(),
-        forge_now()
+        %(name)s, %(boot_id)s, %(folder_id)s, %(kind)s, %(accelerator)s, %(gpus)s, %(cpus)s,
+        %(memory_mb)s, %(disk_mb)s, %(labels)s, %(local)s, %(price_per_hour)s, %(version)s,
+        forge_now(), forge_now()
     )
     ON CONFLICT ON CONSTRAINT worker_name DO UPDATE SET
-        boot_id = excluded.boot_id, kind = excluded.kind, status = 'connecting',
+        boot_id = excluded.boot_id, folder_id = excluded.folder_id, kind = excluded.kind,
+        status = 'connecting',
         accelerator = excluded.accelerator, gpus = excluded.gpus, cpus = excluded.cpus,
         memory_mb = excluded.memory_mb, disk_mb = excluded.disk_mb,
         labels = excluded.labels || worker.pinned_labels,
@@ -20,6 +22,10 @@ WITH registered AS (
             WHEN worker.boot_id = excluded.boot_id THEN worker.command
             ELSE nullif(worker.command, 'stop')
         END
+    WHERE
+        worker.status = 'offline' OR %(replace)s
+        OR worker.last_seen_at <= forge_now() - %(alive)s::interval
+        OR (worker.folder_id <> excluded.folder_id) IS NOT TRUE
     RETURNING id
 ),
 told AS (

@@ -1,15 +1,22 @@
 -- Registers a boot of a worker that an admin made; its name, its pinned labels and an admin's word
--- that it is ephemeral stay.
+-- that it is ephemeral stay. No row comes back while a boot of another folder, heard less than
+-- `alive` ago, is this worker.
 WITH registered AS (
     UPDATE worker SET
-        boot_id = %(boot_id)s, status = 'connecting',
+        boot_id = %(boot_id)s, folder_id = %(folder_id)s, status = 'connecting',
         kind = CASE WHEN kind = 'ephemeral' THEN kind ELSE %(kind)s::worker_kind END,
         accelerator = %(accelerator)s, gpus = %(gpus)s, cpus = %(cpus)s,
         memory_mb = %(memory_mb)s, disk_mb = %(disk_mb)s,
         labels = %(labels)s::jsonb || pinned_labels, local = %(local)s,
         price_per_hour = %(price_per_hour)s, version = %(version)s, last_seen_at = forge_now(),
         command = CASE WHEN boot_id = %(boot_id)s THEN command ELSE nullif(command, 'stop') END
-    WHERE id = %(worker_id)s
+    WHERE
+        id = %(worker_id)s
+        AND (
+            status = 'offline' OR %(replace)s
+            OR last_seen_at <= forge_now() - %(alive)s::interval
+            OR (folder_id <> %(folder_id)s::uuid) IS NOT TRUE
+        )
     RETURNING id, name, kind
 ),
 told AS (

@@ -5,6 +5,7 @@ from sqlmodel import SQLModel
 from forge_schema.tables.api_key import ApiKey, RequestNonce
 from forge_schema.tables.attempt import Attempt
 from forge_schema.tables.event import Event
+from forge_schema.tables.identity import Identity
 from forge_schema.tables.job import Job, Outcome
 from forge_schema.tables.lane import Lane
 from forge_schema.tables.limits import OwnerQuota, Queue
@@ -25,6 +26,7 @@ __all__ = [
     "Checkpoint",
     "Dependency",
     "Event",
+    "Identity",
     "Job",
     "Lane",
     "Lease",

@@ -31,6 +31,7 @@ class Worker(SQLModel, table=True):
     id: int = c.identity()
     name: str = c.string()
     boot_id: UUID = c.uuid()
+    folder_id: UUID | None = c.uuid(null=True)
     kind: WorkerKind = c.word(WorkerKind, default="'persistent'")
     status: WorkerStatus = c.word(WorkerStatus, default="'connecting'")
     accelerator: str = c.string(default="'cpu'")

@@ -36,6 +36,7 @@ from forge_worker.runners.runner import (
     Own,
     RunSpec,
     StartFailed,
+    belongs,
     nobodys,
 )
 
@@ -146,8 +147,8 @@ class DockerRunner:
             watched=watched,
         )
 
-    def leftovers(self, worker: str, own: Own = nobodys) -> list[Leftover]:
-        """Return the containers of this worker, running or not, that no job here uses.
+    def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
+        """Return the containers of this folder, running or not, that no job here uses.
 
         Another agent process left them, or they could not be removed. `own` is as in `Runner`.
 
@@ -157,8 +158,7 @@ class DockerRunner:
         return [
             left
             for left in self._listed()
-            if (left.labels[WORKER_LABEL] == worker or own(left))
-            and not self.containers.used(left.name)
+            if belongs(left, folder, own) and not self.containers.used(left.name)
         ]
 
     def _listed(self) -> list[Leftover]:

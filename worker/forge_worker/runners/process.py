@@ -23,7 +23,6 @@ from forge_worker.runners.child import Order
 from forge_worker.runners.confinement import confinement_of, parents
 from forge_worker.runners.cpu_table import CpuTable
 from forge_worker.runners.runner import (
-    WORKER_LABEL,
     Exit,
     JobPaths,
     Leftover,
@@ -31,6 +30,7 @@ from forge_worker.runners.runner import (
     Own,
     RunSpec,
     StartFailed,
+    belongs,
     nobodys,
 )
 from forge_worker.runners.shim import LENGTH
@@ -181,19 +181,15 @@ class ProcessRunner:
             ) from error
         return ProcessHandle(shim, agent, spec, self._cpu_table)
 
-    def leftovers(self, worker: str, own: Own = nobodys) -> list[Leftover]:
-        """Return the jobs whose shim belongs to this worker and has lost its agent."""
+    def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
+        """Return the jobs whose shim belongs to this folder and has lost its agent."""
         agent = os.getpid()
         found = (
             _leftover(process.info)
             for process in psutil.process_iter(["pid", "ppid", "create_time", "cmdline"])
             if process.info["ppid"] != agent
         )
-        return [
-            left
-            for left in found
-            if left and (left.labels.get(WORKER_LABEL) == worker or own(left))
-        ]
+        return [left for left in found if left and belongs(left, folder, own)]
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> None:
         """Adopt nothing: a shim whose agent is gone is already stopping its job."""

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
     from forge_worker.runners.use import JobUse
 
+# For people; what is whose, the ids say: of the worker's folder, and of the queue.
 WORKER_LABEL = "forge.worker"
+FOLDER_LABEL = "forge.folder"
+QUEUE_LABEL = "forge.queue"
+OWNERS = (WORKER_LABEL, FOLDER_LABEL, QUEUE_LABEL)
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,14 @@ Own = Callable[[Leftover], bool]
 
 
 def nobodys(_: Leftover) -> bool:
-    """Say that what another worker's name is on is that worker's."""
+    """Say that what carries no folder's id is not this worker's."""
     return False
+
+
+def belongs(left: Leftover, folder: str, own: Own) -> bool:
+    """Tell whether a leftover is of the worker with this folder; `own` as in `Runner`."""
+    carried = left.labels.get(FOLDER_LABEL)
+    return own(left) if carried is None else carried == folder
 
 
 class Handle(Protocol):
@@ -160,10 +170,11 @@ class Runner(Protocol):
             StartFailed: this machine could not start it.
         """
 
-    def leftovers(self, worker: str, own: Own = nobodys) -> list[Leftover]:
-        """Return what another agent process of this worker started and left.
+    def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
+        """Return what another agent process started and left, by the id of its folder.
 
-        `own` tells what is this worker's although it was started under another name.
+        Whoever calls holds that folder's lock. `own` tells what is this worker's of what an agent
+        of an earlier version started, which labelled it with no folder.
         """
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> Handle | None:

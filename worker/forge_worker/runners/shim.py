@@ -49,6 +49,7 @@ class Shim:
         self._measure_at = 0.0
         self._status: int | None = None
         self._oom = False
+        self._reaped = False
         self._peak = 0
         self._selector = selectors.DefaultSelector()
 
@@ -76,6 +77,11 @@ class Shim:
         """End the job without grace."""
         self._kill_at = 0.0
 
+    def reap(self) -> None:
+        """End the job without grace, for somebody else than its agent: its code says nothing."""
+        self._reaped = True
+        self.kill()
+
     def _watch(self, source: int) -> None:
         self._agent.setblocking(False)  # noqa: FBT003  its name says what it sets
         woken, wake = os.pipe()
@@ -83,7 +89,7 @@ class Shim:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGQUIT, lambda *_: self.kill())
+        signal.signal(signal.SIGQUIT, lambda *_: self.reap())
         # A service manager signals every process of its unit; what happens then is the agent's say.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -164,13 +170,16 @@ class Shim:
         peak = max(self._peak, all_.ru_maxrss * MAXRSS_UNIT)
         return {"cpu_seconds": all_.ru_utime + all_.ru_stime, "peak_bytes": peak}
 
-    def _code(self) -> int:
+    def _code(self) -> int | None:
+        if self._reaped:
+            return None
         code = os.waitstatus_to_exitcode(self._status or 0)
         return code if code >= 0 else 128 - code
 
     def _detail(self, stubborn: int) -> str:
         limit = self._order.memory_bytes >> 20
         said = [
+            "it was reaped as what an agent had left" if self._reaped else "",
             f"the job used more than its {limit} MiB of memory" if self._oom else "",
             f"{stubborn} of its processes could not be ended" if stubborn else "",
             self._output.error,
