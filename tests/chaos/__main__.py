@@ -21,6 +21,7 @@ import stamina
 from chaos.faults import KINDS
 from chaos.options import Options
 from chaos.run import Outcome, run
+from chaos.twins import run_two
 
 
 def main() -> int:
@@ -48,9 +49,9 @@ def main() -> int:
     stamina.instrumentation.set_on_retry_hooks([])
     with (folder / "bed.log").open("w", encoding="utf-8") as log, redirect_stderr(log):
         logging.basicConfig(stream=log, force=True)
-        outcome = run(options)
+        outcomes = run_two(options) if told.two_queues else [(run(options), options)]
         logging.basicConfig(force=True)
-    return tell(outcome, options, keep=told.keep)
+    return max([tell(*outcome, keep=told.keep) for outcome in outcomes])
 
 
 def tell(outcome: Outcome, options: Options, *, keep: bool = False) -> int:
@@ -79,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", default=[], choices=names, metavar="FAULT")
     parser.add_argument("--no-containers", action="store_true")
     parser.add_argument("--no-old", action="store_true", help="no workers of the version before")
+    parser.add_argument(
+        "--two-queues", action="store_true", help="two queues and two engines, workers of one name"
+    )
     parser.add_argument("--folder", type=Path, help="for history and logs; a temporary one")
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     return parser

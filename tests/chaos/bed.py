@@ -23,6 +23,7 @@ from chaos.postgres_pair import Pair, postgres_pair
 from forge_client.bundle import pack
 from forge_schema.database import Database
 from forge_schema.keys import Keys
+from forge_schema.registry import Registry
 from forge_schema.states import Role
 from forge_schema.storage import keys, open_store
 from forge_schema.uploads import Uploads
@@ -60,7 +61,6 @@ class Bed:
     workers: list[Worker] = field(default_factory=list)
     servers: list[Member] = field(default_factory=list)
     sweepers: list[Member] = field(default_factory=list)
-    token: str = field(default_factory=lambda: secrets.token_hex(4))
 
     @property
     def url(self) -> str:
@@ -76,6 +76,19 @@ class Bed:
 
     def way(self, name: str) -> Way:
         return next(way for way in self.store.ways if way.name == name)
+
+    @property
+    def token(self) -> str:
+        return self.options.token
+
+    def engine_of(self, worker: Worker) -> OwnEngine:
+        """Return the engine that a worker uses."""
+        url = worker.environment["DOCKER_HOST"]
+        return next(one for one in self.engines if one.url == url)
+
+    @property
+    def engines(self) -> tuple[OwnEngine, ...]:
+        return self.options.engines or ((self.engine,) if self.engine else ())
 
     def worker(self, name: str) -> Worker:
         return next(worker for worker in self.workers if worker.name == name)
@@ -131,7 +144,9 @@ def bed(options: Options) -> Iterator[Bed]:
         made.old = old_version(options.folder / "old") if options.old else None
         migrated(made)
         made.space = stack.enter_context(namespace())
-        if options.containers and own_containers.engine_may_run():
+        if options.engines:
+            made.engine = options.engines[0]
+        elif options.containers and own_containers.engine_may_run():
             made.engine = stack.enter_context(own_containers.engine_with_image())
         if pooler_is_here():
             made.pooler = Pooler(options.folder / "pooler", logs, made.door("db-pool").port)
@@ -166,8 +181,10 @@ def _add_services(made: Bed) -> None:
 def _add_workers(made: Bed, stack: ExitStack) -> None:
     with Database(made.url) as database:
         tokens = WorkerTokens(database, actor="user:root")
+        queue_id = str(Registry(database, actor="user:root").queue_id())
         for number in range(made.options.workers):
-            kind = kind_of(number)
+            # The same workers of two queues meet at each engine.
+            kind = kind_of(number) if number >= len(made.options.engines) else "container"
             if kind == "container" and made.engine is None:
                 kind = "direct"
             settings = _settings(made, number, kind)
@@ -175,6 +192,7 @@ def _add_workers(made: Bed, stack: ExitStack) -> None:
             if kind == "http":
                 settings["token"] = tokens.create(f"{name}-{made.token}")[1]
             one = worker(name, kind, f"{name}-{made.token}", made.options.folder, **settings)
+            one.queue_id = queue_id
             _fit_out(made, one, stack)
             if made.space is not None and number % APART == APART - 1 and kind != "container":
                 one.enter(made.space.enter)
@@ -208,9 +226,10 @@ def _fit_out(made: Bed, one: Worker, stack: ExitStack) -> None:
         one.environment["FORGE_DISK_MB"] = "40"
     made.history.note("folder", path=str(one.place))
     if one.kind == "container":
-        assert made.engine is not None
-        one.environment["DOCKER_HOST"] = made.engine.url
-        made.history.note("engine", url=made.engine.url, label=one.label)
+        engines = sorted(made.engines, key=lambda engine: engine.url)
+        engine = engines[int(one.name[1:]) % len(engines)]
+        one.environment["DOCKER_HOST"] = engine.url
+        made.history.note("engine", url=engine.url, labels=one.labels)
 
 
 def fleet_of(made: Bed) -> Fleet:

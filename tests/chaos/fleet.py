@@ -63,9 +63,10 @@ def kind_of(number: int) -> str:
 
 @dataclass
 class Worker(Member):
-    """One worker, of a kind; `label` is what its containers are labelled with."""
+    """One worker, of a kind; `queue_id` is that of the queue that it works for."""
 
     kind: str = "direct"
+    queue_id: str = ""
 
     def says(self, word: str) -> bool:
         """Tell whether the log of its last start has a word."""
@@ -89,8 +90,10 @@ class Worker(Member):
         self.command = [*words, *self.command]
 
     @property
-    def label(self) -> str:
-        return f"forge.worker={self.environment['FORGE_WORKER_NAME']}"
+    def labels(self) -> list[str]:
+        """Return what its containers are labelled with; another queue's may have its name."""
+        name = self.environment["FORGE_WORKER_NAME"]
+        return [f"forge.worker={name}", f"forge.queue={self.queue_id}"]
 
 
 def worker(name: str, kind: str, worker_name: str, root: Path, **settings: object) -> Worker:

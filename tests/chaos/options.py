@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from support.own_engine import OwnEngine
 
 TTL_S = 8.0
 HEARTBEAT_S = 1.5
@@ -19,7 +22,8 @@ class Options:
     `drain_s` is how long jobs may take to end by themselves once all is healed. `only` names the
     kinds of faults wanted, none means all; `lasting` is how many jobs may be unfinished at once.
     With `old`, the run begins with workers of the version before, and the database is migrated
-    under them.
+    under them. `token` is in the names of all workers; `engines` are used by all container workers
+    in turn, and the first of them is the one that faults strike.
     """
 
     seed: int
@@ -32,6 +36,8 @@ class Options:
     only: tuple[str, ...] = ()
     containers: bool = True
     old: bool = True
+    token: str = field(default_factory=lambda: secrets.token_hex(4))
+    engines: tuple[OwnEngine, ...] = ()
 
     @property
     def lasting(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PROGRESS_S = 60.0
 # Once cancelled, a job has ended within a renewal and its grace.
 CANCELLED_S = 60.0
+# Two runs on one machine would choose the same free ports.
+STARTING = threading.Lock()
 
 
 @dataclass
@@ -47,7 +49,10 @@ def run(options: Options) -> Outcome:
         AssertionError: the bed itself did not come up.
     """
     figures = Figures(options.seed, options.minutes, options.workers)
-    with bed(options) as made, _clients(made) as clients:
+    with ExitStack() as stack:
+        with STARTING:
+            made = stack.enter_context(bed(options))
+        clients = stack.enter_context(_clients(made))
         fleet = fleet_of(made)
         try:
             fleet.start()

@@ -86,6 +86,10 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     ),
     (ends.ONE_ACCEPTED, another()),
     (
+        ends.NOT_BLAMED,
+        "UPDATE attempt SET reason = 'exit_code', exit_code = 137 WHERE job_id = %(job_id)s",
+    ),
+    (
         ends.LAST_GRANTED,
         another('{"claimed_at": "2032-01-01", "finished_at": "2032-01-02", "reason": "oom"}'),
     ),

@@ -19,6 +19,20 @@ ONE_ACCEPTED = by_sql(
     """,
 )
 
+NOT_BLAMED = by_sql(
+    "a job that runs as a process is never blamed for a signal from elsewhere",
+    """
+    SELECT
+        job_id, token, format('attempt %s failed with %s', attempt, exit_code) AS says
+    FROM attempt
+    JOIN job ON job.id = job_id
+    JOIN lane ON lane.id = job.lane_id
+    JOIN shape ON shape.id = lane.shape_id
+    WHERE attempt.reason = 'exit_code' AND exit_code > 128
+        AND coalesce(shape.labels ->> 'place', 'process') = 'process'
+    """,
+)
+
 LAST_GRANTED = by_sql(
     "the accepted token is the last one granted",
     """
@@ -119,6 +133,7 @@ NUMBERED = by_sql(
 
 ENDS_OF_JOBS = (
     ONE_ACCEPTED,
+    NOT_BLAMED,
     LAST_GRANTED,
     NO_REOPENING,
     WITHIN_BUDGET,

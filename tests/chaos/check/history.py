@@ -36,7 +36,7 @@ class History:
     - `cancelled`: `job_id`, `state`: an acknowledged cancel, and the state that it answered
     - `seen`: `job_id`, `state`: the state of a job as a client was shown it
     - `folder`: `path`: a worker's folder, in which no job may have left anything, nor a process
-    - `engine`: `url`, `label` (`name=value`): no container of this label may be left there
+    - `engine`: `url`, `labels` (`name=value`): no container with all of them may be left there
     - `process`: `pid`, `started` (in ticks, as `/proc/PID/stat` tells it): it must be gone
 
     `clock` gives the time in seconds; it is that by which entries and rows are put in order.

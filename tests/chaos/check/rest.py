@@ -76,7 +76,7 @@ def _containers(evidence: Evidence) -> Iterator[tuple[str, Row]]:
     for note in evidence.notes("engine"):
         engine = docker.DockerClient(base_url=note["url"], timeout=20)
         try:
-            for left in engine.containers.list(all=True, filters={"label": note["label"]}):
+            for left in engine.containers.list(all=True, filters={"label": note["labels"]}):
                 yield f"container {left.name} is left", {}
         finally:
             engine.close()

@@ -28,15 +28,16 @@ class HostKilled(AgentFault):
     def strike(self, target: str, dice: Random) -> None:
         worker = self.bed.worker(target)
         worker.leave_alone()
-        self._end_all(worker)
-        if dice.random() < 0.5 and worker.place is not None:
+        emptied = dice.random() < 0.5 and worker.place is not None
+        self._end_all(worker, emptied=emptied)
+        if emptied and worker.place is not None:
             for path in worker.place.iterdir():
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink()
 
-    def _end_all(self, worker: Worker) -> None:
+    def _end_all(self, worker: Worker, *, emptied: bool) -> None:
         # Stopped first, it cannot start anything in between.
         worker.send(signal.SIGSTOP)
         family = worker.family()
@@ -46,14 +47,16 @@ class HostKilled(AgentFault):
         worker.kill()
         psutil.wait_procs(family, 5)
         if worker.kind == "container":
-            self._end_containers(worker)
+            self._end_containers(worker, emptied=emptied)
 
-    def _end_containers(self, worker: Worker) -> None:
-        assert self.bed.engine is not None
-        listed = self.bed.engine.docker("ps", "-q", "--filter", f"label={worker.label}")
-        for name in listed.stdout.split():
+    def _end_containers(self, worker: Worker, *, emptied: bool) -> None:
+        engine = self.bed.engine_of(worker)
+        wanted = [word for label in worker.labels for word in ("--filter", f"label={label}")]
+        # An empty disk has no containers either, and nobody will ask for them by the old folder.
+        verb = ("rm", "-f") if emptied else ("kill",)
+        for name in engine.docker("ps", "-qa", *wanted).stdout.split():
             with suppress(subprocess.SubprocessError):
-                self.bed.engine.docker("kill", name)
+                engine.docker(*verb, name)
 
 
 class HostPaused(AgentFault):
