@@ -21,7 +21,7 @@ SPENT = {
 BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
 # What to do about an end beside trying again.
 ADVICE = {
-    Reason.OOM: "ask for more memory than now: it ran out of it",
+    Reason.OOM: "ask for more memory with --memory",
     Reason.DISK_FULL: "ask for more disk than now: it filled it",
     Reason.TIMEOUT: "give it a longer timeout, or more checkpoints to go on from",
     Reason.IMAGE_MISSING: "name an image that its workers can pull",

@@ -339,8 +339,8 @@ class JobRun:
 
     def _end_by_itself(self, exited: Exit) -> End:
         if exited.oom_killed:
-            detail = f"over {self._slot.memory_mb} MiB of memory"
-            return self._end(Reason.OOM, exited.code, detail)
+            end = self._end(Reason.OOM, exited.code)
+            return replace(end, detail=_too_little(self._slot.memory_mb, end.usage))
         if exited.code is None:
             return self._end(Reason.WORKER_LOST, detail=exited.detail or "the exit code is gone")
         if exited.code == 0:
@@ -364,6 +364,14 @@ class JobRun:
         usage = around.sampler.last(self._watched, held_s, around.money_per_second)
         said = None if detail is None else self.attempt.redactor.text(detail)
         return End(self.attempt.fence, reason, code, said, usage)
+
+
+def _too_little(limit_mb: int, used: Usage) -> str:
+    """Say that a job ran out of memory, and what to type; all in MiB."""
+    peak_mb = used.peak_memory_mb
+    peak = f" (highest measured use: {peak_mb} MiB)" if peak_mb else ""
+    more = 2 * max(limit_mb, peak_mb or 0)
+    return f"needed more than its {limit_mb} MiB of memory{peak}: try --memory {more}MB"
 
 
 def _code(error: Exception) -> int | None:
