@@ -37,14 +37,16 @@ log = structlog.get_logger(__name__)
 class Windows:
     """After how long a worker is offline, and after how long it is removed.
 
-    `overrun` is how long after its time limit a job is ended that its worker does not end: more
-    than the longest grace.
+    A job that was asked to end is ended `overrun` after its grace, or `storing` after it while what
+    is left of it is stored; one that was never started, `preparing` after its claim.
     """
 
     offline: timedelta = timedelta(seconds=120)
     reap_ephemeral: timedelta = timedelta(hours=1)
     reap_unconnected: timedelta = timedelta(minutes=5)
-    overrun: timedelta = timedelta(hours=2)
+    overrun: timedelta = timedelta(minutes=5)
+    storing: timedelta = timedelta(hours=2)
+    preparing: timedelta = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,8 @@ class Sweep:
             count=BATCH,
         )
         self._tell(holds=rows[0]["holds"])
-        ends = _ends(rows, Reason.WORKER_LOST, "the lease ran out")
+        held = [_fence(row) for row in rows if row["job_id"] is not None]
+        ends = [End(fence, Reason.WORKER_LOST, detail="the lease ran out") for fence in held]
         return len(self._moves.finish(ends, expired_only=True))
 
     def _tell(self, *, holds: bool) -> None:
@@ -153,10 +156,17 @@ class Sweep:
         return len(self._database.rows("overdue", again=True, actor=self._queue.actor))
 
     def end_overrun(self) -> int:
-        """End a batch of jobs that their workers hold on to long after their time limit."""
-        patience = self._windows.overrun
-        rows = self._database.rows("overrun", again=True, patience=patience, count=BATCH)
-        ends = _ends(rows, Reason.TIMEOUT, "its worker did not end it")
+        """End a batch of jobs whose workers neither end nor start them in the time they have."""
+        windows = self._windows
+        rows = self._database.rows(
+            "overrun",
+            again=True,
+            patience=windows.overrun,
+            storing=windows.storing,
+            preparing=windows.preparing,
+            count=BATCH,
+        )
+        ends = [End(_fence(row), Reason(row["reason"]), detail=_why(row)) for row in rows]
         return sum(ended.accepted for ended in self._moves.finish(ends))
 
     def mark_offline(self) -> int:
@@ -191,9 +201,13 @@ def _guarded(name: str, step: Callable[[], int], failed: list[Exception]) -> int
     return 0
 
 
-def _ends(rows: list[Row], reason: Reason, detail: str) -> list[End]:
-    held = [Fence(r["job_id"], r["token"], r["nonce"]) for r in rows if r["job_id"] is not None]
-    return [End(fence, reason, detail=detail) for fence in held]
+def _fence(row: Row) -> Fence:
+    return Fence(row["job_id"], row["token"], row["nonce"])
+
+
+def _why(row: Row) -> str:
+    started = row["reason"] != Reason.START_FAILED
+    return "its worker did not end it" if started else "its worker did not start it"
 
 
 def _batches(step: Callable[[], int]) -> int:

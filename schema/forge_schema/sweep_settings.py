@@ -23,7 +23,13 @@ class SweepSettings(BaseSettings):
     unconnected_s: PositiveFloat = Field(300.0, description="until one never connected is removed")
 
     overrun_s: PositiveFloat = Field(
-        7200.0, description="until a job past its time limit is ended that its worker holds on to"
+        300.0, description="past its grace, until a job that was asked to end is ended"
+    )
+    storing_s: PositiveFloat = Field(
+        7200.0, description="the same while its worker stores what is left of it"
+    )
+    preparing_s: PositiveFloat = Field(
+        3600.0, description="from its claim, until a job is given back that was not started"
     )
     brake: NonNegativeInt = Field(
         BRAKE, description="so many leases that run out together are ended without a second look"
@@ -65,4 +71,6 @@ class SweepSettings(BaseSettings):
             reap_ephemeral=timedelta(seconds=self.reap_s),
             reap_unconnected=timedelta(seconds=self.unconnected_s),
             overrun=timedelta(seconds=self.overrun_s),
+            storing=timedelta(seconds=self.storing_s),
+            preparing=timedelta(seconds=self.preparing_s),
         )

@@ -110,6 +110,16 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
             " VALUES ('2030-12-31', 'user:ann', 'asked to cancel', %(job_id)s)"
         ),
     ),
+    (
+        ends.ASKED_ENDS,
+        (
+            "INSERT INTO lease (job_id, rank, worker_id, lane_id, nice, attempt, failures, losses,"
+            " preemptions, ready_at, claimed_at, expires_at, asked)"
+            " SELECT job_id, 0, worker_id, lane_id, 0,"
+            " attempt, 0, 0, 0, ready_at, claimed_at, claimed_at + '1 s', 'cancelled' FROM attempt"
+            " WHERE job_id = %(job_id)s"
+        ),
+    ),
     (ends.NUMBERED, "UPDATE attempt SET attempt = 3 WHERE job_id = %(job_id)s"),
     (
         sums.ONE_PLACE,

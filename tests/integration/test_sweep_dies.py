@@ -144,26 +144,6 @@ def test_a_job_past_its_time_limit_on_a_worker_that_is_gone_has_failed(rig: Rig)
     assert rig.jobs.job(job_id)["reason"] == "timeout"
 
 
-def test_a_job_that_its_worker_does_not_end_is_ended_long_after_its_time_limit(rig: Rig) -> None:
-    held, storing = rig.submit_many(2, timeout_s=10)
-    worker = rig.worker()
-    grants = worker.claim(count=2)
-    for grant in grants:
-        rig.queue.report(grant.fence, Phase.RUNNING)
-    rig.clock.advance(11)
-    assert rig.sweep.tick().overdue == 2
-    rig.queue.report(grants[1].fence, Phase.FINISHING)
-    rig.clock.advance(7199)
-    worker.renew(*grants)
-    assert rig.sweep.tick().overrun == 0
-    rig.clock.advance(1)
-    assert rig.sweep.tick().overrun == 1
-    assert (rig.state(held), rig.jobs.job(held)["reason"]) == (State.FAILED, "timeout")
-    assert rig.state(storing) == State.RUNNING
-    assert worker.renew(*grants).standings[grants[0].fence] == "lost"
-    assert not rig.finish(grants[0]).accepted
-
-
 @contextmanager
 def _stopped_backend(database: Database) -> Iterator[None]:
     """Stop the server's process of the one connection that is open, as if its machine hung."""

@@ -312,6 +312,7 @@ class QueueMachine(RuleBasedStateMachine):
         job = self.model.held(fence)
         if job:
             job.phase = phase
+            job.started = job.started or phase is Phase.RUNNING
         if job and job.timeout_s and phase is Phase.RUNNING and job.deadline_at is None:
             job.deadline_at = self.model.now + timedelta(seconds=job.timeout_s)
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from forge_schema.lease import Ended, Fence, Grant
 from forge_schema.states import Asked, Budget, Phase, Reason, Standing, State
-from forge_schema.sweep import BRAKE, LATE_HEEDED
+from forge_schema.sweep import BRAKE, LATE_HEEDED, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+GRACE = timedelta(seconds=30)
 CHARGED = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
 AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED}
 
@@ -45,6 +46,9 @@ class Job:
     expires_at: datetime | None = None
     deadline_at: datetime | None = None
     asked: Asked | None = None
+    asked_at: datetime | None = None
+    claimed_at: datetime | None = None
+    started: bool = False
     phase: Phase | None = None
     reason: Reason | None = None
     accepted: Fence | None = None
@@ -103,6 +107,7 @@ class Model:
         job.state, job.fence, job.worker = State.RUNNING, fence, worker
         job.attempt, job.phase = job.attempt + 1, Phase.CLAIMED
         job.expires_at = self.now + self.ttl
+        job.claimed_at, job.started = self.now, False
         job.granted.append(fence)
 
     def held(self, fence: Fence) -> Job | None:
@@ -122,7 +127,8 @@ class Model:
         if job.state.terminal:
             job.accepted, job.reason = fence, self.told(job, reason)
             job.may_run_again = job.state in {State.FAILED, State.DEAD}
-        job.fence = job.worker = job.expires_at = job.deadline_at = job.asked = None
+        job.fence = job.worker = job.expires_at = job.deadline_at = None
+        job.asked = job.asked_at = None
         return Ended(job.id, accepted=True, reason=reason, state=job.state)
 
     @staticmethod
@@ -181,11 +187,28 @@ class Model:
         """Return what the sweep promotes now."""
         return [job for job in self.at(State.SCHEDULED) if job.run_at and job.run_at <= self.now]
 
-    def overrun(self, patience: timedelta) -> list[Job]:
-        """Return what the sweep ends itself now, so long after its time limit."""
-        running = self.at(State.RUNNING)
-        late = [j for j in running if j.deadline_at and j.deadline_at < self.now - patience]
-        return [j for j in late if j.asked is Asked.TIMEOUT and j.phase is not Phase.FINISHING]
+    def overrun(self, windows: Windows) -> list[tuple[Job, Reason]]:
+        """Return what the sweep ends itself now, and why; it notes what is asked to end."""
+        over = [(job, self._why(job)) for job in self.at(State.RUNNING) if self._over(job, windows)]
+        for job in self.at(State.RUNNING):
+            if job.asked is not None:
+                job.asked_at = job.asked_at or self.now
+        return over
+
+    def _over(self, job: Job, windows: Windows) -> bool:
+        if job.asked is not None:
+            storing = job.phase is Phase.FINISHING
+            patience = GRACE + (windows.storing if storing else windows.overrun)
+            return job.asked_at is not None and job.asked_at < self.now - patience
+        waits = not job.started and job.phase in {Phase.CLAIMED, Phase.PREPARING}
+        assert job.claimed_at is not None
+        return waits and job.claimed_at < self.now - windows.preparing
+
+    def _why(self, job: Job) -> Reason:
+        late = job.deadline_at is not None and job.deadline_at < self.now
+        if job.asked is Asked.PREEMPTED and late:
+            return Reason.TIMEOUT
+        return Reason(job.asked.value) if job.asked else Reason.START_FAILED
 
     def overdue(self) -> list[Job]:
         """Return what the sweep asks to end now."""

@@ -15,7 +15,7 @@ from forge_schema.sweep import EVERY, LATE_PERIODS, LATE_SHARE, Sweep, Windows
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, invariant, multiple, precondition, rule
 from support.queue_machine import GIVES_UP, QueueMachine, lost, some, workers
-from support.queue_model import Sweepers
+from support.queue_model import GRACE, Sweepers
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from support.queue_model import Job
 
 SWEEPS = ("expired", "finish", "promote", "overdue", "offline", "reap", "make_partitions")
-OVERRUN = Windows().overrun
+WINDOWS = Windows()
+BEFORE_OVERRUN = {"finish", "promote", "overdue"}
 GAP = max(LATE_PERIODS * EVERY, LATE_SHARE * LEASE_TTL)
 FRESH_SWEEPER = """
     UPDATE sweeper SET ticked_at = forge_now(), gap = NULL, gaps = 0, holds_until = NULL
@@ -73,6 +74,20 @@ class RacingMachine(QueueMachine):
         self.advance(31)
         self.sweep(None)
 
+    @precondition(lambda self: self.model.at(State.RUNNING))
+    @rule(number=some, verb=st.sampled_from(["cancel", "preempt"]), again=st.booleans())
+    def let_what_was_asked_for_be_held_on_to(self, number: int, verb: str, *, again: bool) -> None:
+        """Its worker renews and renews, and does not end it."""
+        job = self._running(number)
+        self.report_what_runs(number, lost=0)
+        self.administer(job.id, verb, lost=0)
+        self.sweep(None)
+        for _ in range(4 if again else 3):
+            self.advance(110)
+            if job.state is State.RUNNING:
+                self._renew_by_holder(job)
+            self.sweep(None)
+
     @precondition(lambda self: self.model.at(State.SCHEDULED))
     @rule()
     def let_pauses_end(self) -> None:
@@ -91,6 +106,12 @@ class RacingMachine(QueueMachine):
         moved = self._swept(listed)
         if lost is None:
             assert (swept.requeued, swept.promoted, swept.overdue, swept.reaped) == (*moved, 0)
+        self._what_was_asked_to_end_ends()
+
+    def _what_was_asked_to_end_ends(self) -> None:
+        longest = GRACE + WINDOWS.storing
+        held = self.rig.rows("SELECT * FROM lease WHERE asked_at < %s", self.model.now - longest)
+        assert not held
 
     def _sweep_until(self, statement: str) -> None:
         """Let a sweeper die once it has run a statement: the rest is left to the next one."""
@@ -103,6 +124,9 @@ class RacingMachine(QueueMachine):
         else:
             until = ""
         self.rig.database.losing.clear()
+        if until == "finish" and not listed:
+            # It died when it had ended what was held too long.
+            until = ""
         if until != "expired":
             self._swept(listed, until)
 
@@ -133,9 +157,9 @@ class RacingMachine(QueueMachine):
         for job in overdue:
             job.asked = Asked.TIMEOUT
         self.told["promoted"] += len(due)
-        for job in [] if until else self.model.overrun(OVERRUN):
+        for job, reason in [] if until in BEFORE_OVERRUN else self.model.overrun(WINDOWS):
             assert job.fence is not None
-            self.model.end(job.fence, Reason.TIMEOUT)
+            self.model.end(job.fence, reason)
         return len(expired), len(due), len(overdue)
 
     # What others do meanwhile.

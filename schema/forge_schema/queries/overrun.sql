@@ -1,8 +1,32 @@
--- The leases of jobs long past their time limit whose workers renew them and never end them; not of
--- those that only have something left to store.
-SELECT job_id, token, nonce
+-- The leases whose holders renew them and do not do what they have to, and why each is to be ended:
+-- asked to end the job, they did not within its grace and `patience`, nor stored what is left of it
+-- within `storing`; or they prepare it for longer than `preparing`. A job past its time limit has
+-- timed out, though it was asked for back before.
+-- Since when a holder is asked is noted here, so that the time begins when a sweeper is there.
+-- Locks: lease.
+WITH noted AS (
+    UPDATE lease SET asked_at = forge_now() WHERE asked IS NOT NULL AND asked_at IS NULL
+)
+SELECT
+    job_id, token, nonce,
+    CASE
+        WHEN asked = 'preempted' AND deadline_at < forge_now() THEN 'timeout'
+        ELSE coalesce(asked::text, 'start_failed')
+    END AS reason
 FROM lease
-WHERE asked = 'timeout' AND phase <> 'finishing'
-    AND deadline_at < forge_now() - %(patience)s::interval
+WHERE CASE
+    WHEN asked IS NULL
+        THEN started_at IS NULL AND phase IN ('claimed', 'preparing')
+            AND claimed_at < forge_now() - %(preparing)s::interval
+    ELSE asked_at < forge_now()
+        - CASE phase WHEN 'finishing' THEN %(storing)s::interval ELSE %(patience)s::interval END
+        - coalesce(
+            (
+                SELECT make_interval(secs => (job.spec ->> 'grace_s')::double precision)
+                FROM job WHERE job.id = lease.job_id
+            ),
+            '0'
+        )
+END
 ORDER BY job_id
 LIMIT %(count)s

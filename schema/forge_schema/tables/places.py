@@ -86,6 +86,8 @@ class Lease(SQLModel, table=True):
     samples: int = c.integer(default="0")
     asked: Asked | None = c.word(Asked, null=True)
     devices: list[str] = c.strings(default="'{}'")
+    # Noted by the next sweep, whoever asked.
+    asked_at: datetime | None = c.moment(null=True)
 
 
 LEASE_TOKEN = Sequence("lease_token", metadata=SQLModel.metadata, data_type=BigInteger)

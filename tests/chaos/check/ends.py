@@ -119,6 +119,14 @@ CANCELLED_RESTS = by_sql(
     """,
 )
 
+ASKED_ENDS = by_sql(
+    "a job that was asked to end ends",
+    """
+    SELECT job_id, token, format('asked to end (%s), and its lease is still held', asked) AS says
+    FROM lease WHERE asked IS NOT NULL
+    """,
+)
+
 NUMBERED = by_sql(
     "the attempts of a job are numbered from 1 without gaps",
     """
@@ -139,5 +147,6 @@ ENDS_OF_JOBS = (
     WITHIN_BUDGET,
     DEAD_BEYOND,
     CANCELLED_RESTS,
+    ASKED_ENDS,
     NUMBERED,
 )

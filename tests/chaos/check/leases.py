@@ -112,7 +112,9 @@ ENDED_BY_HOLDER = by_sql(
     JOIN worker AS other ON other.name = change.connection AND other.id <> change.worker_id
     WHERE verb = 'ended'
         -- By a worker's own sweeper.
-        AND coalesce(detail, '') NOT IN ('the lease ran out', 'its worker did not end it')
+        AND coalesce(detail, '') NOT IN (
+            'the lease ran out', 'its worker did not end it', 'its worker did not start it'
+        )
     """,
 )
 

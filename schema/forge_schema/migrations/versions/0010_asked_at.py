@@ -1,0 +1,14 @@
+"""A lease remembers since when its holder is asked to end its job."""
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+
+revision = "0010"
+down_revision = "0009"
+
+
+def upgrade() -> None:
+    op.add_column(
+        "lease", sa.Column("asked_at", postgresql.TIMESTAMP(timezone=True), nullable=True)
+    )
