@@ -4,6 +4,7 @@ import signal
 import socket
 import sys
 from ipaddress import ip_address
+from threading import Thread
 from types import FrameType
 from typing import Self
 
@@ -18,6 +19,7 @@ from pydantic_settings import CliApp, SettingsConfigDict
 from forge_functions.app import create_app
 from forge_functions.dashboard.site import install
 from forge_functions.monitor.site import metered
+from forge_functions.presence import keep_noting
 from forge_functions.routes import (
     acts,
     admin_events,
@@ -168,6 +170,7 @@ def serve(settings: Settings) -> None:
     if settings.in_the_clear:
         log.warning("tokens cross the network in the clear: give --tls-cert, or a proxy with TLS")
     with listening_on(settings.host, settings.port) as listening:
+        Thread(target=keep_noting, args=[services], name="presence", daemon=True).start()
         run(Server(config, services), listening)
     services.close()
 

@@ -38,7 +38,8 @@ class Windows:
     """After how long a worker is offline, and after how long it is removed.
 
     A job that was asked to end is ended `overrun` after its grace, or `storing` after it while what
-    is left of it is stored; one that was never started, `preparing` after its claim.
+    is left of it is stored; one that was never started, `preparing` after its claim. Leases of
+    workers over HTTP outlast their end by `unserved` at most while no server is there.
     """
 
     offline: timedelta = timedelta(seconds=120)
@@ -47,6 +48,7 @@ class Windows:
     overrun: timedelta = timedelta(minutes=5)
     storing: timedelta = timedelta(hours=2)
     preparing: timedelta = timedelta(hours=1)
+    unserved: timedelta = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class Sweep:
             gap=self._gap,
             heeded=LATE_HEEDED,
             brake=self._brake,
+            unserved=self._windows.unserved,
             count=BATCH,
         )
         self._tell(holds=rows[0]["holds"])

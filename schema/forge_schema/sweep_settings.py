@@ -31,6 +31,9 @@ class SweepSettings(BaseSettings):
     preparing_s: PositiveFloat = Field(
         3600.0, description="from its claim, until a job is given back that was not started"
     )
+    unserved_s: NonNegativeFloat = Field(
+        3600.0, description="past its end, until a lease goes whose worker finds no server"
+    )
     brake: NonNegativeInt = Field(
         BRAKE, description="so many leases that run out together are ended without a second look"
     )
@@ -73,4 +76,5 @@ class SweepSettings(BaseSettings):
             overrun=timedelta(seconds=self.overrun_s),
             storing=timedelta(seconds=self.storing_s),
             preparing=timedelta(seconds=self.preparing_s),
+            unserved=timedelta(seconds=self.unserved_s),
         )

@@ -7,6 +7,7 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from support.certificates import certificates
 from support.http_bed import http_bed
 from support.tcp_proxy import tcp_proxy
@@ -111,6 +112,35 @@ def test_server_that_is_killed_again_and_again_loses_nothing(
         let_go(made)
         ran_once_and_whole(made, job)
         assert "Traceback" not in worker.output
+
+
+LEASE_IS_OVER = """
+    SELECT sweeper.ticked_at > lease.expires_at + interval '1 second' AS over
+    FROM sweeper, lease
+"""
+
+
+def test_job_outlasts_servers_that_are_away_for_longer_than_a_lease(
+    tmp_path: Path, database_url: str, eventually: Eventually
+) -> None:
+    with http_bed(tmp_path, database_url) as made:
+        made.worker()
+        job = made.script(WAITS)
+        made.says(job, "line 3")
+        made.servers[0].kill()
+        with psycopg.connect(database_url, autocommit=True) as connection:
+
+            def over() -> bool:
+                row = connection.execute(LEASE_IS_OVER).fetchone()
+                assert row is not None, "the lease was taken from a worker that found no server"
+                return bool(row[0])
+
+            eventually(over, timeout=60)
+        made.servers[0].start()
+        heard_again(made, eventually)
+        assert made.job(job)["state"] == "running"
+        let_go(made)
+        ran_once_and_whole(made, job)
 
 
 def test_job_that_ends_while_no_server_is_there_counts(

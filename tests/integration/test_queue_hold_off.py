@@ -10,11 +10,11 @@ import pytest
 import stamina
 from forge_schema.queue import Queue
 from forge_schema.states import Standing, State, WorkerKind
-from forge_schema.sweep import EVERY, LATE_HEEDED, Sweep
+from forge_schema.sweep import EVERY, LATE_HEEDED, Sweep, Windows
 from support.at_once import at_once
 
 if TYPE_CHECKING:
-    from support.rig import Rig
+    from support.rig import Rig, Worker
 
 TTL_S = 120
 LATE_S = 30
@@ -143,6 +143,89 @@ def test_a_clock_put_back_makes_no_hold_longer(rig: Rig, sweep: Sweep) -> None:
     rig.worker().claim_one()
     assert sweep_on(rig, sweep, TTL_S) == 0
     assert sweep_on(rig, sweep, 10) == 1
+
+
+def over_http(rig: Rig, name: str = "remote") -> Worker:
+    """Make a worker that has a token, as those that come over HTTP have."""
+    worker = rig.worker(name)
+    rig.rows("UPDATE worker SET token_hash = sha256('secret') WHERE id = %s", worker.id)
+    return worker
+
+
+def served(rig: Rig, seconds: int = 0) -> None:
+    """Have a server note that it is here, now and until `seconds` have gone by."""
+    rig.database.rows("serve", gap=rig.queue.ttl / 4)
+    for _ in range(seconds):
+        rig.clock.advance(1)
+        rig.database.rows("serve", gap=rig.queue.ttl / 4)
+
+
+def test_while_no_server_is_there_leases_of_workers_over_http_stay(rig: Rig) -> None:
+    served(rig)
+    kept, gone, direct = rig.submit_many(3)
+    remote, dead, near = over_http(rig), over_http(rig, "dead"), rig.worker("direct")
+    grant, lost = remote.claim_one(), dead.claim_one()
+    assert near.claim_one().fence.job_id == direct
+    rig.clock.advance(10 * TTL_S)
+    assert rig.sweep.tick().requeued == 1
+    assert rig.places(direct) == ["ready"]
+    served(rig, TTL_S - 1)
+    assert rig.sweep.tick().requeued == 0
+    late = rig.database.one("lateness", ttl=rig.queue.ttl)
+    assert late is not None
+    assert late["seconds"] <= 0
+    assert remote.renew(grant).standings == {grant.fence: Standing.OK}
+    served(rig, 1)
+    assert rig.sweep.tick().requeued == 1
+    assert (rig.places(kept), rig.places(gone)) == (["lease"], ["ready"])
+    assert not rig.finish(lost).accepted
+    assert rig.finish(grant).accepted
+    assert len(rig.jobs.attempts(kept)) == 1
+
+
+def test_a_lease_that_no_server_comes_back_for_goes(rig: Rig) -> None:
+    unserved_s = Windows().unserved.total_seconds()
+    served(rig)
+    rig.submit()
+    over_http(rig).claim_one()
+    rig.clock.advance(unserved_s - 1)
+    assert rig.sweep.tick().requeued == 0
+    rig.clock.advance(1)
+    assert rig.sweep.tick().requeued == 1
+    # They are gone for good, and hold up nothing more.
+    rig.worker("remote").claim_one()
+    rig.expire()
+    assert rig.sweep.tick().requeued == 1
+
+
+def test_servers_that_come_and_go_hold_up_a_lease_only_so_long(rig: Rig) -> None:
+    rig.submit()
+    over_http(rig).claim_one()
+    rig.expire()
+    silent_s = 0
+    served(rig)
+    while rig.sweep.requeue() == 0:
+        rig.clock.advance(600)
+        silent_s += 600
+        served(rig)
+    assert silent_s == Windows().unserved.total_seconds()
+
+
+def test_where_no_server_ever_was_leases_go_when_they_run_out(rig: Rig) -> None:
+    rig.submit()
+    over_http(rig).claim_one()
+    rig.expire()
+    assert rig.sweep.tick().requeued == 1
+
+
+def test_a_server_that_restarts_quickly_holds_up_nothing(rig: Rig) -> None:
+    rig.submit()
+    over_http(rig).claim_one()
+    for _ in range(5):
+        served(rig)
+        rig.clock.advance(TTL_S / 4)
+    served(rig)
+    assert rig.sweep.tick().requeued == 1
 
 
 # Pauses before a tick, and how often its sweeper thinks that it ticks.

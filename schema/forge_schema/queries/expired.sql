@@ -8,6 +8,9 @@
 -- When most leases are silent together, which speaks for a fault between the workers and the
 -- database, each goes only one TTL later: a renewal may still save it. Silent is a lease in the
 -- last third of its TTL: leases cut off together run out one by one, as they were renewed.
+-- A worker that comes over HTTP renews through a server. While none is here, and until one has been
+-- for one TTL, such a worker's lease stays, for `unserved` at most. Servers that are gone for longer
+-- than that are taken for gone for good.
 -- Locks: sweeper.
 WITH here AS (
     INSERT INTO sweeper AS s (id, ticked_at, gap, holds_until)
@@ -36,10 +39,25 @@ WITH here AS (
             ) AS away
         ) AS before
     )
-    RETURNING holds_until > forge_now() AS holds
+    RETURNING
+        holds_until > forge_now() AS holds,
+        coalesce(
+            served_at > forge_now() - %(unserved)s::interval
+            AND (
+                served_at < forge_now() - %(ttl)s::interval / 4
+                OR served_since > forge_now() - %(ttl)s::interval
+            ),
+            false
+        ) AS unserved
 ),
 due AS MATERIALIZED (
-    SELECT job_id, token, nonce, expires_at FROM lease WHERE expires_at < forge_now()
+    SELECT
+        job_id, token, nonce, expires_at,
+        expires_at > forge_now() - %(unserved)s::interval
+        AND EXISTS (
+            SELECT FROM worker WHERE worker.id = lease.worker_id AND worker.token_hash IS NOT NULL
+        ) AS over_http
+    FROM lease WHERE expires_at < forge_now()
 ),
 counted AS MATERIALIZED (
     SELECT
@@ -51,6 +69,7 @@ SELECT here.holds, due.job_id, due.token, due.nonce
 FROM here
 CROSS JOIN counted
 LEFT JOIN due ON NOT here.holds
+    AND NOT (here.unserved AND due.over_http)
     AND (
         due.expires_at < forge_now() - %(ttl)s::interval
         OR counted.silent <= %(brake)s

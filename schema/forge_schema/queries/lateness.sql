@@ -1,16 +1,18 @@
 -- For how many seconds something waits that the sweeper should have moved: a job whose time has
 -- come, or a lease that ran out. It leaves leases alone while it holds off, for one TTL after the
--- server's start, and for one TTL more when many run out together.
+-- server's start, and for one TTL more when many run out together; those of workers over HTTP, until
+-- a server has been back for one TTL.
 WITH late AS (
     SELECT
         (SELECT forge_now() - min(run_at) FROM scheduled) AS job,
         (SELECT forge_now() - min(expires_at) FROM lease) - 2 * %(ttl)s::interval AS lease,
         forge_now() - pg_postmaster_start_time() AS up,
-        (SELECT forge_now() - holds_until FROM sweeper) AS free
+        (SELECT forge_now() - holds_until FROM sweeper) AS free,
+        (SELECT forge_now() - served_since - %(ttl)s::interval FROM sweeper) AS served
 )
 SELECT
     coalesce(extract(EPOCH FROM greatest(
         CASE WHEN job IS NOT NULL THEN least(job, up) END,
-        CASE WHEN lease IS NOT NULL THEN least(lease, up - 2 * %(ttl)s::interval, free) END
+        CASE WHEN lease IS NOT NULL THEN least(lease, up - 2 * %(ttl)s::interval, free, served) END
     ))::double precision, 0) AS seconds
 FROM late

@@ -15,6 +15,8 @@ class Sweeper(SQLModel, table=True):
     A long time without a tick was an outage, in which workers could not renew either; a failover
     keeps the row, and a server that was restarted or replaced tells nothing else of itself. `gap`
     is what the last one takes for a long time, `gaps` counts the ticks in a row that came so late.
+    `served_at` is when a server was last here, without which workers that come over HTTP cannot
+    renew; `served_since` is since when there was always one.
     """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
@@ -24,6 +26,8 @@ class Sweeper(SQLModel, table=True):
     gap: timedelta | None = c.span(null=True)
     holds_until: datetime | None = c.moment(null=True)
     gaps: int = c.small(default="0")
+    served_at: datetime | None = c.moment(null=True)
+    served_since: datetime | None = c.moment(null=True)
 
 
 class SetAside(SQLModel, table=True):
