@@ -12,6 +12,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 from forge_schema.errors import ForgeError
+from forge_schema.hidden import hide
 from forge_schema.log import configure_log
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import CliApp, SettingsConfigDict
@@ -125,6 +126,7 @@ def whole_app(settings: ServerSettings) -> FastAPI:
 
 def main() -> None:
     """Serve until told to leave."""
+    hide()
     configure_log("text" if sys.stderr.isatty() else "json")
     try:
         serve(CliApp.run(Settings))

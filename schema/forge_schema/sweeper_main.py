@@ -13,6 +13,7 @@ from pydantic_settings import CliApp, SettingsConfigDict
 
 from forge_schema.database import STATEMENT_S, Database
 from forge_schema.errors import ForgeError
+from forge_schema.hidden import hide
 from forge_schema.log import configure_log
 from forge_schema.queue import Queue
 from forge_schema.sweep_settings import SweepSettings
@@ -32,6 +33,7 @@ class SweeperSettings(SweepSettings):
 
 def main() -> None:
     """Sweep until told to leave."""
+    hide()
     configure_log()
     try:
         serve(CliApp.run(SweeperSettings))

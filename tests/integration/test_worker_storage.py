@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.storage import keys
 from support.archives import archive, member
+from support.server_process import server_process
 from support.worker import Bed, bed
 
 if TYPE_CHECKING:
@@ -86,6 +87,18 @@ print("up", flush=True)
 while not pathlib.Path("go").exists():
     threading.Event().wait(0.05)
 pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"], "model").write_text("last")
+"""
+
+READS = """
+import os, sys
+for pid in sys.argv[1:]:
+    for name in "environ", "mem", "maps", "fd/0", "cwd":
+        place = f"/proc/{pid}/{name}"
+        try:
+            os.readlink(place) if name in ("fd/0", "cwd") else open(place, "rb").close()
+            print(name, "was opened")
+        except PermissionError:
+            print(name, "is closed")
 """
 
 
@@ -315,3 +328,13 @@ def test_success_whose_last_checkpoint_cannot_be_stored_is_a_success(process: Be
     assert process.reasons(job) == ["succeeded"]
     assert process.artifacts(job) == {"result": b"good"}
     assert b"forge: the checkpoint could not be stored: " in process.log(job)
+
+
+def test_job_cannot_read_what_its_agent_holds(process: Bed, tmp_path: Path) -> None:
+    worker = process.worker()
+    with server_process(tmp_path, process.database.url, process.store.url) as server:
+        assert server.process is not None
+        job = process.script(READS, str(worker.process.pid), str(server.process.pid))
+        process.succeeds(job)
+    closed = [f"{name} is closed" for name in ("environ", "mem", "maps", "fd/0", "cwd")]
+    assert process.log(job).decode().splitlines() == closed * 2

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 from forge_schema.errors import ForgeError
+from forge_schema.hidden import hide
 from forge_schema.log import configure_log
 from forge_schema.registry import NameInUse
 from pydantic import ValidationError
@@ -29,6 +30,7 @@ from forge_worker.agent import Agent
 from forge_worker.folder_lock import STOP_IT, held
 from forge_worker.lent import within_the_machine
 from forge_worker.prerequisites import lacking
+from forge_worker.privacy import shown_flags
 from forge_worker.queue_wait import until_answered
 from forge_worker.repair import put_aside
 from forge_worker.runner_choice import available
@@ -51,6 +53,7 @@ def main() -> None:
     if help_text.wanted(sys.argv[1:]):
         sys.stdout.write(help_text.text())
         return
+    hide()
     configure_log()
     settings = read_settings()
     configure_log(verbose=settings.verbose)
@@ -118,6 +121,9 @@ def serve(settings: WorkerSettings) -> None:
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.worker_dir
     pause = partial(strict.pause, settings)
+    if flags := shown_flags(sys.argv[1:]):
+        do = "give them as variables (FORGE_TOKEN, FORGE_DATABASE_URL) or as --token-file"
+        log.warning("command lines are readable by every job on this machine", flags=flags, do=do)
     with held(folder), crashes.counted(folder, limit_s=settings.crash_limit_s, wait=pause):
         put_aside(folder)
         for lack in lacking(settings):

@@ -5,6 +5,8 @@ import subprocess
 
 import structlog
 
+from forge_worker.privacy import without_credentials
+
 PATIENCE_S = 20.0
 
 log = structlog.get_logger(__name__)
@@ -22,6 +24,7 @@ def asked(name: str, *arguments: str) -> str | None:
             text=True,
             errors="replace",
             stdin=subprocess.DEVNULL,
+            env=without_credentials(),
             timeout=PATIENCE_S,
             check=True,
         )

@@ -17,7 +17,10 @@ NOT_EXECUTABLE = 126
 OOM_SCORE = "500"
 
 _PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
+# SYS_PTRACE, SYS_ADMIN and PERFMON: with any of them, root reads what the agent hides.
+_SEEING = (19, 21, 38)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -66,6 +69,9 @@ def _prepare(order: Order, output: int, parent: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     _default_signals()
+    for capability in _SEEING:
+        # Who is not root has none to lose, and an older kernel does not know them all.
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     os.umask(0o022)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if order.cpu_set:

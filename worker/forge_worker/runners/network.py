@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError
 
+from forge_worker.privacy import without_credentials
+
 if TYPE_CHECKING:
     from docker import DockerClient
 
@@ -102,6 +104,7 @@ def _iptables(program: str, verb: str, *words: str) -> tuple[str, str]:
             capture_output=True,
             text=True,
             timeout=IPTABLES_TIMEOUT_S,
+            env=without_credentials(),
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
