@@ -69,13 +69,14 @@ def _ask(
     params = {**ended, "worker_id": lanes.worker_id, "ttl": ttl, "nonce": nonce}
     if not any(lane.limited for lane in fitting):
         began = monotonic()
-        rows = database.rows("finish_and_claim", **params, **places(fitting, count, look))
+        params |= places(fitting, count, look)
+        rows = database.rows("finish_and_claim", **params, within_limits=False)
         lanes.took(monotonic() - began)
         return rows, fitting
     with database.transaction() as connection:
         within = _within_limits(connection, fitting)
         params |= places(within, min(count, 1), look)
-        return run(connection, "finish_and_claim", params), within
+        return run(connection, "finish_and_claim", {**params, "within_limits": True}), within
 
 
 def _within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:

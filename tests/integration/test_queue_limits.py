@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.database import run
 from forge_schema.lease import End
 from forge_schema.states import Reason, State
 from support.at_once import at_once
@@ -102,6 +103,73 @@ def test_eight_claimers_at_once_never_exceed_a_limit(
     assert rig.count("outcome") == 80
 
 
+def warm_workers(rig: Rig) -> list[Worker]:
+    """Register eight workers that have read their lanes, and look again only when told."""
+    workers = [rig.worker(f"w{n}", gpus=GPUS) for n in range(8)]
+    for worker in workers:
+        worker.lanes._refresh_s = 3600
+        rig.finish(worker.claim_one())
+    return workers
+
+
+def claimed_at_once(workers: list[Worker]) -> int:
+    """Have workers claim at the same time, and count the jobs that they are granted."""
+    return sum(map(len, at_once(*[partial(worker.claim, 8) for worker in workers])))
+
+
+@pytest.mark.parametrize("what", ["queue", "owner"])
+@pytest.mark.parametrize("limits", [{"max_jobs": 0}, {"max_gpus": 0}])
+def test_a_new_limit_holds_for_workers_that_remember_their_lanes(
+    rig: Rig, what: str, limits: dict[str, int]
+) -> None:
+    rig.submit_many(64, gpus=1)
+    rig.submit_many(8, gpus=1, owner="bob", queue="other", priority=-1)
+    workers = warm_workers(rig)
+    limit(rig, what, **limits)
+    # What no limit is over goes on.
+    assert claimed_at_once(workers) == 8
+    assert claimed_at_once(workers) == 0
+    assert rig.count("ready") == 56
+
+
+@pytest.mark.parametrize("what", ["queue", "owner"])
+def test_a_worker_that_is_told_of_a_new_limit_claims_within_it(rig: Rig, what: str) -> None:
+    rig.submit_many(64)
+    workers = warm_workers(rig)
+    with rig.listening() as heard:
+        limit(rig, what, max_jobs=2)
+        assert heard() == ["ready"]
+    for worker in workers:
+        worker.lanes.doubt()
+    assert claimed_at_once(workers) == 2
+    assert rig.count("lease") == 2
+
+
+@pytest.mark.parametrize("what", ["queue", "owner"])
+def test_a_limit_that_is_lowered_holds_among_claimers(rig: Rig, what: str) -> None:
+    limit(rig, what, max_jobs=5)
+    rig.submit_many(60)
+    workers = [rig.worker(f"w{n}") for n in range(8)]
+    for worker in workers:
+        worker.lanes._refresh_s = 3600
+    held = [worker.claim_one() for worker in workers[:5]]
+    seen: list[int] = []
+
+    def work(worker: Worker) -> None:
+        while rig.count("ready"):
+            for grant in worker.claim():
+                seen.append(rig.count("lease"))
+                rig.finish(grant)
+
+    def lower() -> None:
+        limit(rig, what, max_jobs=2)
+        for grant in held:
+            rig.finish(grant)
+
+    at_once(*[partial(work, worker) for worker in workers], lower)
+    assert (len(seen), max(seen) <= 2) == (55, True)
+
+
 def test_a_claim_under_a_limit_waits_for_another_that_is_under_way(rig: Rig) -> None:
     limit(rig, "queue", max_jobs=1)
     rig.submit_many(2)
@@ -157,6 +225,32 @@ def test_a_lane_that_is_being_made_does_not_escape_a_pause(rig: Rig) -> None:
             rig.wait_until_blocked()
         paused.result(timeout=20)
     assert rig.worker().claim(count=9) == []
+
+
+def test_limits_set_at_the_same_time_are_both_known_to_the_lanes(rig: Rig) -> None:
+    limit(rig, "owner", max_jobs=5)
+    rig.submit()
+    lanes = {"queue": "default", "owner": None}
+    of_queue = {"name": "default", "max_jobs": 0, "max_gpus": None, "actor": "user:root"}
+    with ThreadPoolExecutor(1) as pool:
+        with rig.database.transaction() as connection:
+            run(connection, "set_queue_limits", of_queue)
+            run(connection, "lock_lanes", lanes)
+            run(connection, "lanes_follow", lanes)
+            unlimited = pool.submit(limit, rig, "owner")
+            rig.wait_until_blocked()
+        unlimited.result(timeout=20)
+    assert rig.row("SELECT limited FROM lane") == {"limited": True}
+    limit(rig, "queue")
+    assert rig.row("SELECT limited FROM lane") == {"limited": False}
+
+
+def test_a_lane_made_below_a_limit_is_limited(rig: Rig) -> None:
+    limit(rig, "owner", max_jobs=5)
+    rig.submit()
+    rig.submit(owner="bob")
+    rows = rig.rows("SELECT owner, limited FROM lane ORDER BY owner")
+    assert rows == [{"owner": "ann", "limited": True}, {"owner": "bob", "limited": False}]
 
 
 def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -197,13 +198,17 @@ def test_a_registration_is_one_worker(rig: Rig) -> None:
 
 def test_what_an_admin_sets_is_set_when_repeated(rig: Rig) -> None:
     worker = rig.worker()
-    rig.database.lose("set_queue_limits", "set_owner_quota", "command", "transaction")
-    rig.admin.limit_queue("default", max_jobs=2, max_gpus=None)
-    rig.admin.limit_owner("ann", max_jobs=3, max_gpus=None)
+    rig.database.lose("command")
     rig.registry.command(worker.id, Command.DRAIN)
-    with pytest.raises(DatabaseUnreachable):
-        rig.admin.pause("default")
-    rig.admin.pause("default")
+    for act in (
+        partial(rig.admin.limit_queue, "default", max_jobs=2, max_gpus=None),
+        partial(rig.admin.limit_owner, "ann", max_jobs=3, max_gpus=None),
+        partial(rig.admin.pause, "default"),
+    ):
+        rig.database.lose("transaction")
+        with pytest.raises(DatabaseUnreachable):
+            act()
+        act()
     assert rig.database.losing == []
     assert rig.row("SELECT * FROM queue") == {
         "name": "default",

@@ -74,7 +74,7 @@ def owner_paused(scene: Scene) -> int:
 
 def pause_owner(scene: Scene, *, paused: bool) -> None:
     scene.sql("UPDATE owner_quota SET paused = %s WHERE owner = 'ann'", paused)
-    scene.database.rows("pause_lanes", queue="default")
+    scene.database.rows("lanes_follow", queue="default", owner=None)
 
 
 def limited(whose: str, gpus: int, **limits: Any) -> Callable[[Scene], int]:  # noqa: ANN401  limits as `Admin` takes them

@@ -1,14 +1,14 @@
 -- Finds or makes the lane of a shape, queue and owner, and what it stands on.
--- Locks, in this order: queue, owner_quota, shape, lane; so a pause set meanwhile is not missed.
+-- Locks, in this order: queue, owner_quota, shape, lane; so what is set on them meanwhile is not missed.
 WITH q AS (
     INSERT INTO queue (name) VALUES (%(queue)s)
     ON CONFLICT (name) DO UPDATE SET name = excluded.name
-    RETURNING name, paused
+    RETURNING name, paused, num_nonnulls(max_jobs, max_gpus) > 0 AS limited
 ),
 o AS (
     INSERT INTO owner_quota (owner) VALUES (%(owner)s)
     ON CONFLICT (owner) DO UPDATE SET owner = excluded.owner
-    RETURNING owner, paused
+    RETURNING owner, paused, num_nonnulls(max_jobs, max_gpus) > 0 AS limited
 ),
 s AS (
     INSERT INTO shape (
@@ -21,7 +21,7 @@ s AS (
     ON CONFLICT ON CONSTRAINT shape_distinct DO UPDATE SET target = excluded.target
     RETURNING id
 )
-INSERT INTO lane (shape_id, queue, owner, paused)
-SELECT s.id, q.name, o.owner, q.paused OR o.paused FROM q, o, s
+INSERT INTO lane (shape_id, queue, owner, paused, limited)
+SELECT s.id, q.name, o.owner, q.paused OR o.paused, q.limited OR o.limited FROM q, o, s
 ON CONFLICT ON CONSTRAINT lane_distinct DO UPDATE SET queue = excluded.queue
 RETURNING id

@@ -37,7 +37,9 @@ taken AS (
             -- stretches, which leave out what this worker emptied already.
             SELECT peek.ctid
             FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
-            JOIN lane ON lane.id = (%(lanes)s::integer[])[n] AND NOT lane.paused
+            -- A lane that came under a limit since this worker read its lanes is left out.
+            JOIN lane ON lane.id = (%(lanes)s::integer[])[n]
+                AND NOT lane.paused AND (%(within_limits)s OR NOT lane.limited)
             CROSS JOIN LATERAL (
                 SELECT ctid, nice, job_id FROM ready
                 WHERE lane_id = (%(lanes)s::integer[])[n]

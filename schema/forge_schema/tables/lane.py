@@ -9,7 +9,8 @@ from forge_schema.tables import columns as c
 class Lane(SQLModel, table=True):
     """Tens to hundreds of rows: whoever claims looks at the head of each lane it serves.
 
-    `paused` repeats the queue's or the owner's, so that a claim need look at the lane alone.
+    `paused` repeats the queue's or the owner's, and `limited` says whether one of them has a limit,
+    so that a claim need look at the lane alone.
     """
 
     __table_args__ = (
@@ -24,3 +25,4 @@ class Lane(SQLModel, table=True):
     queue: str = c.string()
     owner: str = c.string()
     paused: bool = c.flag()
+    limited: bool = c.flag()

@@ -1,0 +1,10 @@
+-- Repeats on the lanes of a queue or of an owner what is set there: the pause, and whether there is
+-- a limit. Workers are told: there may be room for more now.
+UPDATE lane
+SET
+    paused = q.paused OR o.paused,
+    limited = num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0
+FROM queue AS q, owner_quota AS o
+WHERE (lane.queue = %(queue)s::text OR lane.owner = %(owner)s::text)
+    AND q.name = lane.queue AND o.owner = lane.owner
+RETURNING lane.id, pg_notify('forge', 'ready')
