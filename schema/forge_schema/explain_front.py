@@ -87,11 +87,11 @@ class Front:
 
     def _reserve(self, worker_id: int, rivals: list[Rival], free: Capacity) -> Reserve:
         wanting = {rival.lane.id: rival for rival in rivals if may_come(rival.lane, free)}
-        if not wanting or free.gpus <= 0:
+        if not wanting:
             return Reserve()
         heads = {lane_id: (rival.nice, rival.job_id) for lane_id, rival in wanting.items()}
         kept = wanting[first(heads, {lane_id: rival.lane for lane_id, rival in wanting.items()})]
-        if kept.lane.fits(free) or not self._is_impatient(worker_id, kept):
+        if kept.lane.fits(free) > 0 or not self._is_impatient(worker_id, kept):
             return Reserve()
         return Reserve(kept.lane, kept.nice)
 

@@ -73,8 +73,6 @@ class Lanes:
 
     def reserve(self, free: Capacity) -> Reserve:
         """Return what is to be kept for a job that would else wait for ever."""
-        if not free.gpus_in_all:
-            return Reserve()
         with self._lock:
             return self._waiting.reserve(self._lanes.values(), free)
 

@@ -1,8 +1,9 @@
-"""The reserve: what a worker keeps for a GPU job that smaller ones would pass by for ever.
+"""The reserve: what a worker keeps for a job that smaller ones would pass by for ever.
 
-A job that comes first by priority, fair share and age, but finds only some of its GPUs free, is
-passed by for a while: the others fill the gap. After its patience, a worker keeps what the job
-needs as it comes free. Only jobs of a higher priority go before it then, and what fits beside it.
+A job that comes first by priority, fair share and age, but finds too little free of the CPUs,
+memory, disk or GPUs that it needs, is passed by for a while: the others fill the gap. After its
+patience, a worker keeps what the job needs as it comes free. Only jobs of a higher priority go
+before it then, and what fits beside it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -70,7 +71,7 @@ class Waiting:
     def reserve(self, lanes: Iterable[Lane], free: Capacity) -> Reserve:
         """Return what to keep of what is free, if a job's patience has ended."""
         wanting = {lane.id: lane for lane in lanes if may_come(lane, free)}
-        if not wanting or not (free.gpus > 0 or self._passed):
+        if not self._passed and all(lane.fits(free) > 0 for lane in wanting.values()):
             return Reserve()
         now = monotonic()
         if now - self._looked_at.get(free.gpu_model, -self._refresh_s) >= self._refresh_s:
@@ -93,11 +94,11 @@ class Waiting:
             for job_id, passed in self._passed.items()
             if passed.lane_id not in wanting or (passed.nice, job_id) == heads.get(passed.lane_id)
         }
-        if not heads or free.gpus <= 0:
+        if not heads:
             return
         lane_id = first(heads, wanting)
         nice, job_id = heads[lane_id]
-        if job_id not in self._passed and not wanting[lane_id].fits(free):
+        if job_id not in self._passed and wanting[lane_id].fits(free) <= 0:
             until = now + self._patience_s * (1 + self._before(lane_id, job_id))
             self._passed[job_id] = PassedBy(lane_id, nice, until)
 
@@ -124,5 +125,9 @@ def first(heads: Mapping[int, tuple[int, int]], lanes: Mapping[int, Lane]) -> in
 
 
 def may_come(lane: Lane, free: Capacity) -> bool:
-    """Tell whether a lane's jobs want GPUs, and as many of the kind may one day be free here."""
-    return 0 < lane.needs.gpus <= free.gpus_in_all and lane.suits(free)
+    """Tell whether what a lane's jobs need may one day be free here: of GPUs, of the kind at hand.
+
+    Of all else, the worker has enough for each lane that it serves.
+    """
+    gpus = lane.needs.gpus
+    return not gpus or (free.gpus > 0 and gpus <= free.gpus_in_all and lane.suits(free))

@@ -1,4 +1,4 @@
--- How many workers are to keep GPUs for a waiting job before this one does: of those that could
+-- How many workers are to keep room for a waiting job before this one does: of those that could
 -- serve it, the ones in front in an order that is another for each job.
 SELECT count(*) AS workers
 FROM lane
