@@ -26,6 +26,13 @@ NEAREST = {
 }
 
 
+# Why a worker takes no jobs, though no admin asked it to take none.
+UNASKED = {
+    WorkerStatus.DRAINING: Chance.DRAINING,
+    WorkerStatus.CONSTRAINED: Chance.CONSTRAINED,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A worker with what it has free, and why it takes no jobs, if it takes none.
@@ -43,6 +50,11 @@ class Candidate:
     def fits(self) -> bool:
         """Whether it can serve the job when idle."""
         return bool(self.row["fits"])
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it drains, and no admin asked it to."""
+        return self.away is Chance.DRAINING and self.row["command"] is None
 
     @property
     def takes(self) -> bool:
@@ -104,7 +116,7 @@ def _away(row: Row) -> Chance | None:
         return Chance.OFFLINE
     if row["command"] is not None:
         return Chance.STOPPING if row["command"] == Command.STOP else Chance.DRAINING
-    return Chance.CONSTRAINED if row["status"] == WorkerStatus.CONSTRAINED else None
+    return UNASKED.get(row["status"])
 
 
 def _chance(one: Candidate, front: Front | None) -> WorkerChance:
@@ -139,12 +151,18 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.RESERVED: "keeps what is free for a job that comes before",
         Chance.BUSY: _too_little(one),
         Chance.CONSTRAINED: f"takes no jobs now: {one.row['constrained'] or 'past its limits'}",
-        Chance.DRAINING: "is to drain: it takes no more jobs",
+        Chance.DRAINING: _draining(one),
         Chance.STOPPING: "is to stop: it takes no more jobs",
         Chance.OFFLINE: f"is offline: not heard for {silent}",
         Chance.NEVER_CAME: "has never come",
         Chance.UNFIT: "lacks " + "; ".join(lack(asked) for asked in one.asked if not asked.met),
     }[chance]
+
+
+def _draining(one: Candidate) -> str:
+    if one.leaves:
+        return "was told on its machine to leave: it takes no more jobs"
+    return "is to drain: it takes no more jobs"
 
 
 def _too_little(one: Candidate) -> str:

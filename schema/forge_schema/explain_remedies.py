@@ -117,7 +117,7 @@ def _less(changes: Changes | None, one: Candidate) -> Iterator[Remedy]:
 def _back(one: Candidate, chance: WorkerChance) -> Remedy:
     name = chance.worker
     match chance.chance:
-        case Chance.DRAINING:
+        case Chance.DRAINING if not one.leaves:
             command = f"forge drain {quote(name)} --undo"
             return _worker("undrain", f"let {name} take jobs again", name, command)
         case Chance.CONSTRAINED:

@@ -213,6 +213,7 @@ VERBS = frozenset(
 SMALL = frozenset({
     "artifact", "attempt_marks", "drop_partitions", "due", "ended", "health", "heads", "held_job",
     "held_lease", "key", "keys", "lanes_within_limits", "lateness", "latest_checkpoint",
+    "lock_lanes",
     "lock_limits", "make_partitions", "match", "missing_uploads", "next_worker_id", "overrun",
     "own_fences", "quotas", "restorable", "session", "source", "submitted_before", "template",
     "worker_by_token", "workers_before",

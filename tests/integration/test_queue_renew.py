@@ -139,12 +139,12 @@ def test_a_renewal_tells_that_the_worker_lives_and_what_it_does(rig: Rig) -> Non
     assert _worker(rig)["status"] == WorkerStatus.CONNECTING
     rig.clock.advance(30)
     assert worker.renew().standings == {}
-    assert _worker(rig) | {"status": "busy", "silent_s": 0.0} == _worker(rig)
+    assert _worker(rig) | {"status": "idle", "silent_s": 0.0} == _worker(rig)
     rig.clock.advance(121)
     assert rig.sweep.tick().offline == 1
     assert _worker(rig)["status"] == WorkerStatus.OFFLINE
     worker.renew()
-    assert _worker(rig)["status"] == WorkerStatus.BUSY
+    assert _worker(rig)["status"] == WorkerStatus.IDLE
 
 
 def test_a_drain_is_told_outlives_a_restart_and_keeps_new_jobs_away(rig: Rig) -> None:

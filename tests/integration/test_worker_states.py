@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,10 @@ from uuid import uuid4
 
 import pytest
 from forge_schema.audit import Audit
+from forge_schema.fleet import Fleet
+from forge_schema.gauges import Gauges
+from forge_schema.lanes import Capacity, Lanes
+from forge_schema.overview import Overview
 from forge_schema.registry import Machine
 from forge_schema.states import Command, WorkerStatus
 from forge_schema.worker_tokens import WorkerTokens
@@ -53,6 +58,20 @@ class Subject:
     def beat(self, status: WorkerStatus = WorkerStatus.IDLE) -> None:
         self.rig.queue.renew(self.id, self.machine.boot_id, [], status)
 
+    def hold(self) -> None:
+        """Hold a lease, and beat."""
+        if not self.rig.count("lease"):
+            self.rig.submit()
+            lanes = Lanes(self.rig.database, self.id, refresh_s=-1)
+            self.rig.queue.claim(lanes, Capacity(1, 1, 1))
+        # Of which it says what it did when it last looked.
+        self.beat()
+
+    def leave(self) -> None:
+        """Say that it was told on its machine to leave."""
+        said = {"draining": True}
+        self.rig.queue.renew(self.id, self.machine.boot_id, [], WorkerStatus.BUSY, said)
+
     def drain(self) -> None:
         self.rig.registry.command(self.id, Command.DRAIN)
         self.beat()
@@ -72,7 +91,7 @@ class Subject:
         ways: dict[str, Callable[[], None]] = {
             "connecting": lambda: None,
             "idle": self.beat,
-            "busy": lambda: self.beat(WorkerStatus.BUSY),
+            "busy": self.hold,
             "constrained": lambda: self.beat(WorkerStatus.CONSTRAINED),
             "draining": self.drain,
             "offline": self.disconnect,
@@ -86,9 +105,10 @@ class Subject:
 ACTS: dict[str, Callable[[Subject], None]] = {
     "register": Subject.register,
     "heartbeat, idle": Subject.beat,
-    "heartbeat, busy": lambda subject: subject.beat(WorkerStatus.BUSY),
+    "heartbeat, busy": Subject.hold,
     "heartbeat, constrained": lambda subject: subject.beat(WorkerStatus.CONSTRAINED),
     "heartbeat, drained": Subject.drain,
+    "heartbeat, leaving": Subject.leave,
     "disconnect": Subject.disconnect,
     "silence": Subject.be_silent,
 }
@@ -101,6 +121,8 @@ def test_each_act_makes_of_each_state_what_the_page_says(
 ) -> None:
     subject = Subject(rig)
     subject.bring(status.value)
+    if act != "heartbeat, busy":
+        rig.rows("DELETE FROM lease")
     ACTS[act](subject)
     assert subject.status == table()[status.value][list(ACTS).index(act)]
 
@@ -126,14 +148,13 @@ def test_each_move_is_in_the_trail(rig: Rig) -> None:
         rig.clock.advance(1)
     events = Audit(rig.database).events(worker_id=subject.id)
     assert [row["action"] for row in events] == [
-        "worker_created", "registered", "status_changed", "status_changed", "status_changed",
+        "worker_created", "registered", "status_changed", "status_changed",
         "drain", "status_changed", "disconnected", "registered", "offline",
     ]  # fmt: skip
     moves = [row["detail"] for row in events if row["action"] == "status_changed"]
     assert moves == [
         {"from": "connecting", "to": "idle"},
-        {"from": "idle", "to": "busy"},
-        {"from": "busy", "to": "constrained"},
+        {"from": "idle", "to": "constrained"},
         {"from": "constrained", "to": "draining"},
     ]
 
@@ -146,3 +167,26 @@ def test_the_word_of_an_admin_outlives_a_boot(rig: Rig) -> None:
     assert subject.status == "connecting"
     subject.beat(WorkerStatus.BUSY)
     assert subject.status == "draining"
+
+
+def test_idle_and_busy_follow_the_leases_and_wait_for_no_heartbeat(rig: Rig) -> None:
+    worker = rig.worker()
+    worker.renew()
+    lists: dict[str, Callable[[], str]] = {
+        "workers": lambda: rig.registry.worker(worker.id)["status"],
+        "worker page": lambda: Fleet(rig.database).worker(worker.id)["status"],
+        "page of workers": lambda: Fleet(rig.database).page().rows[0]["status"],
+        "top": lambda: Overview(rig.database).now(jobs=1, workers=1)["workers"][0]["status"],
+        "counts": lambda: next(iter(Fleet(rig.database).counts())),
+        "gauge": lambda: next(row["status"] for row in Gauges(rig.database, timedelta(1)).fleet()),
+    }
+    seen = [{said() for said in lists.values()}]
+    rig.submit()
+    grant = worker.claim_one()
+    seen.append({said() for said in lists.values()})
+    busy = Fleet(rig.database).page(statuses=[WorkerStatus.BUSY]).rows
+    rig.finish(grant)
+    seen.append({said() for said in lists.values()})
+    assert seen == [{"idle"}, {"busy"}, {"idle"}]
+    assert [row["id"] for row in busy] == [worker.id]
+    assert Fleet(rig.database).page(statuses=[WorkerStatus.BUSY]).rows == []

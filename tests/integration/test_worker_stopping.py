@@ -7,6 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.audit import Audit
+from forge_schema.explain import explain
+from forge_schema.explanation import Chance
 from forge_schema.states import Command
 from support.worker import Bed, Worker, bed
 
@@ -62,7 +65,7 @@ def let_go(worker: Worker) -> None:
         (folder / "go").touch()
 
 
-def worker_row(made: Bed, worker: Worker) -> dict[str, object]:
+def worker_row(made: Bed, worker: Worker) -> dict[str, Any]:
     return next(row for row in made.registry.workers() if row["name"] == worker.name)
 
 
@@ -222,6 +225,26 @@ def test_sigint_lets_the_running_job_end(process: Bed, eventually: Eventually) -
     let_go(worker)
     assert worker.process.wait(60) == 0
     assert process.job(job)["state"] == "succeeded"
+
+
+def test_worker_that_drains_of_its_own_accord_says_so_at_once(
+    process: Bed, eventually: Eventually
+) -> None:
+    worker = process.worker(**LONG)
+    running = process.script(WAITS)
+    process.says(running, "up")
+    worker.send(signal.SIGINT)
+    eventually(lambda: worker_row(process, worker)["status"] == "draining")
+    row = worker_row(process, worker)
+    assert row["command"] is None
+    events = Audit(process.database).events(worker_id=row["id"])
+    assert (events[-1]["action"], events[-1]["detail"]["to"]) == ("status_changed", "draining")
+    (chance,) = explain(process.database, process.script("print('not here')")).workers
+    assert (chance.chance, chance.available) == (Chance.DRAINING, False)
+    assert "told on its machine to leave" in chance.text
+    let_go(worker)
+    assert worker.process.wait(60) == 0
+    process.succeeds(running)
 
 
 def test_idle_worker_leaves_at_once(process: Bed) -> None:

@@ -140,6 +140,12 @@ def never_came(scene: Scene) -> int:
     return scene.submit()
 
 
+def leaving(scene: Scene) -> int:
+    scene.worker()
+    scene.heartbeat("w", WorkerStatus.IDLE, draining=True)
+    return scene.submit()
+
+
 def constrained(scene: Scene) -> int:
     scene.worker()
     scene.heartbeat("w", WorkerStatus.CONSTRAINED, constrained="memory at 97%")
@@ -262,6 +268,8 @@ CASES = [
          cure=lambda s: s.worker("new")),
     Case("draining", asked(Command.DRAIN), Outlook.UNAVAILABLE, Chance.DRAINING, "undrain",
          says="forge drain w --undo"),
+    Case("leaving", leaving, Outlook.UNAVAILABLE, Chance.DRAINING, "start_worker",
+         cure=lambda s: s.worker()),
     Case("stopping", asked(Command.STOP), Outlook.UNAVAILABLE, Chance.STOPPING, "start_worker",
          cure=lambda s: s.worker()),
     Case("offline", offline, Outlook.UNAVAILABLE, Chance.OFFLINE, "start_worker",

@@ -60,7 +60,9 @@ WORKERS = st.fixed_dictionaries(
         "kind": st.sampled_from([WorkerKind.PERSISTENT] * 3 + [WorkerKind.EPHEMERAL]),
         "takes": st.integers(0, 2),
         "tells": st.booleans(),
-        "state": st.sampled_from(["here"] * 5 + ["drain", "stop", "offline", "constrained"]),
+        "state": st.sampled_from(
+            ["here"] * 5 + ["drain", "stop", "offline", "constrained", "draining"]
+        ),
     }
 )
 LIMIT = st.sampled_from([None, None, None, 0, 1, 2, 4])
@@ -92,7 +94,7 @@ class Member:
     def claims(self) -> bool:
         """Whether its agent would ask for jobs; the queue itself refuses those that are to go."""
         leaves = self.described["kind"] is WorkerKind.EPHEMERAL and bool(self.held)
-        return self.described["state"] not in {"offline", "constrained"} and not leaves
+        return self.described["state"] not in {"offline", "constrained", "draining"} and not leaves
 
     def frees(self) -> Iterator[Capacity]:
         """Yield what is free, for each kind of free GPU in turn."""

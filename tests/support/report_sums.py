@@ -230,12 +230,16 @@ class Sums:
             if not fitting:
                 yield self._stuck("unclaimable", row, row["ready_at"])
             elif (
-                any(w["status"] == "idle" for w in fitting)
+                any(self._idle(worker) for worker in fitting)
                 and not lane["paused"]
                 and lane["queue"] not in full
                 and self.now - row["ready_at"] > timedelta(minutes=10)
             ):
                 yield self._stuck("unattended", row, row["ready_at"])
+
+    def _idle(self, worker: Row) -> bool:
+        holders = {lease["worker_id"] for lease in self.tables["lease"]}
+        return worker["status"] in {"idle", "busy"} and worker["id"] not in holders
 
     def _running(self) -> Iterable[Row]:
         for lease in self.tables["lease"]:

@@ -202,6 +202,7 @@ def _present(fleet: Fleet) -> None:
     # The third one's lease runs out.
     quiet, loud = fleet.held[-3:-1]
     rig.records.add_log_chunk(loud.grant.fence, LogChunk(0, "k", 0, 1, "ab" * 32))
-    # Idle workers are those that said so.
+    # One has nothing to do.
+    fleet.add("rest", 0).renew()
     fences = [quiet.grant.fence, loud.grant.fence]
     rig.queue.renew(worker.id, worker.machine.boot_id, fences, WorkerStatus.IDLE)

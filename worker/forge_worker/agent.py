@@ -102,6 +102,7 @@ class Agent:
         self._queue_id: UUID | None = None
         self._unsafe = False
         self._resting = False
+        self._leaving = False
         self._devices = Inventory(settings.gpus)
         self._gpus = self._devices.gpus
         pool = GpuPool(self._gpus, self._devices.use, GpuLocks(settings.lock_dir))
@@ -287,6 +288,8 @@ class Agent:
     def drain(self) -> None:
         """Claim no more, and leave when the running jobs have ended."""
         self._resting = False
+        self._leaving = True
+        self.keeper.wake()
         self._close()
 
     def _close(self) -> None:
@@ -349,6 +352,8 @@ class Agent:
         condition = {**self.guard.condition(), **self._faults.condition()}
         why = (condition.get("constrained"), self._health.reason, UNSAFE if self._unsafe else "")
         condition["constrained"] = "; ".join(str(one) for one in why if one)
+        if self._leaving:
+            condition["draining"] = True
         return condition
 
     def _fault(self, gpu: str, why: str) -> None:

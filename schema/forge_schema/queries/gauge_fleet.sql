@@ -1,7 +1,11 @@
 -- gauge_fleet
 -- How many workers are of each status, and how many GPUs they have.
 SELECT
-    status::text AS status, count(*)::integer AS workers,
-    coalesce(sum(jsonb_array_length(gpus)), 0)::integer AS gpus
+    now.status::text AS status, count(*)::integer AS workers,
+    coalesce(sum(jsonb_array_length(worker.gpus)), 0)::integer AS gpus
 FROM worker
-GROUP BY status
+LEFT JOIN (
+    SELECT lease.worker_id, count(*) AS leases FROM lease GROUP BY lease.worker_id
+) AS held ON held.worker_id = worker.id
+CROSS JOIN LATERAL (SELECT forge_status(worker.status, held.leases) AS status) AS now
+GROUP BY now.status

@@ -1,18 +1,20 @@
 -- How many workers are in which status, how many GPUs they have, and what they cost per hour: all of
 -- them, and those that run jobs of an owner.
 WITH holders AS MATERIALIZED (
-    SELECT DISTINCT lease.worker_id
+    SELECT lease.worker_id, count(*) AS leases, bool_or(lane.owner = %(owner)s) AS of_owner
     FROM lease
     JOIN lane ON lane.id = lease.lane_id
-    WHERE lane.owner = %(owner)s
+    GROUP BY lease.worker_id
 )
 SELECT
-    worker.status,
+    now.status,
     count(*)::integer AS workers,
     coalesce(sum(jsonb_array_length(worker.gpus)), 0)::integer AS gpus,
     sum(worker.price_per_hour) FILTER (
-        WHERE %(owner)s::text IS NULL OR worker.id IN (SELECT worker_id FROM holders)
+        WHERE %(owner)s::text IS NULL OR holders.of_owner
     ) AS price_per_hour
 FROM worker
-GROUP BY worker.status
-ORDER BY worker.status
+LEFT JOIN holders ON holders.worker_id = worker.id
+CROSS JOIN LATERAL (SELECT forge_status(worker.status, holders.leases) AS status) AS now
+GROUP BY now.status
+ORDER BY now.status

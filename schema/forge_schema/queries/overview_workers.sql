@@ -1,7 +1,8 @@
 -- The workers, those first that are there, by name: how long each has been silent, how many leases
 -- it holds, and how its machine was when it was last heard.
 SELECT
-    worker.id, worker.name, worker.kind, worker.status, worker.command, worker.cpus,
+    worker.id, worker.name, worker.kind,
+    forge_status(worker.status, held.leases) AS status, worker.command, worker.cpus,
     worker.memory_mb, jsonb_array_length(worker.gpus) AS gpus, worker.price_per_hour,
     worker.condition,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::double precision AS silent_s,

@@ -33,7 +33,7 @@ served AS MATERIALIZED (
         ))::integer AS jobs
     FROM (SELECT DISTINCT shape_id FROM wanted) AS asked
     JOIN shape ON shape.id = asked.shape_id
-    JOIN worker ON worker.status NOT IN ('offline', 'connecting')
+    JOIN worker ON worker.status NOT IN ('offline', 'connecting', 'draining')
         AND worker.command IS NULL
         AND forge_fits(shape, worker)
     CROSS JOIN LATERAL forge_lent(shape, worker) AS lent

@@ -6,7 +6,8 @@ WITH held AS MATERIALIZED (
     GROUP BY worker_id
 )
 SELECT
-    worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
+    worker.id, worker.name, worker.kind,
+    forge_status(worker.status, held.leases) AS status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.labels, worker.price_per_hour,
     worker.condition, worker.connected_at IS NULL AS never_came,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
@@ -17,7 +18,7 @@ LEFT JOIN held ON held.worker_id = worker.id
 WHERE (%(after)s::text IS NULL OR worker.name > %(after)s)
     AND (
         %(statuses)s::worker_status[] IS NULL
-        OR worker.status = ANY(%(statuses)s::worker_status[])
+        OR forge_status(worker.status, held.leases) = ANY(%(statuses)s::worker_status[])
     )
     AND (
         %(words)s::text[] IS NULL

@@ -1,6 +1,7 @@
 -- Renews every lease that a worker lists, hears what the worker as a whole is asked to do,
--- and records that the worker was seen, and what its status became. A lease not listed is left to
--- expire.
+-- and records that the worker was seen, and what its status became: whether it is idle or busy,
+-- `forge_status` says by its leases. That it drains of its own accord, a worker says in its
+-- condition, which earlier servers take, too. A lease not listed is left to expire.
 -- Locks: worker, then lease in the order given.
 WITH before AS MATERIALIZED (
     SELECT id, status FROM worker
@@ -12,7 +13,11 @@ seen AS (
     SET last_seen_at = forge_now(),
         connected_at = coalesce(connected_at, forge_now()),
         condition = coalesce(%(condition)s::jsonb, condition),
-        status = CASE WHEN command IS NULL THEN %(status)s::worker_status ELSE 'draining' END
+        status = CASE
+            WHEN command IS NOT NULL OR %(condition)s::jsonb ->> 'draining' = 'true' THEN 'draining'
+            WHEN %(status)s = 'busy' THEN 'idle'
+            ELSE %(status)s
+        END::worker_status
     FROM before
     WHERE worker.id = before.id
     RETURNING worker.id, worker.command, worker.status, before.status AS was

@@ -1,6 +1,10 @@
 -- What one worker is, what it may do, and how long it has been silent.
 SELECT
-    worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
+    worker.id, worker.name, worker.kind,
+    forge_status(
+        worker.status, (SELECT count(*) FROM lease WHERE lease.worker_id = worker.id)
+    ) AS status,
+    worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.pinned_labels,
     worker.local, worker.price_per_hour, worker.version, worker.condition,
     worker.token_hash IS NOT NULL AS has_token, worker.token_expires_at, worker.registered_at,

@@ -1,10 +1,14 @@
 -- Every worker, or the one of an id: how long it has been silent, and how many leases it holds.
 SELECT
-    worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
+    worker.id, worker.name, worker.kind,
+    forge_status(worker.status, held.leases) AS status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.version,
     worker.price_per_hour, worker.condition, worker.last_seen_at,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
-    (SELECT count(*) FROM lease WHERE lease.worker_id = worker.id) AS leases
+    held.leases
 FROM worker
+CROSS JOIN LATERAL (
+    SELECT count(*) AS leases FROM lease WHERE lease.worker_id = worker.id
+) AS held
 WHERE %(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s
 ORDER BY worker.name

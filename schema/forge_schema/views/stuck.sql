@@ -28,7 +28,8 @@ FROM (
         SELECT
             count(*) > 0 AS by_any,
             count(*) FILTER (
-                WHERE worker.status = 'idle' AND worker.command IS NULL
+                WHERE worker.status IN ('idle', 'busy') AND worker.command IS NULL
+                    AND worker.id NOT IN (SELECT lease.worker_id FROM lease)
                     AND worker.last_seen_at > forge_now() - interval '2 minutes'
             ) > 0 AS by_an_idle_one
         FROM worker
