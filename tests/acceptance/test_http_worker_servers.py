@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -174,7 +173,7 @@ def test_server_that_leaves_in_good_order_is_waited_for(
 
 
 def test_connections_that_break_all_the_time_cost_time_alone(
-    tmp_path: Path, database_url: str
+    tmp_path: Path, database_url: str, eventually: Eventually
 ) -> None:
     with (
         http_bed(tmp_path, database_url, ttl_s=PATIENT_S) as made,
@@ -183,13 +182,14 @@ def test_connections_that_break_all_the_time_cost_time_alone(
         worker = made.worker(url=between.url)
         job = made.script(WAITS)
         made.says(job, "line 1")
-        pause = Event()
-        for _ in range(40):
+
+        def connected_anew() -> bool:
             between.cut()
-            pause.wait(0.1)
+            return between.connections > 20
+
+        eventually(connected_anew, timeout=200, every=0.1)
         let_go(made)
         ran_once_and_whole(made, job)
-        assert between.connections > 20
         assert "Traceback" not in worker.output
 
 

@@ -179,7 +179,7 @@ def test_job_that_is_preempted_ten_times_fails_never_and_waits_behind_nobody(
 def test_job_that_will_not_go_is_killed_in_time_and_one_may_choose_its_signal(
     process: Bed,
 ) -> None:
-    worker = process.worker(term_notice_s=12, heartbeat_s=60, lease_ttl_s=240)
+    worker = process.worker(term_notice_s=20, heartbeat_s=60, lease_ttl_s=240)
     stubborn = process.script(STUBBORN, grace_s=3000)
     chosen = process.script(BY_USR1, preempt_signal="SIGUSR1")
     for job in (stubborn, chosen):
@@ -187,7 +187,7 @@ def test_job_that_will_not_go_is_killed_in_time_and_one_may_choose_its_signal(
     worker.send(signal.SIGTERM)
     # A second one neither shortens nor lengthens anything.
     worker.send(signal.SIGTERM)
-    assert worker.process.wait(40) == 0
+    assert worker.process.wait(120) == 0
     ends = {job: process.jobs.attempts(job)[0] for job in (stubborn, chosen)}
     assert [end["reason"] for end in ends.values()] == ["preempted", "preempted"]
     assert [end["exit_code"] for end in ends.values()] == [137, 3]
@@ -212,14 +212,14 @@ def test_upload_that_hangs_is_given_up_and_the_checkpoint_before_it_counts(
     def fault(handler: BaseHTTPRequestHandler, _: bytes) -> bool:
         if not hangs.is_set() or over.is_set() or "checkpoint" not in handler.path:
             return False
-        over.wait(60)
+        over.wait()
         return drop(handler)
 
     with moto_server() as endpoint, new_bucket(endpoint) as bucket, proxy(endpoint) as between:
         between.fault = fault
         store_url = bucket.url(between.url)
         with bed("process", tmp_path, database_url, store_url, CREDENTIALS) as made:
-            worker = made.worker("first", term_notice_s=9, heartbeat_s=60, lease_ttl_s=240)
+            worker = made.worker("first", term_notice_s=20, heartbeat_s=60, lease_ttl_s=240)
             job = made.script(BY_USR1, preempt_signal="SIGUSR1", checkpoint_interval_s=0.2)
             stored = made.script(SETTLED, checkpoint_interval_s=0.2)
             made.says(job, "up")
@@ -227,7 +227,7 @@ def test_upload_that_hangs_is_given_up_and_the_checkpoint_before_it_counts(
             hangs.set()
             try:
                 worker.send(signal.SIGTERM)
-                assert worker.process.wait(40) == 0
+                assert worker.process.wait(120) == 0
                 (end,) = made.jobs.attempts(job)
                 assert end["reason"] == "preempted"
                 assert end["detail"].endswith("time was up before all was stored")

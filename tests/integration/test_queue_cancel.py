@@ -109,7 +109,7 @@ def test_a_cancel_that_meets_a_claim_asks_the_claimer(rig: Rig) -> None:
             queue.claim(worker.lanes, worker.free)
             cancelled = pool.submit(rig.queue.cancel, job_id)
             rig.wait_until_blocked()
-        assert cancelled.result(timeout=20) == State.RUNNING
+        assert cancelled.result(timeout=120) == State.RUNNING
     assert rig.row("SELECT asked FROM lease")["asked"] == "cancelled"
 
 
@@ -134,7 +134,7 @@ def test_a_cancel_that_meets_the_end_of_an_attempt_finds_where_the_job_went(
             cancelled = pool.submit(rig.queue.cancel, job_id)
             rig.wait_until_blocked()
         wanted = State.SUCCEEDED if reason is Reason.SUCCEEDED else State.CANCELLED
-        assert cancelled.result(timeout=20) == rig.state(job_id) == wanted
+        assert cancelled.result(timeout=120) == rig.state(job_id) == wanted
     assert rig.places(job_id) == ["outcome"]
 
 
@@ -146,7 +146,7 @@ def test_a_cancel_that_meets_the_promotion_finds_the_job_ready(rig: Rig) -> None
             queue.database.rows("promote", job_id=None, count=10, actor="sweeper")
             cancelled = pool.submit(rig.queue.cancel, job_id)
             rig.wait_until_blocked()
-        assert cancelled.result(timeout=20) == State.CANCELLED
+        assert cancelled.result(timeout=120) == State.CANCELLED
     assert rig.places(job_id) == ["outcome"]
 
 

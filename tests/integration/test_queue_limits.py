@@ -179,7 +179,7 @@ def test_a_claim_under_a_limit_waits_for_another_that_is_under_way(rig: Rig) -> 
             assert len(queue.claim(one.lanes, one.free)) == 1
             second = pool.submit(other.claim)
             rig.wait_until_blocked()
-        assert second.result(timeout=20) == []
+        assert second.result(timeout=120) == []
     assert rig.count("lease") == 1
 
 
@@ -223,7 +223,7 @@ def test_a_lane_that_is_being_made_does_not_escape_a_pause(rig: Rig) -> None:
             queue.submit([spec(cpus=2)])
             paused = pool.submit(rig.admin.pause, "default")
             rig.wait_until_blocked()
-        paused.result(timeout=20)
+        paused.result(timeout=120)
     assert rig.worker().claim(count=9) == []
 
 
@@ -239,7 +239,7 @@ def test_limits_set_at_the_same_time_are_both_known_to_the_lanes(rig: Rig) -> No
             run(connection, "lanes_follow", lanes)
             unlimited = pool.submit(limit, rig, "owner")
             rig.wait_until_blocked()
-        unlimited.result(timeout=20)
+        unlimited.result(timeout=120)
     assert rig.row("SELECT limited FROM lane") == {"limited": True}
     limit(rig, "queue")
     assert rig.row("SELECT limited FROM lane") == {"limited": False}

@@ -105,7 +105,7 @@ def test_a_write_that_meets_the_end_of_the_lease_is_whole_or_absent(rig: Rig, ta
             queue.finish([End(grant.fence, Reason.SUCCEEDED)])
             written = pool.submit(WRITES[table], rig.records, grant.fence)
             rig.wait_until_blocked()
-        assert not written.result(timeout=20)
+        assert not written.result(timeout=120)
     assert rig.count(table) == 0
 
 
@@ -124,7 +124,7 @@ def test_a_write_repeated_beside_its_first_try_is_kept_once(rig: Rig, table: str
             assert WRITES[table](Records(database), grant.fence)
             again = pool.submit(WRITES[table], rig.records, grant.fence)
             rig.wait_until_blocked()
-        assert again.result(timeout=20)
+        assert again.result(timeout=120)
     assert rig.count(table) == 1
 
 

@@ -120,7 +120,7 @@ def test_a_submit_waits_for_one_of_the_same_key_that_is_under_way(rig: Rig) -> N
             (first,) = queue.submit([spec(idempotency_key="k")])
             second = pool.submit(rig.submit, idempotency_key="k")
             rig.wait_until_blocked()
-        assert second.result(timeout=20) == first
+        assert second.result(timeout=120) == first
 
 
 def test_a_submit_that_waited_for_another_of_its_key_is_refused_for_other_content(rig: Rig) -> None:
@@ -131,7 +131,7 @@ def test_a_submit_that_waited_for_another_of_its_key_is_refused_for_other_conten
             second = pool.submit(rig.submit, idempotency_key="k", name="another")
             rig.wait_until_blocked()
         with pytest.raises(IdempotencyConflict):
-            second.result(timeout=20)
+            second.result(timeout=120)
     assert (rig.count("job"), rig.count("ready")) == (2, 2)
 
 

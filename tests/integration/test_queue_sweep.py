@@ -56,7 +56,7 @@ def test_a_lease_renewed_after_it_was_seen_as_expired_stays(rig: Rig) -> None:
             queue.renew(worker.id, worker.machine.boot_id, [grant.fence], WorkerStatus.BUSY)
             swept = pool.submit(rig.sweep.requeue)
             rig.wait_until_blocked()
-        assert swept.result(timeout=20) == 0
+        assert swept.result(timeout=120) == 0
     assert rig.state(job_id) == State.RUNNING
 
 
@@ -69,7 +69,7 @@ def test_a_job_finished_while_the_sweep_waits_is_not_moved(rig: Rig) -> None:
             queue.finish([End(grant.fence, Reason.SUCCEEDED)])
             swept = pool.submit(rig.sweep.requeue)
             rig.wait_until_blocked()
-        assert swept.result(timeout=20) == 0
+        assert swept.result(timeout=120) == 0
     assert rig.places(job_id) == ["outcome"]
     assert rig.state(job_id) == State.SUCCEEDED
 
@@ -83,7 +83,7 @@ def test_a_finish_that_waits_for_the_sweep_is_lost(rig: Rig) -> None:
             assert Sweep(queue, every=CENTURY).requeue() == 1
             late = pool.submit(rig.finish, grant)
             rig.wait_until_blocked()
-        assert not late.result(timeout=20).accepted
+        assert not late.result(timeout=120).accepted
     assert rig.places(job_id) == ["ready"]
 
 

@@ -259,6 +259,7 @@ def _expect_unreachable_soon(endpoint: str) -> None:
     began = time.monotonic()
     with pytest.raises(StoreUnreachable) as caught:
         store.check()
-    assert time.monotonic() - began < 16
+    # With all the retries of a transfer it would take minutes.
+    assert time.monotonic() - began < 60
     assert endpoint.removeprefix("http://") in str(caught.value).replace("%3A", ":")
     assert caught.value.hint

@@ -116,14 +116,14 @@ def test_worker_that_leaves_while_the_database_is_down_leaves_well(
         worker = made.worker(sweep=False)
         crashing.crash()
         worker.send(signal.SIGTERM)
-        assert worker.process.wait(60) == 0
+        assert worker.process.wait(120) == 0
         crashing.start()
 
 
 def test_second_agent_in_one_folder_is_refused(process: Bed) -> None:
     process.worker()
     second = process.begin()
-    assert second.process.wait(60) == 1
+    assert second.process.wait(120) == 1
     assert f"another worker uses {second.folder}" in second.output
     assert "Traceback" not in second.output
     process.succeeds(process.script("print('fine')"))
@@ -143,7 +143,7 @@ BAD_SETTINGS: list[tuple[dict[str, str], int, str]] = [
 def test_bad_setting_is_a_clear_message(process: Bed) -> None:
     workers = [process.begin(f"w{n}", **bad[0]) for n, bad in enumerate(BAD_SETTINGS)]
     for worker, (_, code, said) in zip(workers, BAD_SETTINGS, strict=True):
-        assert worker.process.wait(60) == code, worker.output
+        assert worker.process.wait(120) == code, worker.output
         assert said in worker.output
         assert "Traceback" not in worker.output
 

@@ -92,5 +92,5 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(tmp_path: Path, database_u
         port = re.search(r"metrics .*port=(\d+)", first.output)
         assert port
         second = made.begin("two", metrics_port=port[1])
-        assert second.process.wait(60) == 1
+        assert second.process.wait(120) == 1
         assert "Address already in use" in second.output.splitlines()[-1]

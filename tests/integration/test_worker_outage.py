@@ -127,7 +127,7 @@ def test_jobs_that_end_while_the_database_is_away(
         assert made.reasons(held) == ["worker_lost", "succeeded"]
         assert made.log(loud) == b"up\nend\n"
         assert made.artifacts(loud) == {"result": b"good"}
-        assert two.process.wait(60) == 0
+        assert two.process.wait(120) == 0
         for worker in (again, two, strict):
             assert "Traceback" not in worker.output
             assert Spool(worker.folder / FILE, 1).ends() == []
@@ -146,7 +146,7 @@ def test_job_that_kills_its_agent_again_and_again_is_dead_and_others_go_on(
         after = made.script("print('fine')", labels=here)
         for _ in range(3):
             agent = made.begin(**settings)
-            agent.process.wait(60)
+            agent.process.wait(120)
             made.succeeds(made.script("print('goes on')", labels={"on": "other"}))
         last = made.worker(**settings)
         assert made.ended(poison)["state"] == "dead"

@@ -17,9 +17,9 @@ def at_once(*calls: Callable[[], T]) -> list[T]:
     barrier = Barrier(len(calls))
 
     def released(call: Callable[[], T]) -> T:
-        barrier.wait(timeout=20)
+        barrier.wait(timeout=120)
         return call()
 
     with ThreadPoolExecutor(len(calls)) as threads:
         futures = [threads.submit(released, call) for call in calls]
-        return [future.result(timeout=60) for future in futures]
+        return [future.result(timeout=240) for future in futures]

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
-# Tests kill processes, not machines: what the kernel has been handed is safe without fsync.
+# Tests kill processes, not machines: what the kernel has been handed is safe without fsync. When
+# autovacuum would run, the machine's load decides; a test that needs statistics takes them.
 SETTINGS = """
 fsync = off
 full_page_writes = off
+autovacuum = off
 max_connections = 200
 listen_addresses = ''
 """

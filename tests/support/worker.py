@@ -40,7 +40,7 @@ FAST = {
     "FORGE_SWEEP_S": "0.5",
     "FORGE_LOG_FLUSH_S": "0.2",
 }
-LEAVE_S = 30.0
+LEAVE_S = 120.0
 SMALL = Resources(cpus=0.5, memory_mb=256, disk_mb=500)
 
 
@@ -161,12 +161,12 @@ class Bed:
     def job(self, job_id: int) -> Row:
         return self.jobs.job(job_id)
 
-    def ended(self, job_id: int, timeout: float = 40) -> Row:
+    def ended(self, job_id: int, timeout: float = 120) -> Row:
         """Wait for a job's outcome and return it."""
         eventually(lambda: State(self.job(job_id)["state"]).terminal, timeout, 0.05)
         return self.job(job_id)
 
-    def succeeds(self, job_id: int, timeout: float = 40) -> None:
+    def succeeds(self, job_id: int, timeout: float = 120) -> None:
         """Wait for a job's outcome, which must be success."""
         row = self.ended(job_id, timeout)
         history = [
@@ -191,7 +191,7 @@ class Bed:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def says(self, job_id: int, text: str, timeout: float = 30) -> None:
+    def says(self, job_id: int, text: str, timeout: float = 120) -> None:
         """Wait until a job's stored output has `text`."""
         eventually(lambda: text.encode() in self.log(job_id), timeout, 0.05)
 
