@@ -219,9 +219,9 @@ def test_a_silent_worker_is_offline_and_its_return_is_heard(rig: Rig) -> None:
     alive.renew()
     rig.clock.advance(1)
     assert [rig.sweep.tick().offline for _ in range(2)] == [1, 0]
-    assert _statuses(rig) == {"silent": "offline", "alive": "busy"}
+    assert _statuses(rig) == {"silent": "offline", "alive": "idle"}
     silent.renew()
-    assert _statuses(rig)["silent"] == "busy"
+    assert _statuses(rig)["silent"] == "idle"
 
 
 def test_ephemeral_workers_long_gone_are_reaped_and_persistent_ones_kept(rig: Rig) -> None:
@@ -278,7 +278,7 @@ def test_a_worker_that_disconnects_is_offline_but_a_newer_boot_is_not(rig: Rig) 
     new = rig.worker()
     new.renew()
     rig.registry.disconnect(old.id, old.machine.boot_id)
-    assert _statuses(rig) == {"w": "busy"}
+    assert _statuses(rig) == {"w": "idle"}
 
 
 def test_history_goes_to_the_partition_of_its_month(rig: Rig) -> None:
