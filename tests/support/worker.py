@@ -23,6 +23,7 @@ from forge_schema.registry import Registry
 from forge_schema.spec import JobSpec, Resources
 from forge_schema.states import State
 from forge_schema.storage import Store, keys, open_store
+from forge_schema.uploads import Uploads
 from forge_worker.runners.keeping import MARK
 from support.images import BASE_IMAGE
 from support.runners import require_docker
@@ -146,7 +147,10 @@ class Bed:
             "checkpoint_interval_s": 0.2,
             "bundle_digest": self.upload(folder) if folder else None,
         }
-        return self.queue.submit([JobSpec(command=list(command), **{**defaults, **fields})])[0]
+        spec = JobSpec(command=list(command), **{**defaults, **fields})
+        if spec.bundle_digest:
+            Uploads(self.database).add(spec.owner, spec.bundle_digest)
+        return self.queue.submit([spec])[0]
 
     def script(self, source: str, *arguments: str, **fields: Any) -> int:  # noqa: ANN401  as above
         """Submit a Python program, given as its source."""
