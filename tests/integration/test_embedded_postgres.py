@@ -181,8 +181,10 @@ def test_the_wheel_is_not_needed_until_a_server_is() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("module", ["detached", "plan"])
-def test_whoever_starts_or_ends_a_forge_up_loads_no_database(module: str) -> None:
+@pytest.mark.parametrize("module", ["detached", "plan", "up"])
+def test_a_forge_up_begins_and_ends_without_loading_a_database(
+    module: str,
+) -> None:
     code = (
         f"import sys, forge_client.local.{module};"
         " sys.exit(bool({'alembic', 'psycopg'} & set(sys.modules)))"

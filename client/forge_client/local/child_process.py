@@ -1,11 +1,11 @@
 """A worker or the server of a `forge up`: a child process, started again when it falls over."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ LONGEST_PAUSE_S = 30.0
 SOUND_S = 60.0
 # The start of a process is told to the second, and the time of a file by another clock.
 CLOCKS_DIFFER_S = 2.0
+GATED = Path(__file__).with_name("gated.py")
 
 
 @dataclass
@@ -31,29 +32,38 @@ class ChildProcess:
     module: str
     folder: Path
     log: Path
-    env: Mapping[str, str]
+    env: dict[str, str]
     restarts: int = 0
     _child: subprocess.Popen[bytes] | None = None
     _started: float = 0.0
     _pause: float = FIRST_PAUSE_S
     _again_at: float = field(default=0.0)
 
-    def start(self) -> None:
-        """Start it, after ending one that outlived a killed `forge up`."""
+    def load(self) -> None:
+        """Let it load its module, and run no further, after ending one that outlived us."""
         self.folder.mkdir(parents=True, exist_ok=True)
         end_leftover(self._pid_file, self.module)
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C is for `forge up`, which stops it in order.
             self._child = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", self.module],
+                [sys.executable, "-P", GATED, self.module],
                 env={**os.environ, **self.env},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         self._started = time.monotonic()
         self._pid_file.write_text(f"{self._child.pid}\n", encoding="utf-8")
+
+    def start(self) -> None:
+        """Start it, at once if it has been loaded; what has come to `env` since counts."""
+        if self._child is None:
+            self.load()
+        if self._child and self._child.stdin:
+            # One that fell over while it loaded is seen when it is looked after.
+            with suppress(BrokenPipeError), self._child.stdin as gate:
+                gate.write(json.dumps(self.env).encode())
 
     def look_after(self) -> int | None:
         """Start it again if it fell over and has rested; returns a status just seen, else None."""
@@ -109,7 +119,7 @@ def end_leftover(pid_file: Path, module: str) -> None:
         process = psutil.Process(int(pid_file.read_text(encoding="utf-8")))
         # The number may be another's by now, and that other another worker.
         later = process.create_time() > pid_file.stat().st_mtime + CLOCKS_DIFFER_S
-        if later or process.cmdline()[1:3] != ["-m", module]:
+        if later or module not in process.cmdline():
             return
         process.kill()
         process.wait(timeout=10)

@@ -36,11 +36,27 @@ class Postgres:
         self._programs, self._user = _wheel(data)
         self._socket_dir = data
         self._socket_note = data.with_name("socket-folder")
+        self._settled = False
 
     @property
     def url(self) -> str:
-        """The URL of its database."""
+        """The URL of its database, once that is settled."""
         return f"postgresql://{SUPERUSER}@/postgres?host={quote(str(self._socket_dir))}"
+
+    def settle(self) -> None:
+        """Settle where it will be reached, before it is started; one that runs is stopped.
+
+        Raises:
+            ClientError: it does not stop.
+        """
+        if self._user is not None:
+            let_read(self._programs.parent)
+            let_pass(self._user, self._programs / "postgres")
+            let_pass(self._user, self._data)
+        # One that outlived a killed `forge up` is stopped: its socket may lie anywhere.
+        self.stop()
+        self._socket_dir = self._place_for_socket()
+        self._settled = True
 
     def start(self) -> None:
         """Start it, with a fresh database in a fresh folder.
@@ -48,15 +64,10 @@ class Postgres:
         Raises:
             ClientError: it does not start.
         """
-        if self._user is not None:
-            let_read(self._programs.parent)
-            let_pass(self._user, self._programs / "postgres")
-            let_pass(self._user, self._data)
+        if not self._settled:
+            self.settle()
         if not (self._data / "PG_VERSION").exists():
             self._make()
-        # One that outlived a killed `forge up` is stopped: its socket may lie anywhere.
-        self.stop()
-        self._socket_dir = self._place_for_socket()
         self._launch()
 
     def start_again(self) -> bool:
@@ -85,6 +96,7 @@ class Postgres:
         if self._socket_note.exists():
             shutil.rmtree(self._socket_note.read_text(encoding="utf-8"), ignore_errors=True)
             self._socket_note.unlink()
+        self._settled = False
 
     def _runs(self) -> bool:
         try:

@@ -45,28 +45,36 @@ class Server:
                 code="port_taken",
                 exit_code=ExitCode.CONFLICT,
             )
-        self._port = port or self._usual_port()
+        self._port = port or 0
         self._say = say
         self._log = folder / "logs" / "server.log"
         self._child: ChildProcess | None = None
 
     @property
     def url(self) -> str:
-        """Where it is reached, from this machine."""
+        """Where it is reached, from this machine, once it is started."""
         return f"http://{HOST}:{self._port}"
 
-    def start(self, database_url: str, store_url: str) -> None:
-        """Start it, without waiting for it."""
+    def load(self, database_url: str, store_url: str) -> None:
+        """Let it load, so that it need only be started once there is a database."""
         self._log.parent.mkdir(exist_ok=True)
-        _keep(self._folder / "port", str(self._port))
         env = {
             "FORGE_DATABASE_URL": database_url,
             "FORGE_STORE_URL": store_url,
             "FORGE_SERVER_SECRET": self._secret(),
             "FORGE_HOST": HOST,
-            "FORGE_PORT": str(self._port),
         }
         self._child = ChildProcess("server", MODULE, self._folder, self._log, env)
+        self._child.load()
+
+    def start(self) -> None:
+        """Start what is loaded, without waiting for it."""
+        if self._child is None:
+            return
+        # Not before: what is free now may be another's by the time that all is loaded.
+        self._port = self._port or self._usual_port()
+        _keep(self._folder / "port", str(self._port))
+        self._child.env["FORGE_PORT"] = str(self._port)
         self._child.start()
 
     def await_ready(self, asked: Asked) -> None:

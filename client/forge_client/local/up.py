@@ -6,26 +6,27 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from forge_client.errors import ClientError
 from forge_client.local.asked import Asked
 from forge_client.local.child_process import ChildProcess
-from forge_client.local.direct import DirectBackend
 from forge_client.local.lock import locked
 from forge_client.local.plan import Plan
 from forge_client.local.postgres import Postgres
 from forge_client.local.server import Server
-from forge_client.local.translation import translated
 from forge_client.local.workers import Say, Workers
 from forge_client.running import FILE, Running
 from forge_client.settings import Connection
+
+if TYPE_CHECKING:
+    from forge_client.local.direct import DirectBackend
 
 LOOK_S = 0.25
 DATABASE_LOOK_S = 5.0
@@ -50,14 +51,20 @@ def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
 
 
 def _serve(plan: Plan, asked: Asked, say: Say, ready: Callable[[Running], None]) -> None:
-    with _database(plan.dir, say) as postgres:
+    with _settled(plan.dir, say) as postgres:
         server = Server(plan.dir, port=plan.port, say=say)
-        running = _running(plan.dir, postgres, server)
-        connection = Connection(running.database_url, running.store_url, plan.dir)
-        with DirectBackend(connection, owner="up") as backend:
-            group = Workers(_workers(plan, running), backend, say)
+        running = _running(plan.dir, postgres)
+        workers = _workers(plan, running)
+        # To load them takes longer than all the rest, so they do while that is done.
+        server.load(running.database_url, running.store_url)
+        for worker in workers:
+            worker.load()
+        with _backend(running) as backend:
+            group = Workers(workers, backend, say)
             try:
-                server.start(running.database_url, running.store_url)
+                _start_database(postgres)
+                server.start()
+                running = running.model_copy(update={"url": server.url})
                 group.start(asked)
                 server.await_ready(asked)
                 running.announce()
@@ -71,29 +78,41 @@ def _serve(plan: Plan, asked: Asked, say: Say, ready: Callable[[Running], None])
 
 
 @contextmanager
-def _database(folder: Path, say: Say) -> Iterator[Postgres]:
+def _settled(folder: Path, say: Say) -> Iterator[Postgres]:
     postgres = Postgres(folder / "postgres")
     try:
-        # What migrates takes as long to load as Postgres to start.
-        with ThreadPoolExecutor(1) as beside:
-            migrate = beside.submit(import_module, "forge_schema.migrate")
-            postgres.start()
-        with translated():
-            migrate.result().upgrade(postgres.url)
+        postgres.settle()
         yield postgres
     finally:
         postgres.stop()
         say("stopped")
 
 
-def _running(folder: Path, postgres: Postgres, server: Server) -> Running:
+def _backend(running: Running) -> "DirectBackend":
+    from forge_client.local.direct import DirectBackend  # noqa: PLC0415 - slow
+
+    connection = Connection(running.database_url, running.store_url, running.dir)
+    return DirectBackend(connection, owner="up")
+
+
+def _start_database(postgres: Postgres) -> None:
+    from forge_schema.current import is_current  # noqa: PLC0415 - slow
+
+    from forge_client.local.translation import translated  # noqa: PLC0415 - slow
+
+    postgres.start()
+    with translated():
+        if not is_current(postgres.url):
+            import_module("forge_schema.migrate").upgrade(postgres.url)
+
+
+def _running(folder: Path, postgres: Postgres) -> Running:
     (folder / "store").mkdir(exist_ok=True)
     return Running(
         dir=folder,
         pid=os.getpid(),
         database_url=postgres.url,
         store_url=(folder / "store").as_uri(),
-        url=server.url,
         version=version("forge-queue"),
     )
 

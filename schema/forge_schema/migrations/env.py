@@ -5,12 +5,15 @@ Each table that is partitioned has its months before the first row, and none out
 Who might read a view before may read it after that.
 
 What a revision adds as NOT VALID is checked after that, while others read and write.
+
+That all of it was done is noted last.
 """
 
 from typing import Any
 
 from alembic import context
 from forge_schema import report_role
+from forge_schema.current import MONTHS, mark
 from forge_schema.migrate import sqlalchemy_url
 from forge_schema.statements import definitions, views
 from forge_schema.tables import metadata
@@ -18,10 +21,6 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 MIGRATION_LOCK = 0x666F726765  # "forge"
-MONTHS = """
-    SELECT forge_add_months(parent, forge_now(), 2)
-    FROM unnest(ARRAY['attempt', 'event', 'metric', 'sample']) AS parent
-"""
 
 
 def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: ANN401 - Alembic's type
@@ -73,4 +72,6 @@ with engine.begin() as connection:
     migrate(connection)
 with engine.begin() as connection:
     validate(connection)
+with engine.begin() as connection:
+    connection.execute(text(mark()))
 engine.dispose()
