@@ -23,6 +23,7 @@ from forge_functions.settings import ServerSettings
 
 if TYPE_CHECKING:
     from forge_functions.auth.oidc import Issuer
+    from forge_functions.auth.pod import Pods
 
 # There are tens to hundreds; who asks for another shape with every job must not fill the memory.
 MOST_LANES = 10_000
@@ -107,6 +108,13 @@ class Services:
         from forge_functions.auth.oidc import Issuer  # noqa: PLC0415
 
         return Issuer(self.settings)
+
+    @cached_property
+    def pods(self) -> Pods:
+        """The pods that may enrol as workers."""
+        from forge_functions.auth.pod import Pods  # noqa: PLC0415  as above
+
+        return Pods(self.settings)
 
     def queue(self, actor: str) -> Queue:
         """Return the queue as one actor speaks to it."""

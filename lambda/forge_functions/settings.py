@@ -1,10 +1,12 @@
 """The server's settings: FORGE_* variables, on Lambda and under `forge-server`."""
 
+import re
 from datetime import timedelta
-from typing import Self
+from typing import Annotated, Self
 
 from forge_schema.states import Role
 from pydantic import (
+    BeforeValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -13,7 +15,18 @@ from pydantic import (
     SecretStr,
     model_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+# A namespace and a service account's name, as Kubernetes takes them.
+ACCOUNT = re.compile(r"[a-z0-9-]{1,63}:[a-z0-9.-]{1,253}")
+
+
+def _accounts(said: object) -> object:
+    words = [word.strip() for word in said.split(",")] if isinstance(said, str) else said
+    accounts = [word for word in words if word] if isinstance(words, list) else words
+    if isinstance(accounts, list) and not all(ACCOUNT.fullmatch(str(one)) for one in accounts):
+        raise ValueError("write service accounts as namespace:name,namespace:name")
+    return accounts
 
 
 class ServerSettings(BaseSettings):
@@ -62,6 +75,21 @@ class ServerSettings(BaseSettings):
         default_factory=dict,
         description='its words and our roles, {"ml-team": "submitter"}; none are our own words',
     )
+
+    enrol_issuer: str = Field(
+        "", description="the cluster whose pods may enrol as workers, its issuer's URL"
+    )
+    enrol_audience: str = Field("forge", min_length=1, description="whom a pod's token is for")
+    enrol_accounts: Annotated[list[str], NoDecode, BeforeValidator(_accounts)] = Field(
+        default_factory=list,
+        description="the service accounts of those pods, namespace:name; several, by commas",
+    )
+
+    @model_validator(mode="after")
+    def _some_pods_enrol(self) -> Self:
+        if bool(self.enrol_issuer) != bool(self.enrol_accounts):
+            raise ValueError("enrol_issuer and enrol_accounts go together")
+        return self
 
     @model_validator(mode="after")
     def _tokens_are_for_us(self) -> Self:

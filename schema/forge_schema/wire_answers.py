@@ -24,6 +24,13 @@ class Registered(Answer):
     queue_id: UUID | None = None
 
 
+class Enrolled(Answer):
+    """A worker of the caller's own, and its token; the token before is void."""
+
+    worker_id: int
+    token: str
+
+
 class EndedJob(Answer):
     """What became of a job whose lease was ended."""
 

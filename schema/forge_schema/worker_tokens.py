@@ -72,6 +72,25 @@ class WorkerTokens:
             raise NameTaken(f"there is a worker {name!r} already", hint="choose another name")
         return worker_id, text
 
+    def enrol(self, name: str, labels: Mapping[str, str]) -> tuple[int, str]:
+        """Make an ephemeral worker, or replace its token where a repeat finds it made.
+
+        Args:
+            name: its name, which no other worker has.
+            labels: what it is labelled with, by which a repeat is known.
+
+        Raises:
+            NameTaken: a worker with other labels has this name.
+            NoSuchWorker: it was removed meanwhile; a repeat makes it anew.
+        """
+        try:
+            return self.create(name, kind=WorkerKind.EPHEMERAL, labels=labels)
+        except NameTaken:
+            row = self._database.one("enrolled_worker", name=name, labels=Jsonb(dict(labels)))
+            if row is None:
+                raise
+        return row["id"], self.rotate(row["id"])
+
     def rotate(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
         """Give a worker a new token, which alone is valid from now on.
 

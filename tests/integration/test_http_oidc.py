@@ -167,7 +167,7 @@ def test_an_issuer_that_cannot_be_asked_is_no_ones_fault(
     # It is left alone for a while, lest everybody wait for it.
     problem(ann.call("GET", ME), 503, "issuer_unreachable")
     assert issuer.asked == asked
-    monkeypatch.setattr(trusting.services.issuer, "_rests_until", 0.0)
+    monkeypatch.setattr(trusting.services.issuer.tokens, "_rests_until", 0.0)
     assert ann.get(ME)["owner"] == "ann"
 
 

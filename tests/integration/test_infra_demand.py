@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
+from forge_functions.settings import ServerSettings
 from forge_schema.states import Command, WorkerStatus
+from forge_worker.enrol import EnrolSettings
 from forge_worker.settings import WorkerSettings
 from moto.server import ThreadedMotoServer
 from support.auto_scaling import LARGEST, Cloud
@@ -59,18 +62,65 @@ def test_a_paused_queue_wants_no_machine(rig: Rig, keda: dict[str, dict[str, Any
 
 
 def test_kedas_pods_have_settings_that_a_worker_knows(keda: dict[str, dict[str, Any]]) -> None:
-    template = keda["ScaledJob"]["spec"]["jobTargetRef"]["template"]
-    (pod,) = template["spec"]["containers"]
-    known = {f"FORGE_{field.upper()}" for field in WorkerSettings.model_fields}
-    given = {variable["name"]: variable.get("value") for variable in pod["env"]}
-    assert set(given) | set(keda["Secret"]["stringData"]) <= known
+    spec = pod_of(keda)
+    ((enrol,), (worker,)) = spec["initContainers"], spec["containers"]
+    for container, settings in ((enrol, EnrolSettings), (worker, WorkerSettings)):
+        known = {f"FORGE_{field.upper()}" for field in settings.model_fields}
+        assert set(given(container)) <= known
     # Only a worker that leaves by itself may be one that KEDA never ends.
-    assert given["FORGE_EPHEMERAL"] == "true"
-    assert template["spec"]["restartPolicy"] == "Never"
-    secret = keda["Secret"]["metadata"]["name"]
-    assert pod["envFrom"] == [{"secretRef": {"name": secret}}]
+    assert given(worker)["FORGE_EPHEMERAL"] == "true"
+    assert spec["restartPolicy"] == "Never"
+    assert enrol["command"] == ["python3", "-m", "forge_worker.enrol"]
+    for name in ("FORGE_URL", "FORGE_TOKEN_FILE"):
+        assert given(enrol)[name] == given(worker)[name]
+
+
+def test_kedas_pods_hold_no_secret_but_their_own_workers_token(
+    keda: dict[str, dict[str, Any]],
+) -> None:
+    spec = pod_of(keda)
+    ((enrol,), (worker,)) = spec["initContainers"], spec["containers"]
+    for container in (enrol, worker):
+        assert "envFrom" not in container
+        assert not {"FORGE_DATABASE_URL", "FORGE_STORE_URL", "FORGE_TOKEN"} & set(given(container))
+        assert all("valueFrom" not in variable for variable in container["env"])
+    assert keda["Secret"]["metadata"]["name"] not in yaml.safe_dump(spec)
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["serviceAccountName"] == keda["ServiceAccount"]["metadata"]["name"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    (projected,) = volumes["identity"]["projected"]["sources"]
+    assert projected["serviceAccountToken"]["audience"] == default_audience()
+    assert "identity" not in {mount["name"] for mount in worker["volumeMounts"]}
+
+
+def test_kedas_own_login_reads_the_demand_and_nothing_else(
+    rig: Rig, keda: dict[str, dict[str, Any]]
+) -> None:
     (reference,) = keda["TriggerAuthentication"]["spec"]["secretTargetRef"]
-    assert (reference["name"], reference["key"]) == (secret, "FORGE_DATABASE_URL")
+    secret = keda["Secret"]
+    assert reference["name"] == secret["metadata"]["name"]
+    assert reference["key"] in secret["stringData"]
+    rig.submit()
+    (trigger,) = keda["ScaledJob"]["spec"]["triggers"]
+    with psycopg.connect(rig.database.url) as connection:
+        connection.execute("SET ROLE forge_report")
+        assert connection.execute(trigger["metadata"]["query"]).fetchone() == (1,)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT * FROM job")
+
+
+def pod_of(keda: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    spec: dict[str, Any] = keda["ScaledJob"]["spec"]["jobTargetRef"]["template"]["spec"]
+    return spec
+
+
+def given(container: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables of a container."""
+    return {variable["name"]: variable.get("value") for variable in container["env"]}
+
+
+def default_audience() -> object:
+    return ServerSettings.model_fields["enrol_audience"].default
 
 
 @pytest.fixture(scope="module")

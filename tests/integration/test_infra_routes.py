@@ -10,6 +10,7 @@ import pytest
 from forge_functions.server import whole_app
 from support.cloudformation import of_type, translated
 from support.gateway_events import http_event
+from support.instance import ROLE_ID
 from support.server import server_settings
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FORGE_DATABASE_URL", NOWHERE)
     monkeypatch.setenv("FORGE_STORE_URL", tmp_path.as_uri())
     monkeypatch.setenv("FORGE_SERVER_SECRET", "0123456789abcdef" * 4)
+    monkeypatch.setenv("FORGE_ENROL_ROLE", ROLE_ID)
     monkeypatch.setattr("forge_functions.handlers.gateway.configure_log", lambda *_: None)
 
 
@@ -92,7 +94,7 @@ def handler_of(function: str) -> Any:  # noqa: ANN401  whatever the module has
 
 @pytest.mark.usefixtures("nowhere")
 def test_each_path_reaches_a_function_that_knows_it(tmp_path: Path) -> None:
-    handlers = {name: handler_of(name) for name in ("Submit", "Admin", "Workers")}
+    handlers = {name: handler_of(name) for name in ("Submit", "Admin", "Workers", "Enrol")}
     paths = offered(tmp_path)
     assert len(paths) > 30
     for method, path in [*paths, ("get", "/openapi.json")]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_DNS, uuid5
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 AUDIENCE = "forge-here"
+# A service account of a cluster that has this issuer.
+ACCOUNT = "forge:forge-worker"
 
 
 class Issuer:
@@ -48,6 +51,22 @@ class Issuer:
         key, algorithm = (self.rsa, "RS256") if kid == "rsa" else (self.ec, "ES256")
         kept = {name: claim for name, claim in said.items() if claim is not None}
         return jwt.encode(kept, key, algorithm, headers={"kid": kid})
+
+    def pod_token(
+        self,
+        name: str = "forge-worker-cuda-x7f",
+        account: str = ACCOUNT,
+        **claims: Any,  # noqa: ANN401  as above
+    ) -> str:
+        """Sign a token as a cluster does for a pod of a service account, `namespace:name`."""
+        namespace, _, service = account.partition(":")
+        bound = {
+            "namespace": namespace,
+            "pod": {"name": name, "uid": str(uuid5(NAMESPACE_DNS, name))},
+            "serviceaccount": {"name": service, "uid": str(uuid5(NAMESPACE_DNS, service))},
+        }
+        said = {"aud": ["forge"], "sub": f"system:serviceaccount:{account}", "kubernetes.io": bound}
+        return self.token(**{**said, "forge_role": None, **claims})
 
 
 @contextmanager

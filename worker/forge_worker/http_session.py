@@ -121,13 +121,13 @@ class Session:
         client = self._apart if apart else self.client
         request = partial(self._request, client, "POST", path, body.model_dump_json().encode())
         return self.ask(
-            lambda url: _read(request(url), answer), repeatable=repeatable, counts=counts
+            lambda url: read(request(url), answer), repeatable=repeatable, counts=counts
         )
 
     def get(self, path: str, answer: type[A]) -> A:
         """Ask for something; raises as `post`."""
         return self.ask(
-            lambda url: _read(self._request(self.client, "GET", path, None, url), answer)
+            lambda url: read(self._request(self.client, "GET", path, None, url), answer)
         )
 
     def ask(
@@ -220,7 +220,8 @@ def checked(response: httpx.Response) -> None:
     raise ServerRefused(f"the server refuses: {said}", hint=problem.hint)
 
 
-def _read(response: httpx.Response, answer: type[A]) -> A:
+def read(response: httpx.Response, answer: type[A]) -> A:
+    """Return a good answer; raises as `checked`."""
     checked(response)
     try:
         return answer.model_validate_json(response.content)

@@ -1,6 +1,6 @@
 -- Removes ephemeral workers long offline and workers that never connected: one that an admin made
--- when its token has expired, any other soon. Never a lease's holder, and none while the sweepers
--- hold off.
+-- when its token has expired, a pod's like those long offline, since it may enrol again, any other
+-- soon. Never a lease's holder, and none while the sweepers hold off.
 WITH gone AS (
     DELETE FROM worker
     WHERE (
@@ -8,6 +8,8 @@ WITH gone AS (
                 AND last_seen_at < forge_now() - %(ephemeral_after)s)
             OR (connected_at IS NULL AND CASE
                 WHEN token_hash IS NULL THEN registered_at < forge_now() - %(unconnected_after)s
+                WHEN pinned_labels ? 'kubernetes.io/pod-uid'
+                    THEN registered_at < forge_now() - %(ephemeral_after)s
                 ELSE token_expires_at <= forge_now()
             END)
         )

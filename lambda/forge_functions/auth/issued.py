@@ -1,0 +1,110 @@
+"""JSON web tokens that an OpenID Connect issuer signs for one audience."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from http import HTTPStatus
+from time import monotonic
+from typing import Any
+
+import httpx
+import jwt
+import structlog
+from jwt import PyJWK, PyJWKClient
+
+from forge_functions.errors import Refused
+
+ALGORITHMS = ["RS256", "ES256"]
+METADATA = "/.well-known/openid-configuration"
+TIMEOUT_S = 5
+LEEWAY_S = 30
+LIFESPAN_S = 300
+REST_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class IssuedTokens:
+    """Checks tokens of one issuer for one audience; the keys are kept for five minutes."""
+
+    def __init__(self, issuer: str, audience: str) -> None:
+        self._issuer, self._audience = issuer, audience
+        self._rests_until = 0.0
+
+    def claims(self, token: str) -> dict[str, Any]:
+        """Return what a valid token says.
+
+        Raises:
+            Refused: 401 for a token that is not valid, 503 when the issuer does not answer.
+        """
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                self._key(token),
+                ALGORITHMS,
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=LEEWAY_S,
+                options={"require": ["exp", "sub"]},
+            )
+        except jwt.PyJWTError as error:
+            raise _unauthenticated() from error
+        return claims
+
+    def _key(self, token: str) -> PyJWK:
+        if monotonic() < self._rests_until:
+            raise _unavailable()
+        try:
+            return self._keys.get_signing_key_from_jwt(token)
+        except IssuerFaulty as error:
+            log.warning("the issuer cannot be asked", error=str(error))
+            # Else everybody who sends a token would hold a thread for as long as it hangs.
+            self._rests_until = monotonic() + REST_S
+            raise _unavailable() from error
+
+    @cached_property
+    def _keys(self) -> IssuerKeys:
+        issuer = self._issuer
+        try:
+            answer = httpx.get(issuer.rstrip("/") + METADATA, timeout=TIMEOUT_S)
+            told = answer.raise_for_status().json()
+            if told["issuer"] != issuer:
+                raise IssuerFaulty(f"{issuer} says that it is somebody else")
+            return IssuerKeys(told["jwks_uri"], lifespan=LIFESPAN_S, timeout=TIMEOUT_S)
+        except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
+            raise IssuerFaulty(f"{issuer} does not describe itself: {error}") from error
+
+
+class IssuerFaulty(Exception):
+    """The issuer is away, or what it says is no use."""
+
+
+class IssuerKeys(PyJWKClient):
+    """The issuer's public keys."""
+
+    def fetch_data(self) -> object:
+        try:
+            fetched: object = super().fetch_data()
+        except (jwt.PyJWTError, OSError, ValueError) as error:
+            raise IssuerFaulty(f"{self.uri} gives no keys: {error}") from error
+        return fetched
+
+
+def _unauthenticated() -> Refused:
+    return Refused(
+        HTTPStatus.UNAUTHORIZED,
+        "unauthenticated",
+        "the bearer token is not valid",
+        hint="get a new one from the issuer; its audience must be this server",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def _unavailable() -> Refused:
+    return Refused(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "issuer_unreachable",
+        "the issuer of this token cannot be asked for its keys now",
+        hint="try again in a while, or use an API key",
+        headers={"Retry-After": "5"},
+    )
