@@ -67,6 +67,9 @@ class Administration(Protocol):
     def rotate_worker(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
         """Give a worker a new token, which alone is valid from now on."""
 
+    def worker_named(self, name: str) -> int:
+        """Return the id of the newest worker of a name, also of one that was removed."""
+
     def delete_worker(self, worker_id: int) -> None:
         """Remove a worker that is offline, and its token."""
 

@@ -74,7 +74,18 @@ class Fleet:
         """
         row = self._database.one("worker_page", again=True, worker_id=worker_id)
         if row is None:
-            raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+            raise _unknown(worker_id)
+        return row
+
+    def former(self, worker_id: int) -> Row:
+        """Return the id and the name of a worker that was removed.
+
+        Raises:
+            NoSuchWorker: none was.
+        """
+        row = self._database.one("former_worker", again=True, worker_id=worker_id)
+        if row is None:
+            raise _unknown(worker_id)
         return row
 
     def jobs(self, worker_id: int) -> list[Row]:
@@ -106,6 +117,10 @@ class Fleet:
     def events(self, worker_id: int) -> list[Row]:
         """Return its newest events."""
         return self._database.rows("worker_events", again=True, worker_id=worker_id, count=EVENTS)
+
+
+def _unknown(worker_id: int) -> NoSuchWorker:
+    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
 
 
 def _place(row: Row) -> Place:

@@ -131,6 +131,20 @@ class Registry:
             raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
         return row
 
+    def named(self, name: str) -> int:
+        """Return the id of the newest worker of a name, also of one that was removed.
+
+        Raises:
+            NoSuchWorker: none was ever called so.
+        """
+        row = self._database.one("worker_named", again=True, name=name)
+        if row is None:
+            raise NoSuchWorker(
+                f"no worker is or was called {name!r}", hint="`forge workers` lists those there are"
+            )
+        worker_id: int = row["id"]
+        return worker_id
+
     def _in_use(self, name: str) -> NameInUse:
         return NameInUse(
             f"worker {name} is alive in another folder or on another machine",

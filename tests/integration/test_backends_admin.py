@@ -100,6 +100,9 @@ def test_a_worker_is_made_rotated_and_deleted(
     assert (valid_token(rig, made.text), valid_token(rig, rotated)) == (False, True)
     admin.delete_worker(row.id)
     assert backend.workers() == []
+    assert admin.worker_named("gpu-1") == row.id
+    with refusal("worker_not_found"):
+        admin.worker_named("gpu-2")
     for act in (admin.delete_worker, admin.rotate_worker):
         with refusal("worker_not_found"):
             act(row.id)

@@ -159,6 +159,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ),
     ("get", "/api/admin/workers"): (ADMINS, fixed("/api/admin/workers")),
     ("post", "/api/admin/workers"): (MAKES, fixed("/api/admin/workers", {"name": "new"})),
+    ("get", "/api/admin/workers/named"): (
+        ADMINS,
+        fixed("/api/admin/workers/named?name=holder"),
+    ),
     ("delete", "/api/admin/workers/{worker_id}"): (ADMINS, of_worker()),
     ("post", "/api/admin/workers/{worker_id}/drain"): (ADMINS, of_worker("/drain", {})),
     ("post", "/api/admin/workers/{worker_id}/token"): (ADMINS, of_worker("/token", {})),

@@ -161,6 +161,10 @@ IMPOSSIBLE = {
     ("worker_name", "a worker twice"): WORKER.format("version", "1, 1, 1, ''").replace(
         "'x'", "'w'"
     ),
+    (
+        "former_worker_pkey",
+        "a worker removed twice",
+    ): "INSERT INTO former_worker VALUES (1, 'w'), (1, 'v')",
     ("no_self_dependency", "a job that waits for itself"): "INSERT INTO dependency VALUES (1, 1)",
     ("dependency_needs", "a wait for no job"): "INSERT INTO dependency VALUES (1, 99)",
     ("extent_sound", "an empty log chunk"): f"INSERT INTO log_chunk "

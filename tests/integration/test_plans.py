@@ -144,6 +144,8 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
         Overview(w.database).now(owner=owner, jobs=200, workers=200) for owner in OWNERS
     ],
     "page_workers": lambda w: w.fleet.page(words=["h100"], statuses=[WorkerStatus.BUSY]),
+    "worker_named": lambda w: Registry(w.database, actor="user:ann").named("gone-1"),
+    "former_worker": lambda w: w.fleet.former(w.former_id),
     "worker_page": lambda w: w.fleet.worker(w.worker_id),
     "worker_jobs": lambda w: w.fleet.jobs(w.worker_id),
     "worker_attempts": lambda w: [w.fleet.attempts(w.worker_id, owner=o) for o in OWNERS],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.states import Reason, Role
+from forge_schema.worker_tokens import WorkerTokens
 from support.pages import Reader
 
 if TYPE_CHECKING:
@@ -128,4 +129,23 @@ def test_only_a_worker_that_is_away_can_be_deleted(api: Api, admin: Reader) -> N
     api.rig.registry.disconnect(worker.id, worker.machine.boot_id)
     assert "It can be deleted once" not in admin.page(here)
     assert admin.post(f"{here}/delete", shown=here).headers["location"] == "/workers"
-    admin.page(here, 404)
+    assert "/drain" not in admin.page(here)
+
+
+def test_the_page_of_a_removed_worker_shows_what_it_did(api: Api, admin: Reader) -> None:
+    worker = api.rig.worker("spot-1")
+    job_id = api.rig.submit(name="train", owner="bob")
+    api.rig.finish(worker.claim_one(), Reason.EXIT_CODE, exit_code=3)
+    here = f"/workers/{worker.id}"
+    assert f'href="{here}"' in admin.page(f"/jobs/{job_id}")
+    WorkerTokens(api.rig.database, actor="user:root").delete(worker.id)
+    for page in (f"/jobs/{job_id}", "/jobs"):
+        assert f'href="{here}">spot-1<' in admin.page(page)
+    page = admin.page(here)
+    for text in ("This worker was removed", f'href="/jobs/{job_id}"', "exit code 3", "registered"):
+        assert text in page, text
+    assert "<html" not in admin.page(f"{here}?part=past")
+    with closing(Reader(api, Role.VIEWER, "ann")) as viewer:
+        page = viewer.page(here)
+        assert "train" not in page
+        assert "registered" not in page

@@ -38,6 +38,7 @@ class World:
     past: Past
     jobs_by: dict[str, int]
     worker_id: int
+    former_id: int
 
     @property
     def jobs(self) -> Jobs:
@@ -68,4 +69,5 @@ def world(database: Database, past: Past) -> World:
             word: connection.execute(query).fetchall()[0]["job_id"] for word, query in FOUND.items()
         }
         (held,) = connection.execute("SELECT min(worker_id) AS id FROM lease").fetchall()
-    return World(database, past, found, held["id"])
+        (former,) = connection.execute("SELECT max(id) AS id FROM former_worker").fetchall()
+    return World(database, past, found, held["id"], former["id"])

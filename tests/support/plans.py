@@ -30,6 +30,7 @@ HISTORY = frozenset(
         "attempt",
         "checkpoint",
         "event",
+        "former_worker",
         "job",
         "log_chunk",
         "metric",

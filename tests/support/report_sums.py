@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 TABLES = (
-    "attempt", "lease", "ready", "job", "outcome", "lane", "shape", "worker", "queue",
-    "owner_quota", "log_chunk", "checkpoint", "metric",
+    "attempt", "lease", "ready", "job", "outcome", "lane", "shape", "worker", "former_worker",
+    "queue", "owner_quota", "log_chunk", "checkpoint", "metric",
 )  # fmt: skip
 TAKEN = {"preempted", "drained", "worker_lost", "gpu_fault", "storage_failed", "start_failed"}
 NO_FAILURE = {"succeeded", "cancelled", "preempted", "drained"}
@@ -66,17 +66,17 @@ class Sums:
         self.jobs = {job["id"]: job for job in self.tables["job"]}
         self.lanes = {lane["id"]: lane for lane in self.tables["lane"]}
         self.shapes = {shape["id"]: shape for shape in self.tables["shape"]}
-        self.workers = {worker["id"]: worker for worker in self.tables["worker"]}
+        known = (*self.tables["worker"], *self.tables["former_worker"])
+        self.names = {worker["id"]: worker["name"] for worker in known}
         self.outcomes = {row["job_id"]: row for row in self.tables["outcome"]}
 
     def of(self, held: Row) -> Row:
         """Return whose and where an attempt, a lease or a ready job is."""
         lane = self.lanes[held["lane_id"]]
-        worker = self.workers.get(held.get("worker_id"))
         return {
             **{name: lane[name] for name in ("owner", "queue", "shape_id")},
             "name": self.jobs[held["job_id"]]["name"],
-            "worker": worker and worker["name"],
+            "worker": self.names.get(held.get("worker_id")),
         }
 
     def useful_until(self, attempt: Row) -> datetime:
@@ -178,8 +178,7 @@ class Sums:
 
     def _part(self, worker_id: int, day: date, **amounts: float) -> Row:
         names = ("attempts", "leased_s", "running_s", "useful_s", "there_s", "gpu_s", "gpu_there_s")
-        worker = self.workers.get(worker_id)
-        where = {"worker_id": worker_id, "worker": worker and worker["name"], "day": day}
+        where = {"worker_id": worker_id, "worker": self.names.get(worker_id), "day": day}
         return {**where, **dict.fromkeys(names, 0), **amounts}
 
     def _held(self) -> Iterable[Row]:

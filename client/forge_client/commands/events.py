@@ -10,7 +10,6 @@ from forge_client import output
 from forge_client.backend import Backend
 from forge_client.commands.session import backend_of
 from forge_client.commands.spans import span
-from forge_client.commands.workers import find_worker
 from forge_client.output import Column, Format, FormatOption, inline
 from forge_client.records import AuditEvent
 
@@ -60,5 +59,4 @@ def _pages(
 def _worker_id(backend: Backend, worker: str | None) -> int | None:
     if worker is None:
         return None
-    # One that was removed is still in the trail, by its id.
-    return int(worker) if worker.isdecimal() else find_worker(backend, worker).id
+    return int(worker) if worker.isdecimal() else backend.admin.worker_named(worker)

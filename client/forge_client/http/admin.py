@@ -76,6 +76,10 @@ class HttpAdmin:
         answer = self._transport.send("POST", f"{WORKERS}/{worker_id}/token", body, again=True)
         return self._text(answer, "token")
 
+    def worker_named(self, name: str) -> int:
+        answer = self._transport.get(f"{WORKERS}/named", name=name)
+        return int(self._text(answer, "id"))
+
     def delete_worker(self, worker_id: int) -> None:
         self._transport.send("DELETE", f"{WORKERS}/{worker_id}", again=False)
 

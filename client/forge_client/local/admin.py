@@ -7,6 +7,7 @@ from forge_schema.admin import Admin
 from forge_schema.audit import Audit
 from forge_schema.database import Database
 from forge_schema.keys import Keys
+from forge_schema.registry import Registry
 from forge_schema.states import Role, WorkerKind
 from forge_schema.worker_tokens import WorkerTokens
 
@@ -70,6 +71,10 @@ class DirectAdmin:
     def rotate_worker(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
         with translated():
             return self._workers.rotate(worker_id, lasts=lasts)
+
+    def worker_named(self, name: str) -> int:
+        with translated():
+            return Registry(self._database(), actor=self._actor).named(name)
 
     def delete_worker(self, worker_id: int) -> None:
         with translated():

@@ -3,6 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated
 
+from fastapi import Query
 from forge_schema.registry import Registry
 from forge_schema.states import Command, WorkerKind
 from forge_schema.wire_fields import Flag, Word
@@ -51,6 +52,12 @@ class Made(BaseModel):
     token: str
 
 
+class Named(BaseModel):
+    """The worker that a name means."""
+
+    id: int
+
+
 class Rotated(BaseModel):
     """The new token, which alone is valid now, and which nobody can read again."""
 
@@ -70,6 +77,12 @@ def create(who: Admin, shared: Shared, new: NewWorker) -> Made:
         new.name, kind=new.kind, labels=new.labels, lasts=lasting(new.lasts_s)
     )
     return Made(id=made[0], token=made[1])
+
+
+@router.get("/named", responses=problems(404))
+def named(who: Admin, shared: Shared, name: Annotated[Word, Query()]) -> Named:
+    """Find the newest worker of a name, also one that was removed."""
+    return Named(id=Registry(shared.database, actor=who.actor).named(name))
 
 
 @router.delete("/{worker_id}", responses=problems(404, 409))

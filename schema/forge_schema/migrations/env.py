@@ -15,6 +15,7 @@ from alembic import context
 from forge_schema import report_role
 from forge_schema.current import MONTHS, mark
 from forge_schema.migrate import sqlalchemy_url
+from forge_schema.revision import HEAD
 from forge_schema.statements import definitions, views
 from forge_schema.tables import metadata
 from sqlalchemy import Connection, create_engine, text
@@ -29,8 +30,12 @@ def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: AN
     return kind != "table" or name in metadata.tables
 
 
-def migrate(connection: Connection) -> None:
-    """Run the revisions, then put the current functions and views in place."""
+def migrate(connection: Connection) -> bool:
+    """Run the revisions, then put the current functions and views in place.
+
+    Returns:
+        Whether that is the newest revision, which alone has the views.
+    """
     connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
     connection.execute(text("SET LOCAL lock_timeout = '10s'"))
     connection.execute(text("SET LOCAL check_function_bodies = off"))
@@ -47,11 +52,16 @@ def migrate(connection: Connection) -> None:
     )
     context.run_migrations()
     # Straight to the driver: SQLAlchemy would take a % for a parameter.
-    for sql in (*definitions("functions"), *definitions("views")):
+    for sql in definitions("functions"):
         cursor.execute(sql)
+    # They read tables that an earlier revision lacks.
+    if newest := context.get_context().get_current_revision() == HEAD:
+        for sql in definitions("views"):
+            cursor.execute(sql)
+        report_role.grant(cursor, readers)
     cursor.execute(MONTHS)
-    report_role.grant(cursor, readers)
     cursor.close()
+    return newest
 
 
 def validate(connection: Connection) -> None:
@@ -69,9 +79,10 @@ def validate(connection: Connection) -> None:
 url = context.config.attributes["url"]
 engine = create_engine(sqlalchemy_url(url), poolclass=NullPool)
 with engine.begin() as connection:
-    migrate(connection)
+    newest = migrate(connection)
 with engine.begin() as connection:
     validate(connection)
-with engine.begin() as connection:
-    connection.execute(text(mark()))
+if newest:
+    with engine.begin() as connection:
+        connection.execute(text(mark()))
 engine.dispose()

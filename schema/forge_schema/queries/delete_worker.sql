@@ -9,6 +9,10 @@ deleted AS (
         AND NOT EXISTS (SELECT FROM lease WHERE lease.worker_id = there.id)
     RETURNING worker.id, worker.name
 ),
+remembered AS (
+    INSERT INTO former_worker (id, name) SELECT id, name FROM deleted
+    ON CONFLICT DO NOTHING
+),
 told AS (
     INSERT INTO event (at, actor, action, worker_id, detail)
     SELECT forge_now(), %(actor)s, 'worker_deleted', id, jsonb_build_object('name', name)

@@ -1,8 +1,8 @@
 -- The newest attempts of a job, also those that run, each with its times and with the checkpoint that
 -- it went on from: the newest that an earlier attempt had left, unless it was thinned out since.
 SELECT
-    run.*, worker.name AS worker, forge_now() AS now, earlier.left_at,
-    kept.attempt AS from_attempt, kept.number AS from_number
+    run.*, coalesce(worker.name, former_worker.name) AS worker, forge_now() AS now,
+    earlier.left_at, kept.attempt AS from_attempt, kept.number AS from_number
 FROM (
     (
         SELECT
@@ -22,6 +22,7 @@ FROM (
     WHERE job_id = %(job_id)s
 ) AS run
 LEFT JOIN worker ON worker.id = run.worker_id
+LEFT JOIN former_worker ON former_worker.id = run.worker_id
 CROSS JOIN LATERAL (
     SELECT max(attempt.checkpoint_at) AS left_at
     FROM attempt

@@ -160,7 +160,7 @@ SELECT
     page.reason, page.asked, page.exit_code, page.detail, page.phase, page.progress, page.run_at,
     page.submitted_at, page.finished_at,
     coalesce(page.worker_id, past.worker_id) AS worker_id,
-    coalesce(page.worker, worker.name) AS worker,
+    coalesce(page.worker, worker.name, former_worker.name) AS worker,
     CASE
         WHEN page.state = 'running' THEN extract(EPOCH FROM forge_now() - page.started_at)
         ELSE past.ran_s
@@ -179,4 +179,5 @@ LEFT JOIN LATERAL (
     FROM attempt WHERE attempt.job_id = page.job_id
 ) AS past ON true
 LEFT JOIN worker ON worker.id = past.worker_id
+LEFT JOIN former_worker ON former_worker.id = past.worker_id
 ORDER BY page.job_id DESC

@@ -17,6 +17,10 @@ WITH gone AS (
         AND NOT EXISTS (SELECT FROM sweeper WHERE holds_until > forge_now())
     RETURNING id, name
 ),
+remembered AS (
+    INSERT INTO former_worker (id, name) SELECT id, name FROM gone
+    ON CONFLICT DO NOTHING
+),
 told AS (
     INSERT INTO event (at, actor, action, worker_id, detail)
     SELECT forge_now(), %(actor)s, 'reaped', id, jsonb_build_object('name', name) FROM gone

@@ -15,7 +15,7 @@ from forge_schema.tables.results import Result, Sample, TestResult
 from forge_schema.tables.shape import Shape
 from forge_schema.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
 from forge_schema.tables.sweeper import SetAside, Sweeper, Thinned
-from forge_schema.tables.worker import Worker
+from forge_schema.tables.worker import FormerWorker, Worker
 
 metadata = SQLModel.metadata
 
@@ -26,6 +26,7 @@ __all__ = [
     "Checkpoint",
     "Dependency",
     "Event",
+    "FormerWorker",
     "Identity",
     "Job",
     "Lane",

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, UniqueConstraint
+from sqlalchemy import CheckConstraint, Index, UniqueConstraint
 from sqlmodel import SQLModel
 
 from forge_schema.states import Command, WorkerKind, WorkerStatus
@@ -51,3 +51,13 @@ class Worker(SQLModel, table=True):
     registered_at: datetime = c.moment()
     connected_at: datetime | None = c.moment(null=True)
     last_seen_at: datetime = c.moment()
+
+
+class FormerWorker(SQLModel, table=True):
+    """A worker that was removed: its attempts and events say its id, and people ask by its name."""
+
+    __tablename__ = "former_worker"
+    __table_args__ = (Index("former_worker_name", "name", "id"),)
+
+    id: int = c.key_big()
+    name: str = c.string()

@@ -8,7 +8,7 @@ SELECT
     attempt.attempt,
     attempt.rank,
     attempt.token,
-    worker.name AS worker,
+    coalesce(worker.name, former_worker.name) AS worker,
     attempt.reason,
     attempt.exit_code,
     attempt.detail,
@@ -30,4 +30,5 @@ FROM attempt
 JOIN job ON job.id = attempt.job_id
 JOIN lane ON lane.id = attempt.lane_id
 LEFT JOIN outcome ON outcome.job_id = attempt.job_id
-LEFT JOIN worker ON worker.id = attempt.worker_id;
+LEFT JOIN worker ON worker.id = attempt.worker_id
+LEFT JOIN former_worker ON former_worker.id = attempt.worker_id;

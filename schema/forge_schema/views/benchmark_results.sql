@@ -9,7 +9,7 @@ SELECT
     outcome.reason,
     coalesce(job.spec -> 'parameters', '{}') AS parameters,
     result.values AS result,
-    worker.name AS worker,
+    coalesce(worker.name, former_worker.name) AS worker,
     attempt.devices,
     extract(EPOCH FROM attempt.finished_at - attempt.started_at)::double precision AS seconds,
     attempt.gpu_seconds,
@@ -28,4 +28,5 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS attempt ON true
 LEFT JOIN worker ON worker.id = attempt.worker_id
+LEFT JOIN former_worker ON former_worker.id = attempt.worker_id
 WHERE job.sweep IS NOT NULL;

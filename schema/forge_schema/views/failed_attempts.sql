@@ -12,7 +12,7 @@ SELECT
     attempt.exit_code,
     attempt.detail,
     attempt.worker_id,
-    worker.name AS worker,
+    coalesce(worker.name, former_worker.name) AS worker,
     device.gpu,
     attempt.finished_at,
     (attempt.finished_at AT TIME ZONE 'UTC')::date AS day
@@ -20,5 +20,6 @@ FROM attempt
 JOIN lane ON lane.id = attempt.lane_id
 JOIN job ON job.id = attempt.job_id
 LEFT JOIN worker ON worker.id = attempt.worker_id
+LEFT JOIN former_worker ON former_worker.id = attempt.worker_id
 LEFT JOIN LATERAL unnest(attempt.devices) AS device (gpu) ON true
 WHERE attempt.reason NOT IN ('succeeded', 'cancelled', 'preempted', 'drained');

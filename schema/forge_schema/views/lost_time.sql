@@ -10,7 +10,7 @@ SELECT
     ended.attempt,
     ended.rank,
     ended.worker_id,
-    worker.name AS worker,
+    coalesce(worker.name, former_worker.name) AS worker,
     ended.reason,
     ended.detail,
     ended.started_at,
@@ -26,6 +26,7 @@ FROM attempt AS ended
 JOIN job ON job.id = ended.job_id
 JOIN lane ON lane.id = ended.lane_id
 LEFT JOIN worker ON worker.id = ended.worker_id
+LEFT JOIN former_worker ON former_worker.id = ended.worker_id
 LEFT JOIN LATERAL (
     SELECT later.attempt, later.claimed_at, later.started_at
     FROM (

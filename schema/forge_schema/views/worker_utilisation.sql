@@ -3,7 +3,7 @@
 CREATE VIEW worker_utilisation AS
 SELECT
     used.worker_id,
-    worker.name AS worker,
+    coalesce(worker.name, former_worker.name) AS worker,
     used.day,
     used.attempts,
     used.leased_s,
@@ -113,4 +113,5 @@ FROM (
     ) AS parts
     GROUP BY worker_id, day
 ) AS used
-LEFT JOIN worker ON worker.id = used.worker_id;
+LEFT JOIN worker ON worker.id = used.worker_id
+LEFT JOIN former_worker ON former_worker.id = used.worker_id;

@@ -69,3 +69,7 @@ CREATE TEMP TABLE choice AS
 SELECT lane.id AS lane_id, lane.shape_id, count(*) AS workers
 FROM lane JOIN able USING (shape_id) GROUP BY lane.id;
 ANALYZE machine, able, choice;
+
+-- Spot machines that came and went, two hundred of each name.
+INSERT INTO former_worker (id, name)
+SELECT 1000000 + n, format('gone-%s', n % 100) FROM generate_series(1, 20000) AS n;

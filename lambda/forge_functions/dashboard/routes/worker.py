@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Form, Path, Query, Request, Response
 from forge_schema.database import Row
 from forge_schema.fleet import Fleet
-from forge_schema.registry import Registry
+from forge_schema.registry import NoSuchWorker, Registry
 from forge_schema.states import Command
 from forge_schema.wire_fields import LARGEST
 from forge_schema.worker_tokens import WorkerTokens
@@ -39,20 +39,28 @@ def worker(  # noqa: PLR0917 - the framework passes each by name
     before: datetime | None = None,
     before_job: JobId = 0,
 ) -> Response:
-    """Show one worker; its attempts before a time and a job."""
+    """Show one worker; its attempts before a time and a job. Of one removed, what it did."""
     fleet = Fleet(shared.database)
     place = None if before is None else (_aware(before), before_job)
     owner = None if who.admin else who.owner
+    past = {
+        "attempts": lambda: fleet.attempts(worker_id, owner=owner, before=place),
+        "events": lambda: fleet.events(worker_id),
+    }
+    try:
+        there = fleet.worker(worker_id)
+    except NoSuchWorker:
+        former = fleet.former(worker_id)
+        return page(request, who, "former_worker.html", worker=former, **past)
     return page(
         request,
         who,
         "worker.html",
-        worker=fleet.worker(worker_id),
+        worker=there,
         expiries=EXPIRIES,
         devices=devices,
         jobs=lambda: fleet.jobs(worker_id),
-        attempts=lambda: fleet.attempts(worker_id, owner=owner, before=place),
-        events=lambda: fleet.events(worker_id),
+        **past,
     )
 
 
