@@ -10,7 +10,7 @@ from forge_client import settings
 from forge_client.bundle import Listing, scan
 from forge_client.connection import connect
 from forge_client.job import Job
-from forge_client.left_out import sentence
+from forge_client.left_out import sentence, unmatched_sentence
 from forge_client.project import Project
 from forge_client.records import JobStatus, WorkerInfo
 from forge_client.request import Request
@@ -110,8 +110,9 @@ class Client:
         root = Path(folder)
         project = Project.read(root)
         listing = scan(root, include=project.include)
-        if said := sentence(listing.left_out):
-            warnings.warn(said, stacklevel=2)
+        for said in (sentence(listing.left_out), unmatched_sentence(listing.unmatched)):
+            if said:
+                warnings.warn(said, stacklevel=2)
         base = Request() if config else project.request()
         requests, images = with_images([base.changed(job) for job in jobs])
         if not requests:

@@ -39,8 +39,10 @@ class Guard:
     """
 
     def __init__(self, include: Sequence[str] = ()) -> None:
+        self._patterns = [one for one in include if one.strip() and not one.startswith("#")]
+        self._unmatched = dict.fromkeys(self._patterns)
         try:
-            self._include = GitIgnoreSpec.from_lines(include)
+            self._include = GitIgnoreSpec.from_lines(self._patterns)
         except ValueError as error:
             raise ClientError(
                 f"--include: not a pattern: {error}",
@@ -51,7 +53,15 @@ class Guard:
 
     def includes(self, name: str, *, folder: bool) -> bool:
         """Tell whether an entry was included by name, whatever else is said of it."""
-        return self._include.match_file(f"{name}/" if folder else name)
+        found = self._include.check_file(f"{name}/" if folder else name)
+        if found.index is not None:
+            self._unmatched.pop(self._patterns[found.index], None)
+        return bool(found.include)
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """The patterns that nothing has matched so far."""
+        return tuple(self._unmatched)
 
     def reason(self, name: str, path: Path) -> str | None:
         """Return why an entry stays out, None if it does not."""
@@ -61,6 +71,14 @@ class Guard:
         if folder and (path / "pyvenv.cfg").is_file():
             return "a virtual environment"
         return "installed packages" if folder and path.name == "node_modules" else None
+
+
+def unmatched_sentence(patterns: Sequence[str]) -> str:
+    """Say which patterns of --include found nothing, and the usual cause; "" for none."""
+    if not patterns:
+        return ""
+    names = ", ".join(map(shlex.quote, patterns))
+    return f"--include {names}: no such file, or it is in a folder that is left out: include that"
 
 
 def sentence(left_out: Sequence[LeftOut]) -> str:

@@ -39,12 +39,14 @@ class Entry:
 class Listing:
     """The entries in the order of the bundle, each after the folder that holds it.
 
-    `left_out` is what no ignore file names and yet stays out.
+    `left_out` is what no ignore file names and yet stays out; `unmatched` are the patterns to
+    include that nothing matched.
     """
 
     root: Path
     entries: tuple[Entry, ...]
     left_out: tuple[LeftOut, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[Entry, ...]:
@@ -82,7 +84,8 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
         )
     root = folder.resolve()
     found = _Scan(root, Guard(include))
-    return Listing(root, tuple(found.run()), tuple(found.left_out))
+    entries = tuple(found.run())
+    return Listing(root, entries, tuple(found.left_out), found.guard.unmatched)
 
 
 @dataclass

@@ -181,7 +181,9 @@ def test_a_worker_is_waited_for_until_its_token_expires(rig: Rig, workers: Worke
     for seconds, left in ((86_399, {"for a day", "for good"}), (1, {"for good"})):
         rig.clock.advance(seconds)
         rig.sweep.tick()
-        assert {row["name"] for row in rig.registry.workers()} == left
+        rows = rig.registry.workers()
+        assert {row["name"] for row in rows} == left
+        assert {row["status"] for row in rows} == {"connecting"}
 
 
 def test_a_draining_worker_stays_draining_whatever_it_reports(

@@ -43,6 +43,8 @@ ADMINS = each(403, 403, 403, 200)
 MAKES = each(403, 403, 403, 201)
 WORKS = each(401, 401, 401, 401, worker=200)
 HOLDS = WORKS | {"other worker": 404}
+# Pods are known by the tokens of their cluster: off here, and no other bearer is taken for one.
+PODS = each(403, 403, 403, 403, nobody=403) | {"none": 401}
 # Only a key makes a token.
 TOKENS = READS | {"token": 403}
 
@@ -188,6 +190,7 @@ TABLE: dict[tuple[str, str], Case] = {
         booted("/api/workers/heartbeat", status="idle"),
     ),
     ("post", "/api/workers/disconnect"): (WORKS, booted("/api/workers/disconnect")),
+    ("post", "/api/workers/enrol"): (PODS, fixed("/api/workers/enrol")),
     ("get", "/api/workers/stream"): (WORKS, fixed("/api/workers/stream?wait_s=0")),
     ("post", "/api/workers/job/{job_id}/status"): (HOLDS, of_lease("/status", phase="running")),
     ("post", "/api/workers/job/{job_id}/log-chunks"): (

@@ -131,6 +131,13 @@ def test_failures_that_differ_or_say_nothing_are_retried(
         assert _fails(rig, worker.claim_one(), code, detail) == State.READY
 
 
+def test_a_job_that_got_further_on_another_worker_keeps_its_retries(rig: Rig) -> None:
+    rig.submit(backoff_s=0)
+    worker = rig.worker()
+    assert _fails(rig, worker.claim_one(), 1, "ValueError: x") == State.READY
+    assert _fails(rig, worker.claim_one(), 127, "sh: exec: python: not found") == State.READY
+
+
 def test_an_end_of_another_kind_between_two_failures_starts_over(rig: Rig) -> None:
     rig.submit(backoff_s=0)
     worker = rig.worker()

@@ -195,6 +195,12 @@ class TestLeftOut:
         assert {".env", "certs/ca.pem"} <= set(names(listing))
         assert [one.name for one in listing.left_out] == ["certs/my.key"]
 
+    def test_patterns_that_include_nothing_are_named(self, project: Path) -> None:
+        trees.write(project, {".env": b"A=1", ".aws/credentials": b"k"})
+        wanted = [".env", "nosuch", ".aws/credentials"]
+        assert scan(project, include=wanted).unmatched == ("nosuch", ".aws/credentials")
+        assert scan(project, include=[".env", ".aws/"]).unmatched == ()
+
     def test_what_an_ignore_file_names_is_not_said(self, project: Path) -> None:
         (project / ".gitignore").write_text(".env\nvenv\n")
         trees.write(project, {".env": b"A=1", "venv/pyvenv.cfg": b""})

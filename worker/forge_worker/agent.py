@@ -298,18 +298,17 @@ class Agent:
         # The claim may be on its way, and whoever asked does not wait for it.
         Thread(target=self._closed, name="drain", daemon=True).start()
 
-    def stop(self) -> None:
+    def stop(self, why: str = "the worker was stopped") -> None:
         """Claim no more, and give the running jobs back after their last checkpoint."""
-        self.heed(Notice(OWN, Kind.INTERRUPTION, self._settings.term_notice_s))
+        self.heed(Notice(OWN, Kind.INTERRUPTION, self._settings.term_notice_s), why)
 
-    def heed(self, notice: Notice) -> None:
+    def heed(self, notice: Notice, own_why: str = "") -> None:
         """Do what a notice asks for; of several, the one that leaves the least time counts."""
         log.warning("notice", by=notice.by, kind=notice.kind.value, left_s=round(notice.left_s, 1))
         if notice.kind is not Kind.INTERRUPTION:
             self._recommended(leave=notice.kind is Kind.REBALANCE)
             return
-        own = notice.by == OWN
-        why = "the worker was stopped" if own else f"{notice.by} takes the machine"
+        why = own_why or f"{notice.by} takes the machine"
         self._departure.announce(opening(notice.left_s), why)
         for attempt in self._running.attempts():
             attempt.request_stop(self._departing(Reason.PREEMPTED))
@@ -406,11 +405,14 @@ class Agent:
         if registration.heartbeat_s is not None:
             self.keeper.period_s = min(self.keeper.period_s, registration.heartbeat_s)
 
-    def _give_way(self, error: NameInUse) -> None:
+    def _give_way(self, _: NameInUse) -> None:
         """Give the jobs back and leave: another worker has this one's name or token now."""
-        log.error("replaced: another worker has this one's name or token; leaving")
-        self._replaced = error
-        self.stop()
+        log.error("another worker has this one's name or token: its jobs are given back")
+        self._replaced = NameInUse(
+            f"another worker has taken the place of {self.name}; its jobs were given back",
+            hint="start this one with a name of its own (over HTTP: a token)",
+        )
+        self.stop("another worker has taken this one's place")
 
     def _commanded(self, command: str | None) -> None:
         if command == Command.STOP:

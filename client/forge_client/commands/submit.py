@@ -20,7 +20,7 @@ from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.image_tar import ImageTar
-from forge_client.left_out import sentence
+from forge_client.left_out import sentence, unmatched_sentence
 from forge_client.output import Format, FormatOption
 from forge_client.project import Project
 from forge_client.quantity import readable_size, size
@@ -234,8 +234,8 @@ def _wrong(message: str, hint: str) -> ClientError:
 
 
 def tell_left_out(listing: Listing) -> None:
-    """Say what stays out of the bundle although no ignore file names it."""
-    if said := sentence(listing.left_out):
+    """Say what stays out of the bundle although no ignore file names it, or it is wanted."""
+    for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
         narration.say(said, style="yellow")
 
 

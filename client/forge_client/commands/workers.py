@@ -13,6 +13,14 @@ from forge_client.output import Column, Format, FormatOption
 from forge_client.quantity import readable_seconds, readable_size
 from forge_client.records import WorkerInfo
 
+
+def heard(worker: WorkerInfo) -> str:
+    """Return when a worker was last heard; one that an admin made may not have come yet."""
+    if worker.status == "connecting":
+        return "not yet"
+    return f"{readable_seconds(worker.silent_s)} ago"
+
+
 COLUMNS: list[Column] = [
     ("ID", lambda w: w.id),
     ("NAME", lambda w: w.name),
@@ -23,7 +31,7 @@ COLUMNS: list[Column] = [
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
     ("LABELS", lambda w: ",".join(f"{name}={value}" for name, value in w.labels.items())),
     ("USE", lambda w: in_use(w.condition)),
-    ("HEARD", lambda w: f"{readable_seconds(w.silent_s)} ago"),
+    ("HEARD", heard),
 ]
 
 

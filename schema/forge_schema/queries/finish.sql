@@ -66,7 +66,8 @@ verdict AS (
             AND NOT EXISTS (SELECT FROM metric WHERE metric.job_id = ended.job_id)
             AND NOT EXISTS (SELECT FROM checkpoint WHERE checkpoint.job_id = ended.job_id)
             AND (
-                ended.hopeless
+                -- What failed otherwise before has shown that another worker may get further.
+                ended.hopeless AND ended.failures = 1
                 OR ended.failures > 1 AND NOT job.spec ? 'max_failures' AND EXISTS (
                     SELECT FROM attempt AS before
                     WHERE before.job_id = ended.job_id

@@ -1,7 +1,9 @@
--- Marks workers offline that have not been seen for a while; none while the sweepers hold off.
+-- Marks workers offline that have not been seen for a while, but for those that an admin made and
+-- that never came; none while the sweepers hold off.
 WITH silent AS (
     UPDATE worker SET status = 'offline'
     WHERE status <> 'offline' AND last_seen_at < forge_now() - %(silence)s
+        AND boot_id <> '00000000-0000-0000-0000-000000000000'
         AND NOT EXISTS (SELECT FROM sweeper WHERE holds_until > forge_now())
     RETURNING id
 ),
