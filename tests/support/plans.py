@@ -160,6 +160,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]:
         yield seen
 
 
+# On a busy machine this process may rest for longer than a queue's transaction may.
+UNHURRIED = b"SET LOCAL idle_in_transaction_session_timeout = 0"
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
 
 
@@ -171,6 +173,7 @@ def _prepared(
     values = sql.SQL(", ").join(sql.Literal(params[name]) for name in names)
     asked = sql.SQL(EXPLAIN + "EXECUTE looked_at" + ("({})" if names else "")).format(values)
     with connection.transaction(force_rollback=True):
+        connection.execute(UNHURRIED, prepare=False)
         connection.execute(f"PREPARE looked_at AS {numbered}".encode(), prepare=False)
         try:
             told = connection.execute(asked, prepare=False).fetchone()
@@ -182,6 +185,7 @@ def _prepared(
 
 def _plain(connection: psycopg.Connection[Any], text: str, params: Any = None) -> Plan:  # noqa: ANN401
     with connection.transaction(force_rollback=True):
+        connection.execute(UNHURRIED, prepare=False)
         asked = (EXPLAIN + text).encode()
         told = connection.execute(asked, params, prepare=False).fetchone()
     return Plan(" ".join(text.split())[:80], _root(told))
