@@ -47,6 +47,7 @@ MODULES_LEFT_OUT = (
     "forge_client",
     "forge_worker",
     "forge_functions/server.py",
+    "forge_functions/slow_clients.py",
     "forge_schema/migrate.py",
     "forge_schema/migrations",
     "forge_schema/sweeper.py",

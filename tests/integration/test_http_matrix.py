@@ -161,9 +161,9 @@ TABLE: dict[tuple[str, str], Case] = {
     ),
     ("get", "/api/admin/workers"): (ADMINS, fixed("/api/admin/workers")),
     ("post", "/api/admin/workers"): (MAKES, fixed("/api/admin/workers", {"name": "new"})),
-    ("get", "/api/admin/workers/named"): (
+    ("get", "/api/admin/workers/named/newest"): (
         ADMINS,
-        fixed("/api/admin/workers/named?name=holder"),
+        fixed("/api/admin/workers/named/newest?name=holder"),
     ),
     ("delete", "/api/admin/workers/{worker_id}"): (ADMINS, of_worker()),
     ("post", "/api/admin/workers/{worker_id}/drain"): (ADMINS, of_worker("/drain", {})),

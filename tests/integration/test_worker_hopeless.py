@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.spec import JobSpec
+from forge_schema.uploads import Uploads
 from support.worker import SMALL, Bed, bed
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ def _submit(made: Bed, *command: str, folder: Path | None = None, **fields: Any)
     """Submit a job that leaves how often to retry to the queue."""
     digest = made.upload(folder) if folder else None
     spec = {"name": "job", "owner": "ann", "resources": SMALL, "backoff_s": 0, **fields}
+    if digest:
+        Uploads(made.database).add("ann", digest)
     return made.queue.submit([JobSpec(command=list(command), bundle_digest=digest, **spec)])[0]
 
 

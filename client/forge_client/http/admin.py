@@ -77,7 +77,7 @@ class HttpAdmin:
         return self._text(answer, "token")
 
     def worker_named(self, name: str) -> int:
-        answer = self._transport.get(f"{WORKERS}/named", name=name)
+        answer = self._transport.get(f"{WORKERS}/named/newest", name=name)
         return int(self._text(answer, "id"))
 
     def delete_worker(self, worker_id: int) -> None:

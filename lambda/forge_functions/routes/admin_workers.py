@@ -79,7 +79,7 @@ def create(who: Admin, shared: Shared, new: NewWorker) -> Made:
     return Made(id=made[0], token=made[1])
 
 
-@router.get("/named", responses=problems(404))
+@router.get("/named/newest", responses=problems(404))
 def named(who: Admin, shared: Shared, name: Annotated[Word, Query()]) -> Named:
     """Find the newest worker of a name, also one that was removed."""
     return Named(id=Registry(shared.database, actor=who.actor).named(name))
