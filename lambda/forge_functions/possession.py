@@ -36,17 +36,6 @@ def submit(shared: Services, who: Caller, jobs: Sequence[JobSpec]) -> list[int]:
         return queue.submit(jobs, any_owner=who.admin)
 
 
-def check(shared: Services, who: Caller, job: JobSpec) -> None:
-    """Refuse a job whose owner has not uploaded what it names.
-
-    Raises:
-        NotUploaded: nobody can tell whether another owner has.
-    """
-    if not who.admin:
-        _look(shared, [job])
-        Uploads(shared.database).check(job)
-
-
 def _look(shared: Services, jobs: Sequence[JobSpec]) -> None:
     bundles = {(job.owner, job.bundle_digest, keys.bundle) for job in jobs}
     images = {(job.owner, job.image_tar, keys.image) for job in jobs}

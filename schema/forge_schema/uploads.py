@@ -30,15 +30,6 @@ class Uploads:
         )
         return {row["sha256"] for row in rows}
 
-    def check(self, spec: JobSpec) -> None:
-        """Refuse a job whose owner has not uploaded what it names.
-
-        Raises:
-            NotUploaded: nobody can tell whether another owner has.
-        """
-        if self.missing(spec.owner, named(spec)):
-            raise not_uploaded(spec)
-
 
 def named(spec: JobSpec) -> list[str]:
     """Return the SHA-256 of each upload that a job names."""

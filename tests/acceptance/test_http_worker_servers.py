@@ -212,8 +212,9 @@ def test_worker_that_is_killed_and_started_again_gives_its_job_back_at_once(
 def test_silent_past_its_lease_the_worker_is_told_that_it_lost(
     tmp_path: Path, database_url: str, eventually: Eventually
 ) -> None:
-    with http_bed(tmp_path, database_url) as made:
-        made.worker()
+    with http_bed(tmp_path, database_url, servers=2) as made:
+        # Some server is there all the time: leases run out as ever.
+        made.worker(url=made.servers[0].url)
         job = made.script(WAITS, max_losses=1)
         made.says(job, "line 3")
         made.servers[0].kill()

@@ -212,7 +212,7 @@ def test_what_is_left_at_rest_is_told(
     container = subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
     bucket.client.create_multipart_upload(Bucket=bucket.name, Key="forge/jobs/1/big")
     try:
-        script.history.note("engine", url="unix:///var/run/docker.sock", label=label)
+        script.history.note("engine", url="unix:///var/run/docker.sock", labels=[label])
         with left_over(script, tmp_path / "worker"):
             found = violations(script.rig.url, bucket.url(), path)
     finally:

@@ -2,6 +2,8 @@
 -- Thins samples out that are past an age: of each slice of time one of each attempt and rank stays,
 -- the earliest. So do the first and the last that it has. Goes on with the slice after the last one
 -- that is done, and takes no more than `count` out; while another does that, nothing.
+-- Some of what is found may have gone with another's call that ended meanwhile, so a slice is done
+-- when fewer than `count` were found, however many of them went here.
 WITH slice AS MATERIALIZED (
     SELECT
         done.width_s,
@@ -54,10 +56,13 @@ gone AS (
         AND sample.at = spare.at
     RETURNING sample.number
 ),
-counted AS MATERIALIZED (SELECT count(*)::integer AS gone FROM gone)
+counted AS MATERIALIZED (
+    SELECT
+        (SELECT count(*)::integer FROM spare) AS spare, (SELECT count(*)::integer FROM gone) AS gone
+)
 UPDATE thinned
 SET until = greatest(
-    thinned.until, CASE WHEN counted.gone < %(count)s THEN due.until ELSE due.since END
+    thinned.until, CASE WHEN counted.spare < %(count)s THEN due.until ELSE due.since END
 )
 FROM due CROSS JOIN counted
 WHERE thinned.subject = 'sample' AND thinned.width_s = due.width_s
