@@ -6,6 +6,7 @@ from threading import Lock
 import psycopg
 from alembic import command
 from alembic.config import Config
+from sqlalchemy import MetaData
 
 from forge_schema import report_role
 
@@ -23,11 +24,14 @@ def sqlalchemy_url(url: str) -> str:
     return f"postgresql+psycopg://{rest}"
 
 
-def config(url: str) -> Config:
-    """Return Alembic's configuration for a database."""
+def config(url: str, metadata: MetaData | None = None) -> Config:
+    """Return Alembic's configuration for a database; a new revision needs the tables it is to make.
+
+    Nothing else loads the models, which takes as long as all revisions do.
+    """
     settings = Config()
     settings.set_main_option("script_location", str(MIGRATIONS))
-    settings.attributes["url"] = url
+    settings.attributes |= {"url": url, "metadata": metadata}
     return settings
 
 

@@ -20,6 +20,7 @@ import psutil
 import pytest
 from forge_client import Client, JobStatus
 from support.command import Command, command
+from support.ports import free_port
 from support.postgres import fast_folder
 from support.waiting import eventually
 
@@ -54,6 +55,10 @@ def in_a_folder_of_its_own(home: Path) -> Iterator[Command]:
     # whom root has to run Postgres.
     folder = tempfile.mkdtemp(prefix="forge-up-", dir=fast_folder())
     made = command(home, FORGE_DIR=folder, FORGE_RUNNER="process")
+    # The usual one is anybody's while a server is down.
+    kept = Path(folder, "server", "port")
+    kept.parent.mkdir(mode=0o700)
+    kept.write_text(str(free_port()))
     try:
         yield made
     finally:

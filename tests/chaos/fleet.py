@@ -17,7 +17,7 @@ import psutil
 from chaos.member import Member, said
 from chaos.object_store import AWS
 from chaos.options import HEARTBEAT_S, TTL_S
-from chaos.ports import free_port
+from support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import httpx
-from chaos.ports import free_port
+from support.ports import free_port
 from support.storage import CREDENTIALS, Proxy, answer, drop, proxy, s3_client, s3_url
 from support.waiting import eventually
 

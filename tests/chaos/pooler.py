@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from chaos.member import Member
-from chaos.ports import free_port
+from support.ports import free_port
 from support.postgres import _unprivileged
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
-from chaos.ports import free_port
+from support.ports import free_port
 from support.postgres import DEBIAN_15, _unprivileged
 from support.waiting import eventually
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import psutil
+from support.ports import free_port
 from support.waiting import eventually
 from support.warm.process import started
 
@@ -110,7 +110,7 @@ def server_process(
         "FORGE_LONG_POLL_S": "5",
         **given,
     }
-    server = ServerProcess(root, environment, _free_port(), program=program)
+    server = ServerProcess(root, environment, free_port(), program=program)
     try:
         server.start()
         yield server
@@ -119,10 +119,3 @@ def server_process(
     finally:
         if server.running:
             server.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

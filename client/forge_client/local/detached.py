@@ -2,9 +2,8 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from forge_client import running
@@ -19,55 +18,59 @@ START_S = 180.0
 STOP_S = 180.0
 
 
-def start_detached(plan: Plan) -> Running:
-    """Start a `forge up` that outlives this process, and return once it is up.
+def detached(plan: Plan) -> int:
+    """Go on in a process that outlives this one; returns as `os.fork` does.
 
     Raises:
-        ClientError: it did not come up, or one runs there already.
+        ClientError: one runs there already.
     """
     if (pid := holder(plan.dir)) is not None:
         raise already_running(plan.dir, str(pid))
-    logs = plan.dir / "logs"
-    plan.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    logs.mkdir(exist_ok=True)
-    log = logs / "up.log"
-    with log.open("wb") as file:
-        child = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-m", "forge_client.main", "up", *_options(plan)],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
+    log = _log(plan)
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        _speak_to(log)
+    return child
+
+
+def await_up(plan: Plan, child: int) -> Running:
+    """Return once the one that was detached is up.
+
+    Raises:
+        ClientError: it did not come up.
+    """
     deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and child.poll() is None:
-        try:
-            found = running.find(plan.dir)
-        except ClientError:
-            found = None
-        if found is not None and found.pid == child.pid:
-            return found
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            raise _not_up(_log(plan), os.waitstatus_to_exitcode(status))
+        with suppress(ClientError):
+            if (found := running.find(plan.dir)).pid == child:
+                return found
         time.sleep(LOOK_S)
-    raise _not_up(child, log)
+    os.kill(child, signal.SIGTERM)
+    raise _not_up(_log(plan), ExitCode.FAILED)
 
 
-def _options(plan: Plan) -> list[str]:
-    options = ["--dir", str(plan.dir), "--workers", str(plan.workers)]
-    options += ["--cpus", str(plan.cpus)] if plan.cpus else []
-    options += ["--port", str(plan.port)] if plan.port else []
-    return options + (["--memory", f"{plan.memory_mb}MB"] if plan.memory_mb else [])
+def _log(plan: Plan) -> Path:
+    return plan.dir / "logs" / "up.log"
 
 
-def _not_up(child: subprocess.Popen[bytes], log: Path) -> ClientError:
-    status = child.poll()
-    if status is None:
-        child.terminate()
+def _speak_to(log: Path) -> None:
+    with log.open("wb") as out, open(os.devnull, "rb") as nothing:  # noqa: PTH123 - no path
+        for number, file in enumerate((nothing, out, out)):
+            os.dup2(file.fileno(), number)
+
+
+def _not_up(log: Path, status: int) -> ClientError:
     said = log.read_text("utf-8", errors="replace").strip()
     return ClientError(
         f"it did not come up:\n{said}",
         hint=f"its output is in {log}",
         code="up_failed",
-        exit_code=status or ExitCode.FAILED,
+        exit_code=status,
     )
 
 

@@ -17,7 +17,6 @@ from forge_schema.current import MONTHS, mark
 from forge_schema.migrate import sqlalchemy_url
 from forge_schema.revision import HEAD
 from forge_schema.statements import definitions, views
-from forge_schema.tables import metadata
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -27,7 +26,7 @@ MIGRATION_LOCK = 0x666F726765  # "forge"
 def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: ANN401 - Alembic's type
     """Leave partitions out: they come and go with the months."""
     del parents
-    return kind != "table" or name in metadata.tables
+    return kind != "table" or metadata is None or name in metadata.tables
 
 
 def migrate(connection: Connection) -> bool:
@@ -77,6 +76,7 @@ def validate(connection: Connection) -> None:
 
 
 url = context.config.attributes["url"]
+metadata = context.config.attributes["metadata"]
 engine = create_engine(sqlalchemy_url(url), poolclass=NullPool)
 with engine.begin() as connection:
     newest = migrate(connection)
