@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from forge_client import Client, ClientError, Job
-from forge_client.following import follow
-from forge_client.log_reader import Piece
+from forge_client.cli.logs.following import follow
+from forge_client.cli.logs.reader import Piece
 from psycopg.rows import dict_row
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn

@@ -47,12 +47,12 @@ MODULES_LEFT_OUT = (
     "forge_client",
     "forge_worker",
     "forge_functions/server.py",
-    "forge_functions/slow_clients.py",
-    "forge_schema/migrate.py",
-    "forge_schema/migrations",
-    "forge_schema/sweeper.py",
-    "forge_schema/sweeper_main.py",
-    "forge_schema/tables",
+    "forge_functions/middleware/slow_clients.py",
+    "forge_schema/database/migrate.py",
+    "forge_schema/database/migrations",
+    "forge_schema/sweeper/sweeper.py",
+    "forge_schema/sweeper/main.py",
+    "forge_schema/database/tables",
 )
 # Of the hundreds of services that it describes, the only one that is used.
 SERVICES = {"s3"}

@@ -60,7 +60,7 @@ def postgres_server() -> Iterator[postgres.Server]:
 @pytest.fixture(scope="session")
 def template_database(postgres_server: postgres.Server) -> str:
     """Name of a migrated database, made once and copied for each test."""
-    from forge_schema.migrate import upgrade  # noqa: PLC0415  only where a database is wanted
+    from forge_schema.database.migrate import upgrade  # noqa: PLC0415  only where a database is wanted
 
     upgrade(postgres_server.create_template(TEMPLATE))
     return TEMPLATE

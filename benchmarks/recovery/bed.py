@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from forge_client.local.postgres import Postgres
-from forge_schema import migrate
-from forge_schema.database import Database
-from forge_schema.queue import Queue
-from forge_schema.spec import JobSpec, Resources
+from forge_client.up.postgres import Postgres
+from forge_schema.database import migrate
+from forge_schema.database.pool import Database
+from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.queue.queue import Queue
 
 from benchmarks.recovery import job
 from benchmarks.zombie.worker import Worker

@@ -21,26 +21,26 @@ from threading import Event, Thread
 from typing import Any
 
 from docker.models.containers import Container, ContainerCollection
-from forge_client.bundle import pack
-from forge_client.local.postgres import Postgres
-from forge_schema import migrate
-from forge_schema.database import Database
+from forge_client.project.bundle import pack
+from forge_client.up.postgres import Postgres
+from forge_schema.database import migrate
+from forge_schema.database.pool import Database
 from forge_schema.log import configure_log
-from forge_schema.queue import Queue
-from forge_schema.spec import JobSpec, Resources
+from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.queue.queue import Queue
 from forge_schema.storage import keys, open_store
 from forge_worker import direct
-from forge_worker.agent import Agent
-from forge_worker.bundle import BundleCache
-from forge_worker.checkpoints import CheckpointSync
-from forge_worker.delivery import Delivery
-from forge_worker.folders import Folders
-from forge_worker.gateway import SqlGateway
-from forge_worker.job_run import JobRun
-from forge_worker.runner_choice import available
-from forge_worker.runners.docker import DockerRunner
-from forge_worker.runners.process import ProcessRunner
-from forge_worker.settings import WorkerSettings
+from forge_worker.agent.agent import Agent
+from forge_worker.agent.delivery import Delivery
+from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from forge_worker.job_runs.folders import Folders
+from forge_worker.job_runs.job_run import JobRun
+from forge_worker.prepare.bundle import BundleCache
+from forge_worker.queue.gateway import SqlGateway
+from forge_worker.runners.choice import available
+from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.runners.process.runner import ProcessRunner
+from forge_worker.settings.settings import WorkerSettings
 
 IMAGE = os.environ.get("FORGE_TEST_IMAGE", "forge-test-base:latest")
 COMMAND = ["sh", "-c", "echo up"]

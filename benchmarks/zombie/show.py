@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psycopg
-from forge_client.local.postgres import Postgres
+from forge_client.up.postgres import Postgres
 
 from benchmarks.zombie.contenders import FORGE, LIMIT_S, PEERS, Contender
 from benchmarks.zombie.environment import CannotInstall, environment, versions

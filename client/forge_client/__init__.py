@@ -1,10 +1,10 @@
 """The `forge` command and the Python SDK."""
 
+from forge_client.answers.records import Artifact, JobStatus, WorkerInfo
 from forge_client.client import Client
 from forge_client.errors import ClientError
 from forge_client.futures import Waited, as_completed, wait
 from forge_client.job import Job, JobCancelled, JobFailed
-from forge_client.records import Artifact, JobStatus, WorkerInfo
 
 __all__ = [
     "Artifact",

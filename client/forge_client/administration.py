@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from forge_client.records import AuditEvent, Key, QueueInfo, Quota
+from forge_client.answers.records import AuditEvent, Key, QueueInfo, Quota
 
 LAST_DAY = timedelta(days=1)
 

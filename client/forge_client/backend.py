@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from forge_client.administration import Administration
-from forge_client.bundle import Bundle
-from forge_client.explanation import Explanation
-from forge_client.findings import Findings
-from forge_client.image_tar import ImageTar
-from forge_client.overview import Overview
-from forge_client.records import (
+from forge_client.answers.explanation import Explanation
+from forge_client.answers.findings import Findings
+from forge_client.answers.overview import Overview
+from forge_client.answers.records import (
     Artifact,
     Attempt,
     Caller,
@@ -24,6 +22,8 @@ from forge_client.records import (
     Template,
     WorkerInfo,
 )
+from forge_client.project.bundle import Bundle
+from forge_client.project.image_tar import ImageTar
 
 Progress = Callable[[int], None]
 """Told the bytes moved since its last call."""

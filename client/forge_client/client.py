@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from forge_client import settings
-from forge_client.bundle import Listing, scan
+from forge_client.answers.records import JobStatus, WorkerInfo
 from forge_client.connection import connect
 from forge_client.job import Job
-from forge_client.left_out import sentence, unmatched_sentence
-from forge_client.project import Project
-from forge_client.records import JobStatus, WorkerInfo
-from forge_client.request import Request
-from forge_client.requirements import with_requirements
-from forge_client.submission import (
+from forge_client.project.bundle import Listing, scan
+from forge_client.project.forge_toml import Project
+from forge_client.project.left_out import sentence, unmatched_sentence
+from forge_client.project.request import Request
+from forge_client.project.requirements import with_requirements
+from forge_client.project.submission import (
     LIMIT,
     configured,
     specs,

@@ -21,7 +21,7 @@ def connect(settings: Settings) -> Backend:
         return HttpBackend(settings.server(), owner=settings.job_owner)
     connection = settings.connection()
     require_extra("psycopg", "schema", "reach a database directly")
-    from forge_client.local.direct import DirectBackend  # noqa: PLC0415 - only with the extra
+    from forge_client.direct.backend import DirectBackend  # noqa: PLC0415 - only with the extra
 
     return DirectBackend(connection, owner=settings.owner)
 

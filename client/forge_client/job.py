@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from forge_client.answers.explanation import Explanation
+from forge_client.answers.findings import JobTest, MetricLine, all_metrics, all_tests
+from forge_client.answers.records import Artifact, Checkpoint, JobStatus
 from forge_client.backend import Backend
-from forge_client.downloads import download_all
-from forge_client.endings import ending
+from forge_client.cli.logs.following import QUICKEST_S, follow
+from forge_client.cli.logs.reader import LogReader, Piece
+from forge_client.cli.show.downloads import download_all
+from forge_client.cli.show.endings import ending
 from forge_client.errors import ClientError
-from forge_client.explanation import Explanation
-from forge_client.findings import JobTest, MetricLine, all_metrics, all_tests
-from forge_client.following import QUICKEST_S, follow
-from forge_client.log_reader import LogReader, Piece
-from forge_client.records import Artifact, Checkpoint, JobStatus
 
 TAIL_LINES = 20
 

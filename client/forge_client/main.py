@@ -9,34 +9,26 @@ from typing import Annotated
 
 import typer
 
-from forge_client import narration
-from forge_client.commands import (
+from forge_client.cli.admin import db, doctor, events, keys, queues, report, up, worker, workers
+from forge_client.cli.jobs import (
     act,
     artifacts,
     benchmark,
     checkpoints,
     dashboard,
-    db,
-    doctor,
-    events,
     explain,
     handlers,
-    keys,
     logs,
     metrics,
     ps,
-    queues,
-    report,
     shell,
     submit,
     templates,
     testing,
     top,
-    up,
-    worker,
-    workers,
 )
-from forge_client.commands.session import Flags
+from forge_client.cli.options.session import Flags
+from forge_client.cli.show import narration
 from forge_client.errors import ClientError
 from forge_client.exit_codes import MEANINGS, ExitCode
 

@@ -14,10 +14,10 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from forge_client import running
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.http.server import Server, checked_key, checked_url, read_key
+from forge_client.up import running
 
 PLACES = ("url", "database_url")
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
-from forge_schema.database import Database, Row
-from forge_schema.errors import ForgeError
-from forge_schema.registry import Registry
-from forge_schema.states import Command
-from forge_schema.worker_tokens import NotOffline, WorkerTokens
+from forge_schema.access.worker_tokens import NotOffline, WorkerTokens
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.states import Command
+from forge_schema.queue.registry import Registry
 
 # Which shapes a pool serves is the operator's to say.
 DEMAND = """

@@ -5,8 +5,8 @@ from importlib.metadata import version
 from fastapi import APIRouter, FastAPI
 
 from forge_functions import errors
-from forge_functions.bulkheads import Bulkheads
-from forge_functions.requests import RequestLog
+from forge_functions.middleware.bulkheads import Bulkheads
+from forge_functions.middleware.requests import RequestLog
 from forge_functions.services import Services
 
 

@@ -7,7 +7,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from forge_schema.errors import ForgeError
+from forge_schema.model.errors import ForgeError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi.exceptions import RequestValidationError
-from forge_schema.spec import JobSpec
-from forge_schema.templates import Templates
-from forge_schema.wire_fields import Word
+from forge_schema.model.fields import Word
+from forge_schema.model.spec import JobSpec
+from forge_schema.queue.templates import Templates
 from pydantic import BaseModel, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema

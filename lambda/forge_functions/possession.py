@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import islice
 
-from forge_schema.spec import JobSpec
+from forge_schema.model.spec import JobSpec
+from forge_schema.queue.uploads import NotUploaded, Uploads
 from forge_schema.storage import keys
-from forge_schema.uploads import NotUploaded, Uploads
 
 from forge_functions.auth.caller import Caller
 from forge_functions.services import Services

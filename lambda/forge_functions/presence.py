@@ -5,7 +5,7 @@ those of dead ones.
 """
 
 import structlog
-from forge_schema.errors import ForgeError
+from forge_schema.model.errors import ForgeError
 
 from forge_functions.services import Services
 

@@ -5,14 +5,14 @@ from contextlib import suppress
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from forge_schema import tokens
-from forge_schema.audit import Audit
-from forge_schema.errors import ForgeError
-from forge_schema.tokens import TokenKind, TokenMalformed
+from forge_schema.access import tokens
+from forge_schema.access.tokens import TokenKind, TokenMalformed
+from forge_schema.model.errors import ForgeError
+from forge_schema.read.audit import Audit
 
 from forge_functions.auth.worker import HEADER
 from forge_functions.errors import Refused
-from forge_functions.guarded_route import GuardedRoute, Handler
+from forge_functions.middleware.guarded_route import GuardedRoute, Handler
 from forge_functions.services import Services
 
 

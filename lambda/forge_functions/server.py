@@ -11,24 +11,20 @@ from typing import Self
 import structlog
 import uvicorn
 from fastapi import FastAPI
-from forge_schema.errors import ForgeError
-from forge_schema.hidden import hide
+from forge_schema.access.hidden import hide
 from forge_schema.log import configure_log
+from forge_schema.model.errors import ForgeError
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import CliApp, SettingsConfigDict
 
 from forge_functions.app import create_app
 from forge_functions.dashboard.site import install
+from forge_functions.middleware.slow_clients import GuardedProtocol, most_connections
 from forge_functions.monitor.site import metered
 from forge_functions.presence import keep_noting
 from forge_functions.routes import (
     acts,
-    admin_events,
-    admin_keys,
-    admin_queues,
-    admin_workers,
     bundles,
-    enrol,
     explain,
     fleet,
     health,
@@ -41,12 +37,16 @@ from forge_functions.routes import (
     sweeps,
     templates,
     token,
-    worker_records,
-    workers,
 )
+from forge_functions.routes.admin import events as admin_events
+from forge_functions.routes.admin import keys as admin_keys
+from forge_functions.routes.admin import queues as admin_queues
+from forge_functions.routes.admin import workers as admin_workers
+from forge_functions.routes.workers import enrol
+from forge_functions.routes.workers import protocol as workers
+from forge_functions.routes.workers import records as worker_records
 from forge_functions.services import Services
 from forge_functions.settings import ServerSettings
-from forge_functions.slow_clients import GuardedProtocol, most_connections
 
 ROUTERS = (
     health.router,

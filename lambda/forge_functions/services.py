@@ -9,17 +9,17 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
-from forge_schema.database import STATEMENT_S, Database
-from forge_schema.queue import Queue
+from forge_schema.database.pool import STATEMENT_S, Database
+from forge_schema.queue.queue import Queue
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.signed import Signer, open_signer
 
 from forge_functions.auth.failures import Failures
-from forge_functions.bulkheads import Part, part
 from forge_functions.health import Health
-from forge_functions.hub import Hub
-from forge_functions.matching import Matching
+from forge_functions.middleware.bulkheads import Part, part
 from forge_functions.settings import ServerSettings
+from forge_functions.streams.hub import Hub
+from forge_functions.streams.matching import Matching
 
 if TYPE_CHECKING:
     from forge_functions.auth.oidc import Issuer

@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Self
 
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 from pydantic import (
     BeforeValidator,
     Field,

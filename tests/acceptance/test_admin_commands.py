@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from forge_schema import tokens
-from forge_schema.database import Database
-from forge_schema.keys import Keys
-from forge_schema.states import Role
-from forge_schema.tokens import TokenKind
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access import tokens
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.tokens import TokenKind
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.database.pool import Database
+from forge_schema.model.states import Role
 from support.server import served, server_settings
 from support.telling import told
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from forge_client import Client
-from forge_schema.database import Database
-from forge_schema.keys import Keys
-from forge_schema.states import Role
+from forge_schema.access.api_keys import Keys
+from forge_schema.database.pool import Database
+from forge_schema.model.states import Role
 from support.certificates import certificates
 from support.command import FORGE, Command
 from support.server import served, server_settings, serving

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from forge_schema.keys import Keys
-from forge_schema.states import Role, Target
-from forge_schema.sweep import Sweep, Windows
+from forge_schema.access.api_keys import Keys
+from forge_schema.model.states import Role, Target
+from forge_schema.sweeper.tick import Sweep, Windows
 from support.api import bearer, good, problem
 from support.http_bed import http_bed
 

@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import docker
-from forge_schema.keys import Keys
-from forge_schema.states import Role
+from forge_schema.access.api_keys import Keys
+from forge_schema.model.states import Role
 from support.command import command
 from support.http_bed import http_bed
 from support.runners import require_docker

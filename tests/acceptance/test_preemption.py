@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from forge_schema.reports import Reports
+from forge_schema.read.reports import Reports
 from support.clouds import FakeAws, serving
 from support.digits import checkpoints, train, trained
 from support.storage import CREDENTIALS, drop, moto_server, new_bucket, proxy, use_credentials
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
-    from forge_schema.database import Row
+    from forge_schema.database.pool import Row
     from support.waiting import Eventually
 
 # Counts its own runs; asked to leave, it leaves with 0, as if it had finished. The last run does.

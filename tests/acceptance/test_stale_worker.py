@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.lease import End, Fence
-from forge_schema.states import Reason
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.states import Reason
+from forge_schema.queue.lanes import Capacity, Lanes
 from support.worker import Bed, Worker, bed, containers_of, processes_below
 
 if TYPE_CHECKING:

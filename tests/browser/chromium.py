@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 from playwright.sync_api import (
     Browser,
     BrowserContext,

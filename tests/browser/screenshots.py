@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import psycopg
 from browser.chromium import PHONE, Browsing, chromium
 from browser.site import running_site
-from forge_schema.migrate import upgrade
-from forge_schema.spec import JobSpec, Resources
-from forge_schema.states import Role
+from forge_schema.database.migrate import upgrade
+from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.model.states import Role
 from playwright.sync_api import expect
 from support import history, postgres
 from support.digits import EXAMPLE

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 import httpx
-from forge_schema.keys import Keys
-from forge_schema.states import Role
+from forge_schema.access.api_keys import Keys
+from forge_schema.model.states import Role
 from support.http_bed import TTL_S, HttpBed, http_bed
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from browser.scene import waits
 from browser.site import teller
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 from playwright.sync_api import Locator, Page, expect
 from support.waiting import eventually
 

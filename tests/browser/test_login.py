@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:

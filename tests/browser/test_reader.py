@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from browser.chromium import PATIENCE
 from browser.scene import waits
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from browser.site import teller
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:

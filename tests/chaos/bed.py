@@ -20,14 +20,14 @@ from chaos.old_version import OldVersion, old_version
 from chaos.over_http import HttpSubmitter
 from chaos.pooler import Pooler, pooler_is_here
 from chaos.postgres_pair import Pair, postgres_pair
-from forge_client.bundle import pack
-from forge_schema.database import Database
-from forge_schema.keys import Keys
-from forge_schema.registry import Registry
-from forge_schema.states import Role
+from forge_client.project.bundle import pack
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.database.pool import Database
+from forge_schema.model.states import Role
+from forge_schema.queue.registry import Registry
+from forge_schema.queue.uploads import Uploads
 from forge_schema.storage import keys, open_store
-from forge_schema.uploads import Uploads
-from forge_schema.worker_tokens import WorkerTokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 import httpx
 import psycopg
 from chaos.job_mix import Plan, plan
-from forge_schema.database import Database
-from forge_schema.errors import ForgeError
-from forge_schema.jobs import Jobs
-from forge_schema.queue import IdempotencyConflict, Queue
-from forge_schema.spec import JobSpec
-from forge_schema.states import State
+from forge_schema.database.pool import Database
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import State
+from forge_schema.queue.queue import IdempotencyConflict, Queue
+from forge_schema.read.jobs import Jobs
 from psycopg_pool import PoolTimeout
 
 if TYPE_CHECKING:

@@ -117,7 +117,7 @@ def server(number: int, root: Path, **settings: object) -> tuple[Member, int]:
 
 def sweeper(number: int, root: Path, **settings: object) -> Member:
     """Describe a sweeper."""
-    command = [sys.executable, "-m", "forge_schema.sweeper_main"]
+    command = [sys.executable, "-m", "forge_schema.sweeper.main"]
     own = {"lease_ttl_s": TTL_S, "offline_s": 20, "sweep_s": 1, "health_port": 0}
     environment = said({**own, **settings})
     return _named(Member(f"sweeper-{number}", command, environment, root / "logs"))

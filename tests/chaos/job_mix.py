@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from chaos.dice import dice_of
-from forge_schema.spec import JobSpec, Resources
+from forge_schema.model.spec import JobSpec, Resources
 
 SMALL: dict[str, Any] = {"cpus": 0.25, "memory_mb": 64, "disk_mb": 16}
 OWNERS = ("ann", "ben")

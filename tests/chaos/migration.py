@@ -8,7 +8,7 @@ import psycopg
 from chaos.check.witness import install
 from chaos.fleet import Worker, worker
 from chaos.job_mix import MARK, SMALL
-from forge_schema.migrate import upgrade
+from forge_schema.database.migrate import upgrade
 from support.waiting import eventually
 
 if TYPE_CHECKING:

@@ -9,17 +9,28 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.migrate import MIGRATIONS
+from forge_schema.database.migrate import MIGRATIONS
 
 ROOT = Path(__file__).parents[2]
 CALL_S = 60
-MIGRATES = "import sys; from forge_schema.migrate import upgrade; upgrade(sys.argv[1])"
-# The jobs that run while the tables change, submitted as that version did.
-SUBMITS = """
+# That version may have its modules elsewhere.
+FOUND = """
 import json, sys
-from forge_schema.database import Database
-from forge_schema.queue import Queue
-from forge_schema.spec import JobSpec
+from importlib import import_module
+def found(name, *modules):
+    for module in modules:
+        try:
+            return getattr(import_module(f"forge_schema.{module}"), name)
+        except (ImportError, AttributeError):
+            pass
+    sys.exit(f"{name} is in none of {modules}")
+"""
+MIGRATES = f"{FOUND}found('upgrade', 'database.migrate', 'migrate')(sys.argv[1])"
+# The jobs that run while the tables change, submitted as that version did.
+SUBMITS = f"""{FOUND}
+Database = found("Database", "database.pool", "database")
+Queue = found("Queue", "queue.queue", "queue")
+JobSpec = found("JobSpec", "model.spec", "spec")
 with Database(sys.argv[1]) as database:
     specs = [JobSpec(**spec) for spec in json.loads(sys.argv[2])]
     print(json.dumps(Queue(database, actor="user:chaos").submit(specs)))
@@ -61,7 +72,7 @@ class OldVersion:
 def old_version(folder: Path) -> OldVersion | None:
     """Take that version out of git's history; None where there is no such history."""
     newest = max(MIGRATIONS.glob("versions/0*.py")).relative_to(ROOT)
-    asked = ("log", "-1", "--diff-filter=A", "--format=%H", "--", newest)
+    asked = ("log", "-1", "--follow", "--diff-filter=A", "--format=%H", "--", newest)
     if not (ROOT / ".git").exists() or not (added := _git(*asked)):
         return None
     folder.mkdir()

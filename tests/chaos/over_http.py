@@ -10,7 +10,7 @@ import httpx
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forge_schema.spec import JobSpec
+    from forge_schema.model.spec import JobSpec
 
 ANSWER_S = 10.0
 

@@ -19,7 +19,7 @@ from chaos.figures import Figures, sum_of
 from chaos.fleet import LEAVE_S
 from chaos.schedule import schedule
 from chaos.striker import Striker
-from forge_schema.database import Database
+from forge_schema.database.pool import Database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

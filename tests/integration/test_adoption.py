@@ -6,10 +6,10 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.lease import End, Fence
-from forge_schema.spec import Resources
-from forge_schema.states import Reason
-from forge_worker.places import Places
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.spec import Resources
+from forge_schema.model.states import Reason
+from forge_worker.job_runs.cursors import Places
 from support.http_bed import http_bed
 from support.worker import Bed, Worker, bed, containers_of, keepers_of
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from forge_schema import ageing as module
-from forge_schema.ageing import Ageing, Ages
-from forge_schema.records import MetricLine, Records
+from forge_schema.queue.records import MetricLine, Records
+from forge_schema.sweeper import retention as module
+from forge_schema.sweeper.retention import Ageing, Ages
 from support.at_once import at_once
 from support.clock import START
 from support.databases import holding

@@ -10,8 +10,8 @@ import pytest
 import zstandard
 from forge_client import Client, ClientError, JobFailed, as_completed
 from forge_client.backend import BEGINNING
-from forge_client.bundle import pack
-from forge_schema.states import Reason
+from forge_client.project.bundle import pack
+from forge_schema.model.states import Reason
 from forge_schema.storage import open_store
 from support.holder import Holder
 from support.reaching import WAYS, reaching

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client, ClientError
-from forge_schema import tokens
-from forge_schema.keys import Keys
-from forge_schema.states import Reason
-from forge_schema.tokens import TokenKind
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access import tokens
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.tokens import TokenKind
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.states import Reason
 from support.holder import Holder
 from support.reaching import WAYS, reaching
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
-from forge_client.local.direct import DirectBackend
-from forge_client.records import Standing
+from forge_client.answers.records import Standing
+from forge_client.direct.backend import DirectBackend
 from forge_client.settings import Connection
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client, ClientError
-from forge_client.bundle import pack
 from forge_client.http import transport
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
-from forge_schema.keys import Keys
-from forge_schema.states import Reason, Role
+from forge_client.project.bundle import pack
+from forge_schema.access.api_keys import Keys
+from forge_schema.model.states import Reason, Role
 from support.holder import Holder
 from support.reaching import key
 from support.server import served, server_settings

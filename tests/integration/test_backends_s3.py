@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
-from forge_client.bundle import pack
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
+from forge_client.project.bundle import pack
 from support.holder import Holder
 from support.reaching import key
 from support.server import served, server_settings

@@ -9,15 +9,15 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from forge_client import ClientError
-from forge_client.bundle import pack
+from forge_client.cli.options.public_key import read_public_key
 from forge_client.http import transport
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
-from forge_client.public_key import read_public_key
+from forge_client.project.bundle import pack
 from forge_functions.server import whole_app
-from forge_schema.database import Database
-from forge_schema.keys import Keys
-from forge_schema.states import Role
+from forge_schema.access.api_keys import Keys
+from forge_schema.database.pool import Database
+from forge_schema.model.states import Role
 from support.certificates import Certificates, certificates
 from support.server import served, server_settings, serving
 from support.storage import answer, drop, proxy

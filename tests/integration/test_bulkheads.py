@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import psycopg
 import pytest
-from forge_functions.bulkheads import OF_ONE_CALLER, Part, part_of
-from forge_schema.states import Role
+from forge_functions.middleware.bulkheads import OF_ONE_CALLER, Part, part_of
+from forge_schema.model.states import Role
 from support.api import opened, problem
 from support.guest import Guest
 from support.http_worker import raw_worker

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.bundle import pack
+from forge_client.project.bundle import pack
 from forge_schema.storage import KeyInvalid, ObjectMissing, Progress, keys
 from forge_schema.storage.file_store import FileStore
-from forge_worker.bundle import BundleCache, BundleCorrupt, BundleRefused
+from forge_worker.prepare.bundle import BundleCache, BundleCorrupt, BundleRefused
 from support import trees
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ FETCH = """
 import sys
 from pathlib import Path
 from forge_schema.storage.file_store import FileStore
-from forge_worker.bundle import BundleCache
+from forge_worker.prepare.bundle import BundleCache
 
 class Slow(FileStore):
     def get_file(self, key, path, *, progress=None):

@@ -11,8 +11,8 @@ from chaos.check.leases import ENDED_BY_HOLDER, EXPIRED_FIRST, RENEWED_BY_HOLDER
 from chaos.check.objects import ACCEPTED_WROTE, OWN_PREFIX
 from chaos.check.promises import ONE_PER_KEY
 from chaos.check.story import story
-from forge_schema import database as database_module
-from forge_schema.statements import statement
+from forge_schema.database import pool as database_module
+from forge_schema.database.statements import statement
 from support.chaos_script import Script
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pytest
 from chaos.check import ends, leases, objects, promises, reports, rest, sums
 from chaos.check.history import History
 from chaos.check.invariants import INVARIANTS, violations
-from forge_schema.lease import End, Fence
-from forge_schema.states import Reason
-from forge_worker.spool import FILE, Spool
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.states import Reason
+from forge_worker.agent.spool import FILE, Spool
 from support.chaos_script import Script
 from support.images import BASE_IMAGE
 from support.runners import require_docker

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.lease import End, Fence
-from forge_schema.manifest import CheckpointUnsound
-from forge_schema.spec import CheckpointSource, JobSpec
-from forge_schema.states import Reason
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.manifest import CheckpointUnsound
+from forge_schema.model.spec import CheckpointSource, JobSpec
+from forge_schema.model.states import Reason
 from forge_schema.storage import StoreUnreachable
-from forge_worker import checkpoints
-from forge_worker.checkpoint_call import CheckpointCall
-from forge_worker.checkpoints import CheckpointSync
-from forge_worker.steady import steady_copy
+from forge_worker.files.steady import steady_copy
+from forge_worker.job_io.checkpoints import sync as checkpoints
+from forge_worker.job_io.checkpoints.request import CheckpointCall
+from forge_worker.job_io.checkpoints.sync import CheckpointSync
 from support.attempts import Desk, desk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from forge_worker.attempt import Attempt
+    from forge_worker.job_runs.attempt import Attempt
 
 LIMIT_MB = 10
 TESTS = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ TESTS = Path(__file__).parents[1]
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from forge_worker.checkpoints import CheckpointSync
+from forge_worker.job_io.checkpoints.sync import CheckpointSync
 from support.attempts import desk
 
 with desk(sys.argv[1], Path(sys.argv[2])) as here:

@@ -7,13 +7,14 @@ import threading
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
-from forge_schema.database import DatabaseUnreachable
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.storage import StoreError, StoreUnreachable
-from forge_worker import checkpoints, steady
-from forge_worker.attempt import Attempt, Stopped
-from forge_worker.below import opened
-from forge_worker.checkpoints import CheckpointSync
-from forge_worker.logs import LogShipper
+from forge_worker.files import steady
+from forge_worker.files.safe_files import opened
+from forge_worker.job_io.checkpoints import sync as checkpoints
+from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from forge_worker.job_io.logs import LogShipper
+from forge_worker.job_runs.attempt import Attempt, Stopped
 from support.attempts import Desk, desk
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from forge_schema.records import Checkpoint, LogChunk
+    from forge_schema.queue.records import Checkpoint, LogChunk
 
 LIMIT_MB = 10
 

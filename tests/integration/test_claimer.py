@@ -6,16 +6,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from forge_schema.database import Database
-from forge_schema.lanes import Capacity
-from forge_schema.registry import Machine
-from forge_worker.claimer import Claimer
-from forge_worker.gateway import SqlGateway
-from forge_worker.slots import Slots
+from forge_schema.database.pool import Database
+from forge_schema.queue.lanes import Capacity
+from forge_schema.queue.registry import Machine
+from forge_worker.agent.claim_loop import Claimer
+from forge_worker.machine.slots import Slots
+from forge_worker.queue.gateway import SqlGateway
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Grant
-    from forge_worker.slots import Slot
+    from forge_schema.model.lease import Grant
+    from forge_worker.machine.slots import Slot
     from support.rig import Rig
 
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.runners.docker import DockerPolicy, DockerRunner
+from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import Mount
 from support.runners import Bench, require_docker
 

@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from forge_schema import tokens
-from forge_schema.audit import Audit
-from forge_schema.keys import Keys, NoSuchKey
-from forge_schema.registry import Machine, NoSuchWorker
-from forge_schema.states import Command, Role, WorkerKind, WorkerStatus
-from forge_schema.templates import NoSuchTemplate, Templates
-from forge_schema.tokens import TokenKind
-from forge_schema.worker_tokens import NameTaken, NotOffline, WorkerTokens
+from forge_schema.access import tokens
+from forge_schema.access.api_keys import Keys, NoSuchKey
+from forge_schema.access.tokens import TokenKind
+from forge_schema.access.worker_tokens import NameTaken, NotOffline, WorkerTokens
+from forge_schema.model.states import Command, Role, WorkerKind, WorkerStatus
+from forge_schema.queue.registry import Machine, NoSuchWorker
+from forge_schema.queue.templates import NoSuchTemplate, Templates
+from forge_schema.read.audit import Audit
 from support.rig import Rig
 
 HOUR = timedelta(hours=1)

@@ -7,8 +7,8 @@ import sys
 
 import psycopg
 import pytest
-from forge_schema.current import is_current
-from forge_schema.migrate import upgrade
+from forge_schema.database.current import is_current
+from forge_schema.database.migrate import upgrade
 
 CHANGED = {
     "a revision that this version does not know yet": "UPDATE alembic_version SET version_num = ''",
@@ -25,7 +25,7 @@ LATEST_MONTH = """
 """
 ASK = """
 import sys
-from forge_schema.current import is_current
+from forge_schema.database.current import is_current
 asked = is_current(sys.argv[1])
 sys.exit(10 * asked + ("alembic" in sys.modules))
 """

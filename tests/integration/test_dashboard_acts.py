@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 from support.guest import Guest
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 import zstandard
-from forge_functions.dashboard import log_pieces
-from forge_schema import job_story
-from forge_schema.lease import Usage
-from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
-from forge_schema.states import Phase, Reason, Role, State
+from forge_functions.dashboard.log import pieces as log_pieces
+from forge_schema.model.lease import Usage
+from forge_schema.model.states import Phase, Reason, Role, State
+from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.read import job_story
 from forge_schema.storage.keys import AttemptKeys
 from support.guest import Guest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.api import Api
 
 EVIL = "<script>alert(1)</script>"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from forge_schema.job_acts import MOST, JobActs, TooManyJobs
-from forge_schema.records import Checkpoint
-from forge_schema.states import Reason, Role, State
-from forge_schema.templates import Templates
+from forge_schema.model.states import Reason, Role, State
+from forge_schema.queue.job_acts import MOST, JobActs, TooManyJobs
+from forge_schema.queue.records import Checkpoint
+from forge_schema.queue.templates import Templates
 from support.guest import Guest
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from forge_functions.auth.failures import LIMIT
-from forge_schema import tokens
-from forge_schema.states import Role
-from forge_schema.tokens import TokenKind
+from forge_schema.access import tokens
+from forge_schema.access.tokens import TokenKind
+from forge_schema.model.states import Role
 from support.api import bearer
 from support.guest import Guest, link
 

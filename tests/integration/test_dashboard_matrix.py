@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fastapi.routing import APIRoute
 from forge_functions.dashboard.site import ROUTERS
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 from support.api import bearer
 from support.guest import Guest
 from support.world import World

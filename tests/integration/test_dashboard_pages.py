@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 from forge_functions.dashboard.assets import address, assets
-from forge_schema import queue_pages
-from forge_schema.audit import Audit
-from forge_schema.database import DatabaseUnreachable
-from forge_schema.report import REPORTS
-from forge_schema.states import Role
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.states import Role
+from forge_schema.read import queue_pages
+from forge_schema.read.audit import Audit
+from forge_schema.read.report import REPORTS
 from psycopg.types.json import Jsonb
 from support.api import problem
 from support.guest import Guest
@@ -118,7 +118,7 @@ def test_events_come_page_by_page_each_once(root: Guest) -> None:
 def test_a_filter_looks_no_further_than_it_says(
     root: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_schema.trail.REACH", 10)
+    monkeypatch.setattr("forge_schema.read.trail.REACH", 10)
     page = root.page("/events?action=created+long+ago")
     assert "Looked through the acts since" in page
     assert 'rel="next"' in page
@@ -220,7 +220,7 @@ def test_errors_are_pages_for_people_and_json_for_programs(
     def away(*_args: object, **_more: object) -> None:
         raise DatabaseUnreachable("the database db.internal:5432/forge does not answer")
 
-    monkeypatch.setattr("forge_schema.database.Database.rows", away)
+    monkeypatch.setattr("forge_schema.database.pool.Database.rows", away)
     answer = root.http.get("/queues")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert "Forge cannot answer now" in answer.text

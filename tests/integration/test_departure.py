@@ -8,19 +8,19 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.database import DatabaseUnreachable
-from forge_schema.jobs import Jobs
-from forge_schema.lanes import Lanes
-from forge_schema.spec import JobSpec
-from forge_schema.states import Reason
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Reason
+from forge_schema.queue.lanes import Lanes
+from forge_schema.read.jobs import Jobs
 from forge_worker import direct
-from forge_worker.agent import UNSAFE, Agent
-from forge_worker.attempt import Attempt, Stop
-from forge_worker.courier import Courier
-from forge_worker.listener import Listener
-from forge_worker.runner_choice import available
-from forge_worker.settings import WorkerSettings
-from forge_worker.spool import FILE, Spool
+from forge_worker.agent.agent import UNSAFE, Agent
+from forge_worker.agent.courier import Courier
+from forge_worker.agent.spool import FILE, Spool
+from forge_worker.job_runs.attempt import Attempt, Stop
+from forge_worker.queue.listener import Listener
+from forge_worker.runners.choice import available
+from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.departure import Departure
 from forge_worker.spot.notice import Kind, Notice
 from forge_worker.spot.window import Window
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_schema.lease import End, Ended
+    from forge_schema.model.lease import End, Ended
     from support.rig import Rig
     from support.waiting import Eventually
 

@@ -6,9 +6,9 @@ import io
 from contextlib import closing
 
 import docker
-from forge_worker.runners.build_output import BuildOutput
-from forge_worker.runners.dockerfile import images
-from forge_worker.runners.instructions import DockerfileRefused
+from forge_worker.runners.images.build_output import BuildOutput
+from forge_worker.runners.images.dockerfile import images
+from forge_worker.runners.images.instructions import DockerfileRefused
 from support.images import BASE_IMAGE
 from support.runners import require_docker
 

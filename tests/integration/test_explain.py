@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.explained import in_words
-from forge_schema.explanation import Chance, Outlook
-from forge_schema.sources import JobUnknown
-from forge_schema.states import Reason
+from forge_schema.model.explanation import Chance, Outlook
+from forge_schema.model.states import Reason
+from forge_schema.queue.sources import JobUnknown
 from support.explained_cases import A100, CASES, T4, Case, behind, busy
 from support.scene import Scene, Scenes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forge_schema.explanation import Explanation, Remedy
+    from forge_schema.model.explanation import Explanation, Remedy
 
 
 DEVANAGARI = re.compile("[\u0900-\u097f]")

@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.explain import explain
-from forge_schema.explanation import Chance
+from forge_schema.explain.explain import explain
+from forge_schema.model.explanation import Chance
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_schema.explanation import Explanation
+    from forge_schema.model.explanation import Explanation
 
 WANTED = os.environ.get("FORGE_TEST_EXPLAIN_EXAMPLES")
 EXAMPLES = int(WANTED or 15)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
-from forge_client.commands import explain
+from forge_client.cli.jobs import explain
 from support.reaching import WAYS, reaching
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_client.explanation import Explanation
+    from forge_client.answers.explanation import Explanation
     from support.rig import Rig
 
 T4 = {"name": "NVIDIA T4", "uuid": "GPU-a", "vram_mb": 16_384}

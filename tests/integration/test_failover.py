@@ -11,15 +11,15 @@ from uuid import uuid4
 
 import pytest
 from chaos.postgres_pair import Pair, postgres_pair
-from forge_schema.database import Database
-from forge_schema.jobs import Jobs
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.migrate import upgrade
-from forge_schema.queue import Queue
-from forge_schema.registry import Machine, Registry
-from forge_schema.spec import JobSpec
-from forge_schema.states import Standing, WorkerStatus
-from forge_schema.sweep import Sweep
+from forge_schema.database.migrate import upgrade
+from forge_schema.database.pool import Database
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Standing, WorkerStatus
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.registry import Machine, Registry
+from forge_schema.read.jobs import Jobs
+from forge_schema.sweeper.tick import Sweep
 from support.postgres import DEBIAN_15
 from support.services import require
 

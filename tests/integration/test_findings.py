@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client, ClientError
-from forge_client.commands.testing import why_none
-from forge_client.findings import all_points, all_tests
-from forge_schema.benchmarks import Benchmarks
-from forge_schema.records import Tested as OneTest
-from forge_schema.states import Reason, State, Verdict
+from forge_client.answers.findings import all_points, all_tests
+from forge_client.cli.jobs.testing import why_none
+from forge_schema.model.states import Reason, State, Verdict
+from forge_schema.queue.records import Tested as OneTest
+from forge_schema.read.benchmarks import Benchmarks
 from support.api import SPEC
 from support.reaching import WAYS, reaching
 from support.rig import spec

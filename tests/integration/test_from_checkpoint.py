@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_client import Client, ClientError
-from forge_schema.queue import IdempotencyConflict
-from forge_schema.records import Checkpoint
-from forge_schema.sources import CheckpointUnknown, JobUnknown
-from forge_schema.states import Reason, Role
+from forge_schema.model.states import Reason, Role
+from forge_schema.queue.queue import IdempotencyConflict
+from forge_schema.queue.records import Checkpoint
+from forge_schema.queue.sources import CheckpointUnknown, JobUnknown
 from support.command import command
 from support.reaching import WAYS, key, reaching
 from support.rig import spec
@@ -19,7 +19,7 @@ from support.server import served, server_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig
 
 

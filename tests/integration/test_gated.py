@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from forge_client.local.child_process import GATED, ChildProcess
+from forge_client.up.child_process import GATED, ChildProcess
 from support.waiting import eventually
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psycopg
 import pytest
-from forge_schema.lease import Usage
-from forge_schema.states import Reason, Role
+from forge_schema.model.lease import Usage
+from forge_schema.model.states import Reason, Role
 from support.exposition import Exposition
 from support.worker import bed
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.states import Phase, Reason, State
-from forge_schema.sweep import Windows
+from forge_schema.model.states import Phase, Reason, State
+from forge_schema.sweeper.tick import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig, Worker
 
 GRACE_S = 50

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.removal import remove_tree
-from forge_worker.runners.docker import DockerRunner, give, give_mounted
+from forge_worker.files.removal import remove_tree
+from forge_worker.runners.docker.runner import DockerRunner, give, give_mounted
 from forge_worker.runners.runner import Mount
 from support.runners import Bench, require_docker
 from support.services import require

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from forge_schema import tokens
-from forge_schema.report import REPORTS
-from forge_schema.states import Role, WorkerStatus
-from forge_schema.tokens import TokenKind
+from forge_schema.access import tokens
+from forge_schema.access.tokens import TokenKind
+from forge_schema.model.states import Role, WorkerStatus
+from forge_schema.read.report import REPORTS
 from support.api import SPEC, Signer, bearer, good, problem
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import jwt
 import pytest
 from forge_functions.auth.failures import LIMIT
-from forge_schema import tokens
-from forge_schema.states import Role
-from forge_schema.tokens import TokenKind
+from forge_schema.access import tokens
+from forge_schema.access.tokens import TokenKind
+from forge_schema.model.states import Role
 from support.api import bearer, problem
 
 if TYPE_CHECKING:

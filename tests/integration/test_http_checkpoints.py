@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.storage import KeyInvalid, Store, open_store
-from forge_worker.attempt import Attempt
-from forge_worker.checkpoints import CheckpointSync
-from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_store import HttpStore
-from forge_worker.tls import Tls
+from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.store import HttpStore
+from forge_worker.queue.tls import Tls
 from support.api import opened
 from support.attempts import attempt_of
 from support.http_worker import PLENTY, machine, session

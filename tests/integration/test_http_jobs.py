@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from forge_schema.database import Database
-from forge_schema.lease import End
-from forge_schema.records import Artifact, LogChunk
-from forge_schema.states import Reason, Role
+from forge_schema.database.pool import Database
+from forge_schema.model.lease import End
+from forge_schema.model.states import Reason, Role
+from forge_schema.queue.records import Artifact, LogChunk
 from forge_schema.storage.keys import AttemptKeys
 from support.api import SPEC, problem
 

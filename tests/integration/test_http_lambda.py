@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from forge_schema.keys import Keys
-from forge_schema.states import Role
-from forge_schema.sweep import Swept
+from forge_schema.access.api_keys import Keys
+from forge_schema.model.states import Role
+from forge_schema.sweeper.tick import Swept
 from support.api import SPEC, bearer
 from support.gateway_events import HOST, http_event, scheduled_event
 from support.lambda_events import Functions, functions
@@ -141,17 +141,17 @@ def test_an_import_needs_no_variables(function: str) -> None:
 @pytest.mark.parametrize(
     ("function", "foreign"),
     [
-        ("submit", {"workers", "fleet", "admin_workers", "objects"}),
-        ("admin", {"workers", "jobs", "submission", "objects"}),
-        ("workers", {"fleet", "jobs", "submission", "admin_keys", "objects"}),
-        ("dashboard", {"workers", "worker_records", "submission", "admin_keys", "objects"}),
-        ("sweep", {"workers", "jobs", "health"}),
+        ("submit", {"workers.protocol", "fleet", "admin.workers", "objects"}),
+        ("admin", {"workers.protocol", "jobs", "submission", "objects"}),
+        ("workers", {"fleet", "jobs", "submission", "admin.keys", "objects"}),
+        ("dashboard", {"workers.protocol", "workers.records", "submission", "admin.keys"}),
+        ("sweep", {"workers.protocol", "jobs", "health"}),
     ],
 )
 def test_a_function_imports_its_own_routes_alone(function: str, foreign: set[str]) -> None:
     code = (
         f"import sys, forge_functions.handlers.{function}; "
-        "print(*[m.rpartition('.')[2] for m in sys.modules if 'functions.routes.' in m],"
+        "print(*[m.partition('functions.routes.')[2] for m in sys.modules if 'functions.routes.' in m],"
         " 'jinja2' in sys.modules)"
     )
     done = subprocess.run(

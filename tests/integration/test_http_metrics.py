@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_functions.monitor import queue_gauges
 from forge_functions.monitor.queue_gauges import QueueGauges
-from forge_schema.database import DatabaseUnreachable
-from forge_schema.queue import LEASE_TTL
-from forge_schema.states import Reason, Role
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.states import Reason, Role
+from forge_schema.queue.queue import LEASE_TTL
 from support.api import opened, problem
 from support.exposition import Exposition
 from support.http_worker import held, lease, raw_worker
@@ -19,7 +19,7 @@ from support.http_worker import held, lease, raw_worker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_schema.database import Database
+    from forge_schema.database.pool import Database
     from support.api import Api, Caller
     from support.rig import Rig
 

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import structlog
-from forge_functions import guarded_route, requests
-from forge_schema import wire
-from forge_schema.database import DatabaseUnreachable
+from forge_functions.middleware import guarded_route, requests
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.log import configure_log
-from forge_schema.spec import JobSpec
-from forge_schema.states import Role
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Role
+from forge_schema.protocol import messages
 from pydantic import ValidationError
 from support.api import SPEC, Api, problem
 
@@ -135,7 +135,7 @@ def test_unknown_fields_are_refused_by_few_names_and_the_one_that_was_meant(
     assert refused.value.error_count() == 5
     beat = {"leases": [{"jobid": 1}] * 1000}
     with pytest.raises(ValidationError) as refused:
-        wire.Heartbeat.model_validate(beat)
+        messages.Heartbeat.model_validate(beat)
     assert refused.value.error_count() < 5
 
 
@@ -206,7 +206,7 @@ def test_a_fault_of_the_server_gives_nothing_away(
     def broken(*_args: object) -> None:
         raise ZeroDivisionError("SELECT secret FROM api_key")
 
-    monkeypatch.setattr("forge_schema.jobs.Jobs.job", broken)
+    monkeypatch.setattr("forge_schema.read.jobs.Jobs.job", broken)
     log = StringIO()
     # As it does when it serves: what structlog shows otherwise takes half a minute to lay out.
     configure_log("json", log)
@@ -226,7 +226,7 @@ def test_a_database_that_goes_away_is_no_fault_of_the_callers(
         raise DatabaseUnreachable("the database db.internal:5432/forge does not answer")
 
     ann = api.key()
-    monkeypatch.setattr("forge_schema.database.Database.rows", away)
+    monkeypatch.setattr("forge_schema.database.pool.Database.rows", away)
     answer = ann.call("GET", "/api/queue/jobs")
     assert "db.internal" not in problem(answer, 503, "database_unreachable")
     assert answer.headers["retry-after"] == "5"

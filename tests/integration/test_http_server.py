@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from forge_functions.server import Settings, is_loopback
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access.worker_tokens import WorkerTokens
 from support.certificates import certificates
 
 if TYPE_CHECKING:

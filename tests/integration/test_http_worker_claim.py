@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from forge_functions.matching import Matching
-from forge_schema.states import Command
+from forge_functions.streams.matching import Matching
+from forge_schema.model.states import Command
 from support.api import opened, problem
 from support.http_worker import FREE, RawWorker, good, lease, raw_worker
 
@@ -184,7 +184,7 @@ def test_what_is_granted_to_who_has_left_is_given_back(
             assert left.wait(WAIT_S)
         return answer
 
-    monkeypatch.setattr("forge_schema.queue.Queue.finish_and_claim", slowly)
+    monkeypatch.setattr("forge_schema.queue.queue.Queue.finish_and_claim", slowly)
     job = api.rig.submit()
     body = {"boot_id": str(worker.boot_id), "free": FREE, "wait_s": 30}
     leaving = pool.submit(worker.post, "/claim", body, timeout=1)

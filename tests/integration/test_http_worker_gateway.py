@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from forge_schema.lease import End, Usage
-from forge_schema.queue import WorkerUnknown
-from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
-from forge_schema.records import Tested as OneTest
-from forge_schema.states import (
+from forge_schema.model.lease import End, Usage
+from forge_schema.model.states import (
     Command,
     Phase,
     Reason,
@@ -23,10 +20,13 @@ from forge_schema.states import (
     WorkerKind,
     WorkerStatus,
 )
-from forge_worker.gateway import SqlGateway
-from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_session import ServerRefused, TokenRefused
-from forge_worker.servers import ServerUnreachable
+from forge_schema.queue.queue import WorkerUnknown
+from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.queue.records import Tested as OneTest
+from forge_worker.queue.gateway import SqlGateway
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.session import ServerRefused, TokenRefused
+from forge_worker.queue.servers import ServerUnreachable
 from support.api import opened
 from support.http_worker import DIGEST, PLENTY, claimed, machine, session
 from support.storage import proxy
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from forge_schema.lease import Fence, Grant
-    from forge_worker.gateway import Gateway
+    from forge_schema.model.lease import Fence, Grant
+    from forge_worker.queue.gateway import Gateway
     from support.api import Api
     from support.rig import Rig
     from support.storage import Proxy

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from forge_schema.states import Command
-from forge_worker import http_hints
-from forge_worker.http_hints import HttpHints
-from forge_worker.servers import NotAnswered
+from forge_schema.model.states import Command
+from forge_worker.queue.http import hints as http_hints
+from forge_worker.queue.http.hints import HttpHints
+from forge_worker.queue.servers import NotAnswered
 from support.api import opened
 from support.http_worker import raw_worker, session
 from support.storage import proxy

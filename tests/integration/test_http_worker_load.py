@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forge_schema.lease import End, Fence
-from forge_schema.states import Phase, Reason, WorkerStatus
-from forge_schema.worker_tokens import WorkerTokens
-from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_hints import HttpHints
-from forge_worker.servers import ServerUnreachable
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.states import Phase, Reason, WorkerStatus
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.hints import HttpHints
+from forge_worker.queue.servers import ServerUnreachable
 from support.http_worker import PLENTY, machine, session
 from support.server_process import server_process
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_worker.http_session import Session
+    from forge_worker.queue.http.session import Session
     from support.rig import Rig
     from support.waiting import Eventually
 

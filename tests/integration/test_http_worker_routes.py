@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
-from forge_schema.audit import Audit
-from forge_schema.lease import End, Fence
-from forge_schema.states import Command, Reason, WorkerKind
+from forge_schema.model.fields import LARGEST
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.states import Command, Reason, WorkerKind
+from forge_schema.protocol.messages import CHUNK
+from forge_schema.read.audit import Audit
 from forge_schema.storage import keys, open_store
-from forge_schema.wire import CHUNK
-from forge_schema.wire_fields import LARGEST
 from support.api import opened, problem
 from support.http_worker import DIGEST, FREE, RawWorker, held, lease, raw_worker
 

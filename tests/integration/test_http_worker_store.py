@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoreUnreachable, open_store
 from forge_schema.storage.errors import StoreError
-from forge_worker.attempt import Attempt, Stopped
-from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_store import HttpObjects, HttpStore, LeaseLost
-from forge_worker.servers import ServerUnreachable
-from forge_worker.tls import Tls
+from forge_worker.job_runs.attempt import Attempt, Stopped
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.store import HttpObjects, HttpStore, LeaseLost
+from forge_worker.queue.servers import ServerUnreachable
+from forge_worker.queue.tls import Tls
 from support.api import opened
 from support.attempts import attempt_of
 from support.http_worker import PLENTY, machine, session

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
+from forge_client.direct.backend import DirectBackend
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
-from forge_client.image_tar import ImageTarUnfit, read
-from forge_client.local.direct import DirectBackend
-from forge_client.project import Project
-from forge_client.request import Request
+from forge_client.project.forge_toml import Project
+from forge_client.project.image_tar import ImageTarUnfit, read
+from forge_client.project.request import Request
+from forge_client.project.submission import no_bar, upload_images, with_images
 from forge_client.settings import Connection
-from forge_client.submission import no_bar, upload_images, with_images
-from forge_functions.held_objects import may_get, may_put
-from forge_schema.holdings import Holding, Holdings
+from forge_functions.objects.held_objects import may_get, may_put
+from forge_schema.queue.holdings import Holding, Holdings
 from forge_schema.storage import keys, open_store
 from support.image_registry import one_file
 from support.reaching import key

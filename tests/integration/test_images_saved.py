@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.storage import StoreError, keys
-from forge_worker.runners.allowed import ImageRefused
+from forge_worker.runners.images.allowed import ImageRefused
+from forge_worker.runners.images.saved_image import SavedImageUnsound
 from forge_worker.runners.runner import ImageMissing
-from forge_worker.runners.saved_image import SavedImageUnsound
 from support.at_once import at_once
 from support.image_desk import ImageDesk, image_desk, said
 from support.small_image import images_named, remove_images, saved, small_image

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_schema.states import (
+from forge_schema.model.states import (
     BUDGETS,
     TERMINAL_STATES,
     Asked,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 from forge_functions.server import Settings as ServerSettings
-from forge_schema.sweeper_main import SweeperSettings
-from forge_worker.settings import WorkerSettings
+from forge_schema.sweeper.main import SweeperSettings
+from forge_worker.settings.settings import WorkerSettings
 from pydantic_settings import BaseSettings
 from support.cloudformation import INFRA
 

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 from forge_functions.settings import ServerSettings
-from forge_schema.states import Command, WorkerStatus
-from forge_worker.enrol import EnrolSettings
-from forge_worker.settings import WorkerSettings
+from forge_schema.model.states import Command, WorkerStatus
+from forge_worker.commands.enrol import EnrolSettings
+from forge_worker.settings.settings import WorkerSettings
 from moto.server import ThreadedMotoServer
 from support.auto_scaling import LARGEST, Cloud
 from support.cloudformation import INFRA
@@ -70,7 +70,7 @@ def test_kedas_pods_have_settings_that_a_worker_knows(keda: dict[str, dict[str, 
     # Only a worker that leaves by itself may be one that KEDA never ends.
     assert given(worker)["FORGE_EPHEMERAL"] == "true"
     assert spec["restartPolicy"] == "Never"
-    assert enrol["command"] == ["python3", "-m", "forge_worker.enrol"]
+    assert enrol["command"] == ["python3", "-m", "forge_worker.commands.enrol"]
     for name in ("FORGE_URL", "FORGE_TOKEN_FILE"):
         assert given(enrol)[name] == given(worker)[name]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
-from forge_schema import tokens
-from forge_schema.tokens import TokenKind
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access import tokens
+from forge_schema.access.tokens import TokenKind
+from forge_schema.access.worker_tokens import WorkerTokens
 from support.cloudformation import INFRA
 from support.gateway_events import http_event
 from support.instance import REGION, ROLE_ID, Aws, aws

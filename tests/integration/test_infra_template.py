@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_functions.settings import ServerSettings
-from forge_schema.sweep_settings import SweepSettings
+from forge_schema.sweeper.settings import SweepSettings
 from support.cloudformation import INFRA, SAMPLE, cfn_lint, of_type, parsed, translated
 
 if TYPE_CHECKING:

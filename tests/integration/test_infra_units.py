@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
-from forge_worker.runners import network
+from forge_worker.runners.docker import network
 from support.cloudformation import INFRA, filled_in, of_type, parsed
 from support.services import require
 

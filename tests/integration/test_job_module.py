@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_worker import job
-from forge_worker.job_module import JobModuleProvision
+from forge_worker.prepare.job_module import JobModuleProvision
 from support.attempts import attempt_of, some_grant
 from support.runners import make_spec
 from support.worker import Bed, bed

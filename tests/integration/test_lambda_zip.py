@@ -14,9 +14,9 @@ from uuid import uuid4
 from zipfile import ZipFile
 
 import pytest
-from forge_schema.keys import Keys
-from forge_schema.states import Role
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.states import Role
 from packaging.requirements import Requirement
 from support import lambda_zip
 from support.gateway_events import http_event, scheduled_event

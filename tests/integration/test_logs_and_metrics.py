@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client
+from forge_client.cli.logs.following import follow
+from forge_client.cli.logs.reader import Part, Piece
+from forge_client.cli.logs.reading import LogReading
 from forge_client.errors import ClientError
-from forge_client.following import follow
 from forge_client.job import Job
-from forge_client.log_reader import Part, Piece
-from forge_client.log_reading import LogReading
-from forge_schema.records import MetricLine
-from forge_schema.states import Phase, Reason, Role
+from forge_schema.model.states import Phase, Reason, Role
+from forge_schema.queue.records import MetricLine
 from support.holder import Holder
 from support.reaching import WAYS, key, reaching
 from support.server import served, server_settings

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from forge_schema import states
-from forge_schema.migrate import sqlalchemy_url, upgrade
-from forge_schema.statements import definitions, views
-from forge_schema.tables import metadata
-from forge_schema.tables.columns import type_name
+from forge_schema.database.migrate import sqlalchemy_url, upgrade
+from forge_schema.database.statements import definitions, views
+from forge_schema.database.tables import metadata
+from forge_schema.database.tables.columns import type_name
+from forge_schema.model import states
 from sqlalchemy import create_engine
 from support import catalog
 from support.at_once import at_once
@@ -39,7 +39,7 @@ WORDS = [
 
 
 def _upgrade_elsewhere(url: str) -> None:
-    code = "import sys; from forge_schema.migrate import upgrade; upgrade(sys.argv[1])"
+    code = "import sys; from forge_schema.database.migrate import upgrade; upgrade(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, url], check=True, timeout=60)
 
 

@@ -12,7 +12,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.spec import Resources
+from forge_schema.model.spec import Resources
 from support.runners import processes_with
 from support.services import require
 from support.worker import Bed, bed

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from forge_functions import requests
+from forge_functions.middleware import requests
 from forge_schema.storage import open_store
 from forge_schema.storage.keys import RESERVED
 from structlog.testing import capture_logs

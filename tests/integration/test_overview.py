@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.overview import Overview
-from forge_schema.records import MetricLine, Sample
-from forge_schema.states import Phase, Reason, WorkerStatus
+from forge_schema.model.states import Phase, Reason, WorkerStatus
+from forge_schema.queue.records import MetricLine, Sample
+from forge_schema.read.overview import Overview
 
 if TYPE_CHECKING:
     from support.rig import Rig

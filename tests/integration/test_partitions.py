@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_schema.database import Database
-from forge_schema.migrate import upgrade
-from forge_schema.queue import Queue
-from forge_schema.sweep import Sweep
+from forge_schema.database.migrate import upgrade
+from forge_schema.database.pool import Database
+from forge_schema.queue.queue import Queue
+from forge_schema.sweeper.tick import Sweep
 from support.rig import CENTURY, spec
 
 if TYPE_CHECKING:

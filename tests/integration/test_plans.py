@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from importlib.resources import files
 from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema import job_pages, queue_pages, trail
-from forge_schema.admin import Admin
-from forge_schema.benchmarks import Benchmarks
-from forge_schema.database import Database
-from forge_schema.explain import explain
-from forge_schema.gauges import Gauges
-from forge_schema.job_filter import parse
-from forge_schema.job_story import JobStory, recent_bundles
-from forge_schema.overview import Overview
-from forge_schema.registry import Registry
-from forge_schema.report import REPORTS
-from forge_schema.reports import Reports
-from forge_schema.series import Series
-from forge_schema.states import State, WorkerStatus
-from forge_schema.templates import Templates
+from forge_schema.database.pool import Database
+from forge_schema.database.statements import statements
+from forge_schema.explain.explain import explain
+from forge_schema.model.states import State, WorkerStatus
+from forge_schema.queue.limits import Admin
+from forge_schema.queue.registry import Registry
+from forge_schema.queue.templates import Templates
+from forge_schema.read import job_pages, queue_pages, trail
+from forge_schema.read.benchmarks import Benchmarks
+from forge_schema.read.gauges import Gauges
+from forge_schema.read.job_filter import parse
+from forge_schema.read.job_story import JobStory, recent_bundles
+from forge_schema.read.overview import Overview
+from forge_schema.read.report import REPORTS
+from forge_schema.read.reports import Reports
+from forge_schema.read.series import Series
 from support.plan_world import World, world
 from support.plans import HISTORY, assert_bounded, watched
 
@@ -204,8 +204,8 @@ def test_a_report_of_a_day_does_not_read_half_a_year(
 # They change something, and each is about what its caller names by key: a job, a lease, a worker.
 # Where such a one is slow, a claim is; see test_claim_stays_flat.py.
 VERBS = frozenset(
-    path.name.removesuffix(".sql")
-    for path in (files("forge_schema") / "queries").iterdir()
+    name
+    for name, path in statements().items()
     if any(
         word in path.read_text(encoding="utf-8")
         for word in ("INSERT INTO", "UPDATE ", "DELETE FROM")
@@ -229,11 +229,8 @@ WITH = frozenset({
 
 
 def test_every_statement_that_reads_is_looked_at() -> None:
-    there = {
-        path.name.removesuffix(".sql") for path in (files("forge_schema") / "queries").iterdir()
-    }
     looked_at = {*ABOUT_A_JOB, *ABOUT_ALL, *WITH, *SMALL, *VERBS}
-    assert there - looked_at == set(), (
+    assert set(statements()) - looked_at == set(), (
         "a new statement: have a call that runs it in ABOUT_A_JOB or ABOUT_ALL above, so that its"
         f" plan is looked at; or in SMALL, if it reads nothing of {', '.join(sorted(HISTORY))}"
     )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from forge_worker.runners import process
-from forge_worker.runners.confinement import PIDS, confinement_of, parents
-from forge_worker.runners.process import ProcessRunner
+from forge_worker.runners.process import runner as process
+from forge_worker.runners.process.confinement import PIDS, confinement_of, parents
+from forge_worker.runners.process.runner import ProcessRunner
 from support.runners import Bench
 from support.services import require
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.states import Budget, Reason, State
+from forge_schema.model.states import Budget, Reason, State
 
 if TYPE_CHECKING:
     from support.rig import Rig

@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.lease import End
-from forge_schema.sources import JobUnknown
-from forge_schema.states import Reason, State
+from forge_schema.model.lease import End
+from forge_schema.model.states import Reason, State
+from forge_schema.queue.sources import JobUnknown
 from support.at_once import at_once
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig
 
 

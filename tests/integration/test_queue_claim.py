@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.states import Phase, Reason, State
+from forge_schema.model.states import Phase, Reason, State
+from forge_schema.queue.lanes import Capacity, Lanes
 from support.at_once import at_once
 from support.rig import Worker, spec
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig
 
 LONG_S = 3600

@@ -10,8 +10,8 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge_schema.database import Database
-from forge_schema.queue import Queue
+from forge_schema.database.pool import Database
+from forge_schema.queue.queue import Queue
 from support import queue_worker
 from support.rig import spec
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from forge_schema.lease import End, Ended, Usage
-from forge_schema.states import Asked, Phase, Reason, State
+from forge_schema.model.lease import End, Ended, Usage
+from forge_schema.model.states import Asked, Phase, Reason, State
 from support.at_once import at_once
 from support.rig import stale
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Fence, Grant
+    from forge_schema.model.lease import Fence, Grant
     from support.rig import Rig, Worker
 
 TABLES = ("ready", "scheduled", "lease", "outcome", "attempt")

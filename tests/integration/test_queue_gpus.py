@@ -6,11 +6,11 @@ from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from forge_schema.lanes import Capacity, Lanes
+from forge_schema.queue.lanes import Capacity, Lanes
 from support.http_worker import FREE, raw_worker
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.api import Api
     from support.rig import Rig, Worker
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import stamina
-from forge_schema.queue import Queue
-from forge_schema.states import Standing, State, WorkerKind
-from forge_schema.sweep import EVERY, LATE_HEEDED, Sweep, Windows
+from forge_schema.model.states import Standing, State, WorkerKind
+from forge_schema.queue.queue import Queue
+from forge_schema.sweeper.tick import EVERY, LATE_HEEDED, Sweep, Windows
 from support.at_once import at_once
 
 if TYPE_CHECKING:

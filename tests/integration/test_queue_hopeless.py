@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.hopeless import QUICK
-from forge_schema.records import Checkpoint, MetricLine
-from forge_schema.states import Phase, Reason, State
+from forge_schema.model.states import Phase, Reason, State
+from forge_schema.queue.hopeless import QUICK
+from forge_schema.queue.records import Checkpoint, MetricLine
 from forge_schema.storage import keys
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig
 
 MISSING = "ModuleNotFoundError: No module named 'numpy'"

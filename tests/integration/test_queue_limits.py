@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.database import run
-from forge_schema.lease import End
-from forge_schema.states import Reason, State
+from forge_schema.database.pool import run
+from forge_schema.model.lease import End
+from forge_schema.model.states import Reason, State
 from support.at_once import at_once
 from support.rig import Worker, spec
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 import stamina
-from forge_schema.database import DatabaseUnreachable
-from forge_schema.lease import End
-from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
-from forge_schema.states import Command, Phase, Reason, Standing, State
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.lease import End
+from forge_schema.model.states import Command, Phase, Reason, Standing, State
+from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
 from support.rig import spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from forge_schema.lease import Fence, Grant
+    from forge_schema.model.lease import Fence, Grant
     from support.rig import Rig, Worker
 
 SHA = "ab" * 32

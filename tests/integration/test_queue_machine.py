@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import stamina
-from forge_schema import claim, lanes, reserve
+from forge_schema.queue import claim, lanes, reservation
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from stamina.instrumentation import set_on_retry_hooks
@@ -32,7 +32,7 @@ STEPS = 50
 def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SourcedMachine]]:
     """The machine on this test's database, with two lanes and three workers for all its runs."""
     steady = Steady()
-    for module in (lanes, claim, reserve):
+    for module in (lanes, claim, reservation):
         monkeypatch.setattr(module, "monotonic", steady)
     rig.submit()
     rig.submit(labels={"zone": "eu"})

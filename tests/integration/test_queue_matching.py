@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.states import State
+from forge_schema.model.states import State
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from forge_schema.lease import End, Fence
-from forge_schema.records import (
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.states import Phase, Reason, Verdict, WorkerStatus
+from forge_schema.queue.records import (
     Artifact,
     Checkpoint,
     LogChunk,
@@ -17,15 +18,14 @@ from forge_schema.records import (
     Records,
     Sample,
 )
-from forge_schema.records import Tested as OneTest
-from forge_schema.states import Phase, Reason, Verdict, WorkerStatus
+from forge_schema.queue.records import Tested as OneTest
 from support.databases import holding
 from support.rig import stale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig, Worker
 
 SHA = "ab" * 32

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from forge_schema.queue import Queue, WorkerUnknown
-from forge_schema.states import Command, Phase, Reason, Standing, State, WorkerStatus
+from forge_schema.model.states import Command, Phase, Reason, Standing, State, WorkerStatus
+from forge_schema.queue.queue import Queue, WorkerUnknown
 from support.rig import stale
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig, Worker
 
 

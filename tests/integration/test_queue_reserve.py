@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.explain import explain
-from forge_schema.explanation import Chance
-from forge_schema.lanes import Capacity, Lanes
+from forge_schema.explain.explain import explain
+from forge_schema.model.explanation import Chance
+from forge_schema.queue.lanes import Capacity, Lanes
 
 if TYPE_CHECKING:
     from support.rig import Rig, Worker

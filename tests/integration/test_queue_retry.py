@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.queue import NotRetryable
-from forge_schema.states import Reason, State
+from forge_schema.model.states import Reason, State
+from forge_schema.queue.queue import NotRetryable
 from support.at_once import at_once
 
 if TYPE_CHECKING:

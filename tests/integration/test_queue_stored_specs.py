@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.spec import MAX_INTEGER, YEAR_S, JobSpec, Resources
+from forge_schema.model.spec import MAX_INTEGER, YEAR_S, JobSpec, Resources
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.queue import IdempotencyConflict, Queue
-from forge_schema.states import State
+from forge_schema.model.states import State
+from forge_schema.queue.queue import IdempotencyConflict, Queue
 from support.at_once import at_once
 from support.rig import spec
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_schema.lease import End, Grant
-from forge_schema.queue import Queue, WorkerUnknown
-from forge_schema.states import Phase, Reason, State, WorkerKind, WorkerStatus
-from forge_schema.sweep import BATCH, BRAKE, Sweep, Swept
+from forge_schema.model.lease import End, Grant
+from forge_schema.model.states import Phase, Reason, State, WorkerKind, WorkerStatus
+from forge_schema.queue.queue import Queue, WorkerUnknown
+from forge_schema.sweeper.tick import BATCH, BRAKE, Sweep, Swept
 from support.at_once import at_once
 from support.rig import CENTURY
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_schema.database import DatabaseUnreachable, NotMigrated
-from forge_schema.lease import End
-from forge_schema.states import Phase, Reason
-from forge_worker import crashes
-from forge_worker.adoption import take_up
-from forge_worker.courier import HELD_S, Courier
-from forge_worker.crashes import Crashes
-from forge_worker.http_session import ServerRefused
-from forge_worker.queue_wait import until_answered
-from forge_worker.runners.process import ProcessRunner
-from forge_worker.spool import FILE, Spool
+from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
+from forge_schema.model.lease import End
+from forge_schema.model.states import Phase, Reason
+from forge_worker.agent.courier import HELD_S, Courier
+from forge_worker.agent.spool import FILE, Spool
+from forge_worker.job_runs.adoption import take_up
+from forge_worker.queue.http.session import ServerRefused
+from forge_worker.runners.process.runner import ProcessRunner
+from forge_worker.startup import crashes
+from forge_worker.startup.crashes import Crashes
+from forge_worker.startup.queue_wait import until_answered
 from psycopg import sql
 from structlog.testing import capture_logs
 from support.attempts import attempt_of, desk

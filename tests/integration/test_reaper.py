@@ -6,15 +6,15 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.lanes import Capacity
-from forge_schema.lease import Fence, Grant
-from forge_worker.attempt import Attempt
-from forge_worker.folders import Folders
-from forge_worker.reaper import Reaper
-from forge_worker.runners.docker import DockerRunner
-from forge_worker.runners.main_process import MainProcess
-from forge_worker.slots import Slots
-from forge_worker.surroundings import container_name
+from forge_schema.model.lease import Fence, Grant
+from forge_schema.queue.lanes import Capacity
+from forge_worker.agent.reaper import Reaper
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.job_runs.folders import Folders
+from forge_worker.job_runs.job_environment import container_name
+from forge_worker.machine.slots import Slots
+from forge_worker.runners.docker.main_process import MainProcess
+from forge_worker.runners.docker.runner import DockerRunner
 from support.runners import require_docker
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.report import REPORTS
-from forge_schema.reports import ReportColumnUnknown, Reports, ReportUnknown
-from forge_schema.since import SinceInvalid, moment
-from forge_schema.statements import views
+from forge_schema.database.statements import views
+from forge_schema.read.report import REPORTS
+from forge_schema.read.reports import ReportColumnUnknown, Reports, ReportUnknown
+from forge_schema.read.since import SinceInvalid, moment
 from support.report_sums import GROUPED, SINGLE, VIEWS, Sums, computed, difference, grouped
 from support.varied import OWNERS, fill
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_schema import report_role
-from forge_schema.migrate import upgrade
-from forge_schema.report import REPORTS
-from forge_schema.reports import Reports
-from forge_schema.statements import views
-from forge_schema.states import Role
-from forge_schema.tables import metadata
+from forge_schema.database import report_role
+from forge_schema.database.migrate import upgrade
+from forge_schema.database.statements import views
+from forge_schema.database.tables import metadata
+from forge_schema.model.states import Role
+from forge_schema.read.report import REPORTS
+from forge_schema.read.reports import Reports
 from psycopg import sql
 from pyarrow import parquet
 from support.command import command

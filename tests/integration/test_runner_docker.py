@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import docker
 import pytest
-from forge_worker.runners import container, network
-from forge_worker.runners.docker import DockerPolicy, DockerRunner, engine_answers
+from forge_worker.runners.docker import container, network
+from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner, engine_answers
 from forge_worker.runners.runner import ImageMissing, StartFailed
 from support.engine_proxy import ENGINE, engine_proxy
 from support.images import BASE_IMAGE

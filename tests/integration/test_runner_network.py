@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import docker
 import pytest
-from forge_worker.runners import network
-from forge_worker.runners.docker import DockerPolicy, DockerRunner
+from forge_worker.runners.docker import network
+from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import StartFailed
 from support.runners import Bench, make_spec, require_docker
 

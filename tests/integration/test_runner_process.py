@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from forge_worker.runners.process import ProcessRunner
+from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import StartFailed
 from support.runners import Bench, abandoned, make_spec, processes_with
 

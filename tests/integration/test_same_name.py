@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from forge_schema.lease import End
-from forge_schema.registry import Machine
-from forge_schema.states import Reason
-from forge_worker import folder_id
-from forge_worker.folders import Folders
-from forge_worker.runners.process import ProcessRunner
+from forge_schema.model.lease import End
+from forge_schema.model.states import Reason
+from forge_schema.queue.registry import Machine
+from forge_worker.job_runs.folders import Folders
+from forge_worker.runners.process.runner import ProcessRunner
+from forge_worker.startup import folder_id
 from support.command import command
 from support.http_bed import http_bed
 from support.worker import Bed, Worker, bed, containers_of

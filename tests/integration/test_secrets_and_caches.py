@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.kept import KeptFolders
-from forge_worker.model_cache import CacheProvision, owner_key
-from forge_worker.runners.process import ProcessRunner
+from forge_worker.prepare.lru_folders import KeptFolders
+from forge_worker.prepare.model_cache import CacheProvision, owner_key
+from forge_worker.runners.process.runner import ProcessRunner
 from support.attempts import attempt_of, some_grant
 from support.runners import make_spec
 from support.worker import Bed, bed

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from forge_client import ClientError
-from forge_schema import series as module
-from forge_schema.records import MetricLine, Sample
-from forge_schema.series import BYTES, LINES, MOST_KEYS, SLACK, Series, Wanted
-from forge_schema.states import Reason
+from forge_schema.model.states import Reason
+from forge_schema.queue.records import MetricLine, Sample
+from forge_schema.read import series as module
+from forge_schema.read.series import BYTES, LINES, MOST_KEYS, SLACK, Series, Wanted
 from support.explain import buffers
 from support.reaching import WAYS, reaching
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig
 
 UUID = "GPU-8a2b"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_schema.states import Phase, State
-from forge_schema.sweeper import Sweeper
+from forge_schema.model.states import Phase, State
+from forge_schema.sweeper.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from support.rig import Rig

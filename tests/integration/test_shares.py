@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.explain import explain
-from forge_schema.explanation import Outlook
-from forge_schema.lanes import Capacity
+from forge_schema.explain.explain import explain
+from forge_schema.model.explanation import Outlook
+from forge_schema.queue.lanes import Capacity
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig, Worker
 
 SHARE: dict[str, Any] = {"cpus": None, "memory_mb": None}

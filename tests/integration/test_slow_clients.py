@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from forge_functions import requests, slow_clients
+from forge_functions.middleware import requests, slow_clients
 from forge_functions.server import whole_app
 from support.api import Api
 from support.http_worker import RawWorker, raw_worker

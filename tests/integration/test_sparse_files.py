@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.spec import Resources
+from forge_schema.model.spec import Resources
 from support.worker import Bed, bed
 
 if TYPE_CHECKING:

@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema import database as databases
-from forge_schema.answers import Answers
-from forge_schema.database import ANSWER_S, Database, DatabaseUnreachable
-from forge_schema.queue import Queue
-from forge_schema.states import Phase, State
-from forge_schema.sweep import Sweep
+from forge_schema.database import pool as databases
+from forge_schema.database.deadlines import Answers
+from forge_schema.database.pool import ANSWER_S, Database, DatabaseUnreachable
+from forge_schema.model.states import Phase, State
+from forge_schema.queue.queue import Queue
+from forge_schema.sweeper.tick import Sweep
 from support.rig import CENTURY
 from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from forge_schema.database import Row
+    from forge_schema.database.pool import Row
     from support.rig import Rig, Worker
 
 STATEMENTS = ["expired", "finish", "promote", "overdue", "overrun", "offline", "reap"]

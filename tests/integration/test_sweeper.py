@@ -18,14 +18,14 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from forge_schema.database import Database
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.queue import Queue
-from forge_schema.registry import Machine, Registry
-from forge_schema.spec import JobSpec
-from forge_schema.sweep import Sweep
-from forge_schema.sweeper import JOB_DEFAULTS, Sweeper
-from forge_schema.sweeper_main import health_server
+from forge_schema.database.pool import Database
+from forge_schema.model.spec import JobSpec
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.registry import Machine, Registry
+from forge_schema.sweeper.main import health_server
+from forge_schema.sweeper.sweeper import JOB_DEFAULTS, Sweeper
+from forge_schema.sweeper.tick import Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def sweeper(url: str, said: Path, **settings: object) -> Iterator[Running]:
     environment = {f"FORGE_{name.upper()}": str(value) for name, value in given.items()}
     with said.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "forge_schema.sweeper_main"],
+            [sys.executable, "-m", "forge_schema.sweeper.main"],
             env={**os.environ, "FORGE_DATABASE_URL": url, **environment},
             stdout=log,
             stderr=log,

@@ -9,18 +9,18 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema import thinning
-from forge_schema.manifest import Entry, Manifest
-from forge_schema.records import Checkpoint
-from forge_schema.spec import CheckpointSource
-from forge_schema.states import Reason
+from forge_schema.model.manifest import Entry, Manifest
+from forge_schema.model.spec import CheckpointSource
+from forge_schema.model.states import Reason
+from forge_schema.queue import checkpoints as thinning
+from forge_schema.queue.checkpoints import DELETE_S, Thinning
+from forge_schema.queue.records import Checkpoint
 from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import AttemptKeys
-from forge_schema.thinning import DELETE_S, Thinning
-from forge_worker.gateway import SqlGateway
+from forge_worker.job_io.checkpoints.thinner import Thinner
 from forge_worker.loop import Loop
-from forge_worker.thinner import Thinner
+from forge_worker.queue.gateway import SqlGateway
 from support.attempts import attempt_of
 from support.rig import Rig, spec
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
 
 
 @dataclass

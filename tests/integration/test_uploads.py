@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psycopg
 import pytest
-from forge_client.bundle import pack
-from forge_client.local.direct import DirectBackend
+from forge_client.direct.backend import DirectBackend
+from forge_client.project.bundle import pack
 from forge_client.settings import Connection
-from forge_schema.migrate import upgrade
-from forge_schema.states import Role
+from forge_schema.database.migrate import upgrade
+from forge_schema.model.states import Role
+from forge_schema.queue.uploads import NotUploaded, Uploads
 from forge_schema.storage import keys
-from forge_schema.uploads import NotUploaded, Uploads
 from support.api import SPEC, Api, Caller, opened, problem
 from support.rig import Rig, spec
 from support.storage import moto_server, new_bucket, use_credentials

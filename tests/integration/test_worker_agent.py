@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.database import Database
+from forge_schema.database.pool import Database
 from support.crashing_server import CrashingServer, bed_on, crashing_server
 from support.storage import CREDENTIALS, moto_server, new_bucket, proxy, use_credentials
 from support.worker import Bed, Worker, bed

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.spec import Resources
+from forge_schema.model.spec import Resources
 from support.registry import empty_registry
 from support.worker import SMALL, Bed, bed
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_schema.database import Row
+    from forge_schema.database.pool import Row
     from support.waiting import Eventually
     from support.worker import Bed
 

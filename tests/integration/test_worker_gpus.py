@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.spec import Resources
+from forge_schema.model.spec import Resources
 from support.worker import Bed, bed
 
 if TYPE_CHECKING:

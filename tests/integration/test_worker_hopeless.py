@@ -6,15 +6,15 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.spec import JobSpec
-from forge_schema.uploads import Uploads
+from forge_schema.model.spec import JobSpec
+from forge_schema.queue.uploads import Uploads
 from support.worker import SMALL, Bed, bed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_schema.database import Row
+    from forge_schema.database.pool import Row
 
 PROJECT = {
     "typo.py": "imprt numpy\n",

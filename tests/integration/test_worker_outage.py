@@ -8,28 +8,29 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from forge_schema.database import Database, DatabaseUnreachable
-from forge_schema.lease import End, Ended, Fence
-from forge_schema.spec import Resources
-from forge_schema.states import Phase, Reason, Standing, WorkerStatus
-from forge_worker import crashes, record
-from forge_worker.adoption import MOST_HASTY, take_up
-from forge_worker.clock import seconds
-from forge_worker.courier import Courier
-from forge_worker.gateway import SqlGateway
-from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_session import ServerFailed, ServerRefused, TokenRefused
-from forge_worker.keeper import Keeper
-from forge_worker.queue_wait import NotWaited, until_answered
-from forge_worker.recovery import recover
-from forge_worker.rested import RestedDatabase
-from forge_worker.runners.process import ProcessRunner
+from forge_schema.database.pool import Database, DatabaseUnreachable
+from forge_schema.model.lease import End, Ended, Fence
+from forge_schema.model.spec import Resources
+from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
+from forge_worker.agent.courier import Courier
+from forge_worker.agent.lease_renewal import Keeper
+from forge_worker.agent.spool import FILE, Spool, left_in
+from forge_worker.commands.recovery import recover
+from forge_worker.commands.status import look
+from forge_worker.job_runs import job_state
+from forge_worker.job_runs.adoption import MOST_HASTY, take_up
+from forge_worker.job_runs.clock import seconds
+from forge_worker.machine.slots import Slot
+from forge_worker.queue.circuit_breaker import RestedDatabase
+from forge_worker.queue.gateway import SqlGateway
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.session import ServerFailed, ServerRefused, TokenRefused
+from forge_worker.queue.servers import ServersRest, ServerUnreachable
+from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Exit
-from forge_worker.servers import ServersRest, ServerUnreachable
-from forge_worker.settings import WorkerSettings
-from forge_worker.slots import Slot
-from forge_worker.spool import FILE, Spool, left_in
-from forge_worker.status import look
+from forge_worker.settings.settings import WorkerSettings
+from forge_worker.startup import crashes
+from forge_worker.startup.queue_wait import NotWaited, until_answered
 from structlog.testing import capture_logs
 from support.attempts import Desk, attempt_of, desk
 from support.crashing_server import CrashingServer, bed_on, crashing_server
@@ -84,7 +85,7 @@ def let_go(worker: Worker, job: int) -> None:
 
 def end_is_kept(worker: Worker, job: int) -> bool:
     (folder,) = worker.folder.glob(f"jobs/{job}-*")
-    return record.kept_exit(folder) is not None
+    return job_state.kept_exit(folder) is not None
 
 
 def spooled(worker: Worker, job: int) -> bool:
@@ -164,8 +165,8 @@ def test_attempt_that_no_agent_outlives_is_given_back(counter: Desk, tmp_path: P
     jobs = tmp_path / "worker" / "jobs"
     jobs.mkdir(parents=True)
     attempt = attempt_of(grant, jobs / "7-1-1")
-    record.record_of(attempt, Slot(1, 1, 1), "process", "none").write()
-    record.keep_exit(attempt.folders.root, Exit(0))
+    job_state.record_of(attempt, Slot(1, 1, 1), "process", "none").write()
+    job_state.keep_exit(attempt.folders.root, Exit(0))
     for _ in range(MOST_HASTY):
         (found,) = take_up(jobs, [ProcessRunner()], counter.gateway)
         assert found.handle.wait(0) == Exit(0)
@@ -336,7 +337,7 @@ def test_renewal_waits_for_no_other_statement(counter: Desk, database_url: str) 
 
 
 def test_heartbeat_waits_for_no_other_request(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forge_worker.http_session.LIMITS.max_connections", 1)
+    monkeypatch.setattr("forge_worker.queue.http.session.LIMITS.max_connections", 1)
     _, token = api.workers.create("w")
     with session([api.url], token) as opened:
         gateway = HttpGateway(opened)

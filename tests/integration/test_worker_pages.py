@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.states import Reason, Role
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.states import Reason, Role
 from support.pages import Reader
 
 if TYPE_CHECKING:

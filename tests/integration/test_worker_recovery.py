@@ -8,11 +8,11 @@ import subprocess
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from forge_worker.recovery import recover
-from forge_worker.runners.process import ProcessRunner
-from forge_worker.settings import WorkerSettings
-from forge_worker.status import look
-from forge_worker.status_words import words
+from forge_worker.commands.recovery import recover
+from forge_worker.commands.status import look
+from forge_worker.commands.status_words import words
+from forge_worker.runners.process.runner import ProcessRunner
+from forge_worker.settings.settings import WorkerSettings
 from support.runners import make_spec
 from support.warm.process import Warm
 from support.worker import Bed, bed, containers_of

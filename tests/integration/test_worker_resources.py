@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from forge_schema.audit import Audit
-from forge_schema.states import Role, WorkerStatus
-from forge_worker.http_gateway import HttpGateway
+from forge_schema.model.states import Role, WorkerStatus
+from forge_schema.read.audit import Audit
+from forge_worker.queue.http.gateway import HttpGateway
 from support.http_worker import machine, session
 from support.services import require
 from support.worker import Bed, Worker, bed

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from forge_schema.audit import Audit
-from forge_schema.fleet import Fleet
-from forge_schema.gauges import Gauges
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.overview import Overview
-from forge_schema.registry import Machine
-from forge_schema.states import Command, WorkerStatus
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.states import Command, WorkerStatus
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.registry import Machine
+from forge_schema.read.audit import Audit
+from forge_schema.read.fleet import Fleet
+from forge_schema.read.gauges import Gauges
+from forge_schema.read.overview import Overview
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,10 +6,10 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.audit import Audit
-from forge_schema.explain import explain
-from forge_schema.explanation import Chance
-from forge_schema.states import Command
+from forge_schema.explain.explain import explain
+from forge_schema.model.explanation import Chance
+from forge_schema.model.states import Command
+from forge_schema.read.audit import Audit
 from support.worker import Bed, Worker, bed
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from forge_functions.server import whole_app
-from forge_schema.keys import Keys
-from forge_schema.states import Role
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.states import Role
 from support.server import server_settings, serving
 
 if TYPE_CHECKING:

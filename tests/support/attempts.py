@@ -8,15 +8,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from forge_schema.database import Database
-from forge_schema.lanes import Capacity
-from forge_schema.lease import Fence, Grant
-from forge_schema.registry import Machine
-from forge_schema.spec import JobSpec
+from forge_schema.database.pool import Database
+from forge_schema.model.lease import Fence, Grant
+from forge_schema.model.spec import JobSpec
+from forge_schema.queue.lanes import Capacity
+from forge_schema.queue.registry import Machine
 from forge_schema.storage.file_store import FileStore
-from forge_worker.attempt import Attempt
-from forge_worker.folders import Folders
-from forge_worker.gateway import SqlGateway
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.job_runs.folders import Folders
+from forge_worker.queue.gateway import SqlGateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

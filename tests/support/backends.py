@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from forge_client.answers.records import Attempt, JobDetail, LogChunk, WorkerInfo
 from forge_client.backend import BEGINNING, THE_END, Backend, Place
-from forge_client.records import Attempt, JobDetail, LogChunk, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
-from forge_schema.tables import metadata
+from forge_schema.database.tables import metadata
 
 OURS = f"ARRAY[{', '.join(repr(name) for name in metadata.tables)}]::text[]"
 

@@ -11,13 +11,13 @@ from uuid import UUID, uuid4
 import stamina
 import zstandard
 from chaos.check.witness import install
-from forge_schema.database import Database
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.lease import End, Grant
-from forge_schema.queue import Queue
-from forge_schema.records import Artifact, LogChunk, Records
-from forge_schema.registry import Machine, Registry
-from forge_schema.states import Phase, Reason, WorkerStatus
+from forge_schema.database.pool import Database
+from forge_schema.model.lease import End, Grant
+from forge_schema.model.states import Phase, Reason, WorkerStatus
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.records import Artifact, LogChunk, Records
+from forge_schema.queue.registry import Machine, Registry
 from forge_schema.storage import open_store
 from forge_schema.storage.keys import AttemptKeys
 from support.rig import spec

@@ -7,7 +7,7 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from forge_schema.migrate import upgrade
+from forge_schema.database.migrate import upgrade
 from support import postgres
 from support.services import require
 from support.worker import Bed, bed

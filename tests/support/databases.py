@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
-from forge_schema.database import SESSION, Connection, Database, Row, explained, run
+from forge_schema.database.pool import SESSION, Connection, Database, Row, explained, run
 from psycopg.rows import dict_row
 
 if TYPE_CHECKING:

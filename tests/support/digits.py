@@ -11,7 +11,7 @@ import numpy as np
 from support.worker import SMALL, Bed
 
 if TYPE_CHECKING:
-    from forge_schema.database import Row
+    from forge_schema.database.pool import Row
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
 RESOURCES = SMALL.model_copy(update={"memory_mb": 512})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.database import SESSION
-from forge_schema.statements import statement
+from forge_schema.database.pool import SESSION
+from forge_schema.database.statements import statement
 from psycopg import sql
 
 if TYPE_CHECKING:

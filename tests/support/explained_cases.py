@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.explanation import Chance, Outlook
-from forge_schema.states import Command, Reason, WorkerKind, WorkerStatus
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.explanation import Chance, Outlook
+from forge_schema.model.states import Command, Reason, WorkerKind, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,17 +8,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from forge_schema.admin import Admin
-from forge_schema.database import SESSION, Connection
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.queue import Queue
-from forge_schema.registry import Machine, Registry
-from forge_schema.states import Command, Phase, WorkerKind
-from forge_worker.claimer import needs
+from forge_schema.database.pool import SESSION, Connection
+from forge_schema.model.states import Command, Phase, WorkerKind
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.limits import Admin
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.registry import Machine, Registry
+from forge_worker.agent.claim_loop import needs
 from forge_worker.devices import Gpu
-from forge_worker.gpu_locks import GpuLocks
-from forge_worker.gpu_pool import GpuPool
-from forge_worker.slots import Slots
+from forge_worker.machine.gpu_locks import GpuLocks
+from forge_worker.machine.gpu_pool import GpuPool
+from forge_worker.machine.slots import Slots
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
 from support.databases import Pinned
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_schema.spec import JobSpec
+    from forge_schema.model.spec import JobSpec
 
 KINDS = [("NVIDIA A100-SXM4-80GB", 80), ("NVIDIA A100-SXM4-40GB", 40), ("NVIDIA T4", 16)]
 NUMBERS = count(1)

@@ -9,7 +9,7 @@ import httpx
 from support.api import bearer
 
 if TYPE_CHECKING:
-    from forge_schema.states import Role
+    from forge_schema.model.states import Role
     from support.api import Api
 
 TOKEN = re.compile(r'"X-CSRF-Token": "([0-9a-f]{64})"')

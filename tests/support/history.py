@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from forge_schema.spec import JobSpec, Resources
+from forge_schema.model.spec import JobSpec, Resources
 
 STEPS = Path(__file__).parent / "past"
 ATTEMPTS, READY, LEASES, LATER = 1_000_000, 10_000, 500, 1_000

@@ -6,12 +6,12 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import zstandard
-from forge_schema.records import Artifact, LogChunk
-from forge_schema.states import Reason
+from forge_schema.model.states import Reason
+from forge_schema.queue.records import Artifact, LogChunk
 from forge_schema.storage import keys, open_store
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig
 
 

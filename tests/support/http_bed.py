@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from forge_schema.database import Database
-from forge_schema.queue import Queue
-from forge_schema.states import WorkerKind
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.database.pool import Database
+from forge_schema.model.states import WorkerKind
+from forge_schema.queue.queue import Queue
 from forge_schema.storage import open_store
-from forge_schema.sweep import Sweep
-from forge_schema.sweeper import Sweeper
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.sweeper.sweeper import Sweeper
+from forge_schema.sweeper.tick import Sweep
 from support.runners import require_docker
 from support.server_process import ServerProcess, server_process
 from support.worker import Bed, Worker

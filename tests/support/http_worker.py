@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import httpx
-from forge_schema.lanes import Capacity
-from forge_schema.registry import Machine
-from forge_schema.states import WorkerKind
-from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_session import Session
-from forge_worker.servers import Servers
-from forge_worker.tls import Tls
+from forge_schema.model.states import WorkerKind
+from forge_schema.queue.lanes import Capacity
+from forge_schema.queue.registry import Machine
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.session import Session
+from forge_worker.queue.servers import Servers
+from forge_worker.queue.tls import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from forge_schema.lease import Fence, Grant
+    from forge_schema.model.lease import Fence, Grant
     from support.api import Api
 
 PLENTY = Capacity(1000, 1 << 20, 1 << 20)

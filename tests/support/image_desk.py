@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import docker
 from forge_schema.storage import keys
 from forge_schema.storage.file_store import FileStore
-from forge_worker.images import Images, _key
-from forge_worker.runners.docker import DockerRunner
-from forge_worker.runners.hardening import DockerPolicy
+from forge_worker.prepare.images import Images, _key
+from forge_worker.runners.docker.hardening import DockerPolicy
+from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.runner import RunSpec
 from support.attempts import attempt_of, some_grant
 from support.runners import Job, make_spec, require_docker
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from docker import DockerClient
     from forge_schema.storage import Progress
-    from forge_worker.attempt import Attempt
+    from forge_worker.job_runs.attempt import Attempt
 
 ROOMY = 1 << 40
 

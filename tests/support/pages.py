@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import httpx
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 
 if TYPE_CHECKING:
     from support.api import Api

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from forge_schema.audit import Audit
-from forge_schema.fleet import Fleet
-from forge_schema.jobs import Jobs
+from forge_schema.read.audit import Audit
+from forge_schema.read.fleet import Fleet
+from forge_schema.read.jobs import Jobs
 
 if TYPE_CHECKING:
-    from forge_schema.database import Database
+    from forge_schema.database.pool import Database
     from support.history import Past
 
 # By primary keys, or a few rows from one end: cheap, whatever lies there.

@@ -9,8 +9,8 @@ from threading import local
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from forge_schema.database import Connection
-from forge_schema.statements import statement
+from forge_schema.database.pool import Connection
+from forge_schema.database.statements import statement
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
@@ -117,7 +117,7 @@ def assert_bounded(plans: list[Plan], most: int = MOST_ROWS) -> None:
 
 
 def explained(connection: psycopg.Connection[Any], name: str, params: Mapping[str, object]) -> Plan:
-    """Run a statement of `queries/` as a prepared one, take it back, and return what it did."""
+    """Run a statement of `sql/` as a prepared one, take it back, and return what it did."""
     return _prepared(connection, name, statement(name), params)
 
 

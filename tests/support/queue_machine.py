@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 import pytest
-from forge_schema.database import DatabaseUnreachable
-from forge_schema.lanes import Lanes
-from forge_schema.lease import End, Ended, Fence, Grant
-from forge_schema.queue import IdempotencyConflict, NotRetryable, WorkerUnknown
-from forge_schema.records import Artifact, Checkpoint, LogChunk, MetricLine
-from forge_schema.states import Asked, Phase, Reason, Standing, State, WorkerStatus
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.lease import End, Ended, Fence, Grant
+from forge_schema.model.states import Asked, Phase, Reason, Standing, State, WorkerStatus
+from forge_schema.queue.lanes import Lanes
+from forge_schema.queue.queue import IdempotencyConflict, NotRetryable, WorkerUnknown
+from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,

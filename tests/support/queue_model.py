@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from forge_schema.lease import Ended, Fence, Grant
-from forge_schema.states import Asked, Budget, Phase, Reason, Standing, State
-from forge_schema.sweep import BRAKE, LATE_HEEDED, Windows
+from forge_schema.model.lease import Ended, Fence, Grant
+from forge_schema.model.states import Asked, Budget, Phase, Reason, Standing, State
+from forge_schema.sweeper.tick import BRAKE, LATE_HEEDED, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from forge_schema.database import DatabaseUnreachable
-from forge_schema.lease import End
-from forge_schema.queue import LEASE_TTL, Queue
-from forge_schema.states import Asked, Reason, State
-from forge_schema.sweep import EVERY, LATE_PERIODS, LATE_SHARE, Sweep, Windows
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.lease import End
+from forge_schema.model.states import Asked, Reason, State
+from forge_schema.queue.queue import LEASE_TTL, Queue
+from forge_schema.sweeper.tick import EVERY, LATE_PERIODS, LATE_SHARE, Sweep, Windows
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, invariant, multiple, precondition, rule
 from support.queue_machine import GIVES_UP, QueueMachine, lost, some, workers
@@ -20,7 +20,7 @@ from support.queue_model import GRACE, Sweepers
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from forge_schema.lease import Fence
+    from forge_schema.model.lease import Fence
     from support.queue_model import Job
 
 SWEEPS = ("expired", "finish", "promote", "overdue", "offline", "reap", "make_partitions")

@@ -6,10 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.lease import fence_params
-from forge_schema.sources import CheckpointUnknown
-from forge_schema.spec import CheckpointSource
-from forge_schema.states import State
+from forge_schema.model.lease import fence_params
+from forge_schema.model.spec import CheckpointSource
+from forge_schema.model.states import State
+from forge_schema.queue.sources import CheckpointUnknown
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, invariant, multiple, precondition, rule
 from support.queue_machine import QueueMachine, lost, some
@@ -18,7 +18,7 @@ from support.queue_races import RacingMachine
 from support.rig import spec
 
 if TYPE_CHECKING:
-    from forge_schema.lease import Fence
+    from forge_schema.model.lease import Fence
 
 Place = tuple[int, int, int]
 STORED = "SELECT job_id, token, number FROM checkpoint"

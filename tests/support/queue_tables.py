@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.lease import Fence
+from forge_schema.model.lease import Fence
 
 if TYPE_CHECKING:
     from support.rig import Rig

@@ -6,12 +6,12 @@ import json
 import sys
 from uuid import uuid4
 
-from forge_schema.database import Database
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.lease import End, Ended, Grant
-from forge_schema.queue import Queue
-from forge_schema.registry import Machine, Registry
-from forge_schema.states import Reason
+from forge_schema.database.pool import Database
+from forge_schema.model.lease import End, Ended, Grant
+from forge_schema.model.states import Reason
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.registry import Machine, Registry
 
 
 def work(url: str, name: str) -> tuple[list[list[int]], int]:

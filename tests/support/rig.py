@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import psycopg
-from forge_schema.admin import Admin
-from forge_schema.jobs import Jobs
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.lease import End, Ended, Fence, Grant, Renewal
-from forge_schema.queue import Queue
-from forge_schema.records import Records
-from forge_schema.registry import Machine, Registry
-from forge_schema.spec import JobSpec, Resources
-from forge_schema.states import Reason, State, WorkerStatus
-from forge_schema.sweep import Sweep
-from forge_schema.uploads import Uploads, named
+from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
+from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.model.states import Reason, State, WorkerStatus
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.limits import Admin
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.records import Records
+from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.uploads import Uploads, named
+from forge_schema.read.jobs import Jobs
+from forge_schema.sweeper.tick import Sweep
 from psycopg.rows import dict_row
 from support.clock import Clock
 from support.databases import Recorded, holding

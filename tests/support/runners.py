@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from forge_worker.runners.docker import DockerRunner
-from forge_worker.runners.process import ProcessRunner
+from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import FOLDER_LABEL, WORKER_LABEL, Exit, Handle, Runner, RunSpec
 from support.images import BASE_IMAGE
 from support.services import docker_answers, require

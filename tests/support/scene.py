@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from forge_schema.admin import Admin
-from forge_schema.database import SESSION, Connection
-from forge_schema.explain import explain
-from forge_schema.lanes import Capacity, Lanes
-from forge_schema.lease import End
-from forge_schema.queue import Queue
-from forge_schema.registry import Machine, Registry
-from forge_schema.states import Phase, Reason, WorkerStatus
+from forge_schema.database.pool import SESSION, Connection
+from forge_schema.explain.explain import explain
+from forge_schema.model.lease import End
+from forge_schema.model.states import Phase, Reason, WorkerStatus
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.limits import Admin
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.registry import Machine, Registry
 from psycopg.rows import dict_row
 from support.databases import Pinned
 from support.rig import spec
@@ -21,8 +21,8 @@ from support.rig import spec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forge_schema.explanation import Explanation
-    from forge_schema.lease import Grant
+    from forge_schema.model.explanation import Explanation
+    from forge_schema.model.lease import Grant
 
 
 class Scene:

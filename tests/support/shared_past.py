@@ -37,7 +37,7 @@ def shared_past(folder: Path, attempts: int, binaries: Path | None) -> Iterator[
 
 
 def _made(stack: ExitStack, told: Path, attempts: int, binaries: Path | None) -> dict[str, object]:
-    from forge_schema.migrate import upgrade  # noqa: PLC0415  only where a database is wanted
+    from forge_schema.database.migrate import upgrade  # noqa: PLC0415  only where a database is wanted
 
     server = stack.enter_context(postgres.running(binaries))
     stack.enter_context(_last_one_out(told))

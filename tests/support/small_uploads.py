@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forge_functions import server
-from forge_schema.storage import s3_signer
+from forge_schema.storage.s3 import signer as s3_signer
 
 
 def main() -> None:

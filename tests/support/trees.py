@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_client.ignore import ALWAYS, FILES
+from forge_client.project.ignore import ALWAYS, FILES
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
-from forge_schema.lease import Usage
-from forge_schema.records import Checkpoint, LogChunk
-from forge_schema.states import Phase, Reason, State, WorkerKind, WorkerStatus
+from forge_schema.model.lease import Usage
+from forge_schema.model.states import Phase, Reason, State, WorkerKind, WorkerStatus
+from forge_schema.queue.records import Checkpoint, LogChunk
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from forge_schema.lease import Grant
+    from forge_schema.model.lease import Grant
     from support.rig import Rig, Worker
 
 A100 = "NVIDIA A100-SXM4-80GB"

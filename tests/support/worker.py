@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import zstandard
-from forge_client.bundle import pack
-from forge_schema.database import Database, Row
-from forge_schema.jobs import Jobs
-from forge_schema.queue import Queue
-from forge_schema.registry import Registry
-from forge_schema.spec import JobSpec, Resources
-from forge_schema.states import State
+from forge_client.project.bundle import pack
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.model.states import State
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.registry import Registry
+from forge_schema.queue.uploads import Uploads
+from forge_schema.read.jobs import Jobs
 from forge_schema.storage import Store, keys, open_store
-from forge_schema.uploads import Uploads
-from forge_worker.runners.keeping import MARK
+from forge_worker.runners.docker.pipes.keeping import MARK
 from support.images import BASE_IMAGE
 from support.runners import require_docker
 from support.waiting import eventually

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from forge_functions.auth.failures import Failures
-from forge_schema.lease import Fence
-from forge_schema.states import Reason, Role
+from forge_schema.model.lease import Fence
+from forge_schema.model.states import Reason, Role
 from forge_schema.storage.keys import AttemptKeys
 from support.api import bearer
 from support.http_worker import raw_worker

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forge_schema.errors import ForgeError
-from forge_schema.queue import DETAIL_LENGTH
-from forge_worker.advice import with_advice
+from forge_schema.model.errors import ForgeError
+from forge_schema.queue.queue import DETAIL_LENGTH
+from forge_worker.job_runs.advice import with_advice
 
 
 def test_the_hint_follows_and_is_kept_whatever_the_message() -> None:

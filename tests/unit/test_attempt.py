@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.states import Reason, Standing
-from forge_worker.attempt import Attempt, Stop, Stopped
-from forge_worker.folders import Folders
+from forge_schema.model.states import Reason, Standing
+from forge_worker.job_runs.attempt import Attempt, Stop, Stopped
+from forge_worker.job_runs.folders import Folders
 from support.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client import names as packed_names
-from forge_client.bundle import BundleError, Listing, pack, pack_listing, scan
 from forge_client.errors import ClientError
-from forge_client.left_out import sentence
-from forge_worker import entry_names
-from forge_worker.extract import Limits, extract
+from forge_client.project import names as packed_names
+from forge_client.project.bundle import BundleError, Listing, pack, pack_listing, scan
+from forge_client.project.left_out import sentence
+from forge_worker.prepare import entry_names
+from forge_worker.prepare.extract import Limits, extract
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from support import trees
@@ -23,7 +23,7 @@ from support import trees
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forge_client.bundle import Bundle
+    from forge_client.project.bundle import Bundle
 
 LIMIT = 1 << 30
 

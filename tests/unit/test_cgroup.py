@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_worker.runners.cgroup import Counts, group_of
-from forge_worker.runners.gauge import counts_of
+from forge_worker.runners.docker.cgroup import Counts, group_of
+from forge_worker.runners.docker.gauge import counts_of
 
 if TYPE_CHECKING:
     from pathlib import Path

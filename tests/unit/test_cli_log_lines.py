@@ -8,17 +8,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_client.commands.waiting import Teller, wait_for
+from forge_client.cli.logs.lines import LINE_BYTES, Shaping, pattern
+from forge_client.cli.logs.reader import Part, Piece
+from forge_client.cli.logs.reading import LogReading
+from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
-from forge_client.log_lines import LINE_BYTES, Shaping, pattern
-from forge_client.log_reader import Part, Piece
-from forge_client.log_reading import LogReading
 from hypothesis import given
 from hypothesis import strategies as st
 from support.backends import NOON, FakeBackend, ended, job
 
 if TYPE_CHECKING:
-    from forge_client.records import LogChunk
+    from forge_client.answers.records import LogChunk
 
 # Few letters, so that the pattern is there, and parted by chunk borders.
 TEXT = st.text("ab\n\N{EURO SIGN}", max_size=30).map(str.encode)

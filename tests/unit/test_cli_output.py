@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forge_client import output
-from forge_client.commands.waiting import exit_code, wait_for
-from forge_client.endings import TWICE, ending
+from forge_client.cli.show import output
+from forge_client.cli.show.endings import TWICE, ending
+from forge_client.cli.show.output import Format
+from forge_client.cli.show.waiting import exit_code, wait_for
 from forge_client.exit_codes import MEANINGS, ExitCode
-from forge_client.output import Format
 from support.backends import NOON, FakeBackend, ended, job
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "exit-codes.md"

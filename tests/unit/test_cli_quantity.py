@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forge_client.quantity import readable_seconds, readable_size, room, seconds, size
+from forge_client.cli.options.quantity import readable_seconds, readable_size, room, seconds, size
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from forge_client import places, settings
+from forge_client import default_paths, settings
 from forge_client.errors import ClientError
-from forge_client.running import Running, find, latest_dir
+from forge_client.up.running import Running, find, latest_dir
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_a_named_database_never_gets_the_store_of_a_forge_up(tmp_path: Path) -> 
 
 def test_what_a_forge_up_writes_is_for_its_user_alone(tmp_path: Path) -> None:
     up(tmp_path / "here")
-    for path in (tmp_path / "here" / "connection.json", places.pointer()):
+    for path in (tmp_path / "here" / "connection.json", default_paths.pointer()):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -92,13 +92,13 @@ def test_a_stopped_forge_up_takes_back_what_it_wrote_and_nobody_elses(tmp_path: 
     first.withdraw()
     assert find() == second
     second.withdraw()
-    assert not places.pointer().exists()
+    assert not default_paths.pointer().exists()
     with pytest.raises(ClientError):
         find()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", json.dumps({"dir": 3})])
 def test_a_spoilt_pointer_is_as_good_as_none(text: str) -> None:
-    places.pointer().parent.mkdir(parents=True)
-    places.pointer().write_text(text, encoding="utf-8")
-    assert latest_dir() == places.default_dir()
+    default_paths.pointer().parent.mkdir(parents=True)
+    default_paths.pointer().write_text(text, encoding="utf-8")
+    assert latest_dir() == default_paths.default_dir()

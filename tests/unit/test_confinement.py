@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.runners.confinement import Confinement, parents
-from forge_worker.runners.cpu_table import CpuTable
+from forge_worker.runners.process.confinement import Confinement, parents
+from forge_worker.runners.process.cpu_table import CpuTable
 
 if TYPE_CHECKING:
     from pathlib import Path

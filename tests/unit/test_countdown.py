@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.states import Phase, Reason
-from forge_worker.attempt import Attempt
-from forge_worker.countdown import Countdown
+from forge_schema.model.states import Phase, Reason
+from forge_worker.agent.lease_watchdog import Countdown
+from forge_worker.job_runs.attempt import Attempt
 from support.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.countdown import Policy
+    from forge_worker.agent.lease_watchdog import Policy
 
 
 class Bench:

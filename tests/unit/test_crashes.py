@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker import crashes
-from forge_worker.crashes import KILLED, counted, told
+from forge_worker.startup import crashes
+from forge_worker.startup.crashes import KILLED, counted, told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.crashes import Crashes
+    from forge_worker.startup.crashes import Crashes
 
 
 class Killed(BaseException):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
-from forge_schema import wire
+from forge_schema.protocol import messages
 from forge_worker.devices import Gpu, Inventory, Use
 from forge_worker.devices.choice import GpuMissing
 from forge_worker.devices.nvml import Nvml
@@ -84,7 +84,7 @@ def test_nvml_tells_all_of_each_gpu_and_of_slices_instead_of_their_gpu(
             Gpu("GPU-d", "NVIDIA GB10", 0, **told),
         ]
         for gpu in found.gpus:
-            wire.Gpu.model_validate(json.loads(json.dumps(gpu.reported())))
+            messages.Gpu.model_validate(json.loads(json.dumps(gpu.reported())))
         assert [gpu.uuid for gpu in Inventory(["1", "gpu-A"]).gpus] == ["GPU-a", "MIG-1", "MIG-2"]
         assert [gpu.uuid for gpu in Inventory(["MIG-2"]).gpus] == ["MIG-2"]
         assert [gpu.uuid for gpu in Inventory(["GPU-b"]).gpus] == ["MIG-1", "MIG-2"]

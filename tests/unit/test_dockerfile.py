@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from forge_worker.runners.dockerfile import check_triggers, images
-from forge_worker.runners.instructions import DockerfileRefused
+from forge_worker.runners.images.dockerfile import check_triggers, images
+from forge_worker.runners.images.instructions import DockerfileRefused
 
 
 @pytest.mark.parametrize(

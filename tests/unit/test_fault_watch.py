@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
-from forge_worker.fault_watch import FaultWatch
-from forge_worker.gpu_meter import GpuMeter
+from forge_worker.machine.fault_watch import FaultWatch
+from forge_worker.machine.gpu_meter import GpuMeter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Watching:
 
 @pytest.fixture
 def gpus(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
-    monkeypatch.setattr("forge_worker.fault_watch.HEAR_S", 0.01)
+    monkeypatch.setattr("forge_worker.machine.fault_watch.HEAR_S", 0.01)
     nvml.gpu("GPU-a")
     nvml.gpu("GPU-b")
     with nvml.here(monkeypatch):

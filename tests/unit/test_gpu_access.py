@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.runners import cdi
-from forge_worker.runners.hardening import DockerPolicy, settings
+from forge_worker.job_runs.job_environment import batch_size
+from forge_worker.runners.docker import cdi
+from forge_worker.runners.docker.hardening import DockerPolicy, settings
 from forge_worker.runners.runner import RunSpec, StartFailed
 from forge_worker.runners.visible import visible
-from forge_worker.surroundings import batch_size
 
 if TYPE_CHECKING:
     from pathlib import Path

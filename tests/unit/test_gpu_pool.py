@@ -7,11 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from forge_schema.lanes import Capacity
+from forge_schema.queue.lanes import Capacity
 from forge_worker.devices import Gpu, Use
-from forge_worker.gpu_locks import GpuLocks, LocksUnusable
-from forge_worker.gpu_pool import Choice, GpuPool
-from forge_worker.slots import Slot, Slots
+from forge_worker.machine.gpu_locks import GpuLocks, LocksUnusable
+from forge_worker.machine.gpu_pool import Choice, GpuPool
+from forge_worker.machine.slots import Slot, Slots
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.gpu_meter import GpuLook
-from forge_worker.guard import Guard
-from forge_worker.limits import Limits, limits_of
-from forge_worker.observation import Observation
-from forge_worker.settings import WorkerSettings
+from forge_worker.machine.admission import Guard
+from forge_worker.machine.gpu_meter import GpuLook
+from forge_worker.machine.limits import Limits, limits_of
+from forge_worker.machine.observation import Observation
+from forge_worker.settings.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

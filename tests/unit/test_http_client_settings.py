@@ -10,7 +10,7 @@ from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
-from forge_client.running import Running
+from forge_client.up.running import Running
 
 URL = "https://forge.example"
 KEY = "fgk_0123456789abcdef"

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fastapi import Request
+from forge_client.cli.options.public_key import read_public_key
 from forge_client.errors import ClientError
 from forge_client.http.signing import Signature, canonical, open_signature
-from forge_client.public_key import read_public_key
 from forge_functions.auth import signature as servers
 
 if TYPE_CHECKING:

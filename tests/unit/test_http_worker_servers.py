@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from forge_schema.database import DatabaseUnreachable
-from forge_schema.errors import ForgeError
-from forge_worker.servers import NotAnswered, Servers, ServersRest, ServerUnreachable
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.errors import ForgeError
+from forge_worker.queue.servers import NotAnswered, Servers, ServersRest, ServerUnreachable
 
 FIRST, SECOND, THIRD = "http://first", "http://second", "http://third"
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from forge_schema.database import DatabaseUnreachable
-from forge_schema.errors import ForgeError
-from forge_schema.queue import WorkerUnknown
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.errors import ForgeError
+from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.storage import StoreUnreachable
-from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_session import (
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.session import (
     LeaseUnknown,
     ServerFailed,
     ServerRefused,
@@ -19,8 +19,8 @@ from forge_worker.http_session import (
     TokenRefused,
     checked,
 )
-from forge_worker.servers import NotAnswered, Servers, ServersRest, ServerUnreachable
-from forge_worker.tls import Tls
+from forge_worker.queue.servers import NotAnswered, Servers, ServersRest, ServerUnreachable
+from forge_worker.queue.tls import Tls
 from support.attempts import some_grant
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema import tokens
-from forge_schema.tokens import TokenKind
-from forge_worker.queue_settings import TokenUnusable
-from forge_worker.settings import WorkerSettings
-from forge_worker.tls import CertificatesUnusable, Tls
+from forge_schema.access import tokens
+from forge_schema.access.tokens import TokenKind
+from forge_worker.queue.tls import CertificatesUnusable, Tls
+from forge_worker.settings.queue import TokenUnusable
+from forge_worker.settings.settings import WorkerSettings
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from forge_worker.runners.pull_progress import PullProgress
-from forge_worker.runners.reference import parse
+from forge_worker.runners.images.pull_progress import PullProgress
+from forge_worker.runners.images.reference import parse
 from forge_worker.runners.runner import ImageMissing
 
 PIN = "sha256:" + "0a" * 32

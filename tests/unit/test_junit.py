@@ -6,11 +6,11 @@ import io
 from contextlib import suppress
 
 import pytest
-from forge_schema.records import Tested as OneTest
-from forge_schema.states import Verdict
-from forge_worker import junit
-from forge_worker.findings import BATCH_BYTES, batch_of, parse_result
-from forge_worker.junit import MESSAGE_LENGTH, NAME_LENGTH, read_report
+from forge_schema.model.states import Verdict
+from forge_schema.queue.records import Tested as OneTest
+from forge_worker.job_io import junit
+from forge_worker.job_io.junit import MESSAGE_LENGTH, NAME_LENGTH, read_report
+from forge_worker.job_io.results import BATCH_BYTES, batch_of, parse_result
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,14 +6,14 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.attempt import Stopped
-from forge_worker.kept import TURNS, KeptFolders
+from forge_worker.job_runs.attempt import Stopped
+from forge_worker.prepare.lru_folders import TURNS, KeptFolders
 from support.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.below import Parts
+    from forge_worker.files.safe_files import Parts
 
 MIB = 1 << 20
 

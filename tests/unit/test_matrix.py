@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from forge_client import ClientError
-from forge_client.comparison import compare, value_of
-from forge_client.findings import SweepPoint
-from forge_client.matrix import Value, expanded, from_options, from_toml
-from forge_client.request import Request
+from forge_client.answers.findings import SweepPoint
+from forge_client.cli.show.comparison import compare, value_of
+from forge_client.project.matrix import Value, expanded, from_options, from_toml
+from forge_client.project.request import Request
 
 MANY = ",".join(map(str, range(200)))
 BASE = Request(name="bench", command=["run", "--batch={batch}", "{p}/{repeat}", "{{p}} {}"])

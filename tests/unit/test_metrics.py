@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from forge_worker.metrics import LINE_BYTES, parse, progress_of
+from forge_worker.job_io.metrics import LINE_BYTES, parse, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.database import DatabaseUnreachable
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.storage import KeyInvalid, ObjectMissing, StoreUnreachable
-from forge_worker.attempt import Attempt, Stopped
-from forge_worker.patience import Patience
+from forge_worker.job_runs.attempt import Attempt, Stopped
+from forge_worker.job_runs.patience import Patience
 from support.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:

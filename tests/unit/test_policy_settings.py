@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker import runner_choice
-from forge_worker.runner_choice import available, docker_policy, image_wanted
-from forge_worker.runners.docker import DockerRunner
-from forge_worker.runners.extra_mounts import MountRefused
-from forge_worker.settings import WorkerSettings
+from forge_worker.runners import choice
+from forge_worker.runners.choice import available, docker_policy, image_wanted
+from forge_worker.runners.docker.extra_mounts import MountRefused
+from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.settings.settings import WorkerSettings
 from pydantic_settings import CliApp
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_policy_allows_little_unless_told() -> None:
 
 
 def test_worker_says_whether_it_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_choice, "engine_answers", lambda: True)
+    monkeypatch.setattr(choice, "engine_answers", lambda: True)
     assert available(settings()).words == "images"
     runners = available(settings("--allow-builds"))
     assert runners.words == "images,builds"
@@ -58,7 +58,7 @@ def test_worker_says_whether_it_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     for said in ({"image": "a"}, {"image_tar": "b"}, {"dockerfile": "c"}):
         assert image_wanted(said) is not None
         assert isinstance(runners.of(said), DockerRunner)
-    monkeypatch.setattr(runner_choice, "engine_answers", lambda: False)
+    monkeypatch.setattr(choice, "engine_answers", lambda: False)
     assert available(settings("--allow-builds", "--allow-processes")).words == "projects"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.project import Project
-from forge_client.toml_places import place
+from forge_client.project.forge_toml import Project
+from forge_client.project.toml_places import place
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "forge-toml.md"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_worker.quarantine import FILE, Quarantine, release
-from forge_worker.xids import FATAL, THE_JOBS_OWN, verdict
+from forge_worker.machine.quarantine import FILE, Quarantine, release
+from forge_worker.machine.xids import FATAL, THE_JOBS_OWN, verdict
 
 if TYPE_CHECKING:
     from pathlib import Path

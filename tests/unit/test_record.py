@@ -6,25 +6,25 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.states import Reason
-from forge_worker import record
-from forge_worker.attempt import Stop
-from forge_worker.clock import this_boot
-from forge_worker.places import BYTES, Places
+from forge_schema.model.states import Reason
+from forge_worker.job_runs import job_state
+from forge_worker.job_runs.attempt import Stop
+from forge_worker.job_runs.clock import this_boot
+from forge_worker.job_runs.cursors import BYTES, Places
+from forge_worker.machine.slots import Slot
 from forge_worker.runners.runner import Exit
-from forge_worker.slots import Slot
 from support.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.attempt import Attempt
+    from forge_worker.job_runs.attempt import Attempt
 
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempt:
     made = attempt_of(some_grant(), tmp_path / "attempt")
-    record.record_of(made, Slot(0.5, 100, 200, ("GPU-1",)), "docker", "forge-7-1-3").write()
+    job_state.record_of(made, Slot(0.5, 100, 200, ("GPU-1",)), "docker", "forge-7-1-3").write()
     return made
 
 
@@ -52,7 +52,7 @@ def test_places_that_are_none_are_refused(tmp_path: Path, content: str) -> None:
 
 def test_record_is_read_as_it_was_written(attempt: Attempt) -> None:
     attempt.places.keep(log_number=5)
-    found = record.read(attempt.folders)
+    found = job_state.read(attempt.folders)
     assert found is not None
     assert found.attempt.grant == attempt.grant
     assert found.attempt.claimed_s == attempt.claimed_s
@@ -61,11 +61,11 @@ def test_record_is_read_as_it_was_written(attempt: Attempt) -> None:
     assert (found.container, found.boot) == ("forge-7-1-3", this_boot())
     assert attempt.folders.fence() == attempt.fence
     root = attempt.folders.root
-    assert (record.kept_stop(root), record.kept_exit(root)) == (None, None)
-    record.keep_stop(root, Stop(Reason.TIMEOUT, "over 3 s"))
-    record.keep_exit(root, Exit(137, oom_killed=True, detail="x"))
-    assert record.kept_stop(root) == Stop(Reason.TIMEOUT, "over 3 s")
-    assert record.kept_exit(root) == Exit(137, oom_killed=True, detail="x")
+    assert (job_state.kept_stop(root), job_state.kept_exit(root)) == (None, None)
+    job_state.keep_stop(root, Stop(Reason.TIMEOUT, "over 3 s"))
+    job_state.keep_exit(root, Exit(137, oom_killed=True, detail="x"))
+    assert job_state.kept_stop(root) == Stop(Reason.TIMEOUT, "over 3 s")
+    assert job_state.kept_exit(root) == Exit(137, oom_killed=True, detail="x")
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_record_that_is_broken_is_none(attempt: Attempt, name: str, content: str
         path.unlink()
     else:
         path.write_text(content)
-    assert record.read(attempt.folders) is None
+    assert job_state.read(attempt.folders) is None
 
 
 def test_record_of_an_older_worker_gives_its_lease_back_and_no_more(attempt: Attempt) -> None:
     path = attempt.folders.root / "lease.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps({name: kept[name] for name in ("job_id", "token", "nonce")}))
-    assert record.read(attempt.folders) is None
+    assert job_state.read(attempt.folders) is None
     assert attempt.folders.fence() == attempt.fence

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 import zstandard
 from forge_schema.storage.errors import StoreUnreachable
-from forge_worker import logs
-from forge_worker.logs import LogShipper
-from forge_worker.redact import Redactor
+from forge_worker.job_io import logs
+from forge_worker.job_io.logs import LogShipper
+from forge_worker.job_runs.redact import Redactor
 from hypothesis import given
 from hypothesis import strategies as st
 from support.attempts import CountingStore, attempt_of, some_grant
@@ -19,9 +19,9 @@ from support.attempts import CountingStore, attempt_of, some_grant
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_schema.lease import Fence
-    from forge_schema.records import LogChunk
-    from forge_worker.attempt import Attempt
+    from forge_schema.model.lease import Fence
+    from forge_schema.queue.records import LogChunk
+    from forge_worker.job_runs.attempt import Attempt
 
 KEY = "-----BEGIN KEY-----\nabcdefghijkl\n  mnopqrstuvwx\nend\n"
 

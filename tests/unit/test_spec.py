@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from forge_client import ClientError
-from forge_client.local.translation import translated
-from forge_client.request import Request
-from forge_schema.spec import JobSpec
+from forge_client.direct.translation import translated
+from forge_client.project.request import Request
+from forge_schema.model.spec import JobSpec
 
 
 def refusal(**asked: Any) -> str:  # noqa: ANN401  fields of all types

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from forge_schema.lease import End, Fence, Usage
-from forge_schema.states import Reason
-from forge_worker.spool import HEAD, SLOT_BYTES, Spool, left_in
+from forge_schema.model.lease import End, Fence, Usage
+from forge_schema.model.states import Reason
+from forge_worker.agent.spool import HEAD, SLOT_BYTES, Spool, left_in
 from support.services import require
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.states import Reason
-from forge_worker.attempt import Attempt, Stop
+from forge_schema.model.states import Reason
+from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.spot.window import Window
 from support.attempts import attempt_of, some_grant
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from forge_schema.states import Reason
-from forge_worker.gpu_meter import GpuLook, GpuMeter
-from forge_worker.stall import COUNTED_PERIODS, LONGEST_S, lasting, stall_watches
-from forge_worker.watched import Watched
+from forge_schema.model.states import Reason
+from forge_worker.job_io.attempt_usage import Watched
+from forge_worker.job_io.stall import COUNTED_PERIODS, LONGEST_S, lasting, stall_watches
+from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from support.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from forge_worker.attempt import Attempt
+    from forge_worker.job_runs.attempt import Attempt
 
 
 class Meter:

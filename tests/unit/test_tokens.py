@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from forge_schema.tokens import Token, TokenKind, TokenMalformed, matches, mint, parse
+from forge_schema.access.tokens import Token, TokenKind, TokenMalformed, matches, mint, parse
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -102,7 +102,7 @@ def test_every_pin_has_its_hash() -> None:
 
 
 def test_every_query_is_one_statement() -> None:
-    queries = [path for path in _files(".sql") if path.parent.name == "queries"]
+    queries = [path for path in _files(".sql") if path.parts[-3] == "sql"]
     assert queries
     counts = {path.name: len(statements(path.read_text(encoding="utf-8"))) for path in queries}
     assert {name: count for name, count in counts.items() if count != 1} == {}

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import zstandard
+from forge_client.answers.records import LogChunk
+from forge_client.cli.show.verified import unpacked
 from forge_client.errors import ClientError
-from forge_client.records import LogChunk
-from forge_client.verified import unpacked
-from forge_functions.dashboard.log_pieces import LogPieces
+from forge_functions.dashboard.log.pieces import LogPieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from forge_schema.jobs import Jobs
+    from forge_schema.read.jobs import Jobs
     from forge_schema.storage import Store
 
 LARGE = 64 << 20

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.local.detached import detached
-from forge_client.local.lock import locked
-from forge_client.local.plan import Plan
-from forge_client.local.server import HOST, Server
+from forge_client.up.detached import detached
+from forge_client.up.lock import locked
+from forge_client.up.plan import Plan
+from forge_client.up.server import HOST, Server
 
 if TYPE_CHECKING:
     from pathlib import Path

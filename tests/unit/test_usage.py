@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from forge_schema.lease import Usage
-from forge_worker.gpu_meter import GpuLook
+from forge_schema.model.lease import Usage
+from forge_worker.job_io.usage import UsageMeter
+from forge_worker.machine.gpu_meter import GpuLook
 from forge_worker.runners.use import JobUse
-from forge_worker.usage import UsageMeter
 
 
 def test_energy_is_the_counters_difference_also_when_that_begins_anew() -> None:

@@ -8,20 +8,20 @@ from threading import Event
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from forge_schema.database import DatabaseUnreachable
-from forge_worker import sampler, watched
-from forge_worker.gateway import Gateway
-from forge_worker.gpu_meter import GpuLook, GpuMeter
-from forge_worker.sampler import Sampler
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_worker.job_io import attempt_usage, sampler
+from forge_worker.job_io.sampler import Sampler
+from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
+from forge_worker.queue.gateway import Gateway
 from support.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from forge_schema.lease import Fence
-    from forge_schema.records import Sample
-    from forge_worker.attempt import Attempt
+    from forge_schema.model.lease import Fence
+    from forge_schema.queue.records import Sample
+    from forge_worker.job_runs.attempt import Attempt
 
 
 class Queue:
@@ -81,7 +81,7 @@ def test_samples_are_repeated_until_they_are_answered(attempt: Attempt) -> None:
             looking.shipper.step()
     assert looking.last(seen, 9, 0).energy_j == 5
     assert queue.kept == [0, 1, 2, 3]
-    assert json.loads((attempt.folders.root / watched.FILE).read_text())["next"] == 4
+    assert json.loads((attempt.folders.root / attempt_usage.FILE).read_text())["next"] == 4
 
 
 def test_later_agent_goes_on_counting(attempt: Attempt) -> None:
@@ -116,7 +116,7 @@ def test_lost_lease_ends_the_sending(attempt: Attempt) -> None:
 def test_queue_that_stays_away_costs_no_more_memory(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched, "UNSENT", 3)
+    monkeypatch.setattr(attempt_usage, "UNSENT", 3)
     queue = Queue()
     looking = driven(queue, Meter())
     seen = looking.watch(attempt, ["GPU-a"])

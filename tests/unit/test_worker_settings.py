@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker import runner_choice
-from forge_worker.runner_choice import NoRunner, Runners, available
-from forge_worker.runners.docker import DockerRunner
-from forge_worker.runners.process import ProcessRunner
+from forge_worker.runners import choice
+from forge_worker.runners.choice import NoRunner, Runners, available
+from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import ImageMissing
-from forge_worker.settings import WorkerSettings
+from forge_worker.settings.settings import WorkerSettings
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
@@ -93,7 +93,7 @@ def chosen(
     allow: bool = False,
     image: str = "",
 ) -> Runners:
-    monkeypatch.setattr(runner_choice, "engine_answers", lambda: engine)
+    monkeypatch.setattr(choice, "engine_answers", lambda: engine)
     return available(settings(runner=runner, allow_processes=allow, default_image=image))
 
 

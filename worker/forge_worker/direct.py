@@ -5,18 +5,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 
-from forge_schema.queue import Queue
+from forge_schema.queue.queue import Queue
 from forge_schema.storage import Store, open_store
-from forge_schema.sweep import Sweep, Windows
-from forge_schema.sweeper import Sweeper
+from forge_schema.sweeper.sweeper import Sweeper
+from forge_schema.sweeper.tick import Sweep, Windows
 
-from forge_worker.agent import LEAVE_S, Agent
-from forge_worker.gateway import SqlGateway
+from forge_worker.agent.agent import LEAVE_S, Agent
+from forge_worker.agent.tidy import Tidier
 from forge_worker.link import Link
-from forge_worker.listener import Listener
-from forge_worker.rested import RestedDatabase
-from forge_worker.settings import WorkerSettings
-from forge_worker.tidy import Tidier
+from forge_worker.queue.circuit_breaker import RestedDatabase
+from forge_worker.queue.gateway import SqlGateway
+from forge_worker.queue.listener import Listener
+from forge_worker.settings.settings import WorkerSettings
 
 # What finds no connection so long is tried again later; the pool itself gives up by then.
 PATIENCE_S = 5.0

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from forge_worker.agent import Agent
-from forge_worker.attempt import Attempt
-from forge_worker.gateway import Gateway
-from forge_worker.objects import Objects
+from forge_worker.agent.agent import Agent
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.queue.gateway import Gateway
+from forge_worker.queue.objects import Objects
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from random import uniform
 from threading import Event, Thread
 
 import structlog
-from forge_schema.errors import ForgeError
+from forge_schema.model.errors import ForgeError
 
-from forge_worker.servers import ServersRest
+from forge_worker.queue.servers import ServersRest
 
 AFTER_FAILURE_S = 3.0
 # To ask whether they still rest costs nothing.

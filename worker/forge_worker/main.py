@@ -7,34 +7,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
-from forge_schema.errors import ForgeError
-from forge_schema.hidden import hide
+from forge_schema.access.hidden import hide
 from forge_schema.log import configure_log
-from forge_schema.registry import NameInUse
+from forge_schema.model.errors import ForgeError
+from forge_schema.queue.registry import NameInUse
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from forge_worker import (
-    beside_up,
-    crashes,
-    direct,
-    help_text,
-    over_http,
-    recovery,
-    signals,
-    status,
-    status_words,
-    strict,
-)
-from forge_worker.agent import Agent
-from forge_worker.folder_lock import STOP_IT, held
-from forge_worker.lent import within_the_machine
-from forge_worker.prerequisites import lacking
+from forge_worker import direct, over_http
+from forge_worker.agent import signals
+from forge_worker.agent.agent import Agent
+from forge_worker.commands import recovery, status, status_words
+from forge_worker.commands.doctor import lacking
 from forge_worker.privacy import shown_flags
-from forge_worker.queue_wait import until_answered
-from forge_worker.repair import put_aside
-from forge_worker.runner_choice import available
-from forge_worker.settings import WorkerSettings
+from forge_worker.runners.choice import available
+from forge_worker.settings import help as help_text
+from forge_worker.settings.clamp import within_the_machine
+from forge_worker.settings.settings import WorkerSettings
+from forge_worker.startup import beside_up, crashes, strict
+from forge_worker.startup.folder_lock import STOP_IT, held
+from forge_worker.startup.queue_wait import until_answered
+from forge_worker.startup.repair import put_aside
 
 if TYPE_CHECKING:
     from forge_worker.monitor.port import Monitor

@@ -7,15 +7,15 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from forge_worker.agent import Agent
-from forge_worker.http_gateway import HttpGateway
-from forge_worker.http_hints import HttpHints
-from forge_worker.http_session import Session
-from forge_worker.http_store import HttpStore
+from forge_worker.agent.agent import Agent
 from forge_worker.link import Link
-from forge_worker.servers import Servers
-from forge_worker.settings import WorkerSettings
-from forge_worker.tls import Tls
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.hints import HttpHints
+from forge_worker.queue.http.session import Session
+from forge_worker.queue.http.store import HttpStore
+from forge_worker.queue.servers import Servers
+from forge_worker.queue.tls import Tls
+from forge_worker.settings.settings import WorkerSettings
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 

@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from forge_schema import migrate
-from forge_schema.database import Database
-from forge_schema.lease import End, Fence
-from forge_schema.queue import Queue
-from forge_schema.spec import JobSpec, Resources
-from forge_schema.states import Reason
+from forge_schema.database import migrate
+from forge_schema.database.pool import Database
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.model.states import Reason
+from forge_schema.queue.queue import Queue
 from forge_worker.main import main as forge_worker
 
 from benchmarks.zombie import handler

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from forge_client.administration import LAST_DAY, Secret
+from forge_client.answers.records import AuditEvent, Key, QueueInfo, Quota
 from forge_client.http.transport import Transport
-from forge_client.records import AuditEvent, Key, QueueInfo, Quota
 
 KEYS = "/api/admin/keys"
 WORKERS = "/api/admin/workers"

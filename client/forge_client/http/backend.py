@@ -8,22 +8,9 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
-from forge_client.asked_for import checked_job, checked_states
-from forge_client.backend import BEGINNING, THE_END, Place, Progress
-from forge_client.bundle import Bundle
-from forge_client.explanation import Explanation
-from forge_client.http.admin import HttpAdmin
-from forge_client.http.findings import HttpFindings
-from forge_client.http.health import checks
-from forge_client.http.job_faults import plainly
-from forge_client.http.objects import Objects, Offer, UrlRefused
-from forge_client.http.patience import patiently
-from forge_client.http.report_rows import typed
-from forge_client.http.server import Server
-from forge_client.http.transport import Transport
-from forge_client.image_tar import ImageTar
-from forge_client.overview import Overview
-from forge_client.records import (
+from forge_client.answers.explanation import Explanation
+from forge_client.answers.overview import Overview
+from forge_client.answers.records import (
     Artifact,
     Attempt,
     Caller,
@@ -36,7 +23,20 @@ from forge_client.records import (
     Template,
     WorkerInfo,
 )
-from forge_client.verified import arriving, unpacked
+from forge_client.backend import BEGINNING, THE_END, Place, Progress
+from forge_client.cli.show.verified import arriving, unpacked
+from forge_client.http.admin import HttpAdmin
+from forge_client.http.findings import HttpFindings
+from forge_client.http.health import checks
+from forge_client.http.job_faults import plainly
+from forge_client.http.objects import Objects, Offer, UrlRefused
+from forge_client.http.patience import patiently
+from forge_client.http.report_rows import typed
+from forge_client.http.server import Server
+from forge_client.http.transport import Transport
+from forge_client.project.bundle import Bundle
+from forge_client.project.image_tar import ImageTar
+from forge_client.validation import checked_job, checked_states
 
 T = TypeVar("T")
 JOBS = "/api/queue/jobs"

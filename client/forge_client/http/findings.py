@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from forge_client.asked_for import checked_job
-from forge_client.findings import (
+from forge_client.answers.findings import (
     PAGE,
     JobTest,
     LastMetric,
@@ -15,6 +14,7 @@ from forge_client.findings import (
     SweepPoint,
 )
 from forge_client.http.transport import Transport
+from forge_client.validation import checked_job
 
 JOBS = "/api/queue/jobs"
 SWEEPS = "/api/queue/sweeps"

@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
+from forge_client.answers.records import Caller, Check, Standing, WorkerInfo
 from forge_client.errors import ClientError
 from forge_client.http.patience import Passing
 from forge_client.http.refusals import not_forge
 from forge_client.http.transport import Transport
-from forge_client.records import Caller, Check, Standing, WorkerInfo
 
 SILENT_S = 120.0
 OPERATORS = "whoever runs the server finds more in its log"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.http.patience import Passing
-from forge_client.request import in_own_words
+from forge_client.project.request import in_own_words
 
 EXIT_CODES = {
     HTTPStatus.BAD_REQUEST: ExitCode.USAGE,

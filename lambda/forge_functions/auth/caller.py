@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from forge_schema import tokens
-from forge_schema.database import Row
-from forge_schema.keys import Keys
-from forge_schema.states import Role
-from forge_schema.tokens import TokenKind, TokenMalformed
+from forge_schema.access import tokens
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.tokens import TokenKind, TokenMalformed
+from forge_schema.database.pool import Row
+from forge_schema.model.states import Role
 
 from forge_functions.auth import short_token, signature
 from forge_functions.errors import Refused

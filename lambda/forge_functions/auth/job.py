@@ -3,12 +3,12 @@
 from typing import Annotated
 
 from fastapi import Depends
-from forge_schema.database import Row
-from forge_schema.jobs import Jobs
-from forge_schema.sources import JobUnknown
+from forge_schema.database.pool import Row
+from forge_schema.queue.sources import JobUnknown
+from forge_schema.read.jobs import Jobs
 
 from forge_functions.auth.caller import Caller, caller
-from forge_functions.bodies import IdInPath
+from forge_functions.middleware.bodies import IdInPath
 from forge_functions.services import Services, services
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from forge_schema.states import Role
+from forge_schema.model.states import Role
 
 from forge_functions.auth.issued import IssuedTokens
 from forge_functions.errors import Refused

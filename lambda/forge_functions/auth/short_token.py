@@ -5,8 +5,8 @@ import hmac
 from datetime import timedelta
 
 import jwt
-from forge_schema.database import Row
-from forge_schema.keys import Keys
+from forge_schema.access.api_keys import Keys
+from forge_schema.database.pool import Row
 from jwt.types import Options
 
 from forge_functions.services import Services

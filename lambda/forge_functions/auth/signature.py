@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, quote
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import Request
-from forge_schema.database import Database, Row
-from forge_schema.errors import ForgeError
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.errors import ForgeError
 
 TIMESTAMP = "X-Forge-Timestamp"
 NONCE = "X-Forge-Nonce"

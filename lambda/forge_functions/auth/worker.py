@@ -8,10 +8,10 @@ from uuid import UUID
 from fastapi import Depends, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
-from forge_schema import tokens
-from forge_schema.states import Command, WorkerKind
-from forge_schema.tokens import Token, TokenKind, TokenMalformed
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access import tokens
+from forge_schema.access.tokens import Token, TokenKind, TokenMalformed
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.states import Command, WorkerKind
 
 from forge_functions.errors import Refused
 from forge_functions.services import Services, services

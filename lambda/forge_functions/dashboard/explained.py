@@ -6,7 +6,7 @@ the codes and numbers beside them.
 
 from typing import TypeVar
 
-from forge_schema.explanation import Chance, Explanation, Limit, Outlook, Remedy, WorkerChance
+from forge_schema.model.explanation import Chance, Explanation, Limit, Outlook, Remedy, WorkerChance
 
 from forge_functions.dashboard import words
 from forge_functions.dashboard.formats import duration

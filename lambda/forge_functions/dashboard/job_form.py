@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from uuid import uuid4
 
 from fastapi.exceptions import RequestValidationError
-from forge_schema.spec import JobSpec, Resources
+from forge_schema.model.spec import JobSpec, Resources
 from pydantic import BaseModel, Field
 
 MIB_PER_GIB = 1024

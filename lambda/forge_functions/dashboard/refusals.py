@@ -9,8 +9,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from forge_functions.dashboard import words
 from forge_functions.dashboard.page import whole
-from forge_functions.dashboard.page_headers import HEADERS, is_page
-from forge_functions.dashboard.visitor import LOGIN_WANTED
+from forge_functions.dashboard.visit.page_headers import HEADERS, is_page
+from forge_functions.dashboard.visit.visitor import LOGIN_WANTED
 from forge_functions.errors import Problem, Refused
 
 # In the place of those that are for programs.

@@ -2,11 +2,10 @@
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
-from forge_schema.errors import ForgeError
+from forge_schema.model.errors import ForgeError
 from starlette.exceptions import HTTPException
 
 from forge_functions.dashboard import words
-from forge_functions.dashboard.page_headers import PageHeaders
 from forge_functions.dashboard.refusals import readable
 from forge_functions.dashboard.routes import (
     events,
@@ -25,6 +24,7 @@ from forge_functions.dashboard.routes import (
     worker,
     workers,
 )
+from forge_functions.dashboard.visit.page_headers import PageHeaders
 
 # One for each page; what is more specific comes first.
 ROUTERS = (

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from forge_schema.database import Row
-from forge_schema.states import TERMINAL_STATES, Budget, Reason
+from forge_schema.database.pool import Row
+from forge_schema.model.states import TERMINAL_STATES, Budget, Reason
 
 # The width of the drawing; a bar that took time at all is seen.
 WIDTH = 1000.0

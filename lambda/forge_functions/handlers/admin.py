@@ -1,7 +1,11 @@
 """The function for admins; everybody may read the fleet by it."""
 
 from forge_functions.handlers.gateway import Gateway
-from forge_functions.routes import admin_events, admin_keys, admin_queues, admin_workers, fleet
+from forge_functions.routes import fleet
+from forge_functions.routes.admin import events as admin_events
+from forge_functions.routes.admin import keys as admin_keys
+from forge_functions.routes.admin import queues as admin_queues
+from forge_functions.routes.admin import workers as admin_workers
 
 handler = Gateway(
     fleet.router,

@@ -12,11 +12,11 @@ from http import HTTPStatus
 from typing import Any
 
 import structlog
-from forge_schema.database import Database
-from forge_schema.errors import ForgeError
+from forge_schema.access.worker_tokens import NameTaken, WorkerTokens
+from forge_schema.database.pool import Database
 from forge_schema.log import configure_log
-from forge_schema.registry import NoSuchWorker, Registry
-from forge_schema.worker_tokens import NameTaken, WorkerTokens
+from forge_schema.model.errors import ForgeError
+from forge_schema.queue.registry import NoSuchWorker, Registry
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 

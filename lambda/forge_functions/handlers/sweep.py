@@ -5,11 +5,11 @@ from dataclasses import asdict
 from functools import cache
 
 import structlog
-from forge_schema.database import Database
+from forge_schema.database.pool import Database
 from forge_schema.log import configure_log
-from forge_schema.queue import Queue
-from forge_schema.sweep import Sweep
-from forge_schema.sweep_settings import SweepSettings
+from forge_schema.queue.queue import Queue
+from forge_schema.sweeper.settings import SweepSettings
+from forge_schema.sweeper.tick import Sweep
 from pydantic import Field, PositiveFloat
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 from threading import Lock
 from time import monotonic
 
-from forge_schema.database import Database, Row
-from forge_schema.errors import ForgeError
-from forge_schema.gauges import Gauges
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.errors import ForgeError
+from forge_schema.read.gauges import Gauges
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 

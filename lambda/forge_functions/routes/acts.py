@@ -1,13 +1,13 @@
 """Acting on jobs: cancel, retry, preempt."""
 
-from forge_schema.states import State
+from forge_schema.model.states import State
 from pydantic import BaseModel
 
+from forge_functions.answers.records import Done
 from forge_functions.auth.caller import Submitter
 from forge_functions.auth.job import OwnJob
 from forge_functions.errors import problems
-from forge_functions.guarded_route import Router
-from forge_functions.records import Done
+from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
 
 router = Router(prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404))

@@ -3,14 +3,14 @@
 from typing import Annotated, Literal
 
 from fastapi import Request
+from forge_schema.model.fields import NUMERIC, Digest
 from forge_schema.storage import keys
-from forge_schema.wire_fields import NUMERIC, Digest
 from pydantic import BaseModel, Field
 
 from forge_functions.auth.caller import Submitter
-from forge_functions.bodies import Body
 from forge_functions.errors import problems
-from forge_functions.guarded_route import Router
+from forge_functions.middleware.bodies import Body
+from forge_functions.middleware.guarded_route import Router
 from forge_functions.possession import has_uploaded
 from forge_functions.services import Services, Shared
 

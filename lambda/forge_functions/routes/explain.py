@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from forge_schema.explain import MOST_SHOWN, SHOWN, explain
-from forge_schema.explanation import Explanation
+from forge_schema.explain.explain import MOST_SHOWN, SHOWN, explain
+from forge_schema.model.explanation import Explanation
 
 from forge_functions.auth.caller import Viewer
 from forge_functions.auth.job import OwnJob

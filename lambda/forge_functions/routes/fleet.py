@@ -1,13 +1,13 @@
 """The fleet: workers, for everybody to read."""
 
 from fastapi import APIRouter
-from forge_schema.database import Row
-from forge_schema.registry import Registry
+from forge_schema.database.pool import Row
+from forge_schema.queue.registry import Registry
 
+from forge_functions.answers.records import Items, Rows, Worker
 from forge_functions.auth.caller import Viewer
-from forge_functions.bodies import IdInPath
 from forge_functions.errors import problems
-from forge_functions.records import Items, Rows, Worker
+from forge_functions.middleware.bodies import IdInPath
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/api/workers", tags=["fleet"], responses=problems(401, 403))

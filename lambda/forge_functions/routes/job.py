@@ -4,20 +4,16 @@ from datetime import datetime
 from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Query, Request
-from forge_schema.database import Row
-from forge_schema.jobs import PAGE, Jobs
-from forge_schema.series import MOST_KEYS, MOST_POINTS, POINTS, Series, Wanted
-from forge_schema.states import Verdict
-from forge_schema.wire_fields import INTEGER, LARGEST, Moment, Word
+from forge_schema.database.pool import Row
+from forge_schema.model.fields import INTEGER, LARGEST, Moment, Word
+from forge_schema.model.states import Verdict
+from forge_schema.read.jobs import PAGE, Jobs
+from forge_schema.read.series import MOST_KEYS, MOST_POINTS, POINTS, Series, Wanted
 from pydantic import Field
 
-from forge_functions import found
-from forge_functions.auth.caller import Viewer
-from forge_functions.auth.job import OwnJob
-from forge_functions.bodies import Body
-from forge_functions.errors import problems
-from forge_functions.found import JobTest, LastMetric, MetricLine, Result
-from forge_functions.records import (
+from forge_functions.answers import found
+from forge_functions.answers.found import JobTest, LastMetric, MetricLine, Result
+from forge_functions.answers.records import (
     Artifact,
     Attempt,
     Checkpoint,
@@ -27,6 +23,10 @@ from forge_functions.records import (
     LogChunk,
     Rows,
 )
+from forge_functions.auth.caller import Viewer
+from forge_functions.auth.job import OwnJob
+from forge_functions.errors import problems
+from forge_functions.middleware.bodies import Body
 from forge_functions.services import Services, Shared
 
 router = APIRouter(

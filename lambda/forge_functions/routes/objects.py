@@ -6,16 +6,16 @@ from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import contextmanager_in_threadpool, run_in_threadpool
+from forge_schema.queue.uploads import Uploads
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.server_signer import PATH, Permit, ServerSigner
-from forge_schema.uploads import Uploads
 from pydantic import BaseModel, ConfigDict, Field
 
 from forge_functions.errors import Refused, problems
-from forge_functions.object_response import ObjectResponse
+from forge_functions.objects.response import ObjectResponse
+from forge_functions.objects.upload import Upload
 from forge_functions.services import Services, Shared, services
-from forge_functions.upload import Upload
 
 router = APIRouter(prefix=PATH.rstrip("/"), tags=["objects"], responses=problems(403, 404))
 HEX = "^[0-9a-f]{64}$"

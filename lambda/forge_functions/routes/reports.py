@@ -3,16 +3,16 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from forge_schema.report import REPORTS
-from forge_schema.reports import Reports
-from forge_schema.reports import report as known
-from forge_schema.wire_fields import Word
+from forge_schema.model.fields import Word
+from forge_schema.read.report import REPORTS
+from forge_schema.read.reports import Reports
+from forge_schema.read.reports import report as known
 from pydantic import Field
 
+from forge_functions.answers.records import Items, Rows
 from forge_functions.auth.caller import Viewer, forbidden
-from forge_functions.bodies import Body
 from forge_functions.errors import problems
-from forge_functions.records import Items, Rows
+from forge_functions.middleware.bodies import Body
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/api/reports", tags=["reports"], responses=problems(401, 403))

@@ -2,16 +2,16 @@
 
 from typing import Annotated
 
-from forge_schema.sources import Sources
+from forge_schema.queue.sources import Sources
 from pydantic import BaseModel, Field
 
 from forge_functions import possession
+from forge_functions.answers.records import Done
 from forge_functions.auth.caller import Submitter
-from forge_functions.bodies import Body
 from forge_functions.errors import problems
-from forge_functions.guarded_route import Router
 from forge_functions.job_requests import JobRequest, specs
-from forge_functions.records import Done
+from forge_functions.middleware.bodies import Body
+from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
 
 router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403, 404))

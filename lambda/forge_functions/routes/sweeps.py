@@ -3,17 +3,17 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from forge_schema.benchmarks import Benchmarks
-from forge_schema.jobs import PAGE
-from forge_schema.states import State
-from forge_schema.wire_fields import LARGEST, Word
+from forge_schema.model.fields import LARGEST, Word
+from forge_schema.model.states import State
+from forge_schema.read.benchmarks import Benchmarks
+from forge_schema.read.jobs import PAGE
 from pydantic import BaseModel, Field
 
+from forge_functions.answers.found import SweepPoint
+from forge_functions.answers.records import Items, Rows
 from forge_functions.auth.caller import Caller, Submitter, Viewer, forbidden
-from forge_functions.bodies import Body
 from forge_functions.errors import problems
-from forge_functions.found import SweepPoint
-from forge_functions.records import Items, Rows
+from forge_functions.middleware.bodies import Body
 from forge_functions.services import Services, Shared
 
 router = APIRouter(prefix="/api/queue/sweeps", tags=["sweeps"], responses=problems(401, 403, 404))

@@ -3,16 +3,16 @@
 from typing import Annotated
 
 from fastapi import Path, Query
-from forge_schema.database import Row
-from forge_schema.templates import Templates
-from forge_schema.wire_fields import Word
+from forge_schema.database.pool import Row
+from forge_schema.model.fields import Word
+from forge_schema.queue.templates import Templates
 
+from forge_functions.answers.records import Done, Items, Rows, Template
 from forge_functions.auth.caller import Caller, Submitter, Viewer, forbidden
-from forge_functions.bodies import Body
 from forge_functions.errors import problems
-from forge_functions.guarded_route import Router
 from forge_functions.job_requests import JobConfig, check_config
-from forge_functions.records import Done, Items, Rows, Template
+from forge_functions.middleware.bodies import Body
+from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Services, Shared
 
 router = Router(prefix="/api/queue/templates", tags=["templates"], responses=problems(401, 403))

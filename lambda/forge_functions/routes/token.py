@@ -2,14 +2,14 @@
 
 from http import HTTPStatus
 
-from forge_schema.keys import Keys
-from forge_schema.states import Role
+from forge_schema.access.api_keys import Keys
+from forge_schema.model.states import Role
 from pydantic import BaseModel
 
 from forge_functions.auth import short_token
 from forge_functions.auth.caller import Viewer, unauthenticated
 from forge_functions.errors import Refused, problems
-from forge_functions.guarded_route import Router
+from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
 
 router = Router(prefix="/api", tags=["token"], responses=problems(401, 403))

@@ -1,6 +1,6 @@
 """What can go wrong between Forge and an object store."""
 
-from forge_schema.errors import ForgeError
+from forge_schema.model.errors import ForgeError
 
 
 class StoreError(ForgeError):

@@ -84,7 +84,7 @@ def _open_file(url: str, parts: SplitResult) -> Store:
 
 def _open_s3(url: str, parts: SplitResult) -> Store:
     # boto3 takes half a second and tens of megabytes: only who uses S3 pays.
-    from forge_schema.storage.s3_store import S3Store  # noqa: PLC0415
+    from forge_schema.storage.s3.store import S3Store  # noqa: PLC0415
 
     place = s3_place(url, parts)
     return S3Store(

@@ -51,7 +51,7 @@ def open_signer(store_url: str, *, secret: bytes, base_url: str, lasts_s: int) -
         raise ValueError(f"a signed URL lasts 1 to {LONGEST_S} seconds, not {lasts_s}")
     if split(store_url).scheme == "s3":
         # boto3 takes half a second and tens of megabytes: only who uses S3 pays.
-        from forge_schema.storage.s3_signer import S3Signer  # noqa: PLC0415
+        from forge_schema.storage.s3.signer import S3Signer  # noqa: PLC0415
 
         return S3Signer(store_url, lasts_s=lasts_s)
     open_store(store_url)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from chaos.check.history import Entry, read
-from forge_schema.states import BUDGETS
+from forge_schema.model.states import BUDGETS
 from forge_schema.storage import open_store
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb

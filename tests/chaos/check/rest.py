@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import docker
 from chaos.check.violation import by_hand, by_sql
-from forge_schema.storage.s3_store import S3Store
-from forge_worker.spool import left_in
+from forge_schema.storage.s3.store import S3Store
+from forge_worker.agent.spool import left_in
 from support.worker import processes_below
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 # What the programs import only where it is wanted.
 LATER = {
     "forge_client.main": (
-        "forge_client.http.backend", "forge_client.local.direct", "forge_client.local.migration",
+        "forge_client.http.backend", "forge_client.direct.backend", "forge_client.direct.migration",
         "rich.table",
     ),
-    "forge_worker.main": ("forge_schema.storage.s3_store",),
-    "forge_functions.server": ("forge_schema.storage.s3_store",),
+    "forge_worker.main": ("forge_schema.storage.s3.store",),
+    "forge_functions.server": ("forge_schema.storage.s3.store",),
 }  # fmt: skip
 REQUEST_BYTES = 1 << 20
 

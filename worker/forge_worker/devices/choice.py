@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from forge_schema.errors import ForgeError
+from forge_schema.model.errors import ForgeError
 
 from forge_worker.devices.gpu import Gpu
 

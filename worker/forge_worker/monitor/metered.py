@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from forge_schema.lanes import Capacity
-from forge_schema.lease import End, Ended, Fence, Grant, Renewal
-from forge_schema.states import WorkerStatus
+from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
+from forge_schema.model.states import WorkerStatus
+from forge_schema.queue.lanes import Capacity
 from forge_schema.storage import Progress
 
-from forge_worker.gateway import Gateway
 from forge_worker.monitor.meters import Meters
-from forge_worker.objects import Objects
+from forge_worker.queue.gateway import Gateway
+from forge_worker.queue.objects import Objects
 
 
 class MeteredGateway:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 
-from forge_schema.lease import End, Ended
+from forge_schema.model.lease import End, Ended
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 # Round trips to the queue; a claim over HTTP may wait for work.

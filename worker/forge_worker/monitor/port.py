@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 from prometheus_client import ProcessCollector, start_http_server
 
-from forge_worker.agent import Agent
+from forge_worker.agent.agent import Agent
 from forge_worker.link import Link
 from forge_worker.monitor.gauges import Gauges
 from forge_worker.monitor.metered import metered_gateway, metered_objects

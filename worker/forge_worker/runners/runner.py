@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from forge_schema.errors import ForgeError
+from forge_schema.model.errors import ForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from forge_worker.runners.descendants import descendants, memory_bytes
+from forge_worker.runners.process.descendants import descendants, memory_bytes
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 62

@@ -4,15 +4,15 @@ from collections.abc import Callable, Collection
 from threading import Thread
 
 import structlog
-from forge_schema.errors import ForgeError
-from forge_schema.lease import End
-from forge_schema.states import Reason
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import End
+from forge_schema.model.states import Reason
 
-from forge_worker.attempt import Attempt, Stop
-from forge_worker.clock import seconds
-from forge_worker.courier import Courier
-from forge_worker.gateway import Gateway
+from forge_worker.agent.courier import Courier
+from forge_worker.job_runs.attempt import Attempt, Stop
+from forge_worker.job_runs.clock import seconds
 from forge_worker.loop import Loop
+from forge_worker.queue.gateway import Gateway
 from forge_worker.spot.window import Window, earlier
 
 PERIOD_S = 0.25

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import httpx
-from forge_schema.errors import ForgeError
+from forge_schema.model.errors import ForgeError
 
 from forge_worker.spot.notice import mail_time
 

@@ -3,13 +3,13 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from forge_schema import trail
-from forge_schema.trail import Wanted
-from forge_schema.wire_fields import LARGEST, Text
+from forge_schema.model.fields import LARGEST, Text
+from forge_schema.read import trail
+from forge_schema.read.trail import Wanted
 from pydantic import Field
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visitor import RulesByPage
+from forge_functions.dashboard.visit.visitor import RulesByPage
 from forge_functions.services import Shared
 
 router = APIRouter()

@@ -7,22 +7,22 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from forge_schema.database import Row
-from forge_schema.explain import explain
-from forge_schema.explanation import Explanation
-from forge_schema.job_filter import Filter
-from forge_schema.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
-from forge_schema.jobs import Jobs
-from forge_schema.states import TERMINAL_STATES
-from forge_schema.wire_fields import Text
+from forge_schema.database.pool import Row
+from forge_schema.explain.explain import explain
+from forge_schema.model.explanation import Explanation
+from forge_schema.model.fields import Text
+from forge_schema.model.states import TERMINAL_STATES
+from forge_schema.read.job_filter import Filter
+from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
+from forge_schema.read.jobs import Jobs
 
 from forge_functions.dashboard.explained import in_words
-from forge_functions.dashboard.own_job import PageJob
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.jobs import address
-from forge_functions.dashboard.session import Visitor
 from forge_functions.dashboard.timeline import KINDS, WIDTH, Line, timeline
-from forge_functions.dashboard.visitor import SeesPages, SubmitsByPage
+from forge_functions.dashboard.visit.own_job import PageJob
+from forge_functions.dashboard.visit.session import Visitor
+from forge_functions.dashboard.visit.visitor import SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
 from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared

@@ -7,19 +7,19 @@ from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
-from forge_schema import job_pages
-from forge_schema.database import Row
-from forge_schema.job_acts import MOST, JobActs
-from forge_schema.job_filter import Filter, parse
-from forge_schema.jobs import Jobs
-from forge_schema.states import State
-from forge_schema.wire_fields import LARGEST, Text
+from forge_schema.database.pool import Row
+from forge_schema.model.fields import LARGEST, Text
+from forge_schema.model.states import State
+from forge_schema.queue.job_acts import MOST, JobActs
+from forge_schema.read import job_pages
+from forge_schema.read.job_filter import Filter, parse
+from forge_schema.read.jobs import Jobs
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.session import Visitor
-from forge_functions.dashboard.visitor import SubmitsByPage
+from forge_functions.dashboard.visit.session import Visitor
+from forge_functions.dashboard.visit.visitor import SubmitsByPage
 from forge_functions.services import Services, Shared
 
 router = APIRouter()

@@ -4,14 +4,14 @@ import base64
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from forge_schema.jobs import Jobs
-from forge_schema.series import POINTS, Series, Wanted
-from forge_schema.states import TERMINAL_STATES
+from forge_schema.model.states import TERMINAL_STATES
+from forge_schema.read.jobs import Jobs
+from forge_schema.read.series import POINTS, Series, Wanted
 from pydantic import BaseModel, Field
 
-from forge_functions.dashboard.log_pieces import LogPieces, Pieces
-from forge_functions.dashboard.log_place import LARGEST_RANK, LogPlace
-from forge_functions.dashboard.own_job import PageJob
+from forge_functions.dashboard.log.pieces import LogPieces, Pieces
+from forge_functions.dashboard.log.place import LARGEST_RANK, LogPlace
+from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")

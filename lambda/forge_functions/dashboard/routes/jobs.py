@@ -7,16 +7,16 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
-from forge_schema import job_pages
-from forge_schema.database import Row
-from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
-from forge_schema.job_pages import Page
-from forge_schema.states import State
-from forge_schema.wire_fields import LARGEST, Text
+from forge_schema.database.pool import Row
+from forge_schema.model.fields import LARGEST, Text
+from forge_schema.model.states import State
+from forge_schema.read import job_pages
+from forge_schema.read.job_filter import KEYS, Filter, FilterInvalid, parse
+from forge_schema.read.job_pages import Page
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.session import Visitor
-from forge_functions.dashboard.visitor import SeesPages
+from forge_functions.dashboard.visit.session import Visitor
+from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.services import Services, Shared
 
 router = APIRouter()

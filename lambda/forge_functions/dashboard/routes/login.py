@@ -5,15 +5,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
-from forge_schema import tokens
-from forge_schema.audit import Audit
-from forge_schema.keys import Keys
-from forge_schema.tokens import TokenKind, TokenMalformed
+from forge_schema.access import tokens
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.tokens import TokenKind, TokenMalformed
+from forge_schema.read.audit import Audit
 
 from forge_functions.auth.caller import Viewer, by_key, forbidden
-from forge_functions.dashboard import csrf, login_link, session
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visitor import SeesPages, local
+from forge_functions.dashboard.visit import csrf, login_link, session
+from forge_functions.dashboard.visit.visitor import SeesPages, local
 from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared
 

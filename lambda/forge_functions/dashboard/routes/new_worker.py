@@ -6,14 +6,14 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
-from forge_schema.states import WorkerKind
-from forge_schema.wire_fields import Word
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.fields import Word
+from forge_schema.model.states import WorkerKind
 from pydantic import StringConstraints
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.session import Visitor
-from forge_functions.dashboard.visitor import RulesByPage
+from forge_functions.dashboard.visit.session import Visitor
+from forge_functions.dashboard.visit.visitor import RulesByPage
 from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared
 

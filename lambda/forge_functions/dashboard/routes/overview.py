@@ -1,11 +1,11 @@
 """The first page: is it healthy, what waits, what runs, how much is done."""
 
 from fastapi import APIRouter, Request, Response
-from forge_schema.database import Row
-from forge_schema.overview import Overview
+from forge_schema.database.pool import Row
+from forge_schema.read.overview import Overview
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visitor import SeesPages
+from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.dashboard.words import t
 from forge_functions.services import Shared
 

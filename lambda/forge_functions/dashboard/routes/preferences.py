@@ -6,9 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
-from forge_functions.dashboard import csrf, words
+from forge_functions.dashboard import words
 from forge_functions.dashboard.page import THEME, THEMES
-from forge_functions.dashboard.visitor import local
+from forge_functions.dashboard.visit import csrf
+from forge_functions.dashboard.visit.visitor import local
 from forge_functions.services import Shared
 
 router = APIRouter()

@@ -3,13 +3,13 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
-from forge_schema import queue_pages
-from forge_schema.admin import Admin
-from forge_schema.wire_fields import Text, Word
+from forge_schema.model.fields import Text, Word
+from forge_schema.queue.limits import Admin
+from forge_schema.read import queue_pages
 from pydantic import Field
 
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.visitor import RulesByPage, SeesPages
+from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages
 from forge_functions.services import Shared
 
 router = APIRouter()

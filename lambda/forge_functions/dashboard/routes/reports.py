@@ -9,17 +9,17 @@ from io import StringIO
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from forge_schema.database import Row
-from forge_schema.report import REPORTS, Report
-from forge_schema.reports import Reports
-from forge_schema.reports import report as known
-from forge_schema.wire_fields import Text, Word
+from forge_schema.database.pool import Row
+from forge_schema.model.fields import Text, Word
+from forge_schema.read.report import REPORTS, Report
+from forge_schema.read.reports import Reports
+from forge_schema.read.reports import report as known
 from pydantic import Field
 
 from forge_functions.auth.caller import forbidden
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.session import Visitor
-from forge_functions.dashboard.visitor import SeesPages
+from forge_functions.dashboard.visit.session import Visitor
+from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.services import Services, Shared
 
 router = APIRouter()

@@ -4,21 +4,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from forge_schema.database import Row
-from forge_schema.errors import ForgeError
-from forge_schema.job_story import JobStory, recent_bundles
-from forge_schema.queue import IdempotencyConflict
-from forge_schema.states import Target
-from forge_schema.templates import Templates
-from forge_schema.wire_fields import LARGEST
+from forge_schema.database.pool import Row
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.fields import LARGEST
+from forge_schema.model.states import Target
+from forge_schema.queue.queue import IdempotencyConflict
+from forge_schema.queue.templates import Templates
+from forge_schema.read.job_story import JobStory, recent_bundles
 
 from forge_functions import possession
 from forge_functions.auth.job import own_job
 from forge_functions.dashboard.job_form import JobForm, faults_of
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.session import Visitor
 from forge_functions.dashboard.submit_line import submit_line, unsaid
-from forge_functions.dashboard.visitor import SubmitsByPage
+from forge_functions.dashboard.visit.session import Visitor
+from forge_functions.dashboard.visit.visitor import SubmitsByPage
 from forge_functions.job_requests import specs
 from forge_functions.services import Services, Shared
 

@@ -4,16 +4,16 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Form, Path, Query, Request, Response
-from forge_schema.database import Row
-from forge_schema.fleet import Fleet
-from forge_schema.registry import NoSuchWorker, Registry
-from forge_schema.states import Command
-from forge_schema.wire_fields import LARGEST
-from forge_schema.worker_tokens import WorkerTokens
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.database.pool import Row
+from forge_schema.model.fields import LARGEST
+from forge_schema.model.states import Command
+from forge_schema.queue.registry import NoSuchWorker, Registry
+from forge_schema.read.fleet import Fleet
 
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry, token_page
-from forge_functions.dashboard.visitor import RulesByPage, SeesPages
+from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages
 from forge_functions.services import Shared
 
 router = APIRouter()

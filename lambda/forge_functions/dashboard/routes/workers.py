@@ -3,12 +3,12 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from forge_schema.fleet import Fleet
-from forge_schema.states import WorkerStatus
-from forge_schema.wire_fields import Text
+from forge_schema.model.fields import Text
+from forge_schema.model.states import WorkerStatus
+from forge_schema.read.fleet import Fleet
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visitor import SeesPages
+from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.services import Shared
 
 router = APIRouter()

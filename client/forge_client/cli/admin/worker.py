@@ -1,0 +1,84 @@
+"""`forge worker`: workers made by admins, and their tokens."""
+
+from typing import Annotated
+
+import typer
+
+from forge_client.cli.admin.workers import find_worker
+from forge_client.cli.options.labels import LabelOption, labels
+from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.options.spans import Expires, lasting
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Format, FormatOption
+from forge_client.connection import connect
+from forge_client.settings import Settings
+from forge_client.up import running
+
+app = typer.Typer(no_args_is_help=True, help="Workers made by admins, and their tokens.")
+SOMEWHERE = "https://YOUR-SERVER"
+Worker = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name or id.")]
+
+
+@app.callback()
+def worker() -> None:
+    """Look after workers that come through a server; `forge workers` lists them."""
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Its name, which no other worker has.")],
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="It leaves after one job.")
+    ] = False,
+    label: LabelOption = None,
+    expires: Expires = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Make a worker that may connect, and print its token, which cannot be done again.
+
+    The worker is waited for until its token expires, or for good.
+    """
+    given, lasts = labels(label or []), lasting(expires)
+    settings = settings_of(context)
+    with connect(settings) as backend:
+        made = backend.admin.create_worker(name, ephemeral=ephemeral, labels=given, lasts=lasts)
+    narration.say(f"worker {name} has the id {made.id}; on its machine, run")
+    _show(made.id, made.text, _server(settings), form)
+
+
+@app.command()
+def rotate(
+    context: typer.Context, worker: Worker, expires: Expires = None,
+    form: FormatOption = Format.TABLE,
+) -> None:  # fmt: skip
+    """Give a worker a new token and print it; the one before is invalid at once."""
+    lasts = lasting(expires)
+    settings = settings_of(context)
+    with connect(settings) as backend:
+        found = find_worker(backend, worker)
+        token = backend.admin.rotate_worker(found.id, lasts=lasts)
+    narration.say(f"worker {found.name} has a new token, and the one before is invalid; now run")
+    _show(str(found.id), token, _server(settings), form)
+
+
+@app.command()
+def delete(context: typer.Context, worker: Worker) -> None:
+    """Remove a worker that is offline, and its token."""
+    with backend_of(context) as backend:
+        found = find_worker(backend, worker)
+        backend.admin.delete_worker(found.id)
+    narration.say(f"worker {found.name} is removed")
+
+
+def _server(settings: Settings) -> str:
+    if settings.url or settings.database_url:
+        return settings.url or SOMEWHERE
+    return running.find(settings.dir).url or SOMEWHERE
+
+
+def _show(worker_id: str, token: str, url: str, form: Format) -> None:
+    # The token itself goes to stdout alone, which may be a file for the worker.
+    narration.say(f"  forge-worker --url {url} --token-file FILE, with the token in FILE")
+    narration.say("keep the token now: it is stored nowhere, and cannot be shown again", "dim")
+    output.show_one({"id": int(worker_id), "token": token}, form, lambda: print(token))  # noqa: T201 - the data

@@ -1,0 +1,84 @@
+"""`forge workers` and `forge drain`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from forge_client.answers.records import WorkerInfo
+from forge_client.backend import Backend
+from forge_client.cli.options.quantity import readable_seconds, readable_size
+from forge_client.cli.options.session import backend_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+
+def heard(worker: WorkerInfo) -> str:
+    """Return when a worker was last heard; one that an admin made may not have come yet."""
+    if worker.status == "connecting":
+        return "not yet"
+    return f"{readable_seconds(worker.silent_s)} ago"
+
+
+COLUMNS: list[Column] = [
+    ("ID", lambda w: w.id),
+    ("NAME", lambda w: w.name),
+    ("STATUS", lambda w: w.status),
+    ("JOBS", lambda w: w.leases),
+    ("CPUS", lambda w: f"{w.cpus:g}"),
+    ("MEMORY", lambda w: readable_size(w.memory_mb << 20)),
+    ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
+    ("LABELS", lambda w: ",".join(f"{name}={value}" for name, value in w.labels.items())),
+    ("USE", lambda w: in_use(w.condition)),
+    ("HEARD", heard),
+]
+
+
+def in_use(condition: dict[str, Any]) -> str:
+    """Return in short how a machine is, or why it takes no jobs."""
+    if said := condition.get("constrained"):
+        return str(said)
+    uses = {"cpu": condition.get("cpu_percent"), "memory": condition.get("memory_percent")}
+    words = [f"{what} {use:.0f}%" for what, use in uses.items() if isinstance(use, int | float)]
+    broken = condition.get("quarantine")
+    if broken and isinstance(broken, dict | list):
+        words.append(f"{len(broken)} of its GPUs broken")
+    return ", ".join(words)
+
+
+def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List the workers."""
+    with backend_of(context) as backend:
+        output.show(backend.workers(), COLUMNS, form)
+
+
+def drain(
+    context: typer.Context,
+    worker: Annotated[str, typer.Argument(help="The worker's name or id.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Let it take jobs again.")] = False,
+) -> None:
+    """Have a worker finish its jobs and take no more."""
+    with backend_of(context) as backend:
+        found = find_worker(backend, worker)
+        backend.drain(found.id, undo=undo)
+    then = "takes jobs again" if undo else "takes no more jobs"
+    narration.say(f"worker {found.name} {then}, from its next heartbeat on")
+
+
+def find_worker(backend: Backend, worker: str) -> WorkerInfo:
+    """Return a worker by its name or id.
+
+    Raises:
+        ClientError: there is none.
+    """
+    rows = backend.workers()
+    for known in ({row.name: row for row in rows}, {str(row.id): row for row in rows}):
+        if worker in known:
+            return known[worker]
+    raise ClientError(
+        f"there is no worker {worker!r}",
+        hint="`forge workers` lists them",
+        code="worker_not_found",
+        exit_code=ExitCode.NOT_FOUND,
+    )

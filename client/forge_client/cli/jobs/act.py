@@ -1,0 +1,90 @@
+"""`forge cancel`, `retry` and `preempt`: what one does to jobs."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from forge_client.backend import Backend
+from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.show import narration
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+JobIds = Annotated[list[int], typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)]
+ANSWERS = {
+    "cancelled": "job {} is cancelled",
+    "running": "job {} is asked to stop; its worker ends it",
+}
+
+
+def cancel(
+    context: typer.Context,
+    jobs: Annotated[
+        list[int] | None, typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)
+    ] = None,
+    sweep: Annotated[str | None, typer.Option(help="All of this sweep that has not ended.")] = None,
+) -> None:
+    """Cancel jobs: at once where they wait, with SIGTERM and then SIGKILL where they run."""
+    if not jobs and sweep is None:
+        raise ClientError(
+            "there is nothing to cancel",
+            hint="name jobs by their ids, or a benchmark by --sweep",
+            code="option_invalid",
+            exit_code=ExitCode.USAGE,
+        )
+    with backend_of(context) as backend:
+        if sweep is not None:
+            done = backend.findings.cancel_sweep(sweep)
+            narration.say(f"{sweep}: {done.cancelled} cancelled, {done.running} asked to stop")
+        _each(jobs or [], partial(_cancel, backend))
+
+
+def retry(context: typer.Context, jobs: JobIds) -> None:
+    """Give failed or dead jobs fresh budgets and make them ready again."""
+    with backend_of(context) as backend:
+        _each(jobs, partial(_retry, backend))
+
+
+def _cancel(backend: Backend, job: int) -> None:
+    state = backend.cancel(job)
+    if state not in ANSWERS:
+        raise ClientError(
+            f"job {job} had {state} already", code="already_over", exit_code=ExitCode.CONFLICT
+        )
+    narration.say(ANSWERS[state].format(job))
+
+
+def _retry(backend: Backend, job: int) -> None:
+    backend.retry(job)
+    narration.say(f"job {job} is ready again")
+
+
+def _each(jobs: list[int], act: Callable[[int], None]) -> None:
+    """Act on every job, also after one that is refused, then say what was refused."""
+    refused: list[ClientError] = []
+    for job in jobs:
+        try:
+            act(job)
+        except ClientError as error:
+            if error.exit_code not in {ExitCode.NOT_FOUND, ExitCode.CONFLICT}:
+                raise
+            refused.append(error)
+    if refused:
+        message = "; ".join(error.message for error in refused)
+        first = refused[0]
+        raise ClientError(message, hint=first.hint, code=first.code, exit_code=first.exit_code)
+
+
+def preempt(context: typer.Context, job: JobId) -> None:
+    """Take a running job from its worker, as a spot notice would; it resumes elsewhere."""
+    with backend_of(context) as backend:
+        if not backend.preempt(job):
+            raise ClientError(
+                f"job {job} does not run, or is asked to end already",
+                hint=f"`forge show {job}` says where it is",
+                code="not_running_job",
+                exit_code=ExitCode.CONFLICT,
+            )
+        narration.say(f"job {job} is asked to leave its worker")

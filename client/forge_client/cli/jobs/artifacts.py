@@ -1,0 +1,38 @@
+"""`forge artifacts`: the files that a job left."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forge_client.cli.options.quantity import readable_size
+from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.downloads import download_all
+from forge_client.cli.show.output import Column, Format, FormatOption
+
+COLUMNS: list[Column] = [
+    ("PATH", lambda a: a.path),
+    ("SIZE", lambda a: readable_size(a.bytes)),
+    ("SHA256", lambda a: a.sha256),
+]
+
+
+def artifacts(
+    context: typer.Context,
+    job: JobId,
+    to: Annotated[
+        Path | None, typer.Option(help="Fetch them into this folder, verified.", file_okay=False)
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """List the files that a job left in its output folder, or fetch them."""
+    with backend_of(context) as backend:
+        backend.job(job)
+        files = backend.artifacts(job)
+        if to is not None:
+            total = sum(file.bytes for file in files)
+            with narration.transfer("downloading", total) as progress:
+                download_all(backend, files, to, progress)
+            narration.say(f"{len(files)} files, {readable_size(total)}, in {to}")
+    output.show(files, COLUMNS, form)

@@ -1,0 +1,172 @@
+"""`forge benchmark`, `sweep` and `compare`: a matrix of jobs, and what they found."""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forge_client.answers.findings import SweepPoint, all_points
+from forge_client.cli.jobs.submit import command_of, environment
+from forge_client.cli.options import job_options as o
+from forge_client.cli.options.labels import labels
+from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.comparison import compare as compared
+from forge_client.cli.show.output import Column, Format, FormatOption, inline
+from forge_client.cli.show.sending import send
+from forge_client.connection import connect
+from forge_client.project.forge_toml import Project
+from forge_client.project.matrix import expanded, from_options, from_toml
+
+SWEEP_LENGTH = 150
+SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="Its name.")]
+OwnerOption = Annotated[str | None, typer.Option(help="Whose; yours by default.")]
+
+
+def benchmark(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="The project; its forge.toml is read.")] = Path(),
+    matrix: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE,VALUE; each combination is a job.")
+    ] = None,
+    repeat: Annotated[int | None, typer.Option(help="Jobs for each point.", min=1)] = None,
+    sweep: Annotated[
+        str | None, typer.Option(help="How its name begins; the job's name by default.")
+    ] = None,
+    name: o.NameOption = None,
+    gpu: o.GpuOption = None,
+    cpus: o.CpusOption = None,
+    memory: o.MemoryOption = None,
+    image: o.ImageOption = None,
+    label: o.LabelOption = None,
+    env: o.EnvOption = None,
+    timeout: o.TimeoutOption = None,
+    queue: o.QueueOption = None,
+    priority: o.PriorityOption = None,
+    include: o.IncludeOption = None,
+    share: o.ShareOption = None,
+    requirements: o.RequirementsOption = None,
+    no_install: o.NoInstallOption = False,
+    secret: o.SecretOption = None,
+    idempotency_key: o.KeyOption = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Submit a job for each combination of parameters, all of them or none.
+
+    In the command, {name} stands for a parameter's value, {repeat} for which of several jobs of
+    the same point it is, and {{ for a brace. The sweep's name is printed on stdout; `forge sweep`
+    shows how it stands. A job writes what it measured as one JSON object to $FORGE_RESULT_FILE.
+    """
+    project = Project.read(folder).including(include)
+    base = project.request().changed({
+        "name": name or project.name or folder.resolve().name or "job", "gpus": gpu, "cpus": cpus,
+        "memory": memory, "image": image, "labels": labels(label or []),
+        "env": environment(env or []), "secrets": secret,
+        "requirements": o.requirements(requirements, no_install=no_install),
+        "timeout": timeout, "queue": queue, "priority": priority,
+        "share": share, "command": command_of(context),
+    })  # fmt: skip
+    key = idempotency_key or project.idempotency_key
+    called = _unique(sweep or base.name or "job", key)
+    requests = expanded(
+        base,
+        {**from_toml(project.matrix), **from_options(matrix or [])},
+        repeat=repeat or project.repeat,
+        sweep=called,
+        key=key,
+    )
+    settings = settings_of(context, project)
+    with connect(settings) as backend:
+        ids = send(backend, settings, project, requests, folder)
+    narration.say(f"{len(ids)} jobs, {ids[0]} to {ids[-1]}; `forge sweep {called}` shows them")
+    answer = {"sweep": called, "job_ids": ids}
+    output.show_one(answer, form, lambda: print(called))  # noqa: T201 - the data
+
+
+def _unique(stem: str, key: str | None) -> str:
+    # Repeated with its key, it is the same sweep.
+    mark = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
+    return f"{stem[:SWEEP_LENGTH].replace('/', '-')}-{mark}"
+
+
+def sweep(
+    context: typer.Context,
+    name: SweepName,
+    owner: OwnerOption = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show how far a sweep is, and what its jobs found."""
+    with backend_of(context) as backend:
+        states = backend.findings.sweep(name, owner=owner)
+        points = list(all_points(backend.findings, name, owner=owner))
+    everything = {"sweep": name, "states": states, "points": points}
+    output.show_one(everything, form, lambda: _print(states, points))
+
+
+def _print(states: dict[str, int], points: list[SweepPoint]) -> None:
+    output.show(points, _columns(points), Format.TABLE)
+    narration.say(", ".join(f"{count} {state}" for state, count in states.items()))
+
+
+def _columns(points: list[SweepPoint]) -> list[Column]:
+    parameters = dict.fromkeys(name for point in points for name in point.parameters)
+    results = dict.fromkeys(name for point in points for name in point.result or {})
+    return [
+        ("JOB", lambda p: p.job_id),
+        ("STATE", lambda p: p.state),
+        *((f"{name}", _parameter(name)) for name in parameters),
+        *((f"→ {name}", _found(name)) for name in results),
+        ("SECONDS", lambda p: "" if p.seconds is None else f"{p.seconds:.1f}"),
+    ]
+
+
+def _parameter(name: str) -> Callable[[SweepPoint], str]:
+    return lambda point: inline(point.parameters.get(name))
+
+
+def _found(name: str) -> Callable[[SweepPoint], str]:
+    return lambda point: inline((point.result or {}).get(name))
+
+
+def compare(
+    context: typer.Context,
+    name: SweepName,
+    other: Annotated[
+        str | None, typer.Argument(metavar="SWEEP2", help="One to compare with the first.")
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="seconds, gpu_seconds, energy_j, or a result's key: a.b.")
+    ] = "seconds",
+    by: Annotated[
+        list[str] | None, typer.Option(help="Parameter to group by; all but repeat by default.")
+    ] = None,
+    owner: OwnerOption = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Compare what the jobs of one sweep or two found, those that succeeded.
+
+    RATIO is to the mean of the first group, or with two sweeps of the same group in the first.
+    """
+    with backend_of(context) as backend:
+        found = {
+            each: list(all_points(backend.findings, each, owner=owner))
+            for each in dict.fromkeys(filter(None, (name, other)))
+        }
+    names = [one for text in by or [] for one in text.split(",")] or None
+    comparison = compared(found, metric, names)
+    columns: list[Column] = [
+        *([("SWEEP", lambda g: g.sweep)] if other else []),
+        ("BY", lambda g: inline(g.by)),
+        ("N", lambda g: g.count),
+        ("MEAN", lambda g: inline(g.mean)),
+        ("MEDIAN", lambda g: inline(g.median)),
+        ("SPREAD", lambda g: inline(g.spread)),
+        ("RATIO", lambda g: "" if g.ratio is None else f"{g.ratio:.3f}"),
+    ]
+    rows = [vars(group) for group in comparison.groups]
+    output.show(comparison.groups if form is Format.TABLE else rows, columns, form)
+    if comparison.without:
+        narration.say(f"{comparison.without} jobs did not succeed or say no {metric}")

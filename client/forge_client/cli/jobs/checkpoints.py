@@ -1,0 +1,32 @@
+"""`forge checkpoints`: what a job has stored of its state while it ran."""
+
+import typer
+
+from forge_client.cli.jobs.ps import source
+from forge_client.cli.options.quantity import readable_seconds, readable_size
+from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption
+
+COLUMNS: list[Column] = [
+    ("CHECKPOINT", lambda c: c.name),
+    ("AGE", lambda c: readable_seconds(c.age_s)),
+    ("FILES", lambda c: c.files),
+    ("SIZE", lambda c: readable_size(c.bytes)),
+    ("NEXT", lambda c: "restored next" if c.next else ""),
+]
+
+
+def checkpoints(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE) -> None:
+    """List a job's complete checkpoints, the newest first.
+
+    `forge submit --from-checkpoint JOB:CHECKPOINT` starts another job from one of them.
+    """
+    with backend_of(context) as backend:
+        detail = backend.job(job)
+        found = backend.checkpoints(job)
+    if not found:
+        yet = "" if detail.terminal else " yet"
+        start = f"; it starts from {source(detail)}" if source(detail) else ""
+        narration.say(f"job {job} has no checkpoint{yet}{start}")
+    output.show(found, COLUMNS, form)

@@ -1,0 +1,56 @@
+"""`forge dashboard`: a link that logs in to the pages of a server, or of a `forge up`."""
+
+import webbrowser
+from contextlib import closing
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from forge_client.cli.options.session import settings_of
+from forge_client.cli.show import narration
+from forge_client.connection import connect
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.http.server import Server
+from forge_client.http.transport import Transport
+from forge_client.settings import Settings
+from forge_client.up import running
+
+# A session is over with the key that it was begun with.
+LASTS = timedelta(hours=12)
+
+
+def dashboard(
+    context: typer.Context,
+    show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Print a link that logs in to the dashboard, once and within a minute.
+
+    It logs in as your API key does; for a `forge up`, as an admin whose key lasts 12 hours.
+    """
+    server = _server(settings_of(context))
+    with closing(Transport(server)) as asked:
+        answer = asked.send("POST", "/login/link", again=True)
+        link = f"{server.url}{asked.field(answer, 'path')}"
+    print(link)  # noqa: T201 - the data
+    if show and not webbrowser.open(link):
+        narration.say("no browser could be started here; open the link in one")
+
+
+def _server(settings: Settings) -> Server:
+    if settings.url:
+        return settings.server()
+    if settings.database_url:
+        raise ClientError(
+            "the dashboard is a server's, but a database is named",
+            hint="name the server with --url, or set FORGE_URL and FORGE_API_KEY",
+            code="server_not_named",
+            exit_code=ExitCode.SETUP,
+        )
+    url = running.find(settings.dir).url
+    with connect(settings) as backend:
+        made = backend.admin.create_key(
+            settings.owner, "admin", name="forge dashboard", lasts=LASTS
+        )
+    return Server(url, made.text)

@@ -1,0 +1,148 @@
+"""`forge explain`: why a job waits, where it would run, or how it ended."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from forge_client.answers.explanation import Explanation, Remedy, Requirement
+from forge_client.answers.records import Record
+from forge_client.cli.options.quantity import MIB, readable_seconds, readable_size
+from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.endings import first_line
+from forge_client.cli.show.output import Column, Format, FormatOption
+
+SHOWN, ALL = 10, 500
+SIZES = {"memory_mb", "disk_mb", "vram_mb"}
+WORKERS: list[Column] = [
+    ("WORKER", lambda w: w.worker),
+    ("CHANCE", lambda w: w.chance.replace("_", " ")),
+    ("JOBS", lambda w: w.leases),
+    ("HEARD", lambda w: f"{readable_seconds(w.silent_s)} ago"),
+    ("WHY", lambda w: w.text),
+]
+NEEDS: list[Column] = [
+    ("NEEDS", lambda r: r.name),
+    ("WANTED", lambda r: _value(r.name, r.wanted)),
+    ("HAS", lambda r: _value(r.name, r.has)),
+    ("FREE", lambda r: "" if r.free is None else _value(r.name, r.free)),
+    ("", lambda r: _verdict(r)),  # noqa: PLW0108 - it is defined below
+]
+ATTEMPTS: list[Column] = [
+    ("ATTEMPT", lambda a: a.attempt),
+    ("WORKER", lambda a: a.worker),
+    ("REASON", lambda a: a.reason),
+    ("COSTS", lambda a: a.budget),
+    ("EXIT", lambda a: a.exit_code),
+    ("HELD", lambda a: readable_seconds(a.held_s)),
+    ("DETAIL", lambda a: first_line(a.detail)),
+]
+
+
+def explain(
+    context: typer.Context,
+    job: JobId,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"Up to {ALL} workers, not the {SHOWN} nearest.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Say why a job waits and what would start it, where it runs, or how it ended."""
+    with backend_of(context) as backend:
+        found = backend.explain(job, workers=ALL if everything else SHOWN)
+    output.show_one(found, form, lambda: _print(found))
+
+
+def _print(found: Explanation) -> None:
+    output.fields([
+        ("job", f"{found.job_id} {found.name}, {found.state}"),
+        ("why", found.text),
+        ("queue", f"{found.queue}, priority {found.priority}"),
+        ("in front", _in_front(found)),
+        ("estimate", _estimate(found)),
+        ("waited", readable_seconds(found.run.waited_s) if found.run else ""),
+        ("devices", " ".join(found.run.devices) if found.run else ""),
+        ("detail", found.end.detail if found.end else ""),
+        ("retry", found.end.retry if found.end else ""),
+        ("spent", _spent(found)),
+    ])  # fmt: skip
+    _remedies(found.remedies)
+    _section("", found.workers, WORKERS)
+    if found.left_out:
+        all_of_them = f"of all {found.workers_in_all}: {_counts(found)}"
+        narration.say(f"{found.left_out} more workers are not shown; {all_of_them}")
+    if found.run:
+        _section(f"what it asks for, and {found.run.worker} has", found.run.requirements, NEEDS)
+    elif found.workers:
+        nearest = found.workers[0]
+        _section(f"what it asks for, and {nearest.worker} has", nearest.requirements, NEEDS)
+    _section("attempts", found.attempts, ATTEMPTS)
+
+
+def _section(title: str, rows: Sequence[Record], columns: list[Column]) -> None:
+    if not rows:
+        return
+    output.console().print()
+    if title:
+        output.fields([(title, " ")])
+    output.show(rows, columns, Format.TABLE)
+
+
+def _remedies(remedies: list[Remedy]) -> None:
+    needed = [_remedy(one) for one in remedies if one.needed]
+    others = [_remedy(one) for one in remedies if not one.needed]
+    if not remedies:
+        return
+    output.console().print()
+    output.fields([
+        *(("to do" if n == 0 else " ", text) for n, text in enumerate(needed)),
+        *((_one_of(others) if n == 0 else " ", text) for n, text in enumerate(others)),
+    ])  # fmt: skip
+
+
+def _one_of(others: list[str]) -> str:
+    return "one of" if len(others) > 1 else "to do"
+
+
+def _remedy(remedy: Remedy) -> str:
+    return f"{remedy.text}: {remedy.command}" if remedy.command else remedy.text
+
+
+def _in_front(found: Explanation) -> str:
+    if not found.ahead:
+        return ""
+    return f"{found.ahead}{' or more' if found.ahead_is_bound else ''} jobs"
+
+
+def _estimate(found: Explanation) -> str:
+    if found.estimate is None:
+        return ""
+    return f"about {readable_seconds(found.estimate.wait_s)}: {found.estimate.basis}"
+
+
+def _spent(found: Explanation) -> str:
+    """Return the budgets of which something is gone."""
+    return ", ".join(
+        f"{one.used} {one.budget}, {one.granted} granted" for one in found.budgets if one.used
+    )
+
+
+def _counts(found: Explanation) -> str:
+    return ", ".join(f"{n} {chance.replace('_', ' ')}" for chance, n in found.counts.items())
+
+
+def _verdict(requirement: Requirement) -> str:
+    if not requirement.met:
+        return "lacking"
+    free, wanted = requirement.free, requirement.wanted
+    numbers = isinstance(free, int | float) and isinstance(wanted, int | float)
+    return "not free" if numbers and free < wanted else "ok"
+
+
+def _value(name: str, value: object) -> str:
+    if isinstance(value, int | float):
+        return readable_size(value * MIB) if name in SIZES else f"{value:g}"
+    if isinstance(value, list):
+        return ", ".join(str(one) for one in value)
+    return "" if value is None else str(value)

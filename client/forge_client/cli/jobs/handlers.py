@@ -1,0 +1,114 @@
+"""`forge run-handler` and `forge result`: custom jobs, and what any job found."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from forge_client.cli.jobs.submit import environment
+from forge_client.cli.options import job_options as o
+from forge_client.cli.options.labels import labels
+from forge_client.cli.options.session import JobId, backend_of, settings_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Format, FormatOption, inline
+from forge_client.cli.show.sending import send
+from forge_client.cli.show.waiting import wait_for
+from forge_client.connection import connect
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.project.forge_toml import Project
+from forge_client.project.request import Request
+
+
+def run_handler(
+    context: typer.Context,
+    handler: Annotated[str, typer.Argument(metavar="HANDLER", help="Its name.")],
+    arg: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE; a value that is JSON is taken as that.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="A project to have in the work folder; none by default.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The handler's name by default.")] = None,
+    gpu: o.GpuOption = None,
+    cpus: o.CpusOption = None,
+    memory: o.MemoryOption = None,
+    label: o.LabelOption = None,
+    env: o.EnvOption = None,
+    timeout: o.TimeoutOption = None,
+    queue: o.QueueOption = None,
+    priority: o.PriorityOption = None,
+    idempotency_key: o.KeyOption = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow the log; exit with the job's exit code.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Run a handler that the operator of a worker has installed there.
+
+    The job waits until there is a worker that has it; the label forge.handlers, which
+    `forge workers -o json` shows, names those that a worker has.
+    """
+    project = Project.read(folder) if folder else Project()
+    request = Request().changed({
+        "name": name or handler, "gpus": gpu, "cpus": cpus, "memory": memory,
+        "labels": labels(label or []), "env": environment(env or []), "timeout": timeout,
+        "queue": queue, "priority": priority, "idempotency_key": idempotency_key,
+        "kind": "custom", "handler": handler, "arguments": arguments(arg or []),
+        # What it would be called with by hand: a job has a command.
+        "command": [handler], "requirements": False,
+    })  # fmt: skip
+    settings = settings_of(context)
+    with connect(settings) as backend:
+        (job_id,) = send(backend, settings, project, [request], folder)
+        if wait:
+            raise typer.Exit(wait_for(backend, job_id))
+        status = backend.job(job_id)
+        narration.say(f"job {job_id} {status.name!r} is {status.state}")
+        output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+
+
+def result(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE) -> None:
+    """Show what a job found: what it wrote to $FORGE_RESULT_FILE, of the attempt that counts."""
+    with backend_of(context) as backend:
+        found = backend.findings.result(job)
+    if found.values is None:
+        raise ClientError(
+            f"job {job} has no result",
+            hint="a job writes one JSON object to $FORGE_RESULT_FILE; it is read when it has ended",
+            code="no_result",
+            exit_code=ExitCode.NOT_FOUND,
+        )
+    values = found.values
+    output.show_one(
+        values, form, lambda: output.fields([(k, inline(v)) for k, v in values.items()])
+    )
+
+
+def arguments(texts: Sequence[str]) -> dict[str, Any]:
+    """Return arguments from KEY=VALUE; a value that is no JSON is text.
+
+    Raises:
+        ClientError: one has no key, or two have the same.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not (key and sign) or key in found:
+            raise ClientError(
+                f"--arg {text!r}: " + ("it stands there twice" if key in found else "it is none"),
+                hint="write KEY=VALUE once for each: --arg size=3 --arg 'shape=[2, 3]'",
+                code="option_invalid",
+                exit_code=ExitCode.USAGE,
+            )
+        found[key] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

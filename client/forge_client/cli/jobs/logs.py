@@ -1,0 +1,85 @@
+"""`forge logs`: what a job wrote, wherever and however often it ran."""
+
+from typing import Annotated
+
+import typer
+
+from forge_client.answers.records import JobDetail
+from forge_client.backend import Backend
+from forge_client.cli.logs.lines import Shaping, pattern
+from forge_client.cli.logs.reader import Part
+from forge_client.cli.logs.reading import LogReading, several_ranks
+from forge_client.cli.options.moments import moment
+from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.show import narration
+from forge_client.cli.show.waiting import Teller, wait_for
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+
+def logs(
+    context: typer.Context,
+    job: JobId,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job is over.")
+    ] = False,
+    attempt: Annotated[int | None, typer.Option(help="Only this attempt's output.", min=1)] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Of a job with several ranks, only this one's.", min=0)
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE|TIME",
+            help="Only what was stored since: 10m, 2h, 2026-11-01T12:00."
+            " Output is stored in chunks, and counted by them.",
+        ),
+    ] = None,
+    tail: Annotated[
+        int | None,
+        typer.Option(help="Only the last so many lines; with several ranks, of each.", min=0),
+    ] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX", help="Of all these, only lines that have it. A line ends after 1 MiB."
+        ),
+    ] = None,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", "-t", help="Begin lines with when they were stored.")
+    ] = False,
+) -> None:
+    """Print a job's output: all attempts in order, byte for byte on stdout.
+
+    With --follow, from the queue to the end, on whichever worker. Lines of a job with several
+    ranks begin with the rank.
+    """
+    wanted = None if grep is None else pattern(grep)
+    with backend_of(context) as backend:
+        begin = None if since is None else moment("--since", since, backend)
+        part = Part(attempt, rank, begin, tail)
+        known = backend.job(job)
+        ranks = several_ranks(known, part)
+        shaping = Shaping(wanted, ranks=ranks, times=timestamps)
+        teller = Teller(backend, job, shaping, phases=follow, only=attempt)
+        if follow:
+            code = wait_for(backend, job, part, teller)
+            raise typer.Exit(code if code == ExitCode.INTERRUPTED else ExitCode.OK)
+        _print(backend, known, part, teller)
+
+
+def _print(backend: Backend, job: JobDetail, part: Part, teller: Teller) -> None:
+    if part.attempt is not None and part.attempt > job.attempt:
+        raise ClientError(
+            f"job {job.job_id} has had no attempt {part.attempt}",
+            hint=f"`forge show {job.job_id}` lists its attempts",
+            code="attempt_unknown",
+            exit_code=ExitCode.NOT_FOUND,
+        )
+    teller.known = job
+    for piece in LogReading(backend, job, part).new(final=True):
+        teller.piece(piece)
+    teller.rest()
+    teller.end_line()
+    if not job.attempt and not job.terminal:
+        narration.say(f"job {job.job_id} is {job.state}: `-f` waits for its output", "dim")

@@ -1,0 +1,51 @@
+"""`forge metrics`: what a job wrote to `$FORGE_METRICS_FILE`."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from forge_client.answers.findings import LastMetric, MetricLine, all_metrics
+from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+
+LAST: list[Column] = [
+    ("METRIC", lambda m: m.key),
+    ("VALUE", lambda m: inline(m.value)),
+    ("STEP", lambda m: inline(m.step)),
+    ("ATTEMPT", lambda m: m.attempt),
+    ("WRITTEN", lambda m: ago(m.at)),
+]
+LINES: list[Column] = [
+    ("ATTEMPT", lambda m: m.attempt),
+    ("AT", lambda m: inline(m.at)),
+    ("STEP", lambda m: inline(m.step)),
+    ("VALUES", lambda m: inline({key: v for key, v in m.values.items() if key != "step"})),
+]
+
+
+def metrics(
+    context: typer.Context,
+    job: JobId,
+    every: Annotated[bool, typer.Option("--all", help="Every line, in the order written.")] = False,
+    attempt: Annotated[
+        int | None, typer.Option(help="Only this attempt; else the newest that wrote any.", min=1)
+    ] = None,
+    rank: Annotated[int, typer.Option(help="Of a job with several ranks, this one.", min=0)] = 0,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show what a job wrote to $FORGE_METRICS_FILE: the last value under each key.
+
+    It is looked for in the last thousand lines; with --all, every line of every attempt is shown.
+    """
+    found: Iterable[LastMetric | MetricLine]
+    with backend_of(context) as backend:
+        if every:
+            found = all_metrics(backend.findings, job, rank=rank, attempt=attempt)
+        else:
+            found = backend.findings.last_metrics(job, rank=rank, attempt=attempt)
+        if form is Format.TABLE and not (found := list(found)):
+            narration.say(f"job {job} has written no metrics" + " there" * bool(attempt or rank))
+            return
+        output.show(found, LINES if every else LAST, form)

@@ -1,0 +1,142 @@
+"""`forge ps` and `forge show`: jobs, and one job."""
+
+from typing import Annotated
+
+import typer
+
+from forge_client.answers.records import Attempt, Event, JobDetail, JobStatus
+from forge_client.cli.options.quantity import readable_seconds
+from forge_client.cli.options.session import JobId, backend_of, settings_of
+from forge_client.cli.show import output
+from forge_client.cli.show.endings import first_line, reason_in_words, what_follows
+from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+from forge_client.cli.show.queued import resources
+from forge_client.connection import connect
+
+
+def _progress(job: JobStatus) -> str:
+    """Return how far a running job is."""
+    if job.state != "running":
+        return ""
+    return f"{job.progress:.0%}" if job.progress is not None else (job.phase or "")
+
+
+def _why(job: JobStatus) -> str:
+    """Return why a job is where it is, in a word or two."""
+    if job.asked:
+        return f"being {job.asked}"
+    if job.run_at and job.state == "scheduled":
+        shown = ago(job.run_at)
+        return f"due {shown}" if shown.endswith("ago") else f"not before {shown}"
+    if job.reason in (None, job.state):
+        return ""
+    if job.reason == "exit_code":
+        return f"exit code {job.exit_code}"
+    said = reason_in_words(job.reason)
+    return f"{said} ({job.exit_code})" if job.exit_code else said
+
+
+COLUMNS: list[Column] = [
+    ("ID", lambda j: j.job_id),
+    ("NAME", lambda j: j.name),
+    ("STATE", lambda j: j.state),
+    ("PROGRESS", _progress),
+    ("ATTEMPT", lambda j: j.attempt or ""),
+    ("WORKER", lambda j: j.worker),
+    ("WHY", _why),
+    ("QUEUE", lambda j: j.queue),
+    ("OWNER", lambda j: j.owner),
+    ("SUBMITTED", lambda j: ago(j.submitted_at)),
+]
+ATTEMPTS: list[Column] = [
+    ("ATTEMPT", lambda a: a.attempt),
+    ("WORKER", lambda a: a.worker),
+    ("REASON", lambda a: a.reason),
+    ("EXIT", lambda a: a.exit_code),
+    ("WAITED", lambda a: readable_seconds(a.waited_s)),
+    ("HELD", lambda a: readable_seconds(a.held_s)),
+    ("ACCEPTED", lambda a: "yes" if a.accepted else ""),
+    ("DETAIL", lambda a: first_line(a.detail)),
+]
+EVENTS: list[Column] = [
+    ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
+    ("WHO", lambda e: e.actor),
+    ("WHAT", lambda e: e.action),
+]
+States = Annotated[
+    list[str] | None,
+    typer.Option("--state", "-s", help="Only jobs in this state; may be given several times."),
+]
+
+
+def ps(
+    context: typer.Context,
+    mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs.")] = False,
+    owner: Annotated[str | None, typer.Option(help="Only this owner's jobs.")] = None,
+    state: States = None,
+    count: Annotated[int, typer.Option("--count", "-n", help="How many.", min=1, max=1000)] = 25,
+    before: Annotated[int | None, typer.Option(help="Only jobs older than this id.")] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """List the newest jobs."""
+    settings = settings_of(context)
+    with connect(settings) as backend:
+        if mine:
+            owner = settings.job_owner or backend.me().owner
+        rows = backend.jobs(owner=owner, states=state or None, before=before, count=count)
+        output.show(rows, COLUMNS, form)
+
+
+def show(
+    context: typer.Context,
+    job: JobId,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show all about one job: what was asked for, its attempts, what happened to it."""
+    with backend_of(context) as backend:
+        detail, attempts, events = backend.job(job), backend.attempts(job), backend.events(job)
+    everything = {"job": detail, "attempts": attempts, "events": events}
+    output.show_one(everything, form, lambda: _print(detail, attempts, events))
+
+
+def source(job: JobDetail) -> str:
+    """Return the checkpoint that a job started from, by name as far as it is still known."""
+    if job.source_job_id is None:
+        return ""
+    number = f":{job.source_attempt}.{job.source_number}" if job.source_attempt else ""
+    return f"checkpoint {job.source_job_id}{number}"
+
+
+def _next(job: JobDetail, attempts: list[Attempt]) -> str:
+    """Return when a job that failed is tried again."""
+    if job.terminal or job.state == "running" or not attempts:
+        return ""
+    return what_follows(job, attempts[-1].reason)
+
+
+def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None:
+    failures = f"{job.max_failures} failures"
+    output.fields([
+        ("job", f"{job.job_id} {job.name}"),
+        ("state", job.state),
+        ("why", _why(job)),
+        ("next", _next(job, attempts)),
+        ("detail", job.detail),
+        ("progress", _progress(job)),
+        ("worker", job.worker),
+        ("attempt", job.attempt),
+        ("owner", job.owner),
+        ("queue", f"{job.queue}, priority {job.priority}"),
+        ("submitted", ago(job.submitted_at)),
+        ("finished", ago(job.finished_at)),
+        ("time limit", readable_seconds(job.timeout_s) if job.timeout_s else ""),
+        ("budgets", f"{failures}, {job.max_losses} losses, {job.max_preemptions} preemptions"),
+        ("starts from", source(job)),
+        ("resources", resources(job.spec.get("resources"))),
+        *((name, inline(value)) for name, value in job.spec.items() if name != "resources"),
+        ("bundle", job.bundle_digest),
+    ])  # fmt: skip
+    for rows, columns in ((attempts, ATTEMPTS), (events, EVENTS)):
+        if rows:
+            output.console().print()
+            output.show(rows, columns, Format.TABLE)

@@ -1,0 +1,293 @@
+"""`forge submit`: a folder and a command become a job."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from forge_client.answers.records import JobDetail
+from forge_client.backend import Backend
+from forge_client.cli.options import job_options as o
+from forge_client.cli.options.labels import labels
+from forge_client.cli.options.quantity import readable_size, size
+from forge_client.cli.options.session import settings_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Format, FormatOption
+from forge_client.cli.show.queued import tell_job, tell_nobody
+from forge_client.cli.show.waiting import wait_for
+from forge_client.connection import connect
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.project.bundle import Listing, scan
+from forge_client.project.forge_toml import Project
+from forge_client.project.image_tar import ImageTar
+from forge_client.project.left_out import sentence, unmatched_sentence
+from forge_client.project.request import Request
+from forge_client.project.requirements import with_requirements
+from forge_client.project.submission import (
+    LIMIT,
+    Uploaded,
+    configured,
+    specs,
+    upload,
+    upload_images,
+    with_images,
+)
+from forge_client.settings import Settings
+
+COMMAND = "forge.command"
+
+
+class SubmitCommand(TyperCommand):
+    """Takes what follows `--` as the job's command, whatever it looks like."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - which click it is, typer hides
+        """Keep the command aside, and parse the rest as usual."""
+        if "--" in args:
+            at = args.index("--")
+            args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - as above
+        """Show the command in the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def submit(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="The project; its forge.toml is read.")] = Path(),
+    name: Annotated[str | None, typer.Option(help="The folder's name by default.")] = None,
+    gpu: Annotated[int | None, typer.Option("--gpu", "--gpus", help="How many.", min=0)] = None,
+    gpu_model: Annotated[str | None, typer.Option(help="Such as 'a100*'.")] = None,
+    vram: Annotated[str | None, typer.Option(help="Of each GPU, such as 40GB.")] = None,
+    accelerator: Annotated[str | None, typer.Option(help="any, cpu, cuda, rocm or mps.")] = None,
+    cpus: Annotated[float | None, typer.Option(help="CPUs, may be a fraction.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Such as 2GB.")] = None,
+    disk: Annotated[str | None, typer.Option(help="Such as 10GB.")] = None,
+    image: Annotated[
+        str | None, typer.Option(envvar="FORGE_IMAGE", help="The container image.")
+    ] = None,
+    image_tar: Annotated[
+        str | None, typer.Option(help="An image saved by docker save: a file.")
+    ] = None,
+    dockerfile: Annotated[
+        str | None, typer.Option(help="In the project: the image is built where the job runs.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE that the worker must have; globs work.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
+    queue: Annotated[str | None, typer.Option(envvar="FORGE_QUEUE", help="The queue.")] = None,
+    max_failures: Annotated[
+        int | None, typer.Option(help="How often to retry after the program fails.")
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(help="Such as 90s or 2h.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, or NAME to take it from here.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Submitting again with it finds the same job.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="auto, worker or local.")] = None,
+    checkpoint_interval: Annotated[str | None, typer.Option(help="Such as 5m.")] = None,
+    grace: Annotated[
+        str | None, typer.Option(help="Between SIGTERM and SIGKILL; not for a preemption.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="A kept job config, in place of forge.toml's job.")
+    ] = None,
+    delay: Annotated[str | None, typer.Option(help="Not to be run before, such as 1h.")] = None,
+    limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GB.")] = None,
+    include: o.IncludeOption = None,
+    share: o.ShareOption = None,
+    requirements: o.RequirementsOption = None,
+    no_install: o.NoInstallOption = False,
+    secret: o.SecretOption = None,
+    precision: o.PrecisionOption = None,
+    streams: o.StreamsOption = None,
+    objective: o.ObjectiveOption = None,
+    preempt_signal: o.PreemptSignalOption = None,
+    keep_checkpoints: o.KeepOption = None,
+    from_checkpoint: o.FromCheckpointOption = None,
+    stall_no_progress: o.NoProgressOption = None,
+    stall_silent_log: o.SilentLogOption = None,
+    stall_idle_gpu: o.IdleGpuOption = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow the log; exit with the job's exit code.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show the job, checked, and its files; submit nothing."),
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Submit a folder and a command as a job.
+
+    What is not said here is taken from the folder's forge.toml, or from a kept config where one is
+    named, then from the queue's defaults.
+    The job's id is printed on stdout.
+    """
+    project = Project.read(folder).including(include)
+    listing = scan(folder, include=project.include)
+    tell_left_out(listing)
+    base = Request() if config else project.request()
+    request = base.changed({
+        "name": name, "gpus": gpu, "gpu_model": gpu_model, "vram": vram,
+        "accelerator": accelerator, "cpus": cpus, "memory": memory, "disk": disk, "image": image,
+        "image_tar": image_tar, "dockerfile": dockerfile,
+        "labels": labels(label or []), "priority": priority, "queue": queue,
+        "max_failures": max_failures, "timeout": timeout, "env": environment(env or []),
+        "idempotency_key": idempotency_key, "target": target,
+        "checkpoint_interval": checkpoint_interval, "grace": grace, "delay": delay,
+        "share": share, "command": command_of(context), "secrets": secret,
+        "requirements": o.requirements(requirements, no_install=no_install),
+        "precision": precision, "streams": streams, "objective": objective,
+        "preempt_signal": preempt_signal, "keep_checkpoints": keep_checkpoints,
+        "from_checkpoint": from_checkpoint, "no_progress": stall_no_progress,
+        "silent_log": stall_silent_log, "idle_gpu": stall_idle_gpu,
+    })  # fmt: skip
+    (request,), images = with_images([request], bar=narration.transfer)
+    settings = settings_of(context, project)
+    owner = settings.job_owner
+    if config:
+        spec = _unsent(config, request)
+    else:
+        request = with_requirements([request], listing)[0]
+        spec = specs([request], owner=owner, folder=folder)[0]
+    if dry_run:
+        tell_alone([spec])
+        _check(settings, spec)
+        _show_plan(spec, listing, form)
+        return
+    most = _limit(limit) or project.limit or LIMIT
+    with connect(settings) as backend:
+        if config:
+            kept = backend.template(config)
+            request = with_requirements([request], listing, kept.spec)[0]
+            spec = configured(request, kept, owner=owner, folder=folder)
+        tell_alone([spec])
+        backend.check([spec])
+        stored = upload(backend, listing, limit=most, bar=narration.transfer)
+        tell(stored)
+        tell_images(upload_images(backend, images, bar=narration.transfer))
+        job_id = backend.submit([{**spec, "bundle_digest": stored.bundle.digest}])[0]
+        status = _status(backend, job_id)
+        tell_job(status)
+        tell_nobody(backend, job_id)
+        if wait:
+            raise typer.Exit(wait_for(backend, job_id))
+        output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+
+
+def _status(backend: Backend, job_id: int) -> JobDetail:
+    try:
+        return backend.job(job_id)
+    except ClientError as error:
+        # Whoever hears nothing of it would submit it again.
+        error.message = f"job {job_id} is submitted, but then {error.message}"
+        raise
+
+
+def _unsent(config: str, request: Request) -> dict[str, Any]:
+    # What the config holds is only known where it is kept.
+    return {"config_name": config, **request.fields()}
+
+
+def command_of(context: typer.Context) -> Sequence[str] | None:
+    """Return what followed `--`, None without it."""
+    if COMMAND not in context.meta:
+        return None
+    words: list[str] = context.meta[COMMAND]
+    if not words or not words[0].strip():
+        raise _wrong("the command after -- is empty", "write it there: -- python train.py")
+    return words
+
+
+def environment(texts: Sequence[str]) -> dict[str, str]:
+    """Return variables from NAME=VALUE, or from NAME, which is taken from here."""
+    found = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not name or not (sign or name in os.environ):
+            raise _wrong(
+                f"--env {text!r}: there is no such variable here",
+                "write NAME=VALUE, or export NAME first",
+            )
+        found[name] = value if sign else os.environ[name]
+    return found
+
+
+def _limit(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return size(text)
+    except ValueError as error:
+        raise _wrong(f"--limit: {error}", "write 500MB or 2GB") from error
+
+
+def _wrong(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="option_invalid", exit_code=ExitCode.USAGE)
+
+
+def tell_left_out(listing: Listing) -> None:
+    """Say what stays out of the bundle although no ignore file names it, or it is wanted."""
+    for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
+        narration.say(said, style="yellow")
+
+
+def tell(stored: Uploaded) -> None:
+    """Say what was packed, and whether it had to be uploaded."""
+    bundle = stored.bundle
+    files = f"{bundle.files} file" + "s" * (bundle.files != 1)
+    sizes = f"{readable_size(bundle.unpacked_size)} → {readable_size(bundle.size)}"
+    done = "uploaded" if stored.anew else "already there"
+    narration.say(f"packed {files}, {sizes}, {done}")
+
+
+def tell_images(stored: Mapping[ImageTar, bool]) -> None:
+    """Say what images go along, and whether they had to be uploaded."""
+    for image, anew in stored.items():
+        done = "uploaded" if anew else "already there"
+        narration.say(f"image {image.path.name}, {readable_size(image.size)}, {done}")
+
+
+def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
+    """Say that jobs which ask to share a container do not."""
+    if any(spec.get("share") for spec in specs):
+        narration.say(
+            "share: jobs cannot share a container at present; each gets a container of its own"
+        )
+
+
+def _check(settings: Settings, spec: dict[str, Any]) -> None:
+    """Have the queue refuse what it would refuse at a submit, if one can be asked."""
+    if "config_name" in spec:
+        narration.say("not checked by the queue, where the config is kept")
+        return
+    try:
+        with connect(settings) as backend:
+            backend.check([spec])
+    except ClientError as error:
+        if error.exit_code not in {ExitCode.SETUP, ExitCode.UNREACHABLE}:
+            raise
+        narration.say(f"not checked by the queue: {error.message}")
+
+
+def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:
+    files = [{"path": entry.name, "bytes": entry.size} for entry in listing.files]
+    left_out = [{"path": one.name, "why": one.why} for one in listing.left_out]
+    plan = {"job": spec, "files": files, "bytes": listing.total_bytes, "left_out": left_out}
+    output.show_one(plan, form, lambda: _print_plan(spec, listing))
+
+
+def _print_plan(spec: dict[str, Any], listing: Listing) -> None:
+    output.fields([(name.removesuffix("_s"), output.inline(value)) for name, value in spec.items()])
+    print()  # noqa: T201 - the data
+    columns = [("FILE", lambda e: e.name), ("SIZE", lambda e: readable_size(e.size))]
+    output.show(listing.files, columns, Format.TABLE)
+    total = readable_size(listing.total_bytes)
+    narration.say(f"{len(listing.files)} files, {total}; nothing was uploaded")

@@ -1,0 +1,70 @@
+"""`forge templates`: job configs kept under a name, for `forge submit --config`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forge_client.cli.jobs.submit import SubmitCommand, command_of
+from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+from forge_client.connection import connect
+from forge_client.project.forge_toml import Project
+
+app = typer.Typer(no_args_is_help=True, help="Job configs kept under a name.")
+Name = Annotated[str, typer.Argument(help="The config's name.")]
+
+COLUMNS: list[Column] = [
+    ("NAME", lambda t: t.name),
+    ("COMMAND", lambda t: inline(t.spec.get("command"))),
+    ("QUEUE", lambda t: t.spec.get("queue")),
+    ("UPDATED", lambda t: ago(t.updated_at)),
+]
+
+
+@app.callback()
+def templates() -> None:
+    """Keep job configs by name, for `forge submit --config NAME`."""
+
+
+@app.command("list")
+def list_templates(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List your job configs."""
+    with backend_of(context) as backend:
+        output.show(backend.templates(), COLUMNS, form)
+
+
+@app.command()
+def show(context: typer.Context, name: Name, form: FormatOption = Format.TABLE) -> None:
+    """Show a job config."""
+    with backend_of(context) as backend:
+        kept = backend.template(name)
+    fields = [(field, inline(value)) for field, value in kept.spec.items()]
+    output.show_one(kept, form, lambda: output.fields(fields))
+
+
+@app.command(cls=SubmitCommand)
+def keep(
+    context: typer.Context,
+    name: Name,
+    folder: Annotated[Path, typer.Argument(help="The project whose forge.toml it is.")] = Path(),
+) -> None:
+    """Keep what a folder's forge.toml says of a job, in place of what had this name.
+
+    A command after `--` comes before the one in forge.toml. The folder itself is not kept.
+    """
+    project = Project.read(folder)
+    request = project.request().changed({"command": command_of(context)})
+    spec = {field: value for field, value in request.fields().items() if field != "idempotency_key"}
+    with connect(settings_of(context, project)) as backend:
+        backend.keep_template(name, spec)
+    narration.say(f"kept as {name}; `forge submit --config {name}` uses it")
+
+
+@app.command()
+def remove(context: typer.Context, name: Name) -> None:
+    """Remove a job config."""
+    with backend_of(context) as backend:
+        backend.remove_template(name)
+    narration.say(f"the job config {name} is removed")

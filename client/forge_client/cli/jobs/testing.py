@@ -1,0 +1,118 @@
+"""`forge test` and `forge tests`: run a project's tests, and read how they ended."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forge_client.answers.findings import JobTest, all_tests
+from forge_client.backend import Backend
+from forge_client.cli.jobs.submit import COMMAND, environment
+from forge_client.cli.options import job_options as o
+from forge_client.cli.options.labels import labels
+from forge_client.cli.options.session import JobId, backend_of, settings_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.cli.show.sending import send
+from forge_client.cli.show.waiting import wait_for
+from forge_client.connection import connect
+from forge_client.project.forge_toml import Project
+
+PYTEST = "python3 -m pytest"
+WORSE = ("failed", "error")
+COLUMNS: list[Column] = [
+    ("VERDICT", lambda t: t.verdict),
+    ("SECONDS", lambda t: "" if t.seconds is None else f"{t.seconds:.3f}"),
+    ("SUITE", lambda t: t.suite),
+    ("TEST", lambda t: t.name),
+    ("MESSAGE", lambda t: (t.message or "").partition("\n")[0][:120]),
+]
+
+
+def run_tests(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="The project; its forge.toml is read.")] = Path(),
+    program: Annotated[
+        str, typer.Option("--with", help="What runs the tests, and writes a JUnit report.")
+    ] = PYTEST,
+    junit: Annotated[
+        str | None, typer.Option(help="Where in the folder it writes that, if it cannot be told.")
+    ] = None,
+    name: o.NameOption = None,
+    gpu: o.GpuOption = None,
+    cpus: o.CpusOption = None,
+    memory: o.MemoryOption = None,
+    image: o.ImageOption = None,
+    label: o.LabelOption = None,
+    env: o.EnvOption = None,
+    timeout: o.TimeoutOption = None,
+    queue: o.QueueOption = None,
+    priority: o.PriorityOption = None,
+    include: o.IncludeOption = None,
+    share: o.ShareOption = None,
+    requirements: o.RequirementsOption = None,
+    no_install: o.NoInstallOption = False,
+    secret: o.SecretOption = None,
+    idempotency_key: o.KeyOption = None,
+) -> None:
+    """Run a project's tests as a job, follow its log, and exit with its exit code.
+
+    What follows `--` goes to pytest. `forge tests JOB` lists how each test ended. Tests that fail
+    are not tried again, unless forge.toml says so.
+    """
+    project = Project.read(folder).including(include)
+    request = project.request().changed({
+        "name": name, "gpus": gpu, "cpus": cpus, "memory": memory, "image": image,
+        "labels": labels(label or []), "env": environment(env or []), "secrets": secret,
+        "requirements": o.requirements(requirements, no_install=no_install),
+        "timeout": timeout,
+        "queue": queue, "priority": priority, "share": share, "junit": junit, "kind": "test",
+        "idempotency_key": idempotency_key,
+        "max_failures": 0 if project.max_failures is None else None,
+        "command": [*shlex.split(program), *context.meta.get(COMMAND, [])],
+    })  # fmt: skip
+    settings = settings_of(context, project)
+    with connect(settings) as backend:
+        (job_id,) = send(backend, settings, project, [request], folder)
+        code = wait_for(backend, job_id)
+        rows = list(all_tests(backend.findings, job_id))
+        if rows:
+            narration.say(f"{counted(rows)}; `forge tests {job_id}` lists them")
+    raise typer.Exit(code)
+
+
+def list_tests(
+    context: typer.Context,
+    job: JobId,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
+    attempt: Annotated[int | None, typer.Option(help="Of this attempt.", min=1)] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """List how the tests of a job ended: of its newest attempt that has any."""
+    with backend_of(context) as backend:
+        verdicts = WORSE if failed else None
+        rows = list(all_tests(backend.findings, job, attempt=attempt, verdicts=verdicts))
+        said = counted(rows) if rows else why_none(backend, job, attempt)
+    output.show(rows, COLUMNS, form)
+    narration.say(said)
+
+
+def why_none(backend: Backend, job: int, attempt: int | None = None) -> str:
+    """Return why there is no test to list: none failed, or there is no report."""
+    if backend.findings.tests(job, attempt=attempt):
+        return "none of its tests failed"
+    state = backend.job(job)
+    whose = f"job {job}" if attempt is None else f"attempt {attempt} of job {job}"
+    if not state.terminal:
+        return f"no report of {whose} is kept yet: it is {state.state}, and one comes with its end"
+    return (
+        f"no report of {whose} was kept; it ended as {state.state}. `forge test`, or `junit` in"
+        " forge.toml, says where the job writes one"
+    )
+
+
+def counted(rows: list[JobTest]) -> str:
+    """Return how many tests ended how: `3 passed, 1 failed`."""
+    verdicts = [row.verdict for row in rows]
+    return ", ".join(f"{verdicts.count(word)} {word}" for word in dict.fromkeys(verdicts))

@@ -1,0 +1,73 @@
+"""`forge top`: how everything stands, live in the terminal."""
+
+import sys
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+from rich.live import Live
+
+from forge_client.answers.overview import Overview
+from forge_client.backend import Backend
+from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.spans import span
+from forge_client.cli.show import output
+from forge_client.cli.show.keyboard import keyboard
+from forge_client.cli.show.output import Format, FormatOption
+from forge_client.cli.show.top_view import view
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+# As many as a tall terminal has lines.
+ROWS = 100
+
+
+def top(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    every: Annotated[str, typer.Option(help="How long to rest between two looks.")] = "2s",
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show how everything stands: jobs, workers, throughput; q or Ctrl-C ends it.
+
+    Whoever is no admin sees figures of their own jobs. Where stdout is no terminal, and with
+    -o json, it is shown once.
+    """
+    period_s = span("--every", every).total_seconds()
+    with backend_of(context) as backend:
+        if once or form is not Format.TABLE or not sys.stdout.isatty():
+            seen = _look(backend)
+            output.show_one(seen, form, lambda: _print(seen))
+        else:
+            _watch(backend, period_s)
+
+
+def _look(backend: Backend) -> Overview:
+    return backend.overview(jobs=ROWS, workers=ROWS)
+
+
+def _print(seen: Overview) -> None:
+    console = output.console()
+    with console.capture() as text:
+        console.print(view(seen))
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()))
+
+
+def _watch(backend: Backend, period_s: float) -> None:
+    seen, trouble = _look(backend), ""
+    console = output.console()
+    with (
+        suppress(KeyboardInterrupt),
+        keyboard() as keys,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            live.update(view(seen, console.size.height, trouble), refresh=True)
+            if keys.pressed("qQ", period_s):
+                return
+            try:
+                seen, trouble = _look(backend), ""
+            except ClientError as error:
+                if error.exit_code != ExitCode.UNREACHABLE:
+                    raise
+                trouble = error.message

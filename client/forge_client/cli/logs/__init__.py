@@ -1,0 +1,1 @@
+"""Reading a job's log."""

@@ -1,0 +1,64 @@
+"""Follows a job from wherever it is to its end: its output, and how it stands."""
+
+import time
+from collections.abc import Iterator
+
+from forge_client.answers.records import JobDetail
+from forge_client.backend import Backend
+from forge_client.cli.logs.reader import Part, Piece
+from forge_client.cli.logs.reading import LogReading
+
+QUICKEST_S = 0.1
+
+
+def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[Piece | JobDetail]:
+    """Yield output as it comes, and the job's status first, last and whenever it changed.
+
+    That an attempt has ended or has begun comes after what was written until then.
+
+    Args:
+        backend: where the job is.
+        job_id: the job.
+        part: the part of its output; with an attempt, only that one is followed.
+    """
+    part = part or Part()
+    reading: LogReading | None = None
+    known: JobDetail | None = None
+    pause = QUICKEST_S
+    while True:
+        # In this order: what an ended attempt wrote was there before its end was.
+        status = backend.job(job_id)
+        over = _over(status, part.attempt)
+        moved = not over and (known is None or _moved(known, status))
+        early, written = moved and _goes_on(known, status), False
+        if early:
+            yield status
+        reading = reading or LogReading(backend, status, part)
+        for piece in reading.new(final=over):
+            written = True
+            yield piece
+        if over or (moved and not early):
+            yield status
+        if over:
+            return
+        known = status
+        pause = QUICKEST_S if moved or written else min(pause * 1.3, backend.slowest_s)
+        time.sleep(pause)
+
+
+def _moved(known: JobDetail, status: JobDetail) -> bool:
+    # How soon it is due changes with every look.
+    return status != known.model_copy(update={"due_in_s": status.due_in_s})
+
+
+def _goes_on(known: JobDetail | None, status: JobDetail) -> bool:
+    """Tell whether nothing is yet to be read of an attempt before the one that runs."""
+    if status.state != "running":
+        return status.attempt == 0
+    return status.attempt == (known.attempt if known else 1)
+
+
+def _over(status: JobDetail, attempt: int | None) -> bool:
+    if status.terminal or attempt is None:
+        return status.terminal
+    return (status.attempt, status.state != "running") >= (attempt, True)

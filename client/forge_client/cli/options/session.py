@@ -1,0 +1,50 @@
+"""What every command starts from: the flags before the command, the settings, the backend."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+import typer
+
+from forge_client import settings
+from forge_client.backend import Backend
+from forge_client.connection import connect
+from forge_client.project.forge_toml import Project
+from forge_client.settings import Settings
+
+JobId = Annotated[int, typer.Argument(metavar="JOB", help="The job's id.", min=1)]
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The options that stand before the command."""
+
+    url: str | None = None
+    api_key_file: Path | None = None
+    tls_ca: Path | None = None
+    database_url: str | None = None
+    store_url: str | None = None
+    dir: Path | None = None
+
+    @classmethod
+    def given(cls, context: typer.Context) -> Self:
+        """Return what the command line itself says; the variables are left to the settings."""
+        names = {"folder": "dir"}
+        return cls(**{
+            names.get(name, name): value or None
+            for name, value in context.params.items()
+            if names.get(name, name) in cls.__dataclass_fields__
+            and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+        })  # fmt: skip
+
+
+def settings_of(context: typer.Context, project: Project | None = None) -> Settings:
+    """Return the settings, with the forge.toml of this folder unless another's is given."""
+    flags: Flags = context.find_object(Flags) or Flags()
+    project = project or Project.read(Path())
+    return settings.load(vars(flags), project.connection.model_dump(exclude_none=True))
+
+
+def backend_of(context: typer.Context) -> Backend:
+    """Return a backend for what the settings name."""
+    return connect(settings_of(context))

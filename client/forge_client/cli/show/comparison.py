@@ -1,0 +1,151 @@
+"""Comparing the points of benchmarks: mean, median, spread, and the ratio to a baseline."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import fmean, median, stdev
+from typing import Any
+
+from forge_client.answers.findings import SweepPoint
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+# What every job has, whatever it says itself.
+MEASURED = ("seconds", "gpu_seconds", "energy_j")
+# Of the names that there are, so many are told.
+SHOWN = 30
+
+
+@dataclass(frozen=True)
+class Group:
+    """The jobs that agree in what they are grouped by; `ratio` is mean to baseline's mean.
+
+    `spread` is the sample's standard deviation, None for a single value.
+    """
+
+    sweep: str
+    by: Mapping[str, Any]
+    count: int
+    mean: float
+    median: float
+    spread: float | None
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The groups in their order, and how many jobs had no such number."""
+
+    groups: list[Group]
+    without: int
+
+
+def compare(
+    sweeps: Mapping[str, Iterable[SweepPoint]], metric: str, by: Sequence[str] | None = None
+) -> Comparison:
+    """Return the statistics of a metric over groups of the jobs that succeeded.
+
+    Args:
+        sweeps: the points by the sweep's name. With one sweep the baseline is its first group,
+            with several the same group in the first of them.
+        metric: `seconds`, `gpu_seconds`, `energy_j`, or a result's key; dots lead into objects.
+        by: the parameters to group by; None is all but `repeat`.
+
+    Raises:
+        ClientError: no job has such a parameter, or those that say something say no such number.
+    """
+    sweeps = {sweep: list(points) for sweep, points in sweeps.items()}
+    _check([point for points in sweeps.values() for point in points], metric, by or ())
+    found: dict[tuple[str, str], list[float]] = {}
+    shown: dict[tuple[str, str], Mapping[str, Any]] = {}
+    without = 0
+    for sweep, points in sweeps.items():
+        for point in points:
+            value = value_of(point, metric)
+            if point.state != "succeeded" or value is None:
+                without += 1
+                continue
+            chosen = _chosen(point.parameters, by)
+            place = sweep, json.dumps(chosen)
+            found.setdefault(place, []).append(value)
+            shown.setdefault(place, chosen)
+    means = {place: fmean(values) for place, values in found.items()}
+    first = next(iter(sweeps), "")
+    groups = [
+        Group(
+            sweep=place[0],
+            by=shown[place],
+            count=len(values),
+            mean=means[place],
+            median=median(values),
+            spread=stdev(values) if len(values) > 1 else None,
+            ratio=_ratio(means[place], _baseline(means, place, first, alone=len(sweeps) == 1)),
+        )
+        for place, values in found.items()
+    ]
+    return Comparison(groups, without)
+
+
+def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None:
+    parameters = dict.fromkeys(name for point in points for name in point.parameters)
+    for name in by:
+        if points and name not in parameters:
+            raise _unknown(f"no job has a parameter {name}", parameters)
+    numbers = dict.fromkeys(
+        path
+        for point in points
+        for path in _paths(point.result)
+        if value_of(point, path) is not None
+    )
+    if numbers and metric not in MEASURED and all(value_of(one, metric) is None for one in points):
+        raise _unknown(f"no job says a number {metric}", (*numbers, *MEASURED))
+
+
+def _paths(result: Any, before: str = "") -> Iterator[str]:  # noqa: ANN401  whatever JSON holds
+    for key, value in result.items() if isinstance(result, Mapping) else ():
+        yield f"{before}{key}"
+        yield from _paths(value, f"{before}{key}.")
+
+
+def _unknown(message: str, known: Iterable[str]) -> ClientError:
+    listed = list(known)
+    more = f", and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return ClientError(
+        message,
+        hint=f"there is: {', '.join(listed[:SHOWN])}{more}" if listed else "there is none at all",
+        code="name_unknown",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def value_of(point: SweepPoint, metric: str) -> float | None:
+    """Return a point's number, None where it has none."""
+    value: Any = getattr(point, metric) if metric in MEASURED else point.result
+    if metric not in MEASURED:
+        for key in _path(value, metric):
+            value = value.get(key) if isinstance(value, Mapping) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)
+
+
+def _path(result: Any, metric: str) -> list[str]:  # noqa: ANN401  whatever JSON holds
+    # A key that has dots itself comes before the way that they would lead.
+    whole = isinstance(result, Mapping) and metric in result
+    return [metric] if whole else metric.split(".")
+
+
+def _chosen(parameters: Mapping[str, Any], by: Sequence[str] | None) -> dict[str, Any]:
+    names = [name for name in parameters if name != "repeat"] if by is None else by
+    return {name: parameters.get(name) for name in names}
+
+
+def _baseline(
+    means: Mapping[tuple[str, str], float], place: tuple[str, str], first: str, *, alone: bool
+) -> float | None:
+    return next(iter(means.values())) if alone else means.get((first, place[1]))
+
+
+def _ratio(mean: float, baseline: float | None) -> float | None:
+    return mean / baseline if baseline else None

@@ -1,0 +1,155 @@
+"""What the command answers: on stdout, as a table for people or as JSON for programs."""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from forge_client.cli.options.quantity import readable_seconds
+
+Column = tuple[str, Callable[[Any], object]]
+"""A column's title, and what it shows of a row."""
+
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+STATE_STYLES = {
+    "succeeded": "green",
+    "running": "cyan",
+    "failed": "red",
+    "dead": "red",
+    "fail": "red",
+    "cancelled": "yellow",
+    "warn": "yellow",
+    "ok": "green",
+    "offline": "red",
+    "constrained": "yellow",
+}
+
+
+class Format(StrEnum):
+    """How to print data."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data.")
+]
+
+
+def show(rows: Iterable[Any], columns: Sequence[Column], form: Format) -> None:
+    """Print rows: records or mappings."""
+    match form:
+        case Format.TABLE:
+            _table(list(rows), columns)
+        case Format.JSON:
+            _write(json.dumps([plain(row) for row in rows], indent=2))
+        case Format.JSONL:
+            for row in rows:
+                _write(json.dumps(plain(row)))
+
+
+def show_one(value: object, form: Format, table: Callable[[], None]) -> None:
+    """Print one thing: as JSON, or by a function that prints it for people."""
+    if form is Format.TABLE:
+        table()
+    else:
+        _write(json.dumps(plain(value), indent=2 if form is Format.JSON else None))
+
+
+def fields(pairs: Sequence[tuple[str, object]]) -> None:
+    """Print names and values in two columns, leaving out what is not there."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in pairs:
+        if value not in (None, "", {}, []):
+            table.add_row(Text(name, style="bold"), _cell(value))
+    _print(table)
+
+
+def console() -> Console:
+    """Return stdout; where it is no terminal, nothing is cut or coloured."""
+    width = None if sys.stdout.isatty() else 10_000
+    return Console(highlight=False, width=width)
+
+
+def ago(moment: datetime | None) -> str:
+    """Return how long ago a moment was, or how far ahead it is."""
+    if moment is None:
+        return ""
+    passed = (datetime.now(UTC) - moment).total_seconds()
+    return f"in {readable_seconds(-passed)}" if passed < -1 else f"{readable_seconds(passed)} ago"
+
+
+def inline(value: object) -> str:
+    """Return a value on one line, words and mappings as people write them."""
+    match value:
+        case None:
+            return ""
+        case Mapping():
+            shown = ((name, inline(inner)) for name, inner in value.items())
+            return ", ".join(f"{name}={text}" for name, text in shown if text)
+        case list() | tuple():
+            return shlex.join(str(inner) for inner in value)
+        case float():
+            return f"{value:g}"
+        case datetime():
+            return value.astimezone().isoformat(sep=" ", timespec="seconds")
+        case _:
+            return str(value)
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
+    """Return a value as JSON can hold it."""
+    match value:
+        case BaseModel():
+            return value.model_dump(mode="json")
+        case Mapping():
+            return {str(key): plain(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+        case datetime() | date():
+            return value.isoformat()
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)
+
+
+def _table(rows: list[Any], columns: Sequence[Column]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    for title, _ in columns:
+        table.add_column(title)
+    for row in rows:
+        table.add_row(*(_cell(read(row)) for _, read in columns))
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    to = console()
+    if to.is_terminal:
+        to.print(table)
+        return
+    with to.capture() as text:
+        to.print(table)
+    _write("\n".join(line.rstrip() for line in text.get().splitlines()))
+
+
+def _cell(value: object) -> Text:
+    # What others typed must not speak to this terminal.
+    text = CONTROLS.sub("�", "" if value is None else str(value))
+    return Text(text, style=STATE_STYLES.get(text, ""))
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")

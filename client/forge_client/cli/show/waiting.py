@@ -1,0 +1,197 @@
+"""Shows a job's output on stdout as it comes, and says on stderr how the job stands."""
+
+import sys
+
+from forge_client.answers.records import Attempt, JobDetail, JobStatus
+from forge_client.backend import Backend
+from forge_client.cli.logs.following import follow
+from forge_client.cli.logs.lines import Shaping
+from forge_client.cli.logs.reader import Part, Piece
+from forge_client.cli.show import narration
+from forge_client.cli.show.endings import attempt_ending, ending, what_follows
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+SIGNAL_BASE = 128
+PHASES = {
+    "claimed": "claimed",
+    "preparing": "preparing",
+    "running": "running",
+    "finishing": "storing what it left",
+}
+
+
+def wait_for(
+    backend: Backend, job_id: int, part: Part | None = None, teller: "Teller | None" = None
+) -> int:
+    """Follow a job to its end, and return the exit code that tells how it ended.
+
+    After Ctrl-C it says how to come back; the job goes on.
+    """
+    teller = teller or Teller(backend, job_id)
+    try:
+        for item in follow(backend, job_id, part):
+            if isinstance(item, Piece):
+                teller.piece(item)
+            else:
+                teller.status(item)
+        teller.rest()
+    except KeyboardInterrupt:
+        teller.end_line()
+        narration.say(
+            f"detached; job {job_id} goes on. `forge logs -f {job_id}` comes back to it,"
+            f" `forge cancel {job_id}` ends it"
+        )
+        return ExitCode.INTERRUPTED
+    except ClientError as error:
+        teller.end_line()
+        if error.exit_code == ExitCode.UNREACHABLE:
+            error.hint += f"; the job goes on, and `forge logs -f {job_id}` comes back to it"
+        raise
+    return exit_code(teller.known) if teller.known else ExitCode.FAILED
+
+
+def exit_code(status: JobStatus) -> int:
+    """Return a job's own exit code, or the one that stands for how it ended."""
+    if status.state == "succeeded":
+        return ExitCode.OK
+    if status.reason == "timeout":
+        return ExitCode.TIMED_OUT
+    if not status.exit_code or status.state == "cancelled":
+        return ExitCode.NO_RESULT
+    # A job that a signal ended has a negative one in some runners, and what a shell says in others.
+    return SIGNAL_BASE - status.exit_code if status.exit_code < 0 else status.exit_code
+
+
+def _last_words(status: JobDetail) -> str:
+    told = ending(status)
+    if status.state in ("failed", "dead"):
+        told += f". See: forge logs {status.job_id} --tail 20"
+    return told
+
+
+class Teller:
+    """Writes pieces as they are, or shaped, and a line on stderr wherever the job moves.
+
+    Args:
+        backend: where the job is.
+        job_id: the job.
+        shaping: what is made of the output; None leaves every byte as it is.
+        phases: whether each phase of an attempt is a move.
+        only: the attempt that is told of; None tells of all, from the first that is seen on.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        job_id: int,
+        shaping: Shaping | None = None,
+        *,
+        phases: bool = False,
+        only: int | None = None,
+    ) -> None:
+        self.known: JobDetail | None = None
+        self._backend = backend
+        self._job_id = job_id
+        self._shaping = shaping or Shaping()
+        self._phases = phases
+        self._only = only
+        self._attempt = 0
+        self._ended = 0
+        self._whole_line = True
+
+    def piece(self, piece: Piece) -> None:
+        """Write output."""
+        self._begin(piece.attempt)
+        if piece.missing:
+            self._say(f"— {piece.missing} bytes of the log are missing here —")
+        for data in self._shaping.shaped(piece) if self._shaping else [piece.data]:
+            self._write(data)
+        sys.stdout.buffer.flush()
+
+    def status(self, status: JobDetail) -> None:
+        """Say how the job stands, if that is news."""
+        before, self.known = self.known, status
+        if status.terminal:
+            self.rest()
+            self._begin(status.attempt)
+            self._say(_last_words(status))
+        elif status.state == "running":
+            self._begin(status.attempt)
+            if self._phases:
+                self._does(before, status)
+        elif before is None or (before.state, before.attempt) != (status.state, status.attempt):
+            self._waits(status)
+
+    def rest(self) -> None:
+        """Write the last lines, where no newline ended them."""
+        for data in self._shaping.rest():
+            self._write(data)
+        sys.stdout.buffer.flush()
+
+    def end_line(self) -> None:
+        """End the line that the job left open, on a terminal."""
+        if not self._whole_line and sys.stdout.isatty():
+            sys.stdout.write("\n")
+        self._whole_line = True
+
+    def _write(self, data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        self._whole_line = data.endswith(b"\n")
+
+    def _does(self, before: JobDetail | None, status: JobDetail) -> None:
+        known = before if before and before.attempt == status.attempt else None
+        if status.phase in PHASES and (known is None or known.phase != status.phase):
+            self._say(f"— {PHASES[status.phase]} —")
+        if status.asked and (known is None or known.asked != status.asked):
+            self._say(f"— asked to stop: {status.asked} —")
+
+    def _begin(self, attempt: int) -> None:
+        """Say that an attempt has begun, and how those before it ended that nobody has told of."""
+        if attempt <= self._attempt or self._only not in (None, attempt):
+            return
+        ended = {row.attempt: row for row in self._backend.attempts(self._job_id) if not row.rank}
+        # Whoever looks at the end of a log has no use for all that came before.
+        for earlier in range(self._attempt or attempt, attempt):
+            if earlier > self._attempt:
+                self._began(earlier, ended.get(earlier))
+            if earlier > self._ended and earlier in ended:
+                self._say(f"— {attempt_ending(ended[earlier])} —")
+        self._attempt, self._ended = attempt, attempt - 1
+        self._began(attempt, ended.get(attempt))
+
+    def _began(self, attempt: int, ended: Attempt | None) -> None:
+        worker = ended.worker if ended else self._worker(attempt)
+        self._say(f"— attempt {attempt}" + (f" on worker {worker}" * bool(worker)) + " —")
+
+    def _worker(self, attempt: int) -> str | None:
+        now = self.known
+        if now is None or now.attempt != attempt:
+            now = self._backend.job(self._job_id)
+        return now.worker if now.attempt == attempt else None
+
+    def _waits(self, status: JobDetail) -> None:
+        if status.attempt:
+            self._begin(status.attempt)
+            self._retries(status)
+        elif status.state == "ready" and not self._served():
+            self._say(f"job {status.job_id} {status.name!r} is ready, but no worker is connected")
+        else:
+            self._say(f"job {status.job_id} {status.name!r} is {status.state}")
+
+    def _retries(self, status: JobDetail) -> None:
+        """Say how the last attempt ended and what follows, or that a backed-off job is due."""
+        if self._ended >= status.attempt or self._only not in (None, status.attempt):
+            return
+        rows = self._backend.attempts(self._job_id)
+        ended = next((r for r in rows if (r.attempt, r.rank) == (status.attempt, 0)), None)
+        if ended is not None:
+            self._ended = status.attempt
+            self._say(f"— {attempt_ending(ended)}; {what_follows(status, ended.reason)} —")
+
+    def _served(self) -> bool:
+        return any(worker.status != "offline" for worker in self._backend.workers())
+
+    def _say(self, text: str) -> None:
+        self.end_line()
+        narration.say(text, "dim")

@@ -1,0 +1,1 @@
+"""Forge through its database and store, without a server between."""

@@ -1,0 +1,34 @@
+"""Migrates a database, and says in the client's words what went wrong."""
+
+import psycopg
+from forge_schema.database import report_role
+from forge_schema.database.migrate import upgrade
+from forge_schema.database.pool import explained
+from forge_schema.database.revision import HEAD
+
+from forge_client.direct.database_url import checked_url
+from forge_client.direct.translation import translated
+
+
+def migrate(url: str) -> str:
+    """Migrate the database and return the revision that it is at.
+
+    Raises:
+        ClientError: it cannot be reached, or refuses.
+    """
+    with translated():
+        try:
+            upgrade(checked_url(url))
+        except psycopg.OperationalError as error:
+            raise explained(error, url) from error
+    return HEAD
+
+
+def has_report_role(url: str) -> bool:
+    """Tell whether the role that reads the reports is there.
+
+    Raises:
+        ClientError: the database cannot be reached.
+    """
+    with translated(), psycopg.connect(checked_url(url)) as connection:
+        return report_role.exists(connection)

@@ -1,0 +1,19 @@
+"""Stored objects, fetched from the store itself."""
+
+from pathlib import Path
+
+from forge_schema.storage import Store
+
+from forge_client.answers.records import Artifact
+from forge_client.backend import Progress
+from forge_client.cli.show.verified import arriving
+
+
+def fetch(store: Store, artifact: Artifact, path: Path, progress: Progress | None) -> None:
+    """Write an artifact to `path`, which appears whole and verified or not at all.
+
+    Raises:
+        ClientError: the object is not what the job left.
+    """
+    with arriving(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
+        store.get_file(artifact.key, partial, progress=progress)

@@ -1,1 +1,0 @@
-"""The parts that reach a database directly: `forge up`, `forge db`, the direct backend."""

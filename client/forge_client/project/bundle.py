@@ -1,0 +1,168 @@
+"""A project's folder as one file: the same folder gives the same bytes everywhere."""
+
+import hashlib
+import heapq
+import os
+import secrets
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import zstandard
+
+from forge_client.project.listing import BundleError, Entry, Listing, readable, scan
+
+__all__ = ["Bundle", "BundleError", "Entry", "Listing", "pack", "scan"]
+
+Progress = Callable[[int], None]
+"""Told the bytes read since its last call."""
+
+LEVEL = 3
+LARGEST_FILE = 8**11 - 1  # what a tar header can say without extensions
+BIGGEST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A packed folder: `digest` is the SHA-256 of the file at `path`; sizes in bytes."""
+
+    digest: str
+    path: Path
+    size: int
+    unpacked_size: int
+    files: int
+
+
+def pack(folder: Path, out: Path, *, limit_bytes: int, progress: Progress | None = None) -> Bundle:
+    """Pack `folder` into `out`, which appears whole or not at all.
+
+    `limit_bytes` bounds the sum of the files' sizes, before compression.
+
+    Raises:
+        BundleError: the folder is too large, or something in it cannot be packed.
+    """
+    return pack_listing(scan(folder), out, limit_bytes=limit_bytes, progress=progress)
+
+
+def pack_listing(
+    listing: Listing, out: Path, *, limit_bytes: int, progress: Progress | None = None
+) -> Bundle:
+    """Pack what `scan` found, as `pack` does.
+
+    Raises:
+        BundleError: it is too large, or a file changed since it was listed.
+    """
+    _refuse_too_large(listing, limit_bytes)
+    with _partial(out) as file:
+        digest = _Digest(file)
+        with (
+            zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).stream_writer(
+                digest,  # type: ignore[arg-type]  # the stubs ask for a whole IO; write() is used
+                closefd=False,
+            ) as compressed,
+            tarfile.open(
+                mode="w|", fileobj=compressed, format=tarfile.PAX_FORMAT, encoding="utf-8"
+            ) as tar,
+        ):
+            for entry in listing.entries:
+                _add(tar, entry, progress)
+    return Bundle(digest.hex(), out, digest.written, listing.total_bytes, len(listing.files))
+
+
+def _refuse_too_large(listing: Listing, limit_bytes: int) -> None:
+    total = listing.total_bytes
+    biggest = heapq.nlargest(BIGGEST_SHOWN, listing.files, key=lambda entry: entry.size)
+    if total <= limit_bytes and all(entry.size <= LARGEST_FILE for entry in biggest):
+        return
+    shown = ", ".join(f"{entry.name} ({_readable_size(entry.size)})" for entry in biggest)
+    raise BundleError(
+        f"{listing.root} holds {_readable_size(total)}, over the limit of"
+        f" {_readable_size(limit_bytes)}; the biggest files: {shown}",
+        code="bundle_too_large",
+        hint="List what the job does not need in .forgeignore, or raise the limit.",
+    )
+
+
+def _add(tar: tarfile.TarFile, entry: Entry, progress: Progress | None) -> None:
+    info = tarfile.TarInfo(entry.name)  # its defaults are mtime 0, uid 0, gid 0 and no names
+    info.mode = 0o755 if entry.folder or entry.executable else 0o644
+    if entry.folder:
+        info.type = tarfile.DIRTYPE
+        tar.addfile(info)
+        return
+    info.size = entry.size
+    with readable(entry.name):
+        file = entry.path.open("rb")
+    with file:
+        source = _Source(file, entry, progress)
+        source.expect_unchanged()
+        tar.addfile(info, source)  # type: ignore[arg-type]  # tarfile only reads from it
+        source.expect_unchanged()
+
+
+class _Source:
+    """A file being packed, which must stay what it was when it was listed."""
+
+    def __init__(self, file: IO[bytes], entry: Entry, progress: Progress | None) -> None:
+        self._file, self._entry, self._progress = file, entry, progress
+
+    def read(self, size: int) -> bytes:
+        with readable(self._entry.name):
+            data = self._file.read(size)
+        if len(data) < size:
+            raise self._changed()
+        if self._progress:
+            self._progress(len(data))
+        return data
+
+    def expect_unchanged(self) -> None:
+        found = os.fstat(self._file.fileno())
+        if (found.st_size, found.st_mtime_ns) != (self._entry.size, self._entry.mtime_ns):
+            raise self._changed()
+
+    def _changed(self) -> BundleError:
+        return BundleError(
+            f"{self._entry.name} changed while it was packed",
+            code="file_changed",
+            hint="Pack again when nothing writes into the folder, or list it in .forgeignore.",
+        )
+
+
+class _Digest:
+    """Writes on to a file and keeps the SHA-256 and the length of what passed."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self.written = 0
+
+    def write(self, data: bytes) -> int:
+        self._sha256.update(data)
+        self.written += len(data)
+        return self._file.write(data)
+
+    def hex(self) -> str:
+        return self._sha256.hexdigest()
+
+
+@contextmanager
+def _partial(out: Path) -> Iterator[IO[bytes]]:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{secrets.token_hex(8)}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _readable_size(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:  # noqa: PLR2004  what these units mean
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,116 @@
+"""forge.toml: what one would otherwise type at every submit."""
+
+import tomllib
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+
+from forge_client.cli.options.quantity import Size
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.project.image_tar import DIGEST
+from forge_client.project.request import TABLES, Request, plain
+from forge_client.project.toml_places import fault, place
+
+FILE = "forge.toml"
+
+
+class ProjectConnection(BaseModel):
+    """The `[connection]` table; what is secret has no place in a project's folder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str | None = None
+    database_url: str | None = None
+    store_url: str | None = None
+
+
+class Project(Request):
+    """A forge.toml: a job, `limit` and `include` of its bundle, `[matrix]`, `[connection]`."""
+
+    limit: Size | None = None
+    include: list[str] = Field(default_factory=list)
+    matrix: dict[str, list[Any]] = Field(default_factory=dict)
+    repeat: PositiveInt = 1
+    connection: ProjectConnection = ProjectConnection()
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the folder's forge.toml; without one, everything is unset.
+
+        Raises:
+            ClientError: it is malformed or has an unknown key, named by line and column.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            return cls()
+        try:
+            text = path.read_text(encoding="utf-8")
+            return cls.model_validate(tomllib.loads(text)).seen_from(folder)
+        except OSError as error:
+            raise _wrong(path, f"cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise _wrong(path, "is not UTF-8 text") from error
+        except tomllib.TOMLDecodeError as error:
+            raise _wrong(path, fault(text, error), "correct it there") from error
+        except ValidationError as error:
+            raise _field_wrong(path, text, error) from error
+
+    def seen_from(self, folder: Path) -> Self:
+        """Return it with the file that it names as seen from here."""
+        if self.image_tar is None or DIGEST.fullmatch(self.image_tar):
+            return self
+        return self.model_copy(update={"image_tar": str(folder / self.image_tar)})
+
+    def including(self, patterns: Sequence[str] | None) -> Self:
+        """Return it with more patterns of what its bundle holds."""
+        return self.model_copy(update={"include": [*self.include, *(patterns or [])]})
+
+    def request(self) -> Request:
+        """Return the job that it describes."""
+        return Request.model_construct(
+            self.model_fields_set, **{name: getattr(self, name) for name in Request.model_fields}
+        )
+
+
+def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:
+    first = error.errors()[0]
+    keys = tuple(str(part) for part in first["loc"])
+    line, column = place(text, keys)
+    key = ".".join(keys)
+    if first["type"] == "extra_forbidden":
+        what, hint = f"unknown key {key!r}", _suggestion(keys)
+    else:
+        what, hint = f"{key}: {plain(first)}", "correct the value"
+    return _wrong(path, f"line {line}, column {column}: {what}", hint)
+
+
+def _suggestion(keys: tuple[str, ...]) -> str:
+    known = _known(keys[:-1])
+    tables = [table for table, model in TABLES.items() if keys[-1] in model.model_fields]
+    if tables and len(keys) == 1:
+        return f"write {keys[-1]!r} below [{tables[0]}]"
+    if near := get_close_matches(keys[-1], known, n=1):
+        return f"did you mean {near[0]!r}?"
+    return f"known here: {', '.join(sorted(known))}"
+
+
+def _known(table: tuple[str, ...]) -> list[str]:
+    models: dict[tuple[str, ...], type[BaseModel]] = {
+        (): Project,
+        **{(table,): model for table, model in TABLES.items()},
+        ("connection",): ProjectConnection,
+    }
+    return list(models[table].model_fields)
+
+
+def _wrong(path: Path, what: str, hint: str = "") -> ClientError:
+    return ClientError(
+        f"{path}: {what}",
+        hint=hint or "see docs/forge-toml.md for what it may hold",
+        code="project_invalid",
+        exit_code=ExitCode.USAGE,
+    )

@@ -1,0 +1,228 @@
+"""What a bundle of a folder will hold, found before anything is packed."""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forge_client.errors import ClientError
+from forge_client.project import names
+from forge_client.project.ignore import ALWAYS, Ignore, is_always_out
+from forge_client.project.left_out import Guard, LeftOut
+
+MOST_ENTRIES = 100_000
+IGNORE_HINT = "List it in .forgeignore if the job does not need it."
+
+
+class BundleError(ClientError):
+    """The folder cannot become a bundle."""
+
+    code = "bundle_invalid"
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file or folder of the bundle: `name` inside it, `path` where its content lies."""
+
+    name: str
+    path: Path
+    folder: bool
+    executable: bool = False
+    size: int = 0
+    mtime_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The entries in the order of the bundle, each after the folder that holds it.
+
+    `left_out` is what no ignore file names and yet stays out; `unmatched` are the patterns to
+    include that nothing matched.
+    """
+
+    root: Path
+    entries: tuple[Entry, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    unmatched: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[Entry, ...]:
+        """The entries that are files."""
+        return tuple(entry for entry in self.entries if not entry.folder)
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of all files, in bytes, before compression."""
+        return sum(entry.size for entry in self.entries)
+
+
+def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
+    """List what a bundle of `folder` holds.
+
+    Links inside the folder become what they lead to. A folder is listed when it is empty or
+    something in it is listed.
+
+    Args:
+        folder: what to list.
+        include: patterns as in .gitignore: of what is listed although it would be left out.
+
+    Raises:
+        BundleError: there is no such folder, or something in it cannot be packed.
+    """
+    if not folder.exists():
+        raise BundleError(
+            f"there is no folder {folder}", code="folder_missing", hint="Check the path."
+        )
+    if not folder.is_dir():
+        raise BundleError(
+            f"{folder} is not a folder",
+            code="not_a_folder",
+            hint="Name the project's folder; the command to run comes after --.",
+        )
+    root = folder.resolve()
+    found = _Scan(root, Guard(include))
+    entries = tuple(found.run())
+    return Listing(root, entries, tuple(found.left_out), found.guard.unmatched)
+
+
+@dataclass
+class _Scan:
+    root: Path
+    guard: Guard
+    left_out: list[LeftOut] = field(default_factory=list)
+    seen: dict[str, str] = field(default_factory=dict)
+    open_folders: list[tuple[int, int]] = field(default_factory=list)
+
+    def run(self) -> list[Entry]:
+        return self._folder(self.root, "", Ignore())[0]
+
+    def _folder(self, path: Path, name: str, ignore: Ignore) -> tuple[list[Entry], bool]:
+        """List a folder's inside, and tell whether there is truly nothing in it."""
+        with readable(name or "."), self._entered(path, name):
+            ignore = ignore.within(path, name)
+            children = sorted(entry.name for entry in path.iterdir())
+            inside = [e for child in children for e in self._child(path, name, child, ignore)]
+            return inside, not children
+
+    def _child(self, parent: Path, above: str, child: str, ignore: Ignore) -> Iterator[Entry]:
+        path, name = parent / child, f"{above}/{child}" if above else child
+        if self._stays_out(path, name, ignore):
+            return
+        self._admit(name)
+        if path.is_symlink():
+            path = self._followed(path, name)
+            if self._stays_out(path, name, Ignore(), as_what=path.relative_to(self.root)):
+                return
+        with readable(name):
+            found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            inside, empty = self._folder(path, name, ignore)
+            if inside or empty:
+                yield Entry(name, path, folder=True)
+                yield from inside
+        elif stat.S_ISREG(found.st_mode):
+            yield _file(name, path, found)
+        else:
+            raise BundleError(f"{name} is neither a file nor a folder", hint=IGNORE_HINT)
+
+    def _stays_out(
+        self, path: Path, name: str, ignore: Ignore, *, as_what: Path | None = None
+    ) -> bool:
+        folder = path.is_dir()
+        if is_always_out(name):
+            return True
+        if self.guard.includes(name, folder=folder):
+            return False
+        if ignore.excludes(name, folder=folder):
+            return True
+        with readable(name):
+            why = self.guard.reason((as_what or Path(name)).as_posix(), path)
+        if why:
+            self.left_out.append(LeftOut(f"{name}/" if folder else name, why))
+        return why is not None
+
+    def _admit(self, name: str) -> None:
+        if fault := names.fault(name):
+            raise BundleError(f"{name!r} {fault}", code="name_refused", hint=IGNORE_HINT)
+        twin = self.seen.setdefault(names.folded(name), name)
+        if twin != name:
+            raise BundleError(
+                f"{twin} and {name} are the same name on some disks",
+                code="name_refused",
+                hint="Rename one of them, or list one in .forgeignore.",
+            )
+        if len(self.seen) > MOST_ENTRIES:
+            raise BundleError(
+                f"{self.root} holds over {MOST_ENTRIES} files and folders",
+                code="bundle_too_large",
+                hint="List data and build folders in .forgeignore.",
+            )
+
+    def _followed(self, path: Path, name: str) -> Path:
+        target = Path(os.path.realpath(path))  # unlike resolve(), it bears links to themselves
+        if not target.is_relative_to(self.root):
+            raise BundleError(
+                f"{name} is a link to {target}, outside of {self.root}",
+                code="link_leaves_folder",
+                hint=f"Put a copy in its place. {IGNORE_HINT}",
+            )
+        if not target.exists():
+            raise BundleError(f"{name} is a link to nothing", code="link_broken", hint=IGNORE_HINT)
+        if left_out := ALWAYS.intersection(target.relative_to(self.root).parts):
+            raise BundleError(
+                f"{name} is a link into {min(left_out)}, which is never packed",
+                code="link_leaves_folder",
+                hint=IGNORE_HINT,
+            )
+        return target
+
+    @contextmanager
+    def _entered(self, path: Path, name: str) -> Iterator[None]:
+        found = path.stat()
+        identity = (found.st_dev, found.st_ino)
+        if identity in self.open_folders:
+            raise BundleError(
+                f"{name} is a link that leads round in a circle",
+                code="link_circular",
+                hint=IGNORE_HINT,
+            )
+        self.open_folders.append(identity)
+        try:
+            yield
+        finally:
+            self.open_folders.pop()
+
+
+def _file(name: str, path: Path, found: os.stat_result) -> Entry:
+    # The owner's bit alone, so that the umask of a checkout does not change the bundle.
+    executable = bool(found.st_mode & stat.S_IXUSR)
+    return Entry(
+        name,
+        path,
+        folder=False,
+        executable=executable,
+        size=found.st_size,
+        mtime_ns=found.st_mtime_ns,
+    )
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turn the system's refusal to read something into a `BundleError` that names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise BundleError(
+            f"{name} disappeared while it was packed",
+            code="file_changed",
+            hint="Pack again when nothing writes into the folder.",
+        ) from error
+    except OSError as error:
+        raise BundleError(
+            f"{name} cannot be read: {error.strerror}",
+            code="file_unreadable",
+            hint=f"Give yourself the right to read it. {IGNORE_HINT}",
+        ) from error

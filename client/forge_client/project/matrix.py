@@ -1,0 +1,164 @@
+"""A benchmark's matrix: every combination of its parameters becomes a job."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import isfinite, prod
+from typing import Any
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.project.request import Request, no_command
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# Which of several jobs of the same parameters it is; counted from 1.
+REPEAT = "repeat"
+MOST = 10_000
+NAME_LENGTH = 200
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of a parameter: what it is, and how it was written."""
+
+    value: Scalar
+    text: str
+
+
+Matrix = Mapping[str, Sequence[Value]]
+
+
+def from_options(texts: Sequence[str]) -> dict[str, list[Value]]:
+    """Return the matrix that `--matrix NAME=VALUE,VALUE` options describe.
+
+    Raises:
+        ClientError: one is malformed, or names what another one named.
+    """
+    found: dict[str, list[Value]] = {}
+    for text in texts:
+        name, sign, values = text.partition("=")
+        if not sign or not values:
+            raise _wrong(f"--matrix {text!r} is no parameter", "write it as --matrix batch=16,32")
+        if name in found:
+            raise _wrong(f"--matrix names {name} twice", "write all its values in one: a=1,2,3")
+        found[name] = [Value(_scalar(word), word) for word in values.split(",")]
+    return _checked(found)
+
+
+def from_toml(table: Mapping[str, Sequence[Any]]) -> dict[str, list[Value]]:
+    """Return the matrix of forge.toml's `[matrix]`.
+
+    Raises:
+        ClientError: a value is no number, flag or text.
+    """
+    for name, values in table.items():
+        if odd := next((v for v in values if not isinstance(v, bool | int | float | str)), None):
+            raise _wrong(f"[matrix] {name} has {odd!r}", "a value is a number, a text or a flag")
+    return _checked({
+        name: [Value(value, _text(value)) for value in values] for name, values in table.items()
+    })  # fmt: skip
+
+
+def expanded(
+    base: Request, matrix: Matrix, *, repeat: int, sweep: str, key: str | None
+) -> list[Request]:
+    """Return a request for each point, with the placeholders of the command replaced.
+
+    Args:
+        base: what all jobs have in common; its command has `{name}` for a parameter's value, and
+            `{{` for a brace.
+        matrix: the parameters.
+        repeat: how many jobs for each point.
+        sweep: the name that they have in common.
+        key: from which each job's idempotency key is made, if there is one.
+
+    Raises:
+        ClientError: there is no command, a placeholder is unknown, or it would be too many jobs.
+    """
+    if not base.command:
+        raise no_command()
+    _check_placeholders(base.command, {*matrix, REPEAT})
+    if (count := prod(map(len, matrix.values())) * repeat) > MOST:
+        raise _wrong(f"that would be {count} jobs", f"{MOST} may be submitted at once")
+    return [_point(base, chosen, sweep, key) for chosen in _points(matrix, repeat)]
+
+
+def _points(matrix: Matrix, repeat: int) -> Iterator[dict[str, Value]]:
+    for values in product(*matrix.values()):
+        chosen = dict(zip(matrix, values, strict=True))
+        for turn in range(1, repeat + 1):
+            yield {**chosen, REPEAT: Value(turn, str(turn))} if repeat > 1 else chosen
+
+
+def _point(base: Request, chosen: Mapping[str, Value], sweep: str, key: str | None) -> Request:
+    texts = {REPEAT: "1", **{name: value.text for name, value in chosen.items()}}
+    parameters = {name: value.value for name, value in chosen.items()}
+    command = [_filled(word, texts) for word in base.command or []]
+    point = " ".join(f"{name}={value.text}" for name, value in chosen.items())
+    return base.changed({
+        "command": command,
+        "kind": "benchmark",
+        "sweep": sweep,
+        "parameters": parameters,
+        "name": f"{base.name} {point}".strip()[:NAME_LENGTH],
+        "idempotency_key": key and f"{key}:{_digest(parameters)}",
+    })  # fmt: skip
+
+
+def _filled(word: str, texts: Mapping[str, str]) -> str:
+    # One pass, so that a value which looks like a placeholder stays as it is.
+    return PLACEHOLDER.sub(lambda m: texts[m[1]] if m[1] else m[0][0], word)
+
+
+def _check_placeholders(command: Sequence[str], known: set[str]) -> None:
+    asked = {m[1] for word in command for m in PLACEHOLDER.finditer(word) if m[1]}
+    if unknown := sorted(asked - known):
+        raise _wrong(
+            f"the command has {{{unknown[0]}}}, which the matrix does not have",
+            f"known are {', '.join(sorted(known))}; write {{{{{unknown[0]}}}}} to have the braces",
+        )
+
+
+def _checked(matrix: dict[str, list[Value]]) -> dict[str, list[Value]]:
+    for name, values in matrix.items():
+        if not NAME.fullmatch(name) or name == REPEAT:
+            raise _wrong(
+                f"{name!r} cannot be a parameter",
+                "letters, digits and underscores; `repeat` counts by itself",
+            )
+        if not values:
+            raise _wrong(f"{name} has no values", "give it one at least")
+        texts = [json.dumps(value.value) for value in values]
+        if twice := next((text for text in texts if texts.count(text) > 1), None):
+            raise _wrong(f"{name} has {twice} twice", "--repeat runs each point several times")
+    return matrix
+
+
+def _digest(parameters: Mapping[str, Scalar]) -> str:
+    return hashlib.sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _scalar(word: str) -> Scalar:
+    if word in {"true", "false"}:
+        return word == "true"
+    for kind in (int, float):
+        try:
+            number = kind(word)
+        except ValueError:
+            continue
+        if isfinite(number):
+            return number
+    return word
+
+
+def _text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _wrong(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="matrix_invalid", exit_code=ExitCode.USAGE)

@@ -1,0 +1,240 @@
+"""What a person asks for in a job, in the words of forge.toml, the options and the SDK."""
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError
+
+from forge_client.cli.options.quantity import MIB, Duration, Room
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.project.checkpoint_name import CheckpointName
+
+
+def _words(command: object) -> object:
+    return shlex.split(command) if isinstance(command, str) else command
+
+
+def _file_or_not(said: object) -> object:
+    if said is None or said is False or (isinstance(said, str) and said):
+        return said
+    raise ValueError("it is a path in the project, or false to install nothing")
+
+
+IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
+
+
+class Resources(BaseModel):
+    """What a job needs; sizes such as `512MB`, `cpus` may be a fraction."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cpus: float | None = None
+    memory: Room | None = None
+    disk: Room | None = None
+    gpus: int | None = None
+    gpu_model: str | None = None
+    vram: Room | None = None
+    accelerator: str | None = None
+
+    def spec(self) -> dict[str, Any]:
+        """Return them as the queue wants them, sizes in MiB rounded up."""
+        sizes = {"memory_mb": self.memory, "disk_mb": self.disk, "vram_mb": self.vram}
+        return {
+            **self.model_dump(
+                include={"cpus", "gpus", "gpu_model", "accelerator"}, exclude_none=True
+            ),
+            **{name: math.ceil(size / MIB) for name, size in sizes.items() if size is not None},
+        }
+
+
+class Tuning(BaseModel):
+    """What a job is told about how to use its GPU."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    precision: str | None = None
+    streams: int | None = None
+    objective: str | None = None
+
+
+class Stall(BaseModel):
+    """After how long without a sign of life a job counts as stalled."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    no_progress: Duration | None = None
+    silent_log: Duration | None = None
+    idle_gpu: Duration | None = None
+    idle_gpu_percent: float | None = None
+
+    def spec(self) -> dict[str, float]:
+        """Return it as the queue wants it, times in seconds."""
+        given = self.model_dump(exclude_none=True)
+        return {f"{name}_s" if name in TIMES else name: value for name, value in given.items()}
+
+
+TIMES = {"no_progress", "silent_log", "idle_gpu"}
+TABLES: dict[str, type[BaseModel]] = {"resources": Resources, "tuning": Tuning, "stall": Stall}
+
+
+class Request(BaseModel):
+    """A job as asked for; what is None is left to the queue's default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str | None = None
+    command: Annotated[list[str] | None, BeforeValidator(_words)] = None
+    image: str | None = None
+    image_tar: str | None = None
+    dockerfile: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    target: str | None = None
+    labels: dict[str, str] = {}
+    env: dict[str, str] = {}
+    timeout: Duration | None = None
+    delay: Duration | None = None
+    backoff: Duration | None = None
+    checkpoint_interval: Duration | None = None
+    grace: Duration | None = None
+    preempt_signal: str | None = None
+    keep_checkpoints: int | None = None
+    from_checkpoint: CheckpointName | None = None
+    max_failures: int | None = None
+    max_losses: int | None = None
+    max_preemptions: int | None = None
+    idempotency_key: str | None = None
+    kind: str | None = None
+    share: bool | None = None
+    junit: str | None = None
+    handler: str | None = None
+    arguments: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = None
+    sweep: str | None = None
+    requirements: Annotated[str | Literal[False] | None, PlainValidator(_file_or_not)] = None
+    secrets: list[str] | None = None
+    resources: Resources = Resources()
+    tuning: Tuning = Tuning()
+    stall: Stall = Stall()
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """Return the request with some fields changed.
+
+        To labels, env, secrets, resources, tuning and stall is added.
+
+        Args:
+            changes: fields by name, those of the tables too; None and empty ones change nothing.
+
+        Raises:
+            ClientError: a field is unknown or does not hold what it should.
+        """
+        given = {name: value for name, value in changes.items() if value not in (None, {}, [])}
+        tables = {
+            table: {name: given.pop(name) for name in model.model_fields if name in given}
+            for table, model in TABLES.items()
+        }
+        try:
+            other = Request.model_validate({**given, **tables})
+        except ValidationError as error:
+            raise refused(error) from error
+        # Of the ways to an image the one that is said here takes the place of the others.
+        ways = IMAGE_WAYS if IMAGE_WAYS & given.keys() else set()
+        # What is set already is kept as it is: it was checked when it was set.
+        return self.model_copy(
+            update={
+                **{name: getattr(other, name) for name in {*given, *ways}},
+                "labels": {**self.labels, **other.labels},
+                "env": {**self.env, **other.env},
+                "secrets": [*dict.fromkeys([*(self.secrets or []), *(other.secrets or [])])]
+                or None,
+                **{
+                    table: getattr(self, table).model_copy(
+                        update=getattr(other, table).model_dump(exclude_unset=True)
+                    )
+                    for table in TABLES
+                },
+            }
+        )
+
+    def spec(self, *, owner: str | None, name: str) -> dict[str, Any]:
+        """Return the job as the queue wants it: times in seconds, no field that was not given.
+
+        Args:
+            owner: whose job it is; None leaves it to the server.
+            name: its name if the request has none.
+
+        Raises:
+            ClientError: there is no command.
+        """
+        if not self.command:
+            raise no_command()
+        return {**({"owner": owner} if owner else {}), "name": name, **self.fields()}
+
+    def fields(self) -> dict[str, Any]:
+        """Return what was given, as the queue wants it."""
+        seconds = {"timeout_s": self.timeout, "backoff_s": self.backoff}
+        exact = {
+            "delay_s": self.delay,
+            "checkpoint_interval_s": self.checkpoint_interval,
+            "grace_s": self.grace,
+        }
+        same = {"name", "command", "image", "queue", "priority", "target", "idempotency_key"}
+        same |= {"image_tar", "dockerfile"}
+        same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
+        same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
+        same |= {"preempt_signal", "keep_checkpoints"}
+        tuning, stall = self.tuning.model_dump(exclude_none=True), self.stall.spec()
+        return {
+            **self.model_dump(include=same, exclude_none=True),
+            **{field: math.ceil(value) for field, value in seconds.items() if value is not None},
+            **{field: value for field, value in exact.items() if value is not None},
+            **({"requirements": self.requirements} if self.requirements else {}),
+            **({"tuning": tuning} if tuning else {}),
+            **({"stall": stall} if stall else {}),
+            **({"from_checkpoint": self.from_checkpoint} if self.from_checkpoint else {}),
+            "resources": self.resources.spec(),
+        }
+
+
+KEYS = {*Request.model_fields, *(key for one in TABLES.values() for key in one.model_fields)}
+# The queue names times and sizes with their unit.
+WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
+
+
+def no_command() -> ClientError:
+    """Say that a job lacks what it is for."""
+    return ClientError(
+        "there is no command to run",
+        hint="write it after --, as in `forge submit . -- python train.py`, or as"
+        " `command` in forge.toml",
+        code="command_empty",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def refused(error: ValidationError) -> ClientError:
+    """Say which field of a job is wrong, and how."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"]) or "the job"
+    said = f"{field}: {plain(first)}"
+    return ClientError(
+        # What is unknown is called as it was written.
+        said if first["type"] == "extra_forbidden" else in_own_words(said),
+        hint="`forge submit --help` lists what a job can ask for",
+        code="spec_invalid",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def in_own_words(said: str) -> str:
+    """Return what the queue says of a job with its keys as they are written here."""
+    return WITH_UNIT.sub(lambda name: name[1] if name[1] in KEYS else name[0], said)
+
+
+def plain(error: Mapping[str, Any]) -> str:
+    """Return pydantic's message without its prefix."""
+    return str(error["msg"]).removeprefix("Value error, ")

@@ -1,0 +1,135 @@
+"""From a folder and requests to jobs: pack, upload what is not there yet, submit."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forge_client.answers.records import Template
+from forge_client.backend import Backend, Progress
+from forge_client.project.bundle import Bundle, Listing, pack_listing, scan
+from forge_client.project.image_tar import DIGEST, ImageTar
+from forge_client.project.image_tar import read as read_image
+from forge_client.project.request import Request, no_command
+
+LIMIT = 2 << 30
+
+Bar = Callable[[str, int], AbstractContextManager[Progress]]
+"""Makes a progress bar from what happens and how many bytes it takes."""
+
+
+def no_bar(_what: str, _total: int) -> AbstractContextManager[Progress]:
+    """Show nothing."""
+    return nullcontext(lambda _count: None)
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A bundle in the store; `anew` is False when it was there already."""
+
+    bundle: Bundle
+    anew: bool
+
+
+def upload(
+    backend: Backend, listing: Listing, *, limit: int = LIMIT, bar: Bar = no_bar
+) -> Uploaded:
+    """Pack what `scan` found and store it unless it is stored already.
+
+    Args:
+        backend: where to store it.
+        listing: what to pack.
+        limit: the most that the files may take unpacked, in bytes.
+        bar: makes the progress bars.
+
+    Raises:
+        ClientError: the folder cannot be packed, or the store does not take it.
+    """
+    with tempfile.TemporaryDirectory(prefix="forge-bundle-") as folder:
+        with bar("packing", listing.total_bytes) as progress:
+            bundle = pack_listing(
+                listing, Path(folder) / "bundle.tar.zst", limit_bytes=limit, progress=progress
+            )
+        if backend.has_bundle(bundle):
+            return Uploaded(bundle, anew=False)
+        with bar("uploading", bundle.size) as progress:
+            backend.upload_bundle(bundle, progress)
+        return Uploaded(bundle, anew=True)
+
+
+def with_images(
+    requests: Sequence[Request], *, bar: Bar = no_bar
+) -> tuple[list[Request], list[ImageTar]]:
+    """Return requests with the SHA-256 of a saved image in place of its file, and the files.
+
+    Raises:
+        ClientError: a file is no saved image.
+    """
+    files = {request.image_tar for request in requests if request.image_tar}
+    read = {
+        file: read_image(Path(file), bar) for file in sorted(files) if not DIGEST.fullmatch(file)
+    }
+    return [_with_image(request, read) for request in requests], list(read.values())
+
+
+def _with_image(request: Request, read: Mapping[str, ImageTar]) -> Request:
+    image = read.get(request.image_tar or "")
+    return request.model_copy(update={"image_tar": image.digest}) if image else request
+
+
+def upload_images(
+    backend: Backend, images: Sequence[ImageTar], *, bar: Bar = no_bar
+) -> dict[ImageTar, bool]:
+    """Store saved images; tells of each whether it was not there yet.
+
+    Raises:
+        ClientError: the store does not take one.
+    """
+    return {image: _upload_image(backend, image, bar) for image in images}
+
+
+def _upload_image(backend: Backend, image: ImageTar, bar: Bar) -> bool:
+    if backend.has_image(image):
+        return False
+    with bar("uploading the image", image.size) as progress:
+        backend.upload_image(image, progress)
+    return True
+
+
+def specs(requests: Sequence[Request], *, owner: str | None, folder: Path) -> list[dict[str, Any]]:
+    """Return the jobs as the queue wants them; a job without a name is called as its folder.
+
+    Without an owner, the server takes that of the API key.
+
+    Raises:
+        ClientError: a request lacks something.
+    """
+    name = _called(folder)
+    return [request.spec(owner=owner, name=name) for request in requests]
+
+
+def configured(
+    request: Request, config: Template, *, owner: str | None, folder: Path
+) -> dict[str, Any]:
+    """Return a job with the fields of a kept config below the request's own.
+
+    Raises:
+        ClientError: neither of them has a command.
+    """
+    fields = request.fields()
+    if not (request.command or config.spec.get("command")):
+        raise no_command()
+    if not (request.name or config.spec.get("name")):
+        fields["name"] = _called(folder)
+    if request.requirements is False:
+        fields["requirements"] = None
+    return {"config_name": config.name, **({"owner": owner} if owner else {}), **fields}
+
+
+def _called(folder: Path) -> str:
+    return folder.resolve().name or "job"
+
+
+__all__ = ["LIMIT", "Bar", "Uploaded", "configured", "no_bar", "scan", "specs", "upload"]

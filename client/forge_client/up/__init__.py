@@ -1,0 +1,1 @@
+"""`forge up`: a whole Forge on this machine."""

@@ -1,0 +1,100 @@
+"""`forge up` in the background, and how it is stopped from outside."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.up import running
+from forge_client.up.lock import already_running, holder
+from forge_client.up.plan import Plan
+from forge_client.up.running import Running
+
+LOOK_S = 0.05
+START_S = 180.0
+STOP_S = 180.0
+
+
+def detached(plan: Plan) -> int:
+    """Go on in a process that outlives this one; returns as `os.fork` does.
+
+    Raises:
+        ClientError: one runs there already.
+    """
+    if (pid := holder(plan.dir)) is not None:
+        raise already_running(plan.dir, str(pid))
+    log = _log(plan)
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        _speak_to(log)
+    return child
+
+
+def await_up(plan: Plan, child: int) -> Running:
+    """Return once the one that was detached is up.
+
+    Raises:
+        ClientError: it did not come up.
+    """
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            raise _not_up(_log(plan), os.waitstatus_to_exitcode(status))
+        with suppress(ClientError):
+            if (found := running.find(plan.dir)).pid == child:
+                return found
+        time.sleep(LOOK_S)
+    os.kill(child, signal.SIGTERM)
+    raise _not_up(_log(plan), ExitCode.FAILED)
+
+
+def _log(plan: Plan) -> Path:
+    return plan.dir / "logs" / "up.log"
+
+
+def _speak_to(log: Path) -> None:
+    with log.open("wb") as out, open(os.devnull, "rb") as nothing:  # noqa: PTH123 - no path
+        for number, file in enumerate((nothing, out, out)):
+            os.dup2(file.fileno(), number)
+
+
+def _not_up(log: Path, status: int) -> ClientError:
+    said = log.read_text("utf-8", errors="replace").strip()
+    return ClientError(
+        f"it did not come up:\n{said}",
+        hint=f"its output is in {log}",
+        code="up_failed",
+        exit_code=status,
+    )
+
+
+def stop(folder: Path, *, drain: bool) -> None:
+    """Stop the `forge up` of a folder and wait until it is gone.
+
+    Raises:
+        ClientError: none runs there, or it does not stop.
+    """
+    pid = holder(folder)
+    if pid is None:
+        raise ClientError(
+            f"no `forge up` runs in {folder}",
+            hint="name its folder with --dir",
+            code="not_running",
+            exit_code=ExitCode.UNREACHABLE,
+        )
+    os.kill(pid, signal.SIGINT if drain else signal.SIGTERM)
+    deadline = float("inf") if drain else time.monotonic() + STOP_S
+    while holder(folder) == pid:
+        if time.monotonic() > deadline:
+            raise ClientError(
+                f"the `forge up` of {folder}, process {pid}, does not stop",
+                hint=f"its output may say why; `kill -9 {pid}` ends it, and loses no job",
+                code="does_not_stop",
+            )
+        time.sleep(LOOK_S)

@@ -1,0 +1,185 @@
+"""`forge up`: a whole Forge in one folder, for as long as this process lives."""
+
+import hashlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from forge_client.errors import ClientError
+from forge_client.settings import Connection
+from forge_client.up.asked import Asked
+from forge_client.up.child_process import ChildProcess
+from forge_client.up.lock import locked
+from forge_client.up.plan import Plan
+from forge_client.up.postgres import Postgres
+from forge_client.up.running import FILE, Running
+from forge_client.up.server import Server
+from forge_client.up.workers import Say, Workers
+
+if TYPE_CHECKING:
+    from forge_client.direct.backend import DirectBackend
+
+LOOK_S = 0.25
+DATABASE_LOOK_S = 5.0
+
+
+def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
+    """Start everything, look after it until asked to stop, and stop it again.
+
+    Args:
+        plan: what to start.
+        say: is told each step.
+        ready: is told once where everything is.
+
+    Raises:
+        ClientError: another `forge up` runs on the folder, or something does not start.
+    """
+    plan.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(plan.dir), Asked() as asked:
+        # What one that was killed left here leads nowhere.
+        (plan.dir / FILE).unlink(missing_ok=True)
+        _serve(plan, asked, say, ready)
+
+
+def _serve(plan: Plan, asked: Asked, say: Say, ready: Callable[[Running], None]) -> None:
+    with _settled(plan.dir, say) as postgres:
+        server = Server(plan.dir, port=plan.port, say=say)
+        running = _running(plan.dir, postgres)
+        workers = _workers(plan, running)
+        # To load them takes longer than all the rest, so they do while that is done.
+        server.load(running.database_url, running.store_url)
+        for worker in workers:
+            worker.load()
+        with _backend(running) as backend:
+            group = Workers(workers, backend, say)
+            try:
+                _start_database(postgres)
+                server.start()
+                running = running.model_copy(update={"url": server.url})
+                group.start(asked)
+                server.await_ready(asked)
+                running.announce()
+                ready(running)
+                _look_after(group, server, postgres, asked, say)
+            finally:
+                # Jobs can be looked at and cancelled for as long as the last one runs.
+                group.stop(asked)
+                server.stop()
+                running.withdraw()
+
+
+@contextmanager
+def _settled(folder: Path, say: Say) -> Iterator[Postgres]:
+    postgres = Postgres(folder / "postgres")
+    try:
+        postgres.settle()
+        yield postgres
+    finally:
+        postgres.stop()
+        say("stopped")
+
+
+def _backend(running: Running) -> "DirectBackend":
+    from forge_client.direct.backend import DirectBackend  # noqa: PLC0415 - slow
+
+    connection = Connection(running.database_url, running.store_url, running.dir)
+    return DirectBackend(connection, owner="up")
+
+
+def _start_database(postgres: Postgres) -> None:
+    from forge_schema.database.current import is_current  # noqa: PLC0415 - slow
+
+    from forge_client.direct.translation import translated  # noqa: PLC0415 - slow
+
+    postgres.start()
+    with translated():
+        if not is_current(postgres.url):
+            import_module("forge_schema.database.migrate").upgrade(postgres.url)
+
+
+def _running(folder: Path, postgres: Postgres) -> Running:
+    (folder / "store").mkdir(exist_ok=True)
+    return Running(
+        dir=folder,
+        pid=os.getpid(),
+        database_url=postgres.url,
+        store_url=(folder / "store").as_uri(),
+        version=version("forge-queue"),
+    )
+
+
+def _workers(plan: Plan, running: Running) -> list[ChildProcess]:
+    logs = plan.dir / "logs"
+    logs.mkdir(exist_ok=True)
+    stem = _stem(plan.dir)
+    return [_worker(f"{stem}-{n}", plan, running) for n in range(1, plan.workers + 1)]
+
+
+def _stem(folder: Path) -> str:
+    # By its name a worker finds what an earlier boot of it left on the machine, so it must not
+    # share the name with the worker of another folder.
+    host = socket.gethostname().partition(".")[0] or "local"
+    return f"{host}-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:4]}"
+
+
+def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
+    folder = plan.dir / "workers" / name
+    own = {
+        "FORGE_DATABASE_URL": running.database_url,
+        # The user's own setting may name a server, and a worker has one way to the queue.
+        "FORGE_URL": "",
+        "FORGE_STORE_URL": running.store_url,
+        "FORGE_WORKER_DIR": str(folder),
+        "FORGE_WORKER_NAME": name,
+        "FORGE_LOCAL": "true",
+        "FORGE_ALLOW_PROCESSES": "true",
+        "FORGE_ALLOW_BUILDS": os.environ.get("FORGE_ALLOW_BUILDS", "true"),
+        # A job that names no image finds this environment's Python first.
+        "PATH": os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        ),
+    }
+    log = plan.dir / "logs" / f"{name}.log"
+    return ChildProcess(name, "forge_worker.main", folder, log, {**_share(plan), **own})
+
+
+def _share(plan: Plan) -> dict[str, str]:
+    """Return each worker's share of the machine, where it is not simply all of it."""
+    cpus, memory_mb = plan.cpus, plan.memory_mb
+    if plan.workers > 1:
+        cpus = cpus or (psutil.cpu_count() or 1) / plan.workers
+        memory_mb = memory_mb or max(256, (psutil.virtual_memory().total >> 20) // plan.workers)
+    given = {"FORGE_CPUS": cpus, "FORGE_MEMORY_MB": memory_mb}
+    return {
+        name: f"{value:g}" if name == "FORGE_CPUS" else str(value)
+        for name, value in given.items()
+        if value
+    }
+
+
+def _look_after(group: Workers, server: Server, postgres: Postgres, asked: Asked, say: Say) -> None:
+    next_look = time.monotonic() + DATABASE_LOOK_S
+    while not asked.wait(LOOK_S):
+        group.look_after()
+        server.look_after()
+        if time.monotonic() >= next_look:
+            _look_after_database(postgres, say)
+            next_look = time.monotonic() + DATABASE_LOOK_S
+
+
+def _look_after_database(postgres: Postgres, say: Say) -> None:
+    try:
+        if postgres.start_again():
+            say("Postgres fell over and was started again")
+    except ClientError as error:
+        # Whatever the cause, it may pass; the workers keep their results meanwhile.
+        say(f"{error.message}; it is tried again")

@@ -1,0 +1,93 @@
+"""The workers of a `forge up`, together: started, looked after, and ended in order."""
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+from forge_client.answers.records import WorkerInfo
+from forge_client.backend import Backend
+from forge_client.errors import ClientError
+from forge_client.up.asked import Asked
+from forge_client.up.child_process import ChildProcess
+
+Say = Callable[[str], None]
+
+READY_S = 20.0
+LOOK_S = 0.05
+RETURN_LOOK_S = 2.0
+STOP_S = 120.0
+DRAIN, STOP, KILL = 1, 2, 3
+SIGNALS = {DRAIN: signal.SIGINT, STOP: signal.SIGTERM, KILL: signal.SIGKILL}
+WORDS = {
+    DRAIN: "waiting for running jobs to end; Ctrl-C again gives them back to the queue",
+    STOP: "giving running jobs back to the queue",
+    KILL: "killing the workers",
+}
+
+
+class Workers:
+    """Reads how they stand from the queue, where they tell it."""
+
+    def __init__(self, processes: Sequence[ChildProcess], backend: Backend, say: Say) -> None:
+        self._processes = processes
+        self._backend = backend
+        self._say = say
+        self._left: set[str] = set()
+        self._next_look = 0.0
+
+    def start(self, asked: Asked) -> None:
+        """Start them and wait until they are connected, or one falls over, or time is up."""
+        began = time.monotonic()
+        for process in self._processes:
+            process.start()
+        while time.monotonic() - began < READY_S and not asked.wait(LOOK_S):
+            names = {row.name for row in self._rows() if row.silent_s < time.monotonic() - began}
+            if all(p.name in names or not p.alive for p in self._processes):
+                return
+
+    def look_after(self) -> None:
+        """Start again what fell over; one that left because it was drained comes back undrained."""
+        for process in self._processes:
+            if process.name in self._left:
+                continue
+            status = process.look_after()
+            if status == 0:
+                self._left.add(process.name)
+                self._say(f"worker {process.name} was drained and has left")
+            elif status is not None:
+                self._say(
+                    f"worker {process.name} fell over with status {status}, is started again in"
+                    f" {process.rest_s:.0f} s; {process.log} says why"
+                )
+        if self._left and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + RETURN_LOOK_S
+            self._left -= {row.name for row in self._rows() if row.command is None}
+
+    def stop(self, asked: Asked) -> None:
+        """End them: drained, stopped or killed, as urgently as is asked by then."""
+        told = 0
+        deadline = float("inf")
+        while any(process.alive for process in self._processes):
+            urgency = KILL if time.monotonic() > deadline else min(asked.urgency or STOP, KILL)
+            if urgency > told:
+                told = self._tell(urgency)
+                if told > DRAIN:
+                    deadline = min(deadline, time.monotonic() + STOP_S)
+            asked.wait(LOOK_S)
+        for process in self._processes:
+            process.forget()
+
+    def _tell(self, urgency: int) -> int:
+        if urgency == KILL or any(row.leases for row in self._rows()):
+            self._say(WORDS[urgency])
+        for process in self._processes:
+            process.ask(SIGNALS[urgency])
+        return urgency
+
+    def _rows(self) -> list[WorkerInfo]:
+        ours = {process.name for process in self._processes}
+        try:
+            return [row for row in self._backend.workers() if row.name in ours]
+        except ClientError:
+            # The database is away for a moment; whoever looks after it will say so.
+            return []

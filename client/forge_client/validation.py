@@ -1,0 +1,41 @@
+"""What callers ask for, checked before anybody is asked."""
+
+from collections.abc import Sequence
+
+from forge_client.answers.records import STATES
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+LARGEST_ID = 2**63 - 1
+
+
+def checked_job(job_id: int) -> int:
+    """Return an id that a job could have.
+
+    Raises:
+        ClientError: none could.
+    """
+    if not 0 < job_id <= LARGEST_ID:
+        raise ClientError(
+            f"there is no job {job_id}",
+            hint="`forge ps` lists the jobs",
+            code="job_unknown",
+            exit_code=ExitCode.NOT_FOUND,
+        )
+    return job_id
+
+
+def checked_states(words: Sequence[str]) -> Sequence[str]:
+    """Return words that are all states of jobs.
+
+    Raises:
+        ClientError: one is not.
+    """
+    if unknown := set(words) - set(STATES):
+        raise ClientError(
+            f"no job is ever {min(unknown)!r}",
+            hint=f"its state is one of {', '.join(STATES)}",
+            code="state_unknown",
+            exit_code=ExitCode.USAGE,
+        )
+    return words

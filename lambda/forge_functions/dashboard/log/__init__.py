@@ -1,0 +1,1 @@
+"""A job's log by pieces."""

@@ -1,0 +1,172 @@
+"""A job's log by pieces for a page: its tail, what came since, what was before; each byte once."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import zstandard
+from forge_schema.database.pool import Row
+from forge_schema.read.jobs import Jobs
+from forge_schema.storage import ObjectMissing, Store
+
+from forge_functions.dashboard.log.place import LogPlace, beginning, end
+
+# It is unpacked in memory, and its size is what its worker says. Workers make them of 4 MiB.
+LARGEST_CHUNK = 16 << 20
+TAIL_BYTES = 64 << 10
+# Packed as JSON it has to fit into what a function on Lambda may answer.
+MOST_BYTES = 512 << 10
+# Each is an object to fetch.
+MOST_CHUNKS = 40
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some bytes of an attempt's output; `missing` bytes before them are nowhere to be had."""
+
+    attempt: int
+    token: int
+    data: bytes
+    missing: int = 0
+
+
+@dataclass
+class Pieces:
+    """Pieces in reading order, and the places before the first and after the last.
+
+    `earlier` tells that there is more before them, `more` that there is more after them already.
+    """
+
+    first: LogPlace
+    last: LogPlace
+    pieces: list[Piece] = field(default_factory=list)
+    earlier: bool = False
+    more: bool = False
+
+
+class _New(NamedTuple):
+    row: Row
+    offset: int
+    missing: int
+
+
+class LogPieces:
+    """Reads what one rank of a job wrote, in all attempts or in one."""
+
+    def __init__(
+        self, jobs: Jobs, store: Store, job_id: int, *, rank: int = 0, attempt: int | None = None
+    ) -> None:
+        self._jobs = jobs
+        self._store = store
+        self._job_id = job_id
+        self._rank = rank
+        self._attempt = attempt
+
+    def tail(self) -> Pieces:
+        """Return the last lines."""
+        rows = self._before(end(self._rank).chunk)
+        if not rows:
+            place = beginning(self._rank)
+            return Pieces(place, place)
+        return self.before(LogPlace(*_chunk(rows[0]), rows[0]["bytes"]))
+
+    def before(self, place: LogPlace) -> Pieces:
+        """Return the lines before a place, from the beginning of one if that can be found."""
+        got = Pieces(place, place)
+        room = TAIL_BYTES
+        for row in self._before((*place.chunk[:2], place.number + 1)):
+            offset = place.offset if _chunk(row) == place.chunk else row["bytes"]
+            data = self._data(row)
+            start = 0 if data is None else _line_start(data[:offset], offset - room)
+            shown = b"" if data is None else data[start:offset]
+            missing = offset if data is None else 0
+            got.pieces.insert(0, Piece(row["attempt"], row["token"], shown, missing))
+            got.first = LogPlace(*_chunk(row), start)
+            room -= len(shown)
+            if room <= 0 or start or len(got.pieces) == MOST_CHUNKS:
+                break
+        got.earlier = got.first.offset > 0 or bool(self._before(got.first.chunk))
+        return got
+
+    def after(self, place: LogPlace, *, writing: int | None) -> Pieces:
+        """Return what came after a place.
+
+        Args:
+            place: up to where all was read.
+            writing: the attempt that may write more, if any. A chunk of it whose predecessor is not
+                there yet is left for the next call.
+        """
+        got = Pieces(place, place)
+        room = MOST_BYTES
+        for row, offset, missing in self._new(place):
+            if missing and row["attempt"] == writing:
+                return got
+            if room <= 0 or len(got.pieces) == MOST_CHUNKS:
+                got.more = True
+                return got
+            data = self._data(row)
+            upto = row["bytes"] if data is None else min(offset + room, row["bytes"])
+            shown = b"" if data is None else data[offset:upto]
+            lost = missing + upto - offset - len(shown)
+            got.pieces.append(Piece(row["attempt"], row["token"], shown, lost))
+            got.last, got.more = LogPlace(*_chunk(row), upto), upto < row["bytes"]
+            room -= len(shown)
+        return got
+
+    def _new(self, place: LogPlace) -> Iterator[_New]:
+        """Yield the chunks that are not wholly read, and how many bytes lack before each."""
+        token, written = 0, 0
+        rows = self._jobs.log_chunks(
+            self._job_id,
+            after=(*place.chunk[:2], place.number - 1),
+            attempt=self._attempt,
+            rank=self._rank,
+        )
+        for row in rows:
+            here = _chunk(row) == place.chunk
+            missing = 0 if here else row["start"] - (written if row["token"] == token else 0)
+            offset = place.offset if here else 0
+            if offset < row["bytes"]:
+                yield _New(row, offset, missing)
+            token, written = row["token"], row["start"] + row["bytes"]
+
+    def _before(self, chunk: tuple[int, int, int]) -> list[Row]:
+        return self._jobs.log_chunks_before(
+            self._job_id, before=chunk, attempt=self._attempt, rank=self._rank
+        )
+
+    def _data(self, row: Row) -> bytes | None:
+        """Return a chunk's output, verified; None when it is gone, or not what was stored."""
+        if row["bytes"] > LARGEST_CHUNK:
+            return None
+        try:
+            packed = self._store.get(row["key"])
+            data = _unpacked(packed, row["bytes"])
+        except (ObjectMissing, zstandard.ZstdError):
+            return None
+        sound = len(data) == row["bytes"] and hashlib.sha256(data).hexdigest() == row["sha256"]
+        return data if sound else None
+
+
+def _unpacked(packed: bytes, size: int) -> bytes:
+    """Return no more than one byte over `size`, whatever the frame says of itself."""
+    unpacker = zstandard.ZstdDecompressor(max_window_size=LARGEST_CHUNK)
+    with unpacker.stream_reader(packed) as reader:
+        return reader.read(size + 1)
+
+
+def _chunk(row: Row) -> tuple[int, int, int]:
+    return row["token"], row["rank"], row["number"]
+
+
+def _line_start(data: bytes, at: int) -> int:
+    """Return where a line begins, at or after a place; or else a character."""
+    if at <= 0:
+        return 0
+    found = data.find(b"\n", at - 1) + 1
+    if 0 < found < len(data):
+        return found
+    while at < len(data) and data[at] & 0xC0 == 0x80:  # noqa: PLR2004 - goes on with a character
+        at += 1
+    return at

@@ -1,0 +1,1 @@
+"""Who looks at a page, and what protects the visit."""

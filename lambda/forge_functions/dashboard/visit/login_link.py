@@ -1,0 +1,67 @@
+"""Links that log in, once and within a minute: for who has a key in a terminal and not at hand."""
+
+import secrets
+from datetime import timedelta
+
+import jwt
+from forge_schema.access.api_keys import Keys
+from forge_schema.database.pool import Row
+from jwt.types import Options
+
+from forge_functions.auth import short_token
+from forge_functions.services import Services
+
+ISSUER = "forge"
+AUDIENCE = "forge-login"
+PURPOSE = b"forge dashboard login link"
+LASTS_S = 60
+# By the database's clock.
+UNTIMED: Options = {
+    "verify_exp": False,
+    "verify_iat": False,
+    "require": ["sub", "iat", "ver", "jti"],
+}
+
+
+def mint(shared: Services, key: Row) -> str:
+    """Return what logs in once as what `Keys.valid` answered about an API key."""
+    claims = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": key["id"],
+        "ver": short_token.version(key),
+        "jti": secrets.token_urlsafe(16),
+        "iat": key["now"],
+        "exp": key["now"] + timedelta(seconds=LASTS_S),
+    }
+    return jwt.encode(claims, short_token.secret(shared, PURPOSE), short_token.ALGORITHM)
+
+
+def use(shared: Services, text: str) -> Row | None:
+    """Return the API key that a link is for, and take the link; None when it is none any more."""
+    try:
+        claims = jwt.decode(
+            text,
+            short_token.secret(shared, PURPOSE),
+            [short_token.ALGORITHM],
+            audience=AUDIENCE,
+            issuer=ISSUER,
+            options=UNTIMED,
+        )
+    except (jwt.InvalidTokenError, RecursionError):
+        return None
+    key = Keys(shared.database, actor="anonymous").valid(claims["sub"])
+    if key is None or key["public_key"] is not None or claims["ver"] != short_token.version(key):
+        return None
+    return key if _taken(shared, claims) else None
+
+
+def _taken(shared: Services, claims: dict[str, object]) -> bool:
+    row = shared.database.one(
+        "use_nonce",
+        key_id=claims["sub"],
+        nonce=claims["jti"],
+        sent=claims["iat"],
+        window=LASTS_S,
+    )
+    return row is not None and bool(row["fresh"]) and bool(row["taken"])

@@ -1,0 +1,1 @@
+"""Objects for those who hold a lease."""

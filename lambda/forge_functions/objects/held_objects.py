@@ -1,0 +1,60 @@
+"""The objects that the holder of a lease may reach: only such as the server itself would name."""
+
+import re
+
+from forge_schema.protocol.answers import Signed
+from forge_schema.protocol.messages import ObjectWanted
+from forge_schema.queue.holdings import Holding
+from forge_schema.storage import keys
+from forge_schema.storage.signed import Signer
+
+from forge_functions.objects.holder import absent
+
+# Any attempt's: a checkpoint's files may have been stored by an earlier one.
+CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
+# Of another job only by digest, and only the one manifest tells which.
+SOURCE_FILE = r"jobs/{job_id}/[^/]+/checkpoints/files/([0-9]{{6}}-)?[0-9a-f]{{64}}"
+
+
+def may_put(holding: Holding, key: str) -> bool:
+    """Tell whether a key lies below the lease's own prefix."""
+    return key.startswith(holding.keys.prefix) and keys.is_valid(key)
+
+
+def may_get(holding: Holding, key: str) -> bool:
+    """Tell whether a key is the job's code or image, or part of a checkpoint that it may have.
+
+    That is any of its own, and the one of another job's that it was submitted to start from.
+    """
+    if holding.bundle_digest is not None and key == keys.bundle(holding.bundle_digest):
+        return True
+    if holding.image_tar is not None and key == keys.image(holding.image_tar):
+        return True
+    places = [CHECKPOINT.format(job_id=holding.fence.job_id)]
+    if holding.source_key is not None:
+        places += [re.escape(holding.source_key), SOURCE_FILE.format(job_id=holding.source_job_id)]
+    return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
+
+
+def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> Signed:
+    """Sign what is wanted.
+
+    Raises:
+        Refused: 404 for an object that is not the holder's business.
+        ObjectTooLarge: the store does not take it in one request.
+    """
+    if wanted.operation == "get":
+        if not may_get(holding, wanted.key):
+            raise absent()
+        url = signer.get(wanted.key)
+    else:
+        if not may_put(holding, wanted.key):
+            raise absent()
+        assert wanted.size is not None  # noqa: S101 - the body says so
+        assert wanted.sha256 is not None  # noqa: S101 - as above
+        url = signer.put(
+            wanted.key, size=wanted.size, sha256=wanted.sha256, if_absent=wanted.if_absent
+        )
+    return Signed(
+        url=url.url, method=url.method, headers=url.headers, expires_in_s=url.expires_in_s
+    )

@@ -1,0 +1,49 @@
+"""The audit trail, for admins."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from forge_schema.model.fields import Moment, Word
+from forge_schema.read.audit import PAGE, Audit
+from pydantic import Field
+
+from forge_functions.answers.records import Event, Items, Rows
+from forge_functions.auth.caller import Admin
+from forge_functions.errors import problems
+from forge_functions.middleware.bodies import DECADE_S, Body, IdInPath
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/api/admin/events", tags=["admin"], responses=problems(401, 403))
+DAY_S = 86_400
+
+
+class Wanted(Body):
+    """Which events: those after a time, or else the youngest."""
+
+    after: Moment | None = None
+    since_s: Annotated[int, Field(ge=1, le=DECADE_S, description="how old at most")] = DAY_S
+    job_id: IdInPath | None = None
+    worker_id: IdInPath | None = None
+    actor: Word | None = None
+    action: Word | None = None
+    count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+
+
+@router.get("", response_model=Items[Event])
+def list_events(_who: Admin, shared: Shared, wanted: Annotated[Wanted, Query()]) -> Rows:
+    """List what was done, by whom and when, the oldest first.
+
+    For the next page, ask for what is after the last event's time; events of one time are never
+    parted, so a page may hold more than `count`.
+    """
+    rows = Audit(shared.database).events(
+        after=wanted.after,
+        since=timedelta(seconds=wanted.since_s),
+        job_id=wanted.job_id,
+        worker_id=wanted.worker_id,
+        actor=wanted.actor,
+        action=wanted.action,
+        count=wanted.count,
+    )
+    return {"items": rows}

@@ -1,0 +1,107 @@
+"""Workers, for admins: make, drain, rotate, delete."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Query
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.fields import Flag, Word
+from forge_schema.model.states import Command, WorkerKind
+from forge_schema.queue.registry import Registry
+from pydantic import BaseModel, Field
+
+from forge_functions.answers.records import Done, Items, Rows, Worker
+from forge_functions.auth.caller import Admin
+from forge_functions.errors import problems
+from forge_functions.middleware.bodies import Body, IdInPath, LastsS, lasting
+from forge_functions.middleware.guarded_route import Router
+from forge_functions.services import Shared
+
+router = Router(prefix="/api/admin/workers", tags=["admin"], responses=problems(401, 403))
+
+
+class NewWorker(Body):
+    """A worker that is to come: its name, and labels that it cannot change."""
+
+    name: Annotated[Word, Field(examples=["gpu-1"])]
+    kind: WorkerKind = WorkerKind.PERSISTENT
+    labels: Annotated[dict[Word, Word], Field(default_factory=dict, max_length=100)]
+    lasts_s: LastsS = None
+
+
+class Lasting(Body):
+    """For how long the new token is valid."""
+
+    lasts_s: LastsS = None
+
+
+class Drain(Body):
+    """Whether to take the request back."""
+
+    undo: Flag = False
+
+
+# What a request without a body says.
+DRAIN, FOR_GOOD = Drain(), Lasting()
+
+
+class Made(BaseModel):
+    """A worker and its token, which nobody can read again."""
+
+    id: int
+    token: str
+
+
+class Named(BaseModel):
+    """The worker that a name means."""
+
+    id: int
+
+
+class Rotated(BaseModel):
+    """The new token, which alone is valid now, and which nobody can read again."""
+
+    token: str
+
+
+@router.get("", response_model=Items[Worker])
+def list_workers(who: Admin, shared: Shared) -> Rows:
+    """List every worker, by name."""
+    return {"items": Registry(shared.database, actor=who.actor).workers()}
+
+
+@router.post("", status_code=HTTPStatus.CREATED, responses=problems(409))
+def create(who: Admin, shared: Shared, new: NewWorker) -> Made:
+    """Make a worker that may connect. When the answer was lost, rotate its token."""
+    made = WorkerTokens(shared.database, actor=who.actor).create(
+        new.name, kind=new.kind, labels=new.labels, lasts=lasting(new.lasts_s)
+    )
+    return Made(id=made[0], token=made[1])
+
+
+@router.get("/named/newest", responses=problems(404))
+def named(who: Admin, shared: Shared, name: Annotated[Word, Query()]) -> Named:
+    """Find the newest worker of a name, also one that was removed."""
+    return Named(id=Registry(shared.database, actor=who.actor).named(name))
+
+
+@router.delete("/{worker_id}", responses=problems(404, 409))
+def delete(who: Admin, shared: Shared, worker_id: IdInPath) -> Done:
+    """Remove a worker that is offline, or that never came, and its token."""
+    WorkerTokens(shared.database, actor=who.actor).delete(worker_id)
+    return Done()
+
+
+@router.post("/{worker_id}/drain", responses=problems(404))
+def drain(who: Admin, shared: Shared, worker_id: IdInPath, body: Drain = DRAIN) -> Done:
+    """Have a worker finish its jobs and take no more; then an ephemeral one leaves."""
+    command = None if body.undo else Command.DRAIN
+    Registry(shared.database, actor=who.actor).command(worker_id, command)
+    return Done()
+
+
+@router.post("/{worker_id}/token", responses=problems(404))
+def rotate(who: Admin, shared: Shared, worker_id: IdInPath, body: Lasting = FOR_GOOD) -> Rotated:
+    """Give a worker a new token; the one before is invalid at once."""
+    tokens = WorkerTokens(shared.database, actor=who.actor)
+    return Rotated(token=tokens.rotate(worker_id, lasts=lasting(body.lasts_s)))

@@ -1,0 +1,1 @@
+"""Paths for workers."""

@@ -1,0 +1,85 @@
+"""The lease protocol over HTTP, for workers: register, claim, renew, hear, leave."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from forge_schema.protocol import messages
+from forge_schema.protocol.answers import Claimed, Hints, Nothing, Registered, Renewed, Stands
+from forge_schema.queue.registry import Registry
+
+from forge_functions.auth.worker import WorkerCaller, worker
+from forge_functions.errors import problems
+from forge_functions.middleware.guarded_route import Router
+from forge_functions.registration import NotedRoute
+from forge_functions.services import Shared
+from forge_functions.streams import hint_stream
+from forge_functions.streams.long_claim import LongClaim
+
+Caller = Annotated[WorkerCaller, Depends(worker)]
+WaitS = Annotated[float, Query(ge=0, le=60, description="seconds; the server may wait for less")]
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {hint_stream.MEDIA_TYPE: {"schema": {"type": "string"}}}}
+}
+
+router = Router(prefix="/api/workers", tags=["workers"], responses=problems(401))
+noted = APIRouter(route_class=NotedRoute)
+
+
+@noted.post("/register", responses=problems(404, 409))
+def register(body: messages.Register, caller: Caller, shared: Shared) -> Registered:
+    """Register a boot of the worker, under the name that an admin gave it."""
+    registry = Registry(shared.database, actor=caller.actor, alive=shared.settings.ttl)
+    kind = registry.register_known(caller.id, body.machine(caller.name))
+    settings = shared.settings
+    return Registered(
+        worker_id=caller.id,
+        name=caller.name,
+        kind=kind,
+        heartbeat_s=settings.heartbeat_s,
+        lease_ttl_s=settings.lease_ttl_s,
+        queue_id=registry.queue_id(),
+    )
+
+
+@router.post("/claim", responses=problems(404, 409))
+async def claim(body: messages.Claim, caller: Caller, shared: Shared, request: Request) -> Claimed:
+    """Report successes and claim jobs, in one go; wait for work where there is none."""
+    return await LongClaim(shared, caller, body).run(request)
+
+
+@router.post("/heartbeat", responses=problems(409))
+def heartbeat(body: messages.Heartbeat, caller: Caller, shared: Shared) -> Renewed:
+    """Renew leases, and hear how each stands and what the worker is asked to do."""
+    fences = [lease.lease() for lease in body.leases]
+    queue = shared.queue(caller.actor)
+    renewal = queue.renew(caller.id, body.boot_id, fences, body.status, body.condition)
+    standings = [Stands.of(fence, standing) for fence, standing in renewal.standings.items()]
+    return Renewed.model_validate({"standings": standings, "command": renewal.command})
+
+
+@router.post("/disconnect")
+def disconnect(body: messages.Boot, caller: Caller, shared: Shared) -> Nothing:
+    """Leave in good order; a newer boot of the worker is left alone."""
+    Registry(shared.database, actor=caller.actor).disconnect(caller.id, body.boot_id)
+    return Nothing()
+
+
+@router.get("/stream", response_model=Hints, responses=STREAM)
+async def stream(
+    caller: Caller, shared: Shared, wait_s: WaitS = 60.0, accept: Annotated[str, Header()] = ""
+) -> Response | Hints:
+    """Hear of new work and of requests: as server-sent events, or else the next of them."""
+    waits_s = min(wait_s, shared.settings.long_poll_s)
+    if shared.settings.long_poll_s <= 0:
+        # Where a call costs by its time, nothing is waited for.
+        return Hints()
+    if hint_stream.MEDIA_TYPE in accept:
+        told = hint_stream.events(shared, caller)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(told, media_type=hint_stream.MEDIA_TYPE, headers=headers)
+    heard = await hint_stream.next_hints(shared.hub, caller.id, waits_s)
+    return Hints(items=heard, wait_s=waits_s)
+
+
+router.include_router(noted)

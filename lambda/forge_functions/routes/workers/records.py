@@ -1,0 +1,154 @@
+"""What a worker says of a job whose lease it holds: its phase, its end, what it stored."""
+
+from fastapi import Request
+from forge_schema.model.states import Standing
+from forge_schema.protocol import messages
+from forge_schema.protocol.answers import EndedJob, Nothing, Restorable, Signed, Thinned, Told
+from forge_schema.queue.checkpoints import Thinning
+from forge_schema.queue.holdings import Holdings
+from forge_schema.queue.records import Records
+from forge_schema.storage.errors import KeyInvalid
+from forge_schema.storage.keys import AttemptKeys
+
+from forge_functions.errors import problems
+from forge_functions.middleware.bodies import IdInPath as JobId
+from forge_functions.middleware.guarded_route import Router
+from forge_functions.objects.held_objects import signed
+from forge_functions.objects.holder import absent, held, lost, own
+from forge_functions.routes.workers.protocol import Caller
+from forge_functions.services import Shared
+
+router = Router(prefix="/api/workers/job/{job_id}", tags=["workers"], responses=problems(401, 404))
+
+
+@router.post("/status")
+def status(job_id: JobId, body: messages.Status, caller: Caller, shared: Shared) -> Told:
+    """Say which phase a job is in, or how its attempt ended; repeated, it answers the same."""
+    fence, queue = body.fence(job_id), shared.queue(caller.actor)
+    if body.end is not None:
+        own(shared, caller, [fence])
+        ended = queue.finish([body.end.of(fence)])[0]
+        shared.exchanged(1, 0)
+        if not ended.over:
+            shared.matching.came_back()
+        return Told(ended=EndedJob.of(ended))
+    held(shared, caller, fence)
+    assert body.phase is not None  # noqa: S101 - the body has one of both
+    standing = queue.report(fence, body.phase, progress=body.progress, devices=body.devices)
+    if standing is Standing.LOST:
+        raise lost()
+    return Told(standing=standing)
+
+
+@router.post("/log-chunks")
+def add_log_chunk(
+    job_id: JobId, body: messages.NewLogChunk, caller: Caller, shared: Shared
+) -> Nothing:
+    """Index a log chunk whose upload is complete."""
+    holding = held(shared, caller, body.fence(job_id))
+    _own_key(body.key == holding.keys.log_chunk(body.number))
+    return _kept(Records(shared.database).add_log_chunk(holding.fence, body.record()))
+
+
+@router.post("/checkpoints")
+def add_checkpoint(
+    job_id: JobId, body: messages.NewCheckpoint, caller: Caller, shared: Shared
+) -> Nothing:
+    """Index a checkpoint: from now on it counts."""
+    holding = held(shared, caller, body.fence(job_id))
+    _own_key(body.key == holding.keys.checkpoint_manifest(body.number))
+    return _kept(Records(shared.database).add_checkpoint(holding.fence, body.record()))
+
+
+@router.post("/artifacts")
+def add_artifacts(
+    job_id: JobId, body: messages.NewArtifacts, caller: Caller, shared: Shared
+) -> Nothing:
+    """Index artifacts whose uploads are complete."""
+    holding = held(shared, caller, body.fence(job_id))
+    _own_key(all(_is_own(holding.keys, artifact) for artifact in body.artifacts))
+    return _kept(Records(shared.database).add_artifacts(holding.fence, body.records()))
+
+
+@router.post("/metrics")
+def add_metrics(
+    job_id: JobId, body: messages.NewMetrics, caller: Caller, shared: Shared
+) -> Nothing:
+    """Keep metric lines; those that were kept before are passed over."""
+    holding = held(shared, caller, body.fence(job_id))
+    kept = Records(shared.database).add_metrics(
+        holding.fence, body.records(), progress=body.progress
+    )
+    return _kept(kept)
+
+
+@router.post("/samples")
+def add_samples(
+    job_id: JobId, body: messages.NewSamples, caller: Caller, shared: Shared
+) -> Nothing:
+    """Keep what an attempt was measured to use; what was kept before is passed over."""
+    holding = held(shared, caller, body.fence(job_id))
+    return _kept(Records(shared.database).add_samples(holding.fence, body.records()))
+
+
+@router.post("/result")
+def add_result(job_id: JobId, body: messages.NewResult, caller: Caller, shared: Shared) -> Nothing:
+    """Keep the result of an attempt; the first one stays."""
+    holding = held(shared, caller, body.fence(job_id))
+    return _kept(Records(shared.database).add_result(holding.fence, dict(body.values)))
+
+
+@router.post("/tests")
+def add_tests(job_id: JobId, body: messages.NewTests, caller: Caller, shared: Shared) -> Nothing:
+    """Keep how the tests of an attempt ended."""
+    holding = held(shared, caller, body.fence(job_id))
+    return _kept(Records(shared.database).add_tests(holding.fence, body.records()))
+
+
+@router.post("/checkpoints/thin")
+def thin_checkpoints(job_id: JobId, body: messages.Thin, caller: Caller, shared: Shared) -> Thinned:
+    """Thin out a job's checkpoints; the server chooses them, and removes their objects."""
+    holding = held(shared, caller, body.fence(job_id))
+    thinning = Thinning(shared.database, shared.store)
+    gone = thinning.thin(holding.fence, body.keep, everywhere=body.everywhere)
+    return Thinned(objects=gone)
+
+
+@router.get("/checkpoint")
+def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorable:
+    """Return what to restore a job from that the caller holds a lease of, and what if not that.
+
+    Its own newest complete checkpoint, or else the one that it was submitted to start from.
+    """
+    if not Holdings(shared.database, caller.id).job(job_id):
+        raise lost()
+    rows = Records(shared.database).restorable(job_id)
+    first, others = next(iter(rows), None), rows[1:]
+    return Restorable.model_validate({"checkpoint": first, "others": others})
+
+
+@router.post("/objects", responses=problems(413))
+def objects(
+    job_id: JobId, body: messages.ObjectWanted, caller: Caller, shared: Shared, request: Request
+) -> Signed:
+    """Sign a URL for one object: below the lease's own prefix to store, the job's own to read."""
+    holding = held(shared, caller, body.fence(job_id))
+    return signed(holding, body, shared.signer(str(request.base_url)))
+
+
+def _is_own(keys: AttemptKeys, artifact: messages.NewArtifact) -> bool:
+    try:
+        return artifact.key == keys.artifact(artifact.path)
+    except KeyInvalid:
+        return False
+
+
+def _own_key(own_key: bool) -> None:  # noqa: FBT001 - the question is in the call
+    if not own_key:
+        raise absent()
+
+
+def _kept(kept: bool) -> Nothing:  # noqa: FBT001 - the answer of a record
+    if not kept:
+        raise lost()
+    return Nothing()

@@ -1,0 +1,1 @@
+"""Answers that wait: for work, for hints."""

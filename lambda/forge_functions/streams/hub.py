@@ -1,0 +1,145 @@
+"""The hub: one thread hears the database's hints for everybody who waits in this process.
+
+A hint may be lost at any time; whoever waits for one also looks by itself now and then.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from random import uniform
+from threading import Event, Lock, Thread
+
+import psycopg
+import structlog
+from forge_schema.database.pool import KEEPALIVE
+
+READY = "ready"
+ASKED = "asked"
+# Nobody listened for a while, so anything may have been hinted.
+MISSED = "missed"
+# Nobody is to wait any longer: this process leaves.
+LEAVING = "leaving"
+# So soon it notices that the process leaves.
+QUIET_S = 1.0
+# Hints that come this close together are told as one.
+TOGETHER_S = 0.05
+LONGEST_PAUSE_S = 10.0
+# A worker that connects again may not have been seen to leave.
+MOST_STREAMS = 2
+
+log = structlog.get_logger(__name__)
+
+
+class Ear:
+    """One coroutine that waits for hints; told from the hub's thread."""
+
+    def __init__(self, worker_id: int) -> None:
+        self.worker_id = worker_id
+        self._loop = asyncio.get_running_loop()
+        self._told = asyncio.Event()
+        self._heard: set[str] = set()
+
+    async def wait(self, timeout_s: float) -> set[str]:
+        """Return what was heard since the last time; an empty set after `timeout_s` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._told.wait()
+        self._told.clear()
+        heard, self._heard = self._heard, set()
+        return heard
+
+    def tell(self, hint: str) -> None:
+        """Have the coroutine hear a hint; from any thread."""
+        with suppress(RuntimeError):  # its loop has ended
+            self._loop.call_soon_threadsafe(self._hear, hint)
+
+    def _hear(self, hint: str) -> None:
+        self._heard.add(hint)
+        self._told.set()
+
+
+class Hub:
+    """Listens from the first ear on, and connects again whenever it must."""
+
+    def __init__(self, url: str, stopping: Event) -> None:
+        self._url = url
+        self._stopping = stopping
+        self._lock = Lock()
+        self._ears: set[Ear] = set()
+        self._thread: Thread | None = None
+        # Touched by the event loop alone.
+        self._streams: dict[int, list[Ear]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._ears)
+
+    @contextmanager
+    def stream(self, worker_id: int) -> Iterator[Ear]:
+        """Lend an ear for a stream; of too many of one worker the oldest is to end."""
+        with self.ear(worker_id) as ear:
+            streams = self._streams.setdefault(worker_id, [])
+            streams.append(ear)
+            if len(streams) > MOST_STREAMS:
+                streams[0].tell(LEAVING)
+            try:
+                yield ear
+            finally:
+                streams.remove(ear)
+                if not streams:
+                    self._streams.pop(worker_id, None)
+
+    @contextmanager
+    def ear(self, worker_id: int) -> Iterator[Ear]:
+        """Lend an ear for the hints of work, and for those about one worker."""
+        ear = Ear(worker_id)
+        with self._lock:
+            self._ears.add(ear)
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="hub", daemon=True)
+                self._thread.start()
+        if self._stopping.is_set():
+            ear.tell(LEAVING)
+        try:
+            yield ear
+        finally:
+            with self._lock:
+                self._ears.discard(ear)
+
+    def join(self, timeout_s: float = 2 * QUIET_S) -> None:
+        """Wait for the end of its thread, once the process is to leave."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                with psycopg.connect(self._url, autocommit=True, **KEEPALIVE) as connection:
+                    failures = 0
+                    self._listen(connection)
+            except psycopg.Error as error:
+                failures += 1
+                log.warning("hints are not heard", error=str(error).partition("\n")[0])
+                pause_s = min(LONGEST_PAUSE_S, 2.0**failures / 4)
+                self._stopping.wait(pause_s * uniform(0.5, 1.0))  # noqa: S311 - no secret hangs on it
+        self._tell({LEAVING})
+
+    def _listen(self, connection: psycopg.Connection) -> None:
+        connection.execute("LISTEN forge")
+        self._tell({MISSED})
+        while not self._stopping.is_set():
+            for timeout_s, stop_after in ((QUIET_S, 1), (TOGETHER_S, None)):
+                heard = connection.notifies(timeout=timeout_s, stop_after=stop_after)
+                self._tell({notice.payload for notice in heard})
+
+    def _tell(self, payloads: set[str]) -> None:
+        with self._lock:
+            ears = list(self._ears)
+        for payload in payloads:
+            kind, _, worker_id = payload.partition(":")
+            hint = kind if kind in {ASKED, MISSED, LEAVING} else READY
+            for ear in ears:
+                if kind != ASKED or worker_id == str(ear.worker_id):
+                    ear.tell(hint)

@@ -1,0 +1,122 @@
+"""A claim that may wait for work: it holds no thread and no connection while it waits."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.states import Reason
+from forge_schema.protocol.answers import Claimed, EndedJob, Granted
+from forge_schema.protocol.messages import Claim
+from forge_schema.queue.queue import WorkerUnknown
+
+from forge_functions.auth.worker import WorkerCaller, checked_again
+from forge_functions.objects.holder import own
+from forge_functions.services import Services
+from forge_functions.streams.hub import ASKED, LEAVING, Ear
+
+# A hint may be lost, so it looks by itself this often.
+LOOK_S = 5.0
+# A flood of hints about work for others is not a flood of looks.
+SPACING_S = 0.1
+GONE = "gone"
+
+
+class LongClaim:
+    """One request: it looks at once, and again with every hint until its time is over."""
+
+    def __init__(self, shared: Services, caller: WorkerCaller, claim: Claim) -> None:
+        self._shared = shared
+        self._caller = caller
+        self._claim = claim
+        self._hinted = claim.hinted
+
+    async def run(self, request: Request) -> Claimed:
+        """Return what became of the ends, and the jobs granted.
+
+        Raises:
+            Refused: an end names a lease that is not the caller's, or its token was replaced.
+            WorkerUnknown: the worker must register.
+        """
+        wait_s = min(self._claim.wait_s, self._shared.settings.long_poll_s)
+        if self._claim.ends or not self._claim.count or wait_s <= 0:
+            return await run_in_threadpool(self._look)
+        until = monotonic() + wait_s
+        # The ear is there before the first look, so that no hint falls between.
+        with self._shared.hub.ear(self._caller.id) as ear:
+            async with _watched(request, ear) as gone:
+                claimed = await self._wait(ear, until)
+                if claimed.grants and gone.done():
+                    await run_in_threadpool(self._give_back, claimed)
+                return claimed
+
+    async def _wait(self, ear: Ear, until: float) -> Claimed:
+        claimed = await run_in_threadpool(self._look)
+        while not claimed.grants and (left_s := until - monotonic()) > 0:
+            heard = await ear.wait(min(left_s, LOOK_S))
+            if heard & {GONE, LEAVING}:
+                break
+            self._hinted = bool(heard)
+            self._caller = await run_in_threadpool(checked_again, self._shared, self._caller)
+            if ASKED in heard or self._caller.command:
+                break
+            claimed = await run_in_threadpool(self._look)
+            await asyncio.sleep(0 if claimed.grants else SPACING_S)
+        return claimed
+
+    def _look(self) -> Claimed:
+        claim, caller = self._claim, self._caller
+        ends = [end.end() for end in claim.ends]
+        own(self._shared, caller, [end.fence for end in ends])
+        stale = claim.boot_id != caller.boot_id
+        if stale and not ends:
+            raise WorkerUnknown(f"worker {caller.id} has booted anew", hint="register again")
+        count = 0 if stale or caller.command else claim.count
+        if not ends and not count:
+            return Claimed()
+        return self._exchange(ends, count)
+
+    def _exchange(self, ends: list[End], count: int) -> Claimed:
+        shared, caller = self._shared, self._caller
+        with shared.matching.lanes(shared.database, caller.id, self._claim.boot_id) as lanes:
+            if self._hinted:
+                lanes.doubt()
+            free = self._claim.free.capacity()
+            ended, grants = shared.queue(caller.actor).finish_and_claim(
+                ends, lanes, free, count=count
+            )
+        shared.exchanged(len(ended), len(grants))
+        return Claimed(
+            ended=[EndedJob.of(one) for one in ended], grants=[Granted.of(one) for one in grants]
+        )
+
+    def _give_back(self, claimed: Claimed) -> None:
+        """Free what was granted to a caller who left meanwhile; else it would wait for its TTL."""
+        fences = [Fence(one.job_id, one.token, one.nonce) for one in claimed.grants]
+        ends = [
+            End(fence, Reason.DRAINED, detail="the claim's caller had left") for fence in fences
+        ]
+        with suppress(ForgeError):
+            self._shared.queue(self._caller.actor).finish(ends)
+
+
+@asynccontextmanager
+async def _watched(request: Request, ear: Ear) -> AsyncIterator[asyncio.Task[None]]:
+    """Have the ear hear that the caller has gone."""
+
+    async def until_gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        ear.tell(GONE)
+
+    watching = asyncio.create_task(until_gone())
+    try:
+        yield watching
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching

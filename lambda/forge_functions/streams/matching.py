@@ -1,0 +1,44 @@
+"""The lanes that each worker can serve, kept between its claims."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from uuid import UUID
+
+from forge_schema.database.pool import Database
+from forge_schema.queue.lanes import Lanes
+
+KEPT = 2000
+
+
+class Matching:
+    """Remembers the workers that claimed last; who is forgotten is only matched once more."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._lock = Lock()
+        self._known: OrderedDict[tuple[int, UUID], tuple[Lanes, Lock]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def came_back(self) -> None:
+        """Have every worker's next claim see a job that came back before what is behind it."""
+        with self._lock:
+            for lanes, _ in self._known.values():
+                lanes.came_back()
+
+    @contextmanager
+    def lanes(self, database: Database, worker_id: int, boot_id: UUID) -> Iterator[Lanes]:
+        """Lend a worker's lanes for one claim: a second one of the same worker waits."""
+        key = worker_id, boot_id
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = Lanes(database, worker_id), Lock()
+            self._known.move_to_end(key)
+            lanes, turn = self._known[key]
+            if len(self._known) > self._kept:
+                self._known.popitem(last=False)
+        with turn:
+            yield lanes

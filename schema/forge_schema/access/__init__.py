@@ -1,0 +1,1 @@
+"""Who a caller is: API keys, worker tokens."""

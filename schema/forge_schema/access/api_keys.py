@@ -1,0 +1,98 @@
+"""API keys: who a caller of the HTTP functions is and may do."""
+
+import secrets
+from datetime import timedelta
+
+from forge_schema.access import tokens
+from forge_schema.access.tokens import Token, TokenKind
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.states import Role
+
+ID_BYTES = 8
+
+
+class NoSuchKey(ForgeError):
+    """There is no such API key, or it was revoked."""
+
+    code = "key_not_found"
+
+
+class Keys:
+    """Makes, rotates, revokes and checks keys; each act is in the audit trail."""
+
+    def __init__(self, database: Database, *, actor: str) -> None:
+        self._database = database
+        self._actor = actor
+
+    def create(
+        self,
+        owner: str,
+        role: Role,
+        *,
+        name: str = "",
+        lasts: timedelta | None = None,
+        public_key: bytes | None = None,
+    ) -> tuple[str, str]:
+        """Make a key and return its id and its text, which nobody can read again.
+
+        Args:
+            owner: whose jobs it is for.
+            role: what it may do.
+            name: what it is called in lists.
+            lasts: after how long it expires; None is never.
+            public_key: an Ed25519 key, 32 bytes; with it, every request has to be signed.
+        """
+        key_id = secrets.token_hex(ID_BYTES)
+        text, digest = tokens.mint(TokenKind.KEY, key_id)
+        self._database.one(
+            "create_key",
+            again=True,
+            id=key_id,
+            owner=owner,
+            role=role.value,
+            name=name,
+            hash=digest,
+            lasts=lasts,
+            public_key=public_key,
+            actor=self._actor,
+        )
+        return key_id, text
+
+    def rotate(self, key_id: str) -> str:
+        """Give a key a new text, which alone is valid from now on.
+
+        Raises:
+            NoSuchKey: there is none, or it was revoked.
+        """
+        text, digest = tokens.mint(TokenKind.KEY, key_id)
+        self._changed("rotate_key", key_id, hash=digest)
+        return text
+
+    def revoke(self, key_id: str) -> None:
+        """End a key for good; a repeat changes nothing.
+
+        Raises:
+            NoSuchKey: there is none.
+        """
+        self._changed("revoke_key", key_id)
+
+    def listed(self) -> list[Row]:
+        """Return every key, without its hash."""
+        return self._database.rows("keys", again=True)
+
+    def check(self, token: Token) -> Row | None:
+        """Return the valid key that a token is for, and note its use; None when there is none."""
+        row = self._database.one("use_key", again=True, id=token.id, hash=token.digest)
+        if row is None or not tokens.matches(token, row.pop("hash")):
+            return None
+        return row
+
+    def valid(self, key_id: str) -> Row | None:
+        """Return a key that is neither revoked nor expired, for a token made from it."""
+        return self._database.one("key", again=True, id=key_id)
+
+    def _changed(self, statement: str, key_id: str, **params: object) -> None:
+        row = self._database.one(statement, again=True, id=key_id, actor=self._actor, **params)
+        if row is None:
+            raise NoSuchKey(f"there is no API key {key_id}", hint="`forge keys` lists them")

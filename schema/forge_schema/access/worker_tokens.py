@@ -1,0 +1,133 @@
+"""Worker tokens: a worker made by an admin, before it was ever heard."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from psycopg.types.json import Jsonb
+
+from forge_schema.access import tokens
+from forge_schema.access.tokens import Token, TokenKind
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.states import WorkerKind
+from forge_schema.queue.registry import NoSuchWorker
+
+LARGEST_ID = 2**63 - 1
+
+
+class NameTaken(ForgeError):
+    """Another worker has this name."""
+
+    code = "name_taken"
+
+
+class NotOffline(ForgeError):
+    """The worker is there, or holds leases."""
+
+    code = "worker_not_offline"
+
+
+class WorkerTokens:
+    """Makes workers and their tokens, and checks them; each act is in the audit trail."""
+
+    def __init__(self, database: Database, *, actor: str) -> None:
+        self._database = database
+        self._actor = actor
+
+    def create(
+        self,
+        name: str,
+        *,
+        kind: WorkerKind = WorkerKind.PERSISTENT,
+        labels: Mapping[str, str] | None = None,
+        lasts: timedelta | None = None,
+    ) -> tuple[int, str]:
+        """Make a worker that may connect, and return its id and its token.
+
+        Args:
+            name: its name, which no other worker has.
+            kind: whether it leaves after one job or stays.
+            labels: what it is labelled with, whatever it says of itself.
+            lasts: after how long the token expires; None is never.
+
+        Raises:
+            NameTaken: another worker has this name.
+        """
+        place = self._database.one("next_worker_id", again=True)
+        assert place is not None  # noqa: S101 - a sequence has a next value
+        worker_id: int = place["id"]
+        text, digest = tokens.mint(TokenKind.WORKER, str(worker_id))
+        row = self._database.one(
+            "create_worker",
+            again=True,
+            id=worker_id,
+            name=name,
+            kind=kind.value,
+            labels=Jsonb(dict(labels or {})),
+            hash=digest,
+            lasts=lasts,
+            actor=self._actor,
+        )
+        if row is None:
+            raise NameTaken(f"there is a worker {name!r} already", hint="choose another name")
+        return worker_id, text
+
+    def enrol(self, name: str, labels: Mapping[str, str]) -> tuple[int, str]:
+        """Make an ephemeral worker, or replace its token where a repeat finds it made.
+
+        Args:
+            name: its name, which no other worker has.
+            labels: what it is labelled with, by which a repeat is known.
+
+        Raises:
+            NameTaken: a worker with other labels has this name.
+            NoSuchWorker: it was removed meanwhile; a repeat makes it anew.
+        """
+        try:
+            return self.create(name, kind=WorkerKind.EPHEMERAL, labels=labels)
+        except NameTaken:
+            row = self._database.one("enrolled_worker", name=name, labels=Jsonb(dict(labels)))
+            if row is None:
+                raise
+        return row["id"], self.rotate(row["id"])
+
+    def rotate(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
+        """Give a worker a new token, which alone is valid from now on.
+
+        Raises:
+            NoSuchWorker: there is none.
+        """
+        text, digest = tokens.mint(TokenKind.WORKER, str(worker_id))
+        params = {"id": worker_id, "hash": digest, "lasts": lasts, "actor": self._actor}
+        if self._database.one("rotate_worker", again=True, **params) is None:
+            raise _unknown(worker_id)
+        return text
+
+    def delete(self, worker_id: int) -> None:
+        """Remove a worker that is offline or never came, and its token.
+
+        Raises:
+            NoSuchWorker: there is none.
+            NotOffline: it is there, or holds leases.
+        """
+        row = self._database.one("delete_worker", id=worker_id, actor=self._actor)
+        if row is None:
+            raise _unknown(worker_id)
+        if not row["deleted"]:
+            raise NotOffline(
+                f"worker {worker_id} is {row['status']} and may hold jobs",
+                hint="drain it, stop it, and delete it once `forge workers` shows it offline",
+            )
+
+    def check(self, token: Token) -> Row | None:
+        """Return the worker that a token is for: `id`, `name`, `kind`, `boot_id`; None for none."""
+        if not token.id.isdecimal() or int(token.id) > LARGEST_ID:
+            return None
+        row = self._database.one("worker_by_token", again=True, id=int(token.id))
+        if row is None or not tokens.matches(token, row.pop("token_hash")):
+            return None
+        return row
+
+
+def _unknown(worker_id: int) -> NoSuchWorker:
+    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")

@@ -1,0 +1,1 @@
+"""The database: connections, prepared statements, tables, migrations."""

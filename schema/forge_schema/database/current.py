@@ -1,0 +1,46 @@
+"""Whether a database is as this version leaves it, told without loading what migrates."""
+
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+
+import psycopg
+
+from forge_schema.database.revision import HEAD
+from forge_schema.database.statements import definitions
+
+# Each upgrade drops the views, and what is said of them, before it makes anything.
+NOTED_ON = "job_status"
+FOUND = f"SELECT version_num, obj_description('{NOTED_ON}'::regclass) FROM alembic_version"  # noqa: S608 - ours
+MONTHS = """
+    SELECT forge_add_months(parent, forge_now(), 2)
+    FROM unnest(ARRAY['attempt', 'event', 'metric', 'sample']) AS parent
+"""
+
+
+def mark() -> str:
+    """Return the statement that notes, at the end of an upgrade, what it left."""
+    return f"COMMENT ON VIEW {NOTED_ON} IS '{_digest()}'"
+
+
+def is_current(url: str) -> bool:
+    """Tell whether an upgrade would change nothing; the months that are due are added.
+
+    Raises:
+        psycopg.OperationalError: the database cannot be reached.
+    """
+    with psycopg.connect(url, connect_timeout=10) as connection:
+        try:
+            found = connection.execute(FOUND).fetchone()
+        except psycopg.errors.UndefinedTable:
+            return False
+        if found != (HEAD, _digest()):
+            return False
+        connection.execute(MONTHS)
+        return True
+
+
+@cache
+def _digest() -> str:
+    made = [version("forge-queue"), *definitions("functions"), *definitions("views")]
+    return sha256("\0".join(made).encode()).hexdigest()

@@ -1,0 +1,88 @@
+"""Alembic's entry: one transaction, one migrator at a time, functions and views made anew.
+
+Each table that is partitioned has its months before the first row, and none outside of them.
+
+Who might read a view before may read it after that.
+
+What a revision adds as NOT VALID is checked after that, while others read and write.
+
+That all of it was done is noted last.
+"""
+
+from typing import Any
+
+from alembic import context
+from forge_schema.database import report_role
+from forge_schema.database.current import MONTHS, mark
+from forge_schema.database.migrate import sqlalchemy_url
+from forge_schema.database.revision import HEAD
+from forge_schema.database.statements import definitions, views
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.pool import NullPool
+
+MIGRATION_LOCK = 0x666F726765  # "forge"
+
+
+def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: ANN401 - Alembic's type
+    """Leave partitions out: they come and go with the months."""
+    del parents
+    return kind != "table" or metadata is None or name in metadata.tables
+
+
+def migrate(connection: Connection) -> bool:
+    """Run the revisions, then put the current functions and views in place.
+
+    Returns:
+        Whether that is the newest revision, which alone has the views.
+    """
+    connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
+    connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+    connection.execute(text("SET LOCAL check_function_bodies = off"))
+    driver: Any = connection.connection.driver_connection
+    cursor = driver.cursor()
+    readers = report_role.granted(cursor)
+    # At one go, since some of them read others.
+    connection.execute(text(f"DROP VIEW IF EXISTS {', '.join(views())}"))
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        include_name=include_name,
+        compare_server_default=True,
+    )
+    context.run_migrations()
+    # Straight to the driver: SQLAlchemy would take a % for a parameter.
+    for sql in definitions("functions"):
+        cursor.execute(sql)
+    # They read tables that an earlier revision lacks.
+    if newest := context.get_context().get_current_revision() == HEAD:
+        for sql in definitions("views"):
+            cursor.execute(sql)
+        report_role.grant(cursor, readers)
+    cursor.execute(MONTHS)
+    cursor.close()
+    return newest
+
+
+def validate(connection: Connection) -> None:
+    """Hold the rows that there were against the constraints that were added since."""
+    found = connection.execute(
+        text(
+            "SELECT conrelid::regclass::text, quote_ident(conname) FROM pg_constraint"
+            " WHERE NOT convalidated AND connamespace = 'public'::regnamespace"
+        )
+    )
+    for table, name in found.all():
+        connection.execute(text(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}"))
+
+
+url = context.config.attributes["url"]
+metadata = context.config.attributes["metadata"]
+engine = create_engine(sqlalchemy_url(url), poolclass=NullPool)
+with engine.begin() as connection:
+    newest = migrate(connection)
+with engine.begin() as connection:
+    validate(connection)
+if newest:
+    with engine.begin() as connection:
+        connection.execute(text(mark()))
+engine.dispose()

@@ -1,0 +1,44 @@
+"""An API key: who a caller of the HTTP functions is and may do."""
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index
+from sqlmodel import SQLModel
+
+from forge_schema.database.tables import columns as c
+
+
+class ApiKey(SQLModel, table=True):
+    """Only the key's SHA-256 is stored."""
+
+    __tablename__ = "api_key"
+    __table_args__ = (
+        CheckConstraint("role IN ('admin', 'submitter', 'viewer')", name="role_known"),
+        CheckConstraint("octet_length(hash) = 32", name="hash_sha256"),
+        CheckConstraint("octet_length(public_key) = 32", name="public_key_ed25519"),
+    )
+
+    id: str = c.key_string()
+    owner: str = c.string()
+    role: str = c.string()
+    name: str = c.string(default="''")
+    hash: bytes = c.octets()
+    public_key: bytes | None = c.octets(null=True)
+    created_at: datetime = c.moment()
+    expires_at: datetime | None = c.moment(null=True)
+    last_used_at: datetime | None = c.moment(null=True)
+    revoked_at: datetime | None = c.moment(null=True)
+
+
+class RequestNonce(SQLModel, table=True):
+    """A signed request that was accepted, so that it is not accepted again; swept when stale."""
+
+    __tablename__ = "request_nonce"
+    __table_args__ = (
+        ForeignKeyConstraint(["key_id"], ["api_key.id"], name="request_nonce_key"),
+        Index("request_nonce_at", "at"),
+    )
+
+    key_id: str = c.key_string()
+    nonce: str = c.key_string()
+    at: datetime = c.moment()

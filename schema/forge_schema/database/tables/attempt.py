@@ -1,0 +1,60 @@
+"""An attempt: the history row of one finished lease."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, Index, text
+from sqlmodel import SQLModel
+
+from forge_schema.database.tables import columns as c
+from forge_schema.model.states import Reason
+
+
+class Attempt(SQLModel, table=True):
+    """Append-only (a trigger refuses the rest), partitioned by month.
+
+    Who ran it, when, why it ended and what it cost: the audit trail of every dispatch and end.
+    """
+
+    __table_args__ = (
+        CheckConstraint("finished_at >= claimed_at", name="finished_after_claimed"),
+        CheckConstraint("attempt >= 1", name="counted"),
+        # The rows come in this order, so that a summary of each page range finds a time.
+        Index("attempt_times", "finished_at", "claimed_at", postgresql_using="brin"),
+        # The reports are bounded by days.
+        Index("attempt_days", c.day("finished_at"), c.day("claimed_at"), postgresql_using="brin"),
+        # A worker's newest.
+        Index("attempt_worker", "worker_id", "finished_at"),
+        Index(
+            "attempt_interrupted",
+            "finished_at",
+            postgresql_where=text(
+                "reason IN ('preempted', 'drained', 'worker_lost', 'gpu_fault', 'storage_failed',"
+                " 'start_failed')"
+            ),
+        ),
+        {"postgresql_partition_by": "RANGE (finished_at)"},
+    )
+
+    job_id: int = c.key_big()
+    attempt: int = c.key_small()
+    rank: int = c.key_small()
+    finished_at: datetime = c.key_moment()
+    token: int = c.big()
+    nonce: UUID = c.uuid()
+    worker_id: int = c.big()
+    lane_id: int = c.integer()
+    ready_at: datetime = c.moment()
+    claimed_at: datetime = c.moment()
+    started_at: datetime | None = c.moment(null=True)
+    reason: Reason = c.word(Reason)
+    exit_code: int | None = c.integer(null=True)
+    detail: str | None = c.string(null=True)
+    devices: list[str] = c.strings(default="'{}'")
+    gpu_seconds: float = c.number(default="0")
+    energy_j: float | None = c.number(null=True)
+    cost: float | None = c.number(null=True)
+    cpu_seconds: float | None = c.number(null=True)
+    peak_memory_mb: int | None = c.integer(null=True)
+    peak_vram_mb: int | None = c.integer(null=True)
+    checkpoint_at: datetime | None = c.moment(null=True)

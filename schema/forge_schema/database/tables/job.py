@@ -1,0 +1,106 @@
+"""A job: what was asked for, and what came of it."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, text
+from sqlmodel import SQLModel
+
+from forge_schema.database.tables import columns as c
+from forge_schema.model.states import JobKind, Reason, State
+
+
+class Job(SQLModel, table=True):
+    """Written once, at submit; where it is meanwhile, a thin table says."""
+
+    __table_args__ = (
+        ForeignKeyConstraint(["lane_id"], ["lane.id"], name="job_lane"),
+        Index(
+            "job_idempotency",
+            "owner",
+            "idempotency_key",
+            unique=True,
+            postgresql_where=text("idempotency_key IS NOT NULL"),
+        ),
+        Index("job_sweep", "owner", "sweep", "id", postgresql_where=text("sweep IS NOT NULL")),
+        # Lanes are few: the newest jobs of an owner, of a queue or by a label are those of some.
+        Index("job_lane_newest", "lane_id", "id"),
+        # The reports are bounded by times and days, and jobs come in this order.
+        Index("job_days", "submitted_at", c.day("submitted_at"), postgresql_using="brin"),
+        CheckConstraint("bundle_digest ~ '^[0-9a-f]{64}$'", name="bundle_digest_sha256"),
+        CheckConstraint(
+            "least(max_failures, max_losses, max_preemptions) >= 0", name="budgets_not_negative"
+        ),
+        CheckConstraint("timeout_s > 0", name="timeout_positive"),
+        CheckConstraint("backoff_s >= 0", name="backoff_not_negative"),
+        # What a job starts from is kept for as long as the job may need it.
+        Index("job_source", "source_job_id", postgresql_where=text("source_job_id IS NOT NULL")),
+        CheckConstraint(
+            "num_nulls(source_job_id, source_token, source_number) IN (0, 3)", name="source_whole"
+        ),
+        CheckConstraint(
+            "(idempotency_key IS NULL) = (content_digest IS NULL)", name="idempotency_whole"
+        ),
+    )
+
+    id: int = c.identity()
+    lane_id: int = c.integer()
+    owner: str = c.string()
+    name: str = c.string()
+    nice: int = c.small(default="0")
+    spec: dict[str, Any] = c.document()
+    bundle_digest: str | None = c.string(null=True)
+    idempotency_key: str | None = c.string(null=True)
+    content_digest: str | None = c.string(null=True)
+    max_failures: int = c.small(default="3")
+    max_losses: int = c.small(default="5")
+    max_preemptions: int = c.small(default="50")
+    backoff_s: int = c.integer(default="10")
+    timeout_s: int | None = c.integer(null=True)
+    run_at: datetime | None = c.moment(null=True)
+    submitted_at: datetime = c.moment()
+    kind: JobKind = c.word(JobKind, default="'command'")
+    sweep: str | None = c.string(null=True)
+    source_job_id: int | None = c.big(null=True)
+    source_token: int | None = c.big(null=True)
+    source_number: int | None = c.integer(null=True)
+
+
+class Outcome(SQLModel, table=True):
+    """How a job ended. Its key is the job's: no job can have two accepted results.
+
+    `token` and `nonce` are those of the lease that ended it; a job cancelled while
+    it waited has none.
+    """
+
+    __table_args__ = (
+        CheckConstraint(
+            "CASE reason WHEN 'succeeded' THEN state = 'succeeded'"
+            " WHEN 'cancelled' THEN state = 'cancelled'"
+            " ELSE state IN ('failed', 'dead') END",
+            name="state_has_its_reason",
+        ),
+        CheckConstraint(
+            "CASE WHEN state = 'cancelled' THEN num_nulls(token, nonce) <> 1"
+            " ELSE num_nulls(token, nonce) = 0 END",
+            name="token_whole",
+        ),
+        # Most jobs succeed, and those that did are found by their ids.
+        Index(
+            "outcome_unsuccessful",
+            "reason",
+            "job_id",
+            postgresql_where=text("state <> 'succeeded'"),
+        ),
+    )
+
+    job_id: int = c.key_big()
+    state: State = c.word(State)
+    reason: Reason = c.word(Reason)
+    attempt: int = c.small()
+    token: int | None = c.big(null=True)
+    nonce: UUID | None = c.uuid(null=True)
+    exit_code: int | None = c.integer(null=True)
+    detail: str | None = c.string(null=True)
+    finished_at: datetime = c.moment()

@@ -1,0 +1,93 @@
+"""Where an unfinished job is: in exactly one of ready, scheduled and lease."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import BigInteger, CheckConstraint, Index, Sequence
+from sqlmodel import SQLModel
+
+from forge_schema.database.tables import columns as c
+from forge_schema.model.states import Asked, Phase
+
+# The thin tables turn over all the time: vacuum them by count, not by share.
+EAGER_VACUUM = {
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 1000,
+    "autovacuum_analyze_scale_factor": 0,
+    "autovacuum_analyze_threshold": 10000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+
+
+class Ready(SQLModel, table=True):
+    """What may be claimed now. `nice` is the negated priority, so one ascending index orders it."""
+
+    __table_args__ = ({"postgresql_with": EAGER_VACUUM},)
+
+    lane_id: int = c.key_integer()
+    nice: int = c.key_small()
+    job_id: int = c.key_big()
+    attempt: int = c.small(default="0")
+    failures: int = c.small(default="0")
+    losses: int = c.small(default="0")
+    preemptions: int = c.small(default="0")
+    ready_at: datetime = c.moment()
+
+
+class Scheduled(SQLModel, table=True):
+    """What may not be claimed before `run_at`: delayed or backing off."""
+
+    __table_args__ = (
+        Index("scheduled_due", "run_at"),
+        {"postgresql_with": EAGER_VACUUM},
+    )
+
+    job_id: int = c.key_big()
+    lane_id: int = c.integer()
+    nice: int = c.small()
+    attempt: int = c.small(default="0")
+    failures: int = c.small(default="0")
+    losses: int = c.small(default="0")
+    preemptions: int = c.small(default="0")
+    run_at: datetime = c.moment()
+
+
+class Lease(SQLModel, table=True):
+    """A running job and rank. No column that a heartbeat writes stands in an index."""
+
+    __table_args__ = (
+        CheckConstraint("expires_at > claimed_at", name="expires_after_claimed"),
+        CheckConstraint(
+            "attempt >= 1 AND least(failures, losses, preemptions) >= 0", name="counted"
+        ),
+        CheckConstraint("progress BETWEEN 0 AND 1", name="progress_is_share"),
+        {"postgresql_with": {"fillfactor": 50, **EAGER_VACUUM}},
+    )
+
+    job_id: int = c.key_big()
+    rank: int = c.key_small()
+    token: int = c.big(default="nextval('lease_token')")
+    nonce: UUID = c.uuid(default="gen_random_uuid()")
+    worker_id: int = c.big()
+    lane_id: int = c.integer()
+    nice: int = c.small()
+    attempt: int = c.small()
+    failures: int = c.small()
+    losses: int = c.small()
+    preemptions: int = c.small()
+    ready_at: datetime = c.moment()
+    claimed_at: datetime = c.moment()
+    started_at: datetime | None = c.moment(null=True)
+    deadline_at: datetime | None = c.moment(null=True)
+    expires_at: datetime = c.moment()
+    phase: Phase = c.word(Phase, default="'claimed'")
+    progress: float | None = c.number(null=True)
+    metrics: int = c.integer(default="0")
+    samples: int = c.integer(default="0")
+    asked: Asked | None = c.word(Asked, null=True)
+    devices: list[str] = c.strings(default="'{}'")
+    # Noted by the next sweep, whoever asked.
+    asked_at: datetime | None = c.moment(null=True)
+
+
+LEASE_TOKEN = Sequence("lease_token", metadata=SQLModel.metadata, data_type=BigInteger)

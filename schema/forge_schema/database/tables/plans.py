@@ -1,0 +1,46 @@
+"""What makes jobs by itself or holds them back: templates, cron schedules, dependencies."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, UniqueConstraint
+from sqlmodel import SQLModel
+
+from forge_schema.database.tables import columns as c
+
+
+class Template(SQLModel, table=True):
+    """A named job config of an owner."""
+
+    owner: str = c.key_string()
+    name: str = c.key_string()
+    spec: dict[str, Any] = c.document()
+    updated_at: datetime = c.moment()
+
+
+class Schedule(SQLModel, table=True):
+    """A job submitted again and again by a cron line."""
+
+    __table_args__ = (UniqueConstraint("owner", "name", name="schedule_name"),)
+
+    id: int = c.identity(big=False)
+    owner: str = c.string()
+    name: str = c.string()
+    cron: str = c.string()
+    timezone: str = c.string(default="'UTC'")
+    spec: dict[str, Any] = c.document()
+    paused: bool = c.flag()
+    next_at: datetime = c.moment()
+
+
+class Dependency(SQLModel, table=True):
+    """An edge of a job graph: `job_id` waits for `needs_id`."""
+
+    __table_args__ = (
+        ForeignKeyConstraint(["job_id"], ["job.id"], name="dependency_job"),
+        ForeignKeyConstraint(["needs_id"], ["job.id"], name="dependency_needs"),
+        CheckConstraint("job_id <> needs_id", name="no_self_dependency"),
+    )
+
+    job_id: int = c.key_big()
+    needs_id: int = c.key_big()

@@ -1,0 +1,91 @@
+"""The index rows of stored objects: each is written after its upload completed."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, Index
+from sqlmodel import SQLModel
+
+from forge_schema.database.tables import columns as c
+
+
+class Upload(SQLModel, table=True):
+    """An owner has uploaded a bundle or a saved image of this SHA-256, and so may run it."""
+
+    __table_args__ = (CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256_form"),)
+
+    owner: str = c.key_string()
+    sha256: str = c.key_string()
+    created_at: datetime = c.moment()
+
+
+class Checkpoint(SQLModel, table=True):
+    """One complete checkpoint, `key` its manifest; the newest has the highest (token, number)."""
+
+    __table_args__ = (CheckConstraint("bytes >= 0 AND files >= 0", name="sizes_not_negative"),)
+
+    job_id: int = c.key_big()
+    token: int = c.key_big()
+    number: int = c.key_integer()
+    attempt: int = c.small()
+    key: str = c.string()
+    files: int = c.integer()
+    bytes: int = c.big()
+    created_at: datetime = c.moment()
+
+
+class Artifact(SQLModel, table=True):
+    """One file that an attempt left in its output folder."""
+
+    __table_args__ = (
+        CheckConstraint("bytes >= 0", name="bytes_not_negative"),
+        CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256_form"),
+    )
+
+    job_id: int = c.key_big()
+    token: int = c.key_big()
+    path: str = c.key_string()
+    attempt: int = c.small()
+    key: str = c.string()
+    bytes: int = c.big()
+    sha256: str = c.string()
+    created_at: datetime = c.moment()
+
+
+class LogChunk(SQLModel, table=True):
+    """One piece of an attempt's output; `start` and `bytes` count uncompressed bytes."""
+
+    __tablename__ = "log_chunk"
+    __table_args__ = (
+        CheckConstraint("bytes > 0 AND start >= 0 AND number >= 0", name="extent_sound"),
+        CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256_form"),
+    )
+
+    job_id: int = c.key_big()
+    token: int = c.key_big()
+    rank: int = c.key_small()
+    number: int = c.key_integer()
+    attempt: int = c.small()
+    key: str = c.string()
+    start: int = c.big()
+    bytes: int = c.big()
+    sha256: str = c.string()
+    created_at: datetime = c.moment()
+
+
+class Metric(SQLModel, table=True):
+    """One JSON line of a job's metrics file; partitioned by month."""
+
+    __table_args__ = (
+        Index("metric_at", "at"),
+        {"postgresql_partition_by": "RANGE (at)"},
+    )
+
+    job_id: int = c.key_big()
+    token: int = c.key_big()
+    rank: int = c.key_small()
+    number: int = c.key_integer()
+    at: datetime = c.key_moment()
+    attempt: int = c.small()
+    step: float | None = c.number(null=True)
+    values: dict[str, Any] = c.document()

@@ -1,0 +1,63 @@
+"""A worker: what it is, what it has, and when it was last heard."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, Index, UniqueConstraint
+from sqlmodel import SQLModel
+
+from forge_schema.database.tables import columns as c
+from forge_schema.model.states import Command, WorkerKind, WorkerStatus
+
+
+class Worker(SQLModel, table=True):
+    """One row per agent, kept over its restarts. No column that a heartbeat writes is indexed."""
+
+    __table_args__ = (
+        UniqueConstraint("name", name="worker_name"),
+        # One that an admin made has nothing until it comes.
+        CheckConstraint(
+            f"boot_id = '{UUID(int=0)}' OR (cpus > 0 AND memory_mb > 0)", name="capacity_positive"
+        ),
+        CheckConstraint("octet_length(token_hash) = 32", name="token_hash_sha256"),
+        CheckConstraint("jsonb_typeof(pinned_labels) = 'object'", name="pinned_labels_object"),
+        CheckConstraint("jsonb_typeof(gpus) = 'array'", name="gpus_array"),
+        CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
+        CheckConstraint("jsonb_typeof(condition) = 'object'", name="condition_object"),
+        {"postgresql_with": {"fillfactor": 50}},
+    )
+
+    id: int = c.identity()
+    name: str = c.string()
+    boot_id: UUID = c.uuid()
+    folder_id: UUID | None = c.uuid(null=True)
+    kind: WorkerKind = c.word(WorkerKind, default="'persistent'")
+    status: WorkerStatus = c.word(WorkerStatus, default="'connecting'")
+    accelerator: str = c.string(default="'cpu'")
+    gpus: list[dict[str, Any]] = c.document(default="'[]'")
+    cpus: float = c.number()
+    memory_mb: int = c.integer()
+    disk_mb: int = c.integer()
+    labels: dict[str, str] = c.document(default="'{}'")
+    pinned_labels: dict[str, str] = c.document(default="'{}'")
+    local: bool = c.flag()
+    price_per_hour: float | None = c.number(null=True)
+    version: str = c.string(default="''")
+    token_hash: bytes | None = c.octets(null=True)
+    token_expires_at: datetime | None = c.moment(null=True)
+    condition: dict[str, Any] = c.document(default="'{}'")
+    command: Command | None = c.word(Command, null=True)
+    registered_at: datetime = c.moment()
+    connected_at: datetime | None = c.moment(null=True)
+    last_seen_at: datetime = c.moment()
+
+
+class FormerWorker(SQLModel, table=True):
+    """A worker that was removed: its attempts and events say its id, and people ask by its name."""
+
+    __tablename__ = "former_worker"
+    __table_args__ = (Index("former_worker_name", "name", "id"),)
+
+    id: int = c.key_big()
+    name: str = c.string()

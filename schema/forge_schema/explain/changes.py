@@ -1,0 +1,117 @@
+"""The changes to a job by which one worker could take it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from forge_schema.database.pool import Row
+from forge_schema.explain.fleet import Candidate
+from forge_schema.explain.room import Kind
+from forge_schema.explain.text import COUNTS, LABEL, SIZES, size
+from forge_schema.model.spec import HANDLERS, RUNS
+from forge_schema.queue.lane import Capacity, Lane, read
+
+Changes = dict[str, JsonValue]
+
+
+def for_idle(one: Candidate) -> Changes | None:
+    """Return what to ask for instead, that the idle worker has; None where nothing helps."""
+    lacking = {asked.name for asked in one.asked if not asked.met}
+    if lacking & {LABEL + RUNS, LABEL + HANDLERS, "nodes"}:
+        return None
+    whole = Capacity(one.row["cpus"], one.row["memory_mb"], one.row["disk_mb"])
+    kinds = [replace(kind, free=kind.in_all) for kind in one.room.kinds]
+    changes = _sizes(one.wants, whole, kinds)
+    if changes is None:
+        return None
+    if "accelerator" in lacking:
+        changes["accelerator"] = one.row["accelerator"]
+    if "target" in lacking:
+        changes["target"] = "auto"
+    labels = [name.removeprefix(LABEL) for name in lacking if name.startswith(LABEL)]
+    if labels:
+        changes["labels"] = {name: one.row["labels"].get(name) for name in sorted(labels)}
+    return changes
+
+
+def for_free(one: Candidate) -> Changes | None:
+    """Return what to ask for instead, that a busy worker has free."""
+    return _sizes(one.wants, one.room.rest, [kind for kind in one.room.kinds if kind.free])
+
+
+def free_now(changes: Changes, one: Candidate) -> bool:
+    """Tell whether a worker has free what the changed job wants."""
+    sizes = {name: changes[name] for name in Capacity.__slots__ if name in changes}
+    lane = read(one.wants)
+    return one.takes and one.has_room(_needing(lane, replace(lane.needs, **sizes)))  # type: ignore[arg-type]  # the values are those of the fields
+
+
+def _needing(lane: Lane, needs: Capacity) -> Lane:
+    return replace(lane, needs=needs)
+
+
+def _sizes(job: Row, have: Capacity, kinds: Sequence[Kind]) -> Changes | None:
+    changes: Changes = {}
+    for name, least in (("cpus", 0.01), ("memory_mb", 1), ("disk_mb", 1)):
+        value = getattr(have, name)
+        if value < job[name]:
+            changes[name] = math.floor(value * 100) / 100 if name == "cpus" else int(value)
+            if value < least:
+                return None
+    if not job["gpus"]:
+        return changes
+    return {**changes, **_gpus(job, _nearest(job, kinds))} if kinds else None
+
+
+def _nearest(job: Row, kinds: Sequence[Kind]) -> Kind:
+    def changes(kind: Kind) -> tuple[float, int, int]:
+        # Who wants a model would rather have less of it than another.
+        model = 0.0 if kind.suits(job["gpu_model"]) else 1.5
+        few, small = kind.free < job["gpus"], kind.vram_mb < job["vram_mb"]
+        return model + few + small, -kind.free, -kind.vram_mb
+
+    return min(kinds, key=changes)
+
+
+def _gpus(job: Row, kind: Kind) -> Changes:
+    changes: Changes = {}
+    if kind.free < job["gpus"]:
+        changes["gpus"] = kind.free
+    if not kind.suits(job["gpu_model"]):
+        changes["gpu_model"] = kind.name
+    if kind.vram_mb < job["vram_mb"]:
+        changes["vram_mb"] = kind.vram_mb
+    return changes
+
+
+def in_words(job: Row, changes: Changes) -> str:
+    """Say what to ask for instead of what."""
+    said = []
+    for name, value in changes.items():
+        if name == "labels" and isinstance(value, dict):
+            said += [_label(job, label, new) for label, new in value.items()]
+        else:
+            said.append(f"{_thing(name, value)} instead of {_amount(name, job[name])}")
+    return "ask for " + " and ".join(said)
+
+
+def _label(job: Row, name: str, new: JsonValue) -> str:
+    before = job["labels"][name]
+    return f"label {name}={new} instead of {before}" if new else f"no label {name}={before}"
+
+
+def _thing(name: str, value: JsonValue) -> str:
+    amount = _amount(name, value)
+    if name in SIZES:
+        return f"{amount} of {SIZES[name]}"
+    if name in COUNTS:
+        return f"{amount} {COUNTS[name]}{'' if value == 1 else 's'}"
+    return f"{name.replace('_', ' ')} {value}"
+
+
+def _amount(name: str, value: JsonValue) -> str:
+    if not isinstance(value, int | float):
+        return str(value)
+    return size(value) if name in SIZES else f"{value:g}"

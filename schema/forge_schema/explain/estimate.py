@@ -1,0 +1,127 @@
+"""How long a job may wait, where what ended lately allows a guess."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from statistics import median
+
+from forge_schema.database.pool import Database, Row, run
+from forge_schema.explain.fleet import Candidate, Fleet
+from forge_schema.explain.room import Room, devices, room
+from forge_schema.explain.text import span, times
+from forge_schema.model.explanation import Estimate
+from forge_schema.model.lease import array
+from forge_schema.queue.lane import read
+
+# The shortest past that has enough is asked, and so much of it is looked at.
+PASTS = (timedelta(hours=1), timedelta(days=1), timedelta(days=30))
+MOST_LOOKED_AT = 5000
+ENOUGH = 5
+# The workers whose running jobs are looked at.
+NEAREST = 20
+# The first index that finds what ended lately is a summary of page ranges.
+BY_INDEX = "SET LOCAL enable_seqscan = off"
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What succeeded within `seconds` before now."""
+
+    rows: list[Row]
+    seconds: float
+
+    def ended(self, lanes: Iterable[int]) -> int:
+        """Count what ended of some lanes."""
+        wanted = set(lanes)
+        return sum(row["lane_id"] in wanted for row in self.rows)
+
+    def lasted(self) -> dict[tuple[str, str], float]:
+        """Return the median time that jobs of an owner and a name took, in seconds."""
+        took = defaultdict(list)
+        for row in self.rows:
+            took[row["owner"], row["name"]].append(row["held_s"])
+        return {key: median(values) for key, values in took.items()}
+
+
+def estimate(database: Database, job: Row, fleet: Fleet, ahead: int) -> Estimate | None:
+    """Guess how long a job waits for room, with so many before it; None without a history."""
+    for window in PASTS:
+        past = _past(database, job, window)
+        found = _by_pace(job, fleet, ahead, past) if ahead else _by_ends(database, fleet, past)
+        if found is not None:
+            return found
+    return None
+
+
+def _past(database: Database, job: Row, window: timedelta) -> Past:
+    params = {"since": job["now"] - window, "count": MOST_LOOKED_AT}
+    with database.reporting() as connection:
+        connection.execute(BY_INDEX)
+        rows = run(connection, "explain_recent", params)
+    # As many as are looked at come from the window's beginning.
+    cut = len(rows) == MOST_LOOKED_AT
+    seconds = max(row["after_s"] for row in rows) if cut else window.total_seconds()
+    return Past(rows, max(seconds, 1.0))
+
+
+def _by_pace(job: Row, fleet: Fleet, ahead: int, past: Past) -> Estimate | None:
+    ended = past.ended({*fleet.front.lanes(), job["id"]})
+    if ended < ENOUGH:
+        return None
+    basis = f"{ended} jobs that compete for these workers succeeded within {span(past.seconds)}"
+    return Estimate(
+        wait_s=(ahead + 1) * past.seconds / ended,
+        basis=f"{basis}, and {times(ahead, 'job')} go before it",
+    )
+
+
+def _by_ends(database: Database, fleet: Fleet, past: Past) -> Estimate | None:
+    """Guess when enough of what runs on a worker has ended, by what such jobs took before."""
+    nearest = fleet.able[:NEAREST]
+    if not nearest:
+        return None
+    running = database.rows("explain_running", again=True, workers=array(nearest))
+    lasted = past.lasted()
+    waits = {
+        one: _until_room(fleet.candidates[one], _left(running, one, lasted)) for one in nearest
+    }
+    known = {one: wait for one, wait in waits.items() if wait is not None}
+    if not known:
+        return None
+    soonest = min(known, key=lambda one: known[one])
+    name = fleet.candidates[soonest].row["name"]
+    basis = f"what runs on {name} and is in its way took so long before, in the median"
+    return Estimate(wait_s=known[soonest], basis=f"{basis}, by owner and name")
+
+
+def _left(
+    running: Sequence[Row], worker_id: int, lasted: dict[tuple[str, str], float]
+) -> list[tuple[float | None, Row]]:
+    """Return what runs on a worker with how long it may go on, what ends first in front."""
+    own = [row for row in running if row["worker_id"] == worker_id]
+    left = [(lasted.get((row["owner"], row["name"])), row) for row in own]
+    found = [(None if took is None else max(0.0, took - row["held_s"]), row) for took, row in left]
+    return sorted(found, key=lambda pair: (pair[0] is None, pair[0] or 0.0))
+
+
+def _until_room(one: Candidate, left: list[tuple[float | None, Row]]) -> float | None:
+    lane = read(one.wants)
+    for n, (wait, _) in enumerate(left, start=1):
+        if wait is None:
+            return None
+        if any(
+            lane.fits(free) > 0 for free in _without(one, [row for _, row in left[n:]]).choices()
+        ):
+            return wait
+    return None
+
+
+def _without(one: Candidate, rows: list[Row]) -> Room:
+    """Return the room of a worker that runs these alone."""
+    held: Row = {
+        "leases": len(rows),
+        **{name: sum(row[name] for row in rows) for name in ("cpus", "memory_mb", "disk_mb")},
+        "gpus": [row for row in rows if row["gpus"]],
+    }
+    return room(one.row, held, devices([held]))

@@ -1,0 +1,155 @@
+"""`forge explain`: why a job waits, where it would run, or how it ended."""
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.explain import past as explain_past
+from forge_schema.explain.estimate import estimate
+from forge_schema.explain.fleet import Fleet, fleet
+from forge_schema.explain.front import MOST_AHEAD
+from forge_schema.explain.limits import limits
+from forge_schema.explain.remedies import remedies
+from forge_schema.explain.text import times
+from forge_schema.model.explanation import Chance, Explanation, Limit, Outlook, WorkerChance
+from forge_schema.model.states import State
+from forge_schema.queue.reservation import PATIENCE_S
+from forge_schema.read.jobs import Jobs
+
+SHOWN = 20
+MOST_SHOWN = 500
+# Their limits are numbers that change as jobs end, so that a wait can be guessed.
+TIMES = {"backing_off", "delayed", "due"}
+AWAY = {
+    Chance.CONSTRAINED,
+    Chance.DRAINING,
+    Chance.STOPPING,
+    Chance.OFFLINE,
+    Chance.NEVER_CAME,
+}
+
+
+def explain(
+    database: Database, job_id: int, *, workers: int = SHOWN, patience_s: float = PATIENCE_S
+) -> Explanation:
+    """Explain where a job is, by the rule of the claim.
+
+    Args:
+        database: an open database.
+        job_id: the job; whoever asks is to be allowed to see it.
+        workers: of how many workers, the nearest first, to tell all.
+        patience_s: how long workers pass a job by before they keep room for it.
+
+    Raises:
+        JobUnknown: there is no such job.
+    """
+    status = Jobs(database).job(job_id)
+    job = database.one("explain_job", again=True, job_id=job_id)
+    assert job is not None  # noqa: S101 - a job is never deleted
+    if State(status["state"]).terminal:
+        return _ended(database, job, status)
+    if status["state"] == State.RUNNING:
+        return _running(database, job, status)
+    return _waiting(database, job, status, workers=workers, patience_s=patience_s)
+
+
+def _ended(database: Database, job: Row, status: Row) -> Explanation:
+    spent = explain_past.budgets(database, job, status)
+    return Explanation(
+        **_head(status),
+        outlook=Outlook.ENDED,
+        text=explain_past.ended_text(status, spent),
+        end=explain_past.end(database, status),
+        remedies=explain_past.remedies(status),
+        budgets=spent,
+        attempts=explain_past.attempts(database, status["job_id"]),
+    )
+
+
+def _running(database: Database, job: Row, status: Row) -> Explanation:
+    found = explain_past.run(database, job, status)
+    return Explanation(
+        **_head(status),
+        outlook=Outlook.RUNNING,
+        text=explain_past.running_text(found) if found else "it has just left its worker",
+        run=found,
+        budgets=explain_past.budgets(database, job, status),
+        attempts=explain_past.attempts(database, status["job_id"]),
+    )
+
+
+def _waiting(
+    database: Database, job: Row, status: Row, *, workers: int, patience_s: float
+) -> Explanation:
+    held = limits(job)
+    found = fleet(database, job, patience_s=patience_s)
+    outlook = _outlook(held, found.chances)
+    ahead = min((found.front.ahead(one) for one in found.able), default=None)
+    guess = (
+        estimate(database, job, found, ahead or 0)
+        if outlook in {Outlook.BEHIND, Outlook.BUSY}
+        else None
+    )
+    shown = [_held(one) if held else one for one in found.chances]
+    shown = shown[: max(0, min(workers, MOST_SHOWN))]
+    return Explanation(
+        **_head(status),
+        outlook=outlook,
+        text=_text(outlook, held, found, ahead),
+        limits=held,
+        ahead=ahead,
+        ahead_is_bound=(ahead or 0) >= MOST_AHEAD,
+        workers=shown,
+        workers_in_all=found.in_all,
+        left_out=found.in_all - len(shown),
+        counts=_counts(found.chances),
+        remedies=remedies(job, held, found),
+        estimate=guess,
+        budgets=explain_past.budgets(database, job, status),
+        attempts=explain_past.attempts(database, status["job_id"]),
+    )
+
+
+def _held(one: WorkerChance) -> WorkerChance:
+    if one.chance is not Chance.STARTS:
+        return one
+    return one.model_copy(update={"text": "would take it with its next claim"})
+
+
+def _head(status: Row) -> Row:
+    names = ("job_id", "name", "owner", "queue", "priority", "state", "attempt")
+    return {name: status[name] for name in names}
+
+
+def _counts(chances: list[WorkerChance]) -> dict[Chance, int]:
+    found = [one.chance for one in chances]
+    return {chance: found.count(chance) for chance in Chance if chance in found}
+
+
+def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
+    if held:
+        return Outlook.SCHEDULED if held[0].code in TIMES else Outlook.HELD
+    found = {one.chance for one in chances}
+    if not found:
+        return Outlook.NO_WORKER
+    if Chance.STARTS in found:
+        return Outlook.STARTS
+    if found & {Chance.BEHIND, Chance.RESERVED}:
+        return Outlook.BEHIND
+    if Chance.BUSY in found:
+        return Outlook.BUSY
+    return Outlook.UNAVAILABLE if found & AWAY else Outlook.UNFIT
+
+
+def _text(outlook: Outlook, held: list[Limit], found: Fleet, ahead: int | None) -> str:
+    before = f"{times(ahead or 0, 'job')} {'goes' if ahead == 1 else 'go'} before it"
+    first = found.chances[0].worker if found.chances else ""
+    holding = "it waits: " + "; ".join(limit.text for limit in held)
+    kept = "it waits: room is kept for another job"
+    return {
+        Outlook.SCHEDULED: holding,
+        Outlook.HELD: holding,
+        Outlook.STARTS: f"it would start now: {first} takes it with its next claim",
+        Outlook.BEHIND: f"it waits its turn: {before}" if ahead else kept,
+        Outlook.BUSY: f"it waits for room{f': {before}' if ahead else ', and is next'}",
+        Outlook.UNAVAILABLE: "no worker that could run it takes jobs now",
+        Outlook.UNFIT: f"no worker has what it asks for, of {found.in_all}",
+        Outlook.NO_WORKER: "there is no worker",
+    }[outlook]

@@ -1,0 +1,201 @@
+"""The fleet against one job: each worker's chance, the nearest first."""
+
+from dataclasses import dataclass
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.explain.fit import requirements
+from forge_schema.explain.front import Before, Front
+from forge_schema.explain.room import Room, devices, room
+from forge_schema.explain.text import SIZES, lack, size, span, times, wish
+from forge_schema.model.explanation import Chance, Requirement, WorkerChance
+from forge_schema.model.states import Command, WorkerKind, WorkerStatus
+from forge_schema.queue.lane import Lane, read
+
+# Of a larger fleet, those that could serve the job are looked at first.
+MOST_WORKERS = 1000
+NEAREST = {
+    Chance.STARTS: 0.0,
+    Chance.BEHIND: 0.1,
+    Chance.RESERVED: 0.2,
+    Chance.BUSY: 0.3,
+    Chance.CONSTRAINED: 0.5,
+    Chance.DRAINING: 1.0,
+    Chance.STOPPING: 2.0,
+    Chance.OFFLINE: 2.0,
+    Chance.NEVER_CAME: 3.0,
+}
+
+
+# Why a worker takes no jobs, though no admin asked it to take none.
+UNASKED = {
+    WorkerStatus.DRAINING: Chance.DRAINING,
+    WorkerStatus.CONSTRAINED: Chance.CONSTRAINED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A worker with what it has free, and why it takes no jobs, if it takes none.
+
+    `wants` is the job with what this worker would lend where a share is wanted.
+    """
+
+    row: Row
+    wants: Row
+    room: Room
+    away: Chance | None
+    asked: list[Requirement]
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can serve the job when idle."""
+        return bool(self.row["fits"])
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it drains, and no admin asked it to."""
+        return self.away is Chance.DRAINING and self.row["command"] is None
+
+    @property
+    def takes(self) -> bool:
+        """Whether it takes jobs now, and has none that it leaves with."""
+        last = self.row["kind"] == WorkerKind.EPHEMERAL and self.room.leases
+        return self.away is None and not last
+
+    def has_room(self, lane: Lane | None = None) -> bool:
+        """Tell whether the job, or one of another lane, fits into what is free."""
+        lane = lane or read(self.wants)
+        return any(lane.fits(free) > 0 for free in self.room.choices())
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Every worker's chance, the nearest first; `able` are those that serve such jobs in turn."""
+
+    chances: list[WorkerChance]
+    candidates: dict[int, Candidate]
+    front: Front
+    able: list[int]
+    in_all: int
+
+
+def fleet(database: Database, job: Row, *, patience_s: float) -> Fleet:
+    """Return what each worker's next claim does about a job that no limit holds."""
+    found = candidates(database, job)
+    able = [one.row["id"] for one in found if one.fits and one.takes]
+    front = Front(database, job, able, patience_s=patience_s)
+    chances = [_chance(one, front if one.takes and one.has_room() else None) for one in found]
+    chances.sort(key=_distance)
+    by_id = {one.row["id"]: one for one in found}
+    return Fleet(chances, by_id, front, able, found[0].row["in_all"] if found else 0)
+
+
+def candidates(database: Database, job: Row, *, worker_id: int | None = None) -> list[Candidate]:
+    """Return the workers, or the one of an id, against what a job asks for."""
+    rows = database.rows(
+        "explain_workers",
+        again=True,
+        shape_id=job["shape_id"],
+        worker_id=worker_id,
+        count=MOST_WORKERS,
+    )
+    held = {row["worker_id"]: row for row in database.rows("explain_held", again=True)}
+    busy = devices(held.values())
+    return [_candidate(job, row, room(row, held.get(row["id"]), busy)) for row in rows]
+
+
+def _candidate(job: Row, row: Row, space: Room) -> Candidate:
+    wants = {**job, "cpus": row["lent_cpus"], "memory_mb": row["lent_memory_mb"]}
+    return Candidate(row, wants, space, _away(row), requirements(wants, row, space))
+
+
+def _away(row: Row) -> Chance | None:
+    if row["never_came"]:
+        return Chance.NEVER_CAME
+    if row["status"] == WorkerStatus.OFFLINE:
+        return Chance.OFFLINE
+    if row["command"] is not None:
+        return Chance.STOPPING if row["command"] == Command.STOP else Chance.DRAINING
+    return UNASKED.get(row["status"])
+
+
+def _chance(one: Candidate, front: Front | None) -> WorkerChance:
+    before = (
+        front.of(one.row["id"], read(one.wants), one.room.choices())
+        if front and one.fits
+        else Before(Chance.BUSY)
+    )
+    # What one has that never came, nobody knows.
+    unfit = not one.fits and one.away is not Chance.NEVER_CAME
+    chance = Chance.UNFIT if unfit else (one.away or before.chance)
+    lacking = [asked.name for asked in one.asked if not asked.met] if unfit else []
+    return WorkerChance(
+        worker_id=one.row["id"],
+        worker=one.row["name"],
+        chance=chance,
+        text=_text(one, chance, before.ahead),
+        available=one.away is None,
+        requirements=[] if one.away is Chance.NEVER_CAME else one.asked,
+        lacking=lacking,
+        ahead=before.ahead if chance in {Chance.STARTS, Chance.BEHIND} else None,
+        leases=one.room.leases,
+        silent_s=one.row["silent_s"],
+    )
+
+
+def _text(one: Candidate, chance: Chance, ahead: int) -> str:
+    silent = span(one.row["silent_s"])
+    return {
+        Chance.STARTS: "takes it with its next claim",
+        Chance.BEHIND: f"takes {times(ahead, 'other job')} first",
+        Chance.RESERVED: "keeps what is free for a job that comes before",
+        Chance.BUSY: _too_little(one),
+        Chance.CONSTRAINED: f"takes no jobs now: {one.row['constrained'] or 'past its limits'}",
+        Chance.DRAINING: _draining(one),
+        Chance.STOPPING: "is to stop: it takes no more jobs",
+        Chance.OFFLINE: f"is offline: not heard for {silent}",
+        Chance.NEVER_CAME: "has never come",
+        Chance.UNFIT: "lacks " + "; ".join(lack(asked) for asked in one.asked if not asked.met),
+    }[chance]
+
+
+def _draining(one: Candidate) -> str:
+    if one.leaves:
+        return "was told on its machine to leave: it takes no more jobs"
+    return "is to drain: it takes no more jobs"
+
+
+def _too_little(one: Candidate) -> str:
+    if not one.takes:
+        return "takes one job and leaves, and has it"
+    short = [
+        f"{wish(asked)}, free {_free(asked)}"
+        for asked in one.asked
+        if isinstance(asked.free, int | float)
+        and isinstance(asked.wanted, int | float)
+        and asked.free < asked.wanted
+    ]
+    runs = times(one.room.leases, "job")
+    # Of several kinds of GPU none may have enough beside the rest; then no one number says it.
+    return f"is busy with {runs}: wanted " + "; ".join(short) if short else f"is busy with {runs}"
+
+
+def _free(asked: Requirement) -> str:
+    free = asked.free if isinstance(asked.free, int | float) else 0
+    return size(free) if asked.name in SIZES else f"{free:g}"
+
+
+def _distance(chance: WorkerChance) -> tuple[float, float, int, str]:
+    away = 0.0 if chance.available else 1.0
+    obstacles = len(chance.lacking) + NEAREST.get(chance.chance, away)
+    return obstacles, _missing(chance), chance.ahead or 0, chance.worker
+
+
+def _missing(chance: WorkerChance) -> float:
+    """Return how much of what is wanted is not there, or not free, in parts of it."""
+    return sum(
+        max(0.0, 1 - have / asked.wanted)
+        for asked in chance.requirements
+        for have in (asked.free if asked.free is not None else asked.has,)
+        if isinstance(asked.wanted, int | float) and isinstance(have, int | float) and asked.wanted
+    )

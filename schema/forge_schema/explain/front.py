@@ -1,0 +1,139 @@
+"""What goes before a job on one worker: the rule of the claim, asked without claiming."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.explanation import Chance
+from forge_schema.model.lease import array
+from forge_schema.queue.lane import Capacity, Lane, read
+from forge_schema.queue.reservation import Reserve, first, may_come
+
+Lent = dict[int, tuple[float, int]]
+"""What a worker lends to a job of each shape that it can serve: CPUs, and memory in MiB."""
+
+# Of each lane, so many jobs are counted that go before.
+MOST_AHEAD = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A lane whose first job has the job's priority or a higher one; its own lane is one, too."""
+
+    lane: Lane
+    shape_id: int
+    nice: int
+    job_id: int
+    ahead: int
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a worker does first: its chance, and how many jobs it takes before."""
+
+    chance: Chance
+    ahead: int = 0
+
+
+class Front:
+    """The lanes that compete with a job, read once, and which worker serves which of them."""
+
+    def __init__(
+        self, database: Database, job: Row, workers: Sequence[int], *, patience_s: float
+    ) -> None:
+        self._database = database
+        self._nice: int = job["nice"]
+        self._patience_s = patience_s
+        self._rivals = _rivals(database, job)
+        self._own_shape: int = job["shape_id"]
+        self._lent = self._lendings(workers)
+        self._impatient: dict[tuple[int, int], bool] = {}
+
+    def of(self, worker_id: int, own: Lane, choices: Collection[Capacity]) -> Before:
+        """Return what a worker does that has this free, for each kind of its GPUs in turn.
+
+        `own` is the job's lane as this worker sees it.
+        """
+        rivals = self._serves(worker_id)
+        found = [self._before(worker_id, own, rivals, free) for free in choices]
+        order = list(Chance)
+        return min(found, key=lambda before: (order.index(before.chance), before.ahead))
+
+    def ahead(self, worker_id: int) -> int:
+        """Return how many jobs a worker takes before, whatever it has free now."""
+        return sum(rival.ahead for rival in self._serves(worker_id))
+
+    def lanes(self) -> list[int]:
+        """Return the lanes that compete."""
+        return [rival.lane.id for rival in self._rivals]
+
+    def priority(self, worker_id: int) -> int:
+        """Return the highest priority of what waits for a worker."""
+        return max((-rival.nice for rival in self._serves(worker_id)), default=-self._nice)
+
+    def _before(self, worker_id: int, own: Lane, rivals: list[Rival], free: Capacity) -> Before:
+        if own.fits(free) <= 0:
+            return Before(Chance.BUSY)
+        reserve = self._reserve(worker_id, rivals, free)
+        if reserve.last(own, free) < self._nice:
+            return Before(Chance.RESERVED)
+        ahead = sum(
+            rival.ahead
+            for rival in rivals
+            if rival.lane.fits(free) > 0 and rival.nice <= reserve.last(rival.lane, free)
+        )
+        return Before(Chance.BEHIND if ahead else Chance.STARTS, ahead)
+
+    def _reserve(self, worker_id: int, rivals: list[Rival], free: Capacity) -> Reserve:
+        wanting = {rival.lane.id: rival for rival in rivals if may_come(rival.lane, free)}
+        if not wanting:
+            return Reserve()
+        heads = {lane_id: (rival.nice, rival.job_id) for lane_id, rival in wanting.items()}
+        kept = wanting[first(heads, {lane_id: rival.lane for lane_id, rival in wanting.items()})]
+        if kept.lane.fits(free) > 0 or not self._is_impatient(worker_id, kept):
+            return Reserve()
+        return Reserve(kept.lane, kept.nice)
+
+    def _is_impatient(self, worker_id: int, rival: Rival) -> bool:
+        """Tell whether a worker has passed a job by for long enough, if it did all the time."""
+        key = worker_id, rival.job_id
+        if key not in self._impatient:
+            ids = {"worker_id": worker_id, "lane_id": rival.lane.id, "job_id": rival.job_id}
+            row = self._database.one("workers_before", again=True, **ids)
+            turns = 1 + (row["workers"] if row else 0)
+            self._impatient[key] = rival.waited_s >= self._patience_s * turns
+        return self._impatient[key]
+
+    def _lendings(self, workers: Sequence[int]) -> dict[int, Lent]:
+        shapes = sorted({rival.shape_id for rival in self._rivals} | {self._own_shape})
+        ids = {"workers": array(workers), "shapes": array(shapes)}
+        rows = self._database.rows("explain_serves", again=True, **ids) if workers else []
+        return {
+            row["worker_id"]: dict(
+                zip(row["shapes"], zip(row["cpus"], row["memory_mb"], strict=True), strict=True)
+            )
+            for row in rows
+        }
+
+    def _serves(self, worker_id: int) -> list[Rival]:
+        lent = self._lent.get(worker_id, {})
+        return [
+            replace(rival, lane=rival.lane.lent(*lent[rival.shape_id]))
+            for rival in self._rivals
+            if rival.shape_id in lent
+        ]
+
+
+def _rivals(database: Database, job: Row) -> list[Rival]:
+    place = {"nice": job["nice"], "share": job["share"], "job_id": job["job_id"]}
+    rows = database.rows("explain_lanes", again=True, **place, most=MOST_AHEAD)
+    rivals = [
+        Rival(read(row), row["shape_id"], row["nice"], row["job_id"], row["ahead"], row["waited_s"])
+        for row in rows
+    ]
+    if not any(rival.lane.limited for rival in rivals):
+        return rivals
+    lanes = array([rival.lane.id for rival in rivals])
+    within = {row["id"] for row in database.rows("lanes_within_limits", again=True, lanes=lanes)}
+    return [rival for rival in rivals if rival.lane.id in within]

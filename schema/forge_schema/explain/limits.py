@@ -1,0 +1,79 @@
+"""The limits that hold a job back on every worker, with their numbers."""
+
+from collections.abc import Iterator
+
+from forge_schema.database.pool import Row
+from forge_schema.explain.text import span, times
+from forge_schema.model.explanation import Limit
+
+# A sweeper that was not here for so long is missed, in seconds.
+SWEEP_MISSED_S = 120.0
+
+
+def limits(job: Row) -> list[Limit]:
+    """Return what holds a waiting job; none for a job that only waits for a worker."""
+    return [*_times(job), *_pauses(job), *_quotas(job)]
+
+
+def _times(job: Row) -> Iterator[Limit]:
+    if job["run_at"] is None:
+        return
+    left_s = max(0.0, job["wait_s"])
+    if job["wait_s"] <= 0:
+        code, text = "due", "it is due: the next sweep makes it ready"
+        if sweepless(job):
+            text = f"it is due, and no sweeper has been here {_since(job)}"
+    elif job["attempt"]:
+        code, text = "backing_off", _retrying(job, left_s)
+    else:
+        code, text = "delayed", f"it is not to run for another {span(left_s)}"
+    yield Limit(code=code, text=text, until=job["run_at"], wait_s=left_s)
+
+
+def _retrying(job: Row, left_s: float) -> str:
+    left = job["max_failures"] - job["failures"]
+    retries = f" ({left} {'retry' if left == 1 else 'retries'} left)" if job["failures"] else ""
+    return f"attempt {job['attempt']} failed; retrying in {span(left_s)}{retries}"
+
+
+def sweepless(job: Row) -> bool:
+    """Tell whether a sweeper is missed."""
+    silent = job["sweep_silent_s"]
+    return silent is None or silent > SWEEP_MISSED_S
+
+
+def _since(job: Row) -> str:
+    silent = job["sweep_silent_s"]
+    return "so far" if silent is None else f"for {span(silent)}"
+
+
+def _pauses(job: Row) -> Iterator[Limit]:
+    # The claim looks at the lane, which repeats both.
+    if not job["paused"]:
+        return
+    if job["owner_paused"]:
+        yield Limit(code="owner_paused", text=f"the owner {job['owner']} is paused")
+    if job["queue_paused"] or not job["owner_paused"]:
+        yield Limit(code="queue_paused", text=f"the queue {job['queue']} is paused")
+
+
+def _quotas(job: Row) -> Iterator[Limit]:
+    for whose, name in (("queue", job["queue"]), ("owner", job["owner"])):
+        for what, wanted in (("jobs", 1), ("gpus", job["gpus"])):
+            limit, used = job[f"{whose}_max_{what}"], job[f"{whose}_{what}"]
+            if limit is not None and used + wanted > limit:
+                yield Limit(
+                    code=f"{whose}_{what}",
+                    text=_quota_text(whose, name, what, (used, wanted, limit)),
+                    used=used,
+                    wanted=wanted,
+                    limit=limit,
+                )
+
+
+def _quota_text(whose: str, name: str, what: str, numbers: tuple[int, int, int]) -> str:
+    used, wanted, limit = numbers
+    noun = "job" if what == "jobs" else "GPU"
+    verb = "run" if what == "jobs" else "are in use"
+    more = f", and it wants {wanted}" if what == "gpus" else ""
+    return f"the {whose} {name} may have {times(limit, noun)} at once: {used} {verb}{more}"

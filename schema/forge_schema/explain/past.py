@@ -1,0 +1,150 @@
+"""Where a job runs, or how it ended: its attempts, its budgets, and what a retry would do."""
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.explain.fleet import candidates
+from forge_schema.explain.text import span, times
+from forge_schema.model.explanation import AttemptEnd, End, Remedy, Run, Spending
+from forge_schema.model.states import Budget, Phase, Reason, State
+
+LAST_ATTEMPTS = 20
+RETRYABLE = {State.FAILED, State.DEAD}
+# What a budget grants, one and several of it, and what is charged to it.
+SPENT = {
+    Budget.FAILURES: ("retry", "retries", "failed attempt"),
+    Budget.LOSSES: ("restart after losses", "restarts after losses", "lost attempt"),
+    Budget.PREEMPTIONS: (
+        "restart after a preemption",
+        "restarts after preemptions",
+        "preempted attempt",
+    ),
+}
+BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
+# What to do about an end beside trying again.
+ADVICE = {
+    Reason.OOM: "ask for more memory with --memory",
+    Reason.DISK_FULL: "ask for more disk than now: it filled it",
+    Reason.TIMEOUT: "give it a longer timeout, or more checkpoints to go on from",
+    Reason.IMAGE_MISSING: "name an image that its workers can pull",
+    Reason.BUNDLE_CORRUPT: "submit the folder again: what was stored of it is damaged",
+}
+# Of these the job itself may have said why.
+FAULTS_OF_ITS_OWN = {Reason.EXIT_CODE, Reason.OOM, Reason.TIMEOUT, Reason.STALLED}
+
+
+def run(database: Database, job: Row, status: Row) -> Run | None:
+    """Return where a job runs; None if it left meanwhile."""
+    found = candidates(database, job, worker_id=status["worker_id"])
+    row = database.one("explain_lease", again=True, job_id=status["job_id"])
+    if row is None or not found:
+        return None
+    # What is free there is less by what the job itself has.
+    asked = [one.model_copy(update={"free": None}) for one in found[0].asked]
+    return Run(worker=status["worker"], requirements=asked, **row)
+
+
+def attempts(database: Database, job_id: int) -> list[AttemptEnd]:
+    """Return how the last attempts ended, the newest first."""
+    rows = database.rows("explain_attempts", again=True, job_id=job_id, count=LAST_ATTEMPTS)
+    return [AttemptEnd(**row, budget=Reason(row["reason"]).budget) for row in rows]
+
+
+def budgets(database: Database, job: Row, status: Row) -> list[Spending]:
+    """Return what is spent of each budget."""
+    used = job if job["attempt"] is not None else _spent(database, status["job_id"])
+    return [
+        Spending(budget=budget, used=used[budget] or 0, granted=status[f"max_{budget}"])
+        for budget in BUDGETS
+    ]
+
+
+def _spent(database: Database, job_id: int) -> dict[str, int]:
+    rows = database.rows("explain_spent", again=True, job_id=job_id)
+    return {
+        budget: sum(row["attempts"] for row in rows if Reason(row["reason"]).budget is budget)
+        for budget in BUDGETS
+    }
+
+
+def end(database: Database, status: Row) -> End:
+    """Return how a job ended."""
+    retryable = status["state"] in RETRYABLE
+    resumes = _resumes(database, status)
+    return End(
+        **{name: status[name] for name in ("reason", "exit_code", "detail", "finished_at")},
+        budget=Reason(status["reason"]).budget,
+        retryable=retryable,
+        resumes=resumes,
+        retry=_retry(status, resumes)
+        if retryable
+        else "only a failed or dead job can be retried: submit it again to run it once more",
+    )
+
+
+def _resumes(database: Database, status: Row) -> str | None:
+    row = database.one("latest_checkpoint", again=True, job_id=status["job_id"])
+    if row is not None:
+        return f"{row['attempt']}.{row['number']}"
+    if status["source_job_id"] is None:
+        return None
+    number = f":{status['source_attempt']}.{status['source_number']}"
+    return f"{status['source_job_id']}{number if status['source_attempt'] else ''}"
+
+
+def _retry(status: Row, resumes: str | None) -> str:
+    place = f"from checkpoint {resumes}" if resumes else "from the beginning"
+    following = status["attempt"] + 1
+    return f"a retry makes it ready at once, with fresh budgets: attempt {following} {place}"
+
+
+def remedies(status: Row) -> list[Remedy]:
+    """Return what to do about an end."""
+    found = []
+    if status["state"] in RETRYABLE:
+        command = f"forge retry {status['job_id']}"
+        found.append(Remedy(code="retry", text="retry it", command=command))
+        if advice := ADVICE.get(Reason(status["reason"])):
+            found.insert(0, Remedy(code=status["reason"], text=advice))
+        if status["reason"] in FAULTS_OF_ITS_OWN:
+            last = f"forge logs {status['job_id']} --tail 20"
+            found.insert(0, Remedy(code="logs", text="look at its last output", command=last))
+    return found
+
+
+def ended_text(status: Row, spent: list[Spending]) -> str:
+    """Say in one sentence how a job ended, and why it was not tried again."""
+    why = f": {_why(status)}" if status["reason"] != status["state"] else ""
+    said = f"it {_was(status['state'])} after {times(status['attempt'], 'attempt')}{why}"
+    return "; ".join(filter(None, [said, _not_again(status, spent)]))
+
+
+def _why(status: Row) -> str:
+    reason, code = status["reason"], status["exit_code"]
+    if reason == Reason.EXIT_CODE:
+        return f"exit code {code}"
+    return f"{reason.replace('_', ' ')}{f' (exit code {code})' if code else ''}"
+
+
+def _not_again(status: Row, spent: list[Spending]) -> str:
+    if status["state"] == State.FAILED and status["reason"] == Reason.EXIT_CODE:
+        return "not retried, because it would fail the same way again"
+    over = next((one for one in spent if one.used > one.granted), None)
+    if over is None or status["state"] != State.DEAD:
+        return ""
+    one, many, ended = SPENT[over.budget]
+    used = times(over.used, ended)
+    if not over.granted:
+        return f"no {many} were allowed ({used})"
+    if over.granted == 1:
+        return f"the one {one} is used up ({used})"
+    return f"all {over.granted} {many} are used up ({used})"
+
+
+def _was(state: str) -> str:
+    return {"cancelled": "was cancelled", "dead": "failed"}.get(state, state)
+
+
+def running_text(found: Run) -> str:
+    """Say in one sentence where a job runs."""
+    asked = f"; it is asked to end: {found.asked}" if found.asked else ""
+    phase = "" if found.phase == Phase.RUNNING else f" ({found.phase})"
+    return f"running on {found.worker} for {span(found.held_s)}{phase}{asked}"

@@ -1,0 +1,161 @@
+"""What change would start a job: what must be done in any case, and then one of several."""
+
+from collections.abc import Iterator
+from itertools import islice
+from shlex import quote
+
+from forge_schema.database.pool import Row
+from forge_schema.explain.changes import Changes, for_free, for_idle, free_now, in_words
+from forge_schema.explain.fit import wishes
+from forge_schema.explain.fleet import Candidate, Fleet
+from forge_schema.explain.limits import sweepless
+from forge_schema.explain.text import LABEL, span, times, wish
+from forge_schema.model.explanation import Chance, Limit, Remedy, WorkerChance
+from forge_schema.model.spec import RUNS, RUNS_IMAGES, RUNS_PROJECTS
+
+# So many alternatives are named, and for them so many of the nearest workers are looked at.
+ALTERNATIVES = 5
+LOOKED_AT = 50
+HIGHEST = 1000
+# What almost every worker has is named only where one lacks it.
+PLAIN = {"cpus", "memory_mb", "disk_mb", LABEL + RUNS}
+SERVES = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
+
+
+def remedies(job: Row, limits: list[Limit], fleet: Fleet) -> list[Remedy]:
+    """Return what would start a waiting job, the nearest first; none where nothing is to change."""
+    needed = [_of_limit(job, limit) for limit in limits]
+    if any(chance.chance is Chance.STARTS for chance in fleet.chances):
+        return needed
+    found = {(one.code, str(one.changes or one.worker)): one for one in _alternatives(job, fleet)}
+    ways = [*islice(found.values(), ALTERNATIVES), *_image(fleet), *_added(job, fleet)]
+    return [*needed, *ways]
+
+
+def _of_limit(job: Row, limit: Limit) -> Remedy:
+    match limit.code:
+        case "queue_paused":
+            command = f"forge resume {quote(job['queue'])}"
+            return _needed("resume_queue", f"resume the queue {job['queue']}", command)
+        case "owner_paused":
+            return _needed("resume_owner", f"have the owner {job['owner']} resumed by an admin")
+        case "backing_off" | "delayed" | "due":
+            return _of_time(job, limit)
+        case _:
+            return _of_quota(job, limit)
+
+
+def _of_time(job: Row, limit: Limit) -> Remedy:
+    if limit.code != "due":
+        return _needed("wait", f"wait {span(limit.wait_s or 0)}: it is ready then")
+    if sweepless(job):
+        return _needed("start_sweeper", "start a sweeper", "forge-sweeper")
+    return _needed("wait", "wait for the next sweep")
+
+
+def _of_quota(job: Row, limit: Limit) -> Remedy:
+    whose, what = limit.code.split("_")
+    name = job[whose]
+    room = (limit.used or 0) + (limit.wanted or 0)
+    noun = times(room, "job" if what == "jobs" else "GPU")
+    place = quote(name) if whose == "queue" else f"--owner {quote(name)}"
+    text = f"let the {whose} {name} have {noun} at once, or wait for one of its jobs to end"
+    if not limit.used:
+        text = f"let the {whose} {name} have {noun} at once"
+    return _needed(f"raise_{limit.code}", text, f"forge limit {place} --{what} {room}")
+
+
+def _needed(code: str, text: str, command: str | None = None) -> Remedy:
+    return Remedy(code=code, text=text, needed=True, command=command)
+
+
+def _alternatives(job: Row, fleet: Fleet) -> Iterator[Remedy]:
+    for chance in fleet.chances[:LOOKED_AT]:
+        one = fleet.candidates[chance.worker_id]
+        match chance.chance:
+            case Chance.BEHIND | Chance.RESERVED:
+                yield from _priority(job, fleet, chance)
+            case Chance.BUSY:
+                yield from _room(one)
+            case Chance.UNFIT if one.takes:
+                yield from _less(for_idle(one), one)
+            case Chance.UNFIT:
+                pass
+            case _:
+                yield _back(one, chance)
+
+
+def _priority(job: Row, fleet: Fleet, chance: WorkerChance) -> Iterator[Remedy]:
+    priority = fleet.front.priority(chance.worker_id) + 1
+    if priority <= HIGHEST:
+        yield Remedy(
+            code="raise_priority",
+            text=f"submit it with priority {priority}, not {-job['nice']}: it goes first then",
+            changes={"priority": priority},
+        )
+    yield Remedy(code="wait", text=f"wait: {chance.worker} {chance.text}", worker=chance.worker)
+
+
+def _room(one: Candidate) -> Iterator[Remedy]:
+    if not one.takes:
+        return
+    name = one.row["name"]
+    text = f"wait until enough of what {name} runs has ended"
+    yield Remedy(code="wait_for_room", text=text, worker=name)
+    yield from _less(for_free(one), one)
+
+
+def _less(changes: Changes | None, one: Candidate) -> Iterator[Remedy]:
+    if not changes:
+        return
+    name = one.row["name"]
+    when = "" if free_now(changes, one) else ", once enough of it is free"
+    text = f"{in_words(one.wants, changes)}: worker {name} has it{when}"
+    yield Remedy(code="ask_less", text=text, changes=changes, worker=name)
+
+
+def _back(one: Candidate, chance: WorkerChance) -> Remedy:
+    name = chance.worker
+    match chance.chance:
+        case Chance.DRAINING if not one.leaves:
+            command = f"forge drain {quote(name)} --undo"
+            return _worker("undrain", f"let {name} take jobs again", name, command)
+        case Chance.CONSTRAINED:
+            why = one.row["constrained"] or "past its limits"
+            return _worker("relieve", f"see to {name}, which takes no jobs now: {why}", name)
+        case Chance.NEVER_CAME:
+            return _worker("start_worker", f"start the worker {name}: it has never come", name)
+        case _:
+            return _worker("start_worker", f"start the worker {name} again", name)
+
+
+def _worker(code: str, text: str, name: str, command: str | None = None) -> Remedy:
+    return Remedy(code=code, text=text, worker=name, command=command)
+
+
+def _image(fleet: Fleet) -> Iterator[Remedy]:
+    """Name an image, where a worker runs only jobs that have one."""
+    for one in fleet.candidates.values():
+        for asked in one.asked:
+            if asked.name != LABEL + RUNS or asked.met or RUNS_PROJECTS not in str(asked.wanted):
+                continue
+            if RUNS_IMAGES in str(asked.has):
+                name = one.row["name"]
+                text = f"name an image with --image, or start {name} with --default-image"
+                yield Remedy(code="name_image", text=text, worker=name)
+                return
+
+
+def _added(job: Row, fleet: Fleet) -> Iterator[Remedy]:
+    """Name the worker that must come, where none that takes jobs could serve it."""
+    if any(one.chance in SERVES and one.worker_id in fleet.able for one in fleet.chances):
+        return
+    ones = list(fleet.candidates.values())
+    lacked = {asked.name for one in ones for asked in one.asked if not asked.met}
+    wanted = [
+        wish(asked)
+        for asked in (ones[0].asked if ones else wishes(job))
+        if asked.name not in PLAIN or asked.name in lacked
+    ]
+    with_it = f" with {', '.join(wanted)}" if wanted else ""
+    yield Remedy(code="add_worker", text=f"start another worker{with_it}")

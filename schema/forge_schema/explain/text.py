@@ -1,0 +1,85 @@
+"""An explanation's words: sizes, spans and requirements as people read them."""
+
+from pydantic import JsonValue
+
+from forge_schema.model.explanation import Requirement
+from forge_schema.model.spec import HANDLERS, RUNS
+
+LABEL = "label:"
+GIB = 1024
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+COUNTS = {"cpus": "CPU", "gpus": "GPU"}
+WORDS = {"gpu_model": "GPUs like"}
+SIZES = {"memory_mb": "memory", "disk_mb": "disk", "vram_mb": "VRAM per GPU"}
+
+
+def size(mib: float) -> str:
+    """Return MiB as people read them."""
+    return f"{mib:.0f} MB" if abs(mib) < GIB else f"{round(mib / GIB, 1):g} GB"
+
+
+def span(seconds: float) -> str:
+    """Return a length of time by its largest unit that says enough."""
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def times(count: int, what: str) -> str:
+    """Return a number of things."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def lack(requirement: Requirement) -> str:
+    """Return what a worker lacks, and what it has instead."""
+    return f"{wish(requirement)} ({_instead(requirement)})"
+
+
+def wish(requirement: Requirement) -> str:
+    """Return what is wanted, as a noun."""
+    name, wanted = requirement.name, requirement.wanted
+    if name.startswith(LABEL):
+        return _label(name.removeprefix(LABEL), str(wanted))
+    if name in SIZES:
+        return f"{size(_number(wanted))} of {SIZES[name]}"
+    if name in COUNTS:
+        return times_of(_number(wanted), COUNTS[name])
+    if name == "target":
+        return "the submitter's machine" if wanted == "local" else "a worker of the fleet"
+    return f"{WORDS.get(name, name)} {wanted}"
+
+
+def times_of(count: float, what: str) -> str:
+    """Return a number that may be a fraction of things."""
+    return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
+
+
+def _label(name: str, pattern: str) -> str:
+    if name == RUNS:
+        return f"a worker that runs {pattern.strip('*')}"
+    if name == HANDLERS:
+        return f"a worker with the handler {pattern.strip('*,')}"
+    return f"label {name}={pattern}"
+
+
+def _instead(requirement: Requirement) -> str:
+    name, has = requirement.name, requirement.has
+    if name in SIZES:
+        return f"it has {size(_number(has))}"
+    if name == "target":
+        return "it is one" if has == "local" else "it is none"
+    if has in (None, "", []):
+        return "it has none"
+    shown = (
+        ", ".join(map(str, has))
+        if isinstance(has, list)
+        else f"{has:g}"
+        if isinstance(has, float)
+        else str(has)
+    )
+    return f"it has {shown}"
+
+
+def _number(value: JsonValue) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

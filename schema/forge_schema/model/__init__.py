@@ -1,0 +1,1 @@
+"""The nouns that all sides agree on: jobs, workers, states, errors."""

@@ -1,0 +1,202 @@
+"""What an explanation says: why a job waits, where it would run, or how it ended.
+
+Every part has a `code`, which stays, the numbers, and a sentence for people.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from forge_schema.model.states import Asked, Budget, Phase, Reason, State
+
+
+class Outlook(StrEnum):
+    """What stands between a job and its start, in one word; the first that applies."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    SCHEDULED = "scheduled"
+    HELD = "held"
+    STARTS = "starts"
+    BEHIND = "behind"
+    BUSY = "busy"
+    UNAVAILABLE = "unavailable"
+    UNFIT = "unfit"
+    NO_WORKER = "no_worker"
+
+
+class Chance(StrEnum):
+    """What one worker's next claim does about a job that no limit holds.
+
+    `starts` takes it; `behind` takes others first; `reserved` keeps its room for another; `busy`
+    has too little free; `unfit` lacks something even when idle. The others take no jobs at all.
+    """
+
+    STARTS = "starts"
+    BEHIND = "behind"
+    RESERVED = "reserved"
+    BUSY = "busy"
+    CONSTRAINED = "constrained"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+    OFFLINE = "offline"
+    NEVER_CAME = "never_came"
+    UNFIT = "unfit"
+
+
+class Part(BaseModel):
+    """A piece of an explanation."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Requirement(Part):
+    """One thing that a job asks for, against what a worker has; memory and disk in MiB.
+
+    `name` is `cpus`, `memory_mb`, `disk_mb`, `accelerator`, `gpus`, `gpu_model`, `vram_mb`,
+    `target`, `nodes`, or `label:` and a label's name. `met` is whether the idle worker has it;
+    `free` is what it has free now, where that can change.
+    """
+
+    name: str
+    wanted: JsonValue
+    has: JsonValue
+    met: bool
+    free: JsonValue = None
+
+
+class WorkerChance(Part):
+    """One worker's chance. `ahead` counts the jobs that it takes before this one.
+
+    `leases` is how many jobs it runs; `available` is false for one that takes no jobs.
+    """
+
+    worker_id: int
+    worker: str
+    chance: Chance
+    text: str
+    available: bool
+    requirements: list[Requirement]
+    lacking: list[str]
+    ahead: int | None = None
+    leases: int = 0
+    silent_s: float = 0.0
+
+
+class Limit(Part):
+    """What holds a job back on every worker.
+
+    `code` is `queue_paused`, `owner_paused`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
+    `owner_gpus`, `backing_off`, `delayed` or `due`. Of a quota, `used` and `wanted` together are
+    more than `limit`; `until` is when a time is over, `wait_s` how many seconds that is from now.
+    """
+
+    code: str
+    text: str
+    used: int | None = None
+    wanted: int | None = None
+    limit: int | None = None
+    until: datetime | None = None
+    wait_s: float | None = None
+
+
+class Remedy(Part):
+    """A change that brings the start nearer.
+
+    Those that are `needed` must all come true; of the others, one is enough. `command` is what to
+    type, where a command does it; `changes` are the fields of the job to submit instead, as
+    `JobSpec` and its resources name them (a label of null is left out).
+    """
+
+    code: str
+    text: str
+    needed: bool = False
+    command: str | None = None
+    changes: dict[str, JsonValue] | None = None
+    worker: str | None = None
+
+
+class Estimate(Part):
+    """How long it may take until the job starts, and on what that rests."""
+
+    wait_s: float
+    basis: str
+
+
+class Spending(Part):
+    """One budget of retries: `used` of `granted` are gone; one more than granted ends the job."""
+
+    budget: Budget
+    used: int
+    granted: int
+
+
+class AttemptEnd(Part):
+    """How one attempt ended."""
+
+    attempt: int
+    worker: str | None
+    reason: Reason
+    budget: Budget
+    exit_code: int | None
+    detail: str | None
+    finished_at: datetime
+    held_s: float
+
+
+class Run(Part):
+    """Where a job runs now, and what it asked for there."""
+
+    worker_id: int
+    worker: str | None
+    phase: Phase
+    asked: Asked | None
+    waited_s: float
+    held_s: float
+    devices: list[str]
+    requirements: list[Requirement]
+
+
+class End(Part):
+    """How a job ended, and what `forge retry` would do; `resumes` is its checkpoint then."""
+
+    reason: Reason
+    exit_code: int | None
+    detail: str | None
+    finished_at: datetime
+    budget: Budget
+    retryable: bool
+    retry: str
+    resumes: str | None = None
+
+
+class Explanation(Part):
+    """Why a job is where it is.
+
+    `workers` come nearest first; `left_out` is how many more there are, and `counts` has all of
+    them by their chance. `ahead` is the fewest that go before it on any worker that has room.
+    """
+
+    job_id: int
+    name: str
+    owner: str
+    queue: str
+    priority: int
+    state: State
+    attempt: int
+    outlook: Outlook
+    text: str
+    limits: list[Limit] = []
+    ahead: int | None = None
+    ahead_is_bound: bool = False
+    workers: list[WorkerChance] = []
+    workers_in_all: int = 0
+    left_out: int = 0
+    counts: dict[Chance, int] = {}
+    remedies: list[Remedy] = []
+    estimate: Estimate | None = None
+    run: Run | None = None
+    end: End | None = None
+    budgets: list[Spending] = []
+    attempts: list[AttemptEnd] = []

@@ -1,0 +1,131 @@
+"""A lease as its holder knows it, and how the holder ends it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isnan
+from typing import Any
+from uuid import UUID
+
+from forge_schema.model.states import Reason, Standing, State
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The fencing token of one lease: every write about the job names it."""
+
+    job_id: int
+    token: int
+    nonce: UUID
+
+    @property
+    def mark(self) -> str:
+        """The whole token as a word: the number repeats after a failover, and in other queues."""
+        return f"{self.token}-{self.nonce.hex[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A lease just granted, with the job that it is for."""
+
+    fence: Fence
+    attempt: int
+    name: str
+    owner: str
+    spec: dict[str, Any]
+    bundle_digest: str | None
+    timeout_s: int | None
+    lane_id: int
+    priority: int
+    failures: int
+    losses: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an attempt used: GPU-seconds, joules, money in the worker's currency, CPU-seconds, MiB.
+
+    What could not be measured is None.
+    """
+
+    gpu_seconds: float = 0.0
+    energy_j: float | None = None
+    cost: float | None = None
+    cpu_seconds: float | None = None
+    peak_memory_mb: int | None = None
+    peak_vram_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the holder ends a lease."""
+
+    fence: Fence
+    reason: Reason
+    exit_code: int | None = None
+    detail: str | None = None
+    usage: Usage = field(default=Usage())
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a job whose lease was ended; `accepted` is False when the lease was lost."""
+
+    job_id: int
+    accepted: bool
+    reason: Reason | None = None
+    state: State | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the job is known to have its outcome; else it may be claimed again."""
+        return self.state is not None and self.state.terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The answer to a renewal: how each lease stands, and what the worker is asked to do."""
+
+    standings: dict[Fence, Standing]
+    command: str | None
+
+
+def array(values: Sequence[object]) -> str:
+    """Return numbers, UUIDs and None as a Postgres array literal.
+
+    psycopg's own list dumper costs more than the whole claim does on the server.
+    """
+    return "{" + ",".join(["NULL" if v is None else str(v) for v in values]) + "}"
+
+
+def share(progress: float | None) -> float | None:
+    """Return a progress as a lease keeps it, from 0 to 1; None for what is no number."""
+    if progress is None or isnan(progress):
+        return None
+    return min(max(progress, 0.0), 1.0)
+
+
+def fence_params(fence: Fence) -> dict[str, object]:
+    """Return one fencing token as the parameters of a statement."""
+    return {"job_id": fence.job_id, "token": fence.token, "nonce": fence.nonce}
+
+
+def fences(leases: Sequence[Fence]) -> dict[str, str]:
+    """Return fencing tokens as the array parameters of a statement."""
+    return {
+        "job_ids": array([f.job_id for f in leases]),
+        "tokens": array([f.token for f in leases]),
+        "nonces": array([f.nonce for f in leases]),
+    }
+
+
+def usages(ends: Sequence[End]) -> dict[str, str]:
+    """Return what some attempts used as the array parameters of a statement."""
+    return {
+        "gpu_seconds": array([end.usage.gpu_seconds for end in ends]),
+        "energies": array([end.usage.energy_j for end in ends]),
+        "costs": array([end.usage.cost for end in ends]),
+        "cpu_seconds": array([end.usage.cpu_seconds for end in ends]),
+        "peak_memories": array([end.usage.peak_memory_mb for end in ends]),
+        "peak_vrams": array([end.usage.peak_vram_mb for end in ends]),
+    }

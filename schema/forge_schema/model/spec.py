@@ -1,0 +1,359 @@
+"""What a job asks for, checked before it becomes a row."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
+from pydantic.config import JsonDict
+
+from forge_schema.model.fields import NUMERIC, Document, Flag, Number, Text
+from forge_schema.model.fields import Word as Name
+from forge_schema.model.known_fields import KnownFields
+from forge_schema.model.states import JobKind, Target
+
+# What a row can hold: an integer column's, and a jsonb key of the index over the shapes.
+MAX_INTEGER = 2_000_000_000
+MAX_LABELS_BYTES = 1500
+YEAR_S = 31_536_000
+MAX_ID = 2**63 - 1
+MAX_SMALL = 32_767
+
+# What a payload holds only where it is not the default; a worker asks with `.get`.
+OPTIONAL = {"kind", "handler", "arguments", "parameters", "sweep", "junit", "share"}
+OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
+OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+SIGNAL = re.compile("SIG(TERM|INT|HUP|USR1|USR2)")
+HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def _relative(path: str) -> str:
+    parts = path.split("/")
+    if path.startswith("/") or "\\" in path or any(part in {"", ".", ".."} for part in parts):
+        raise ValueError("it is to be a path below the project's folder, with forward slashes")
+    return path
+
+
+def _env_name(name: str) -> str:
+    if not ENV_NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no name that a secret may have: up to 100 letters A to Z of either case,"
+            " digits and underscores, and no digit first"
+        )
+    return name
+
+
+def _image(name: str) -> str:
+    if not name:
+        raise ValueError("it is empty: name an image, or leave it out")
+    return name
+
+
+def _signal(name: str) -> str:
+    if not SIGNAL.fullmatch(name):
+        raise ValueError("write SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2")
+    return name
+
+
+# For readers of the schema, what these and the validator of secrets refuse.
+BELOW: JsonDict = {"pattern": r"^((?!\.\.?/)[^/\\]+/)*(?!\.\.?$)[^/\\]+$"}
+OWN_NAME: JsonDict = {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[A-Za-z_][A-Za-z0-9_]{0,99}$"}
+RelativePath = Annotated[
+    Text,
+    Field(min_length=1, max_length=500, json_schema_extra=BELOW),
+    AfterValidator(_relative),
+]
+EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_name)]
+ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
+SignalName = Annotated[
+    str, Field(json_schema_extra={"pattern": f"^{SIGNAL.pattern}$"}), AfterValidator(_signal)
+]
+Parameter = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+Scalar = Flag | Annotated[int, Field(strict=True)] | Number | Annotated[Text, Field(max_length=500)]
+Budget = Annotated[int, Field(ge=0, le=10_000), NUMERIC]
+# The label by which a worker says what it runs: jobs with an image, projects without one.
+RUNS = "forge.runs"
+RUNS_IMAGES, RUNS_PROJECTS, RUNS_BUILDS = "images", "projects", "builds"
+# The label by which a worker lists the handlers that it has for custom jobs.
+HANDLERS = "forge.handlers"
+RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
+# For readers of the schema, what the validators below refuse.
+A_PROGRAM = {"prefixItems": [{"type": "string", "minLength": 1}]}
+OWN_NAMES = {"propertyNames": {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[^=]+$"}}
+NO_OTHER: JsonDict = {"additionalProperties": False}
+IMAGES = ("image", "image_tar", "dockerfile")
+NOTHING: JsonDict = {"type": "null"}
+
+
+def _kinds_of_job() -> JsonDict:
+    """Return, for readers of the schema, which fields go together."""
+    called: JsonDict = {"type": "string", "pattern": f"^{HANDLER.pattern}$"}
+    none: JsonDict = dict.fromkeys((*IMAGES, "requirements"), NOTHING)
+    custom: JsonDict = {
+        "properties": {"kind": {"const": "custom"}, "handler": called, **none},
+        "required": ["kind", "handler"],
+    }
+    others: JsonDict = {
+        "kind": {"enum": [kind.value for kind in JobKind if kind is not JobKind.CUSTOM]},
+        "handler": NOTHING,
+    }
+    by_image: list[JsonValue] = [
+        {"properties": {**others, **{name: NOTHING for name in IMAGES if name != own}}}
+        for own in IMAGES
+    ]
+    return {"anyOf": [custom, *by_image]}
+
+
+# For readers of the schema: where it is said what a GPU is to be like, it is said how many.
+OF_GPUS: JsonDict = {
+    "anyOf": [
+        {"required": ["gpus"]},
+        {"properties": {"gpu_model": {"const": "*"}, "vram_mb": {"const": 0}}},
+    ]
+}
+
+
+# Who asks for a share is written down with these numbers too, for workers that know of no shares.
+INSTEAD_OF_SHARE = {"cpus": 1.0, "memory_mb": 1024}
+SHARES = "shares"
+
+
+class Resources(KnownFields, BaseModel):
+    """What one rank of a job needs; memory and disk in MiB, `cpus` may be a fraction.
+
+    Without `memory_mb` it gets a share of its worker's memory, and with GPUs and without `cpus` a
+    share of its CPUs; `forge_lent` has the rule. Without GPUs, `cpus` is 1 by default.
+    """
+
+    model_config = ConfigDict(json_schema_extra=OF_GPUS)
+
+    accelerator: Annotated[str, Field(pattern="^(any|cpu|cuda|rocm|mps)$")] = "any"
+    gpus: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
+    gpu_model: Name = "*"
+    vram_mb: Annotated[int, Field(ge=0, le=MAX_INTEGER), NUMERIC] = 0
+    cpus: Annotated[Number, Field(gt=0, le=4096)] | None = None
+    memory_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] | None = None
+    disk_mb: Annotated[int, Field(gt=0, le=MAX_INTEGER), NUMERIC] = 10240
+
+    @model_validator(mode="after")
+    def _of_gpus(self) -> Self:
+        # Said to be 0, it takes back what a template or a project's file asks for.
+        if "gpus" not in self.model_fields_set and (self.gpu_model != "*" or self.vram_mb):
+            raise ValueError("a GPU's model or memory is asked for, and no GPU: say gpus=1 too")
+        return self
+
+    def shape(self) -> dict[str, Any]:
+        """Return the columns of the shape; 0 is for a share of the worker."""
+        cpus = self.cpus or (0.0 if self.gpus else INSTEAD_OF_SHARE["cpus"])
+        return {**self.model_dump(), "cpus": cpus, "memory_mb": self.memory_mb or 0}
+
+    def stored(self) -> dict[str, Any]:
+        """Return what is kept of them with the job: numbers, and which of those are shares."""
+        shape = self.shape()
+        shares = [name for name in INSTEAD_OF_SHARE if not shape[name]]
+        instead = {name: INSTEAD_OF_SHARE[name] for name in shares}
+        return {**shape, **instead, **({SHARES: shares} if shares else {})}
+
+
+class Tuning(KnownFields, BaseModel):
+    """What a job is told about how to use its GPU; nothing here is enforced."""
+
+    precision: Annotated[str, Field(pattern="^(fp32|tf32|fp16|bf16|fp8|int8)$")] | None = None
+    streams: Annotated[int, Field(ge=1, le=64), NUMERIC] | None = None
+    objective: Annotated[str, Field(pattern="^(throughput|latency)$")] | None = None
+
+
+STALL_TIMES = ("no_progress_s", "silent_log_s", "idle_gpu_s")
+
+
+def _some_time() -> JsonDict:
+    """Return, for readers of the schema, that one of the times is said."""
+    said: list[JsonValue] = [
+        {"required": [name], "properties": {name: {"type": "number"}}} for name in STALL_TIMES
+    ]
+    return {"anyOf": said}
+
+
+class Stall(KnownFields, BaseModel):
+    """After how many seconds without a sign of life a job has stalled; None asks for no such sign.
+
+    The signs: progress in its metrics, output, a GPU busier than `idle_gpu_percent`.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_some_time())
+
+    no_progress_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
+    silent_log_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
+    idle_gpu_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
+    idle_gpu_percent: Annotated[Number, Field(ge=0, lt=100)] = 5.0
+
+    @model_validator(mode="after")
+    def _watches_something(self) -> Self:
+        if all(getattr(self, name) is None for name in STALL_TIMES):
+            raise ValueError("say after how long: no_progress_s, silent_log_s or idle_gpu_s")
+        return self
+
+
+class CheckpointSource(KnownFields, BaseModel):
+    """A checkpoint of another job's: its newest, or the one of an attempt and a number."""
+
+    job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
+    attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None
+    number: Annotated[int, Field(ge=0, le=MAX_INTEGER), NUMERIC] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.attempt is None) != (self.number is None):
+            raise ValueError("name the attempt and the number of a checkpoint, or neither")
+        return self
+
+
+class JobSpec(KnownFields, BaseModel):
+    """A job as submitted; times in seconds, a higher priority goes first."""
+
+    model_config = ConfigDict(json_schema_extra=_kinds_of_job())
+
+    name: Name
+    command: Annotated[list[Text], Field(min_length=1, json_schema_extra=A_PROGRAM)]
+    owner: Name
+    queue: Name = "default"
+    priority: Annotated[int, Field(ge=-1000, le=1000), NUMERIC] = 0
+    env: Annotated[dict[Text, Text], Field(json_schema_extra=OWN_NAMES)] = {}
+    kind: JobKind = JobKind.COMMAND
+    handler: Name | None = None
+    arguments: Document = {}
+    parameters: Annotated[
+        dict[Parameter, Scalar], Field(max_length=50, json_schema_extra=NO_OTHER)
+    ] = {}
+    # It stands in a path.
+    sweep: Annotated[Name, Field(pattern="^[^/]+$")] | None = None
+    junit: RelativePath | None = None
+    share: Flag = False
+    image: ImageName | None = None
+    image_tar: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    dockerfile: RelativePath | None = None
+    requirements: RelativePath | None = None
+    secrets: Annotated[list[EnvName], Field(max_length=50)] = []
+    tuning: Tuning = Tuning()
+    bundle_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    resources: Resources = Resources()
+    labels: dict[Name, Name] = {}
+    target: Target = Target.AUTO
+    max_failures: Budget = 3
+    max_losses: Budget = 5
+    max_preemptions: Budget = 50
+    backoff_s: Annotated[int, Field(ge=0, le=86_400), NUMERIC] = 10
+    timeout_s: Annotated[int, Field(gt=0, le=YEAR_S), NUMERIC] | None = None
+    delay_s: Annotated[Number, Field(ge=0, le=YEAR_S)] = 0.0
+    checkpoint_interval_s: Annotated[Number, Field(gt=0, le=YEAR_S)] = 30.0
+    grace_s: Annotated[Number, Field(ge=0, le=3600)] = 30.0
+    preempt_signal: SignalName = "SIGTERM"
+    keep_checkpoints: Annotated[int, Field(ge=1, le=1000), NUMERIC] = 5
+    from_checkpoint: CheckpointSource | None = None
+    stall: Stall | None = None
+    idempotency_key: Name | None = None
+
+    @field_validator("command")
+    @classmethod
+    def _command_names_a_program(cls, command: list[str]) -> list[str]:
+        # Any later word may well be empty: `python -c ""`.
+        if not command[0]:
+            raise ValueError("its first word, the program, is empty")
+        return command
+
+    @field_validator("env")
+    @classmethod
+    def _env_is_the_jobs_own(cls, env: dict[str, str]) -> dict[str, str]:
+        for name in env:
+            if not name or "=" in name:
+                raise ValueError(f"{name!r} is no environment variable")
+            if RESERVED_ENV.match(name):
+                raise ValueError(f"{name} is reserved: FORGE_*, LD_* and NVIDIA_* are the worker's")
+        return env
+
+    @field_validator("secrets")
+    @classmethod
+    def _secrets_are_the_jobs_own(cls, secrets: list[str]) -> list[str]:
+        if reserved := next((name for name in secrets if RESERVED_ENV.match(name)), None):
+            raise ValueError(f"{reserved} is reserved: FORGE_*, LD_* and NVIDIA_* are the worker's")
+        return secrets
+
+    @model_validator(mode="after")
+    def _one_image(self) -> Self:
+        if sum(getattr(self, name) is not None for name in IMAGES) > 1:
+            raise ValueError("name an image, or a saved tar, or a Dockerfile, and not two of them")
+        return self
+
+    @model_validator(mode="after")
+    def _a_handler_for_custom_jobs(self) -> Self:
+        if (self.kind is JobKind.CUSTOM) != (self.handler is not None):
+            raise ValueError("a job of kind custom names its handler, and no other does")
+        if self.handler is not None and not HANDLER.fullmatch(self.handler):
+            raise ValueError("a handler is called by letters, digits, dots, dashes, underscores")
+        for name in (*IMAGES, "requirements"):
+            if self.handler is not None and getattr(self, name) is not None:
+                raise ValueError(f"a handler runs in the worker's environment: leave {name} out")
+        return self
+
+    @model_validator(mode="after")
+    def _labels_fit(self) -> Self:
+        if len(json.dumps(self.labels, ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
+            raise ValueError(f"labels may take {MAX_LABELS_BYTES} bytes together")
+        return self
+
+    def shape(self) -> dict[str, Any]:
+        """Return the columns of the job's shape."""
+        return {
+            **self.resources.shape(),
+            "labels": dict(sorted({**self.labels, **self._needs_of_the_worker()}.items())),
+            "nodes": 1,
+            "target": self.target.value,
+        }
+
+    def _needs_of_the_worker(self) -> dict[str, str]:
+        if self.handler is not None:
+            return {HANDLERS: f"*,{self.handler},*"}
+        if self.dockerfile is not None:
+            return {RUNS: f"*{RUNS_BUILDS}*"}
+        named = self.image is not None or self.image_tar is not None
+        return {RUNS: f"*{RUNS_IMAGES if named else RUNS_PROJECTS}*"}
+
+    def payload(self) -> dict[str, Any]:
+        """Return what the worker needs to run the job: the `spec` column."""
+        return {
+            "command": self.command,
+            "env": self.env,
+            "image": self.image,
+            "resources": self.resources.stored(),
+            "checkpoint_interval_s": self.checkpoint_interval_s,
+            "grace_s": self.grace_s,
+            **self.model_dump(mode="json", include=OPTIONAL, exclude_defaults=True),
+            # Said in so many words, also where it is the default: the queue takes it at its word.
+            **self.model_dump(include={"max_failures"}, exclude_unset=True),
+        }
+
+    def content_digest(self) -> str:
+        """Return the SHA-256 of everything but the key: what a repeated submit must match."""
+        # Defaults are left out: a field added later must not make yesterday's job another one.
+        content = self.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) -> dict[str, Any]:
+    """Return a stored payload with what is lent in place of each share; None leaves it a share."""
+    resources = dict(payload.get("resources", {}))
+    shares = resources.pop(SHARES, None)
+    if shares is None:
+        return dict(payload)
+    return {**payload, "resources": {**resources, **{name: lent.get(name) for name in shares}}}

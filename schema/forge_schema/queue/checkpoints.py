@@ -1,0 +1,138 @@
+"""The thinning of a job's checkpoints: the rows that are too many, then what no row leads to."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, takewhile
+from time import monotonic
+from typing import Protocol
+
+import structlog
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.lease import Fence, fence_params
+from forge_schema.model.manifest import CheckpointUnsound, Manifest
+from forge_schema.storage import ObjectMissing, StoredObject
+from forge_schema.storage.keys import AttemptKeys
+
+# How much goes in one call, and how long one looks and then deletes, so that a request stays short.
+MOST = 500
+LOOK_S = 5.0
+DELETE_S = 5.0
+# Exactly what a worker writes. Files without a number are an earlier version's, which stored them
+# before all others.
+PLACE = re.compile(
+    r"jobs/[^/]+/[0-9]+-(?P<token>[0-9]+)[^/]*/checkpoints/"
+    r"((?P<manifest>[0-9]{6})\.json|files/((?P<file>[0-9]{6})-)?[0-9a-f]{64})"
+)
+GoOn = Callable[[], bool]
+
+log = structlog.get_logger(__name__)
+
+
+class Erasable(Protocol):
+    """As much of a store as thinning needs."""
+
+    def get(self, key: str) -> bytes: ...
+    def list(self, prefix: str) -> Iterator[StoredObject]: ...
+    def delete(self, key: str) -> None: ...
+
+
+class Thinning:
+    """Thins out on behalf of a lease's holder, any number of times.
+
+    Rows go first, by one statement. What a death leaves after that, or between an upload and its
+    row, is found by a later call. No name is written twice, and nothing newer than the newest row
+    is touched: a call that is late cannot hurt what the job, or its next attempt, stores meanwhile.
+    What is not understood stays, and with a manifest that is not, all that it may lead to.
+    """
+
+    def __init__(
+        self, database: Database, store: Erasable, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._database = database
+        self._store = store
+        self._clock = clock
+
+    def thin(
+        self, fence: Fence, keep: int, *, everywhere: bool = False, go_on: GoOn = lambda: True
+    ) -> int:
+        """Keep the newest `keep` checkpoints and a few older ones; return how many objects went.
+
+        What does not go within about ten seconds goes another time.
+
+        Args:
+            fence: the lease; one that is lost changes nothing.
+            keep: how many of the newest stay, 1 or more.
+            everywhere: whether to look for objects of attempts that have no checkpoint left, too.
+            go_on: whether to; asked before each object.
+
+        Raises:
+            StoreError: the store does not answer; what was to go goes another time.
+        """
+        params = fence_params(fence)
+        rows = self._database.rows("thin_checkpoints", again=True, keep=keep, **params)
+        if not rows or not (everywhere or any(row["gone"] for row in rows)):
+            return 0
+        folders = _folders(rows) | (self._ended(fence.job_id) if everywhere else set())
+        return self._delete(self._garbage(fence.job_id, rows, folders, go_on), go_on)
+
+    def _ended(self, job_id: int) -> set[str]:
+        """Return the folders of all attempts that are over."""
+        rows = self._database.rows("attempt_marks", again=True, job_id=job_id)
+        fences = [(Fence(job_id, row["token"], row["nonce"]), row["attempt"]) for row in rows]
+        return {AttemptKeys(job_id, number, one.mark).checkpoints for one, number in fences}
+
+    def _garbage(self, job_id: int, rows: list[Row], folders: set[str], go_on: GoOn) -> list[str]:
+        going = self._within(LOOK_S, go_on)
+        kept = [row for row in rows if not row["gone"]]
+        needed = self._needed(job_id, kept, going)
+        if needed is None:
+            return []
+        newest = (kept[0]["token"], kept[0]["number"])
+        found = (one.key for folder in sorted(folders) for one in self._store.list(folder))
+        seen = takewhile(lambda _: going(), found)
+        # Deleting while a folder is being walked may hide a part of it.
+        return list(islice((k for k in seen if _older(k, newest) and k not in needed), MOST))
+
+    def _needed(self, job_id: int, kept: Iterable[Row], going: GoOn) -> set[str] | None:
+        """Return the objects that the checkpoints are made of; None if that is not known."""
+        keys = set()
+        for row in kept:
+            if not going():
+                return None
+            keys.add(row["key"])
+            try:
+                manifest = Manifest.loaded(self._store.get(row["key"]), job_id=job_id)
+            except ObjectMissing:
+                continue  # nobody can restore it, whatever stays
+            except CheckpointUnsound as error:
+                # A newer version wrote it, or it was read badly: what it needs must stay.
+                log.warning("nothing thinned out", manifest=row["key"], error=error.message)
+                return None
+            keys |= {entry.key for entry in manifest.files}
+        return keys
+
+    def _delete(self, garbage: list[str], go_on: GoOn) -> int:
+        going, gone = self._within(DELETE_S, go_on), 0
+        for key in garbage:
+            if not going():
+                break
+            self._store.delete(key)
+            gone += 1
+        return gone
+
+    def _within(self, seconds: float, go_on: GoOn) -> GoOn:
+        until = self._clock() + seconds
+        return lambda: go_on() and self._clock() < until
+
+
+def _folders(rows: Iterable[Row]) -> set[str]:
+    return {f"{row['key'].rpartition('/')[0]}/" for row in rows}
+
+
+def _older(key: str, newest: tuple[int, int]) -> bool:
+    """Tell whether an object was stored for a checkpoint before the newest, or with it."""
+    place = PLACE.fullmatch(key)
+    if place is None:
+        return False
+    return (int(place["token"]), int(place["manifest"] or place["file"] or 0)) <= newest

@@ -1,0 +1,54 @@
+"""Whose a lease is: asked for callers who are not trusted to name only their own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forge_schema.database.pool import Database
+from forge_schema.model.lease import Fence, fence_params, fences
+from forge_schema.storage import keys
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A live lease, with what its holder needs in order to name objects."""
+
+    fence: Fence
+    attempt: int
+    bundle_digest: str | None
+    image_tar: str | None
+    # The manifest of the checkpoint that the job starts from, while that is there.
+    source_job_id: int | None = None
+    source_key: str | None = None
+
+    @property
+    def keys(self) -> keys.AttemptKeys:
+        """The names of the objects that the holder writes."""
+        return keys.AttemptKeys(self.fence.job_id, self.attempt, self.fence.mark)
+
+
+class Holdings:
+    """Looks for what one worker holds; whose a fence is never changes, so a look stays true."""
+
+    def __init__(self, database: Database, worker_id: int) -> None:
+        self._database = database
+        self._worker_id = worker_id
+
+    def lease(self, fence: Fence) -> Holding | None:
+        """Return the worker's live lease of this fence, or None."""
+        row = self._database.one(
+            "held_lease", again=True, worker_id=self._worker_id, **fence_params(fence)
+        )
+        return None if row is None else Holding(fence, **row)
+
+    def job(self, job_id: int) -> bool:
+        """Tell whether the worker holds a live lease of this job."""
+        params = {"job_id": job_id, "worker_id": self._worker_id}
+        return self._database.one("held_job", again=True, **params) is not None
+
+    def own(self, leases: Sequence[Fence]) -> bool:
+        """Tell whether every one of these leases, live or ended, is or was the worker's."""
+        if not leases:
+            return True
+        params = {"worker_id": self._worker_id, **fences(leases)}
+        row = self._database.one("own_fences", again=True, **params)
+        return row is not None and row["own"] == len(leases)

@@ -1,0 +1,116 @@
+"""A lane as a worker sees it: what its jobs need, whose they are, how far it was emptied."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from forge_schema.database.pool import Row
+from forge_schema.model.gpu_model import is_model
+
+# `nice` is a smallint.
+FIRST = (-32768, 0)
+LAST = 32767
+# For how many priorities of a lane it is remembered how far they were emptied.
+REMEMBERED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a worker has free now, or what a job needs; memory and disk in MiB.
+
+    The GPUs are all of one kind: `gpu_model` is its name, or for a job the glob that it wants, and
+    `vram_mb` what each of them has free. Who names no kind is taken to have any. `gpus_in_all`
+    counts those of the kind that may yet come free; without it, no job reserves GPUs here.
+    """
+
+    cpus: float
+    memory_mb: int
+    disk_mb: int
+    gpus: int = 0
+    gpu_model: str = ""
+    vram_mb: int = 0
+    gpus_in_all: int = 0
+
+    def without(self, lent: "Capacity") -> "Capacity":
+        """Return what is left once something has been lent; it may be less than nothing."""
+        return replace(
+            self,
+            cpus=self.cpus - lent.cpus,
+            memory_mb=self.memory_mb - lent.memory_mb,
+            disk_mb=self.disk_mb - lent.disk_mb,
+            gpus=self.gpus - lent.gpus,
+        )
+
+
+@dataclass(slots=True)
+class Lane:
+    """A lane's needs, its owner's share, and its floors: how far this worker emptied it.
+
+    A share is the owner's running jobs by the owner's weight: the least goes first.
+
+    A floor is the last job claimed of one `nice`, and a hint. It spares the claim the dead rows
+    in front, which Postgres cannot remove while any old snapshot lives; what appears below it
+    waits for the next refresh.
+    """
+
+    id: int
+    needs: Capacity
+    limited: bool
+    owner: str
+    weight: float
+    share: float
+    floors: dict[int, int] = field(default_factory=dict)
+
+    def fits(self, free: Capacity) -> int:
+        """Return how many jobs of this lane fit into what is free."""
+        if self.needs.gpus and not self.suits(free):
+            return 0
+        pairs = (
+            (free.cpus, self.needs.cpus),
+            (free.memory_mb, self.needs.memory_mb),
+            (free.disk_mb, self.needs.disk_mb),
+            (free.gpus, self.needs.gpus),
+        )
+        # Ten tenths of a CPU are one CPU, which // does not find.
+        return min(int(have / need + 1e-9) for have, need in pairs if need)
+
+    def lent(self, cpus: float, memory_mb: int) -> "Lane":
+        """Return the lane as one worker sees it, which lends so much where a share is wanted."""
+        return replace(self, needs=replace(self.needs, cpus=cpus, memory_mb=memory_mb))
+
+    def suits(self, free: Capacity) -> bool:
+        """Tell whether the GPUs of `free` are of the kind that this lane wants."""
+        return not free.gpu_model or (
+            free.vram_mb >= self.needs.vram_mb and is_model(self.needs.gpu_model, free.gpu_model)
+        )
+
+    def stretches(self) -> Iterator["Stretch"]:
+        """Yield the stretches of `ready` above the floors: after what, and up to which `nice`."""
+        after = FIRST
+        for nice, job_id in sorted(self.floors.items()):
+            yield self, after, nice - 1
+            after = (nice, job_id)
+        yield self, after, LAST
+
+    def raise_floor(self, nice: int, job_id: int) -> None:
+        """Remember that this worker emptied the lane so far."""
+        self.floors.pop(nice, None)
+        self.floors[nice] = job_id
+        if len(self.floors) > REMEMBERED:
+            del self.floors[next(iter(self.floors))]
+
+
+# A lane, the `(nice, job_id)` after which to look at it, and the last `nice` to look at.
+Stretch = tuple[Lane, tuple[int, int], int]
+
+
+def read(row: Row) -> Lane:
+    """Return a lane as `match` names it."""
+    needs = Capacity(
+        row["cpus"],
+        row["memory_mb"],
+        row["disk_mb"],
+        row["gpus"],
+        row["gpu_model"],
+        row["vram_mb"],
+    )
+    return Lane(row["id"], needs, row["limited"], row["owner"], row["weight"], row["share"])

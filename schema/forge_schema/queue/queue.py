@@ -1,0 +1,367 @@
+"""The queue: its verbs, each one statement of `sql/`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from psycopg.types.json import Jsonb
+
+from forge_schema.database.pool import Database
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import (
+    End,
+    Ended,
+    Fence,
+    Grant,
+    Renewal,
+    fence_params,
+    fences,
+    share,
+    usages,
+)
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus
+from forge_schema.queue.claim import claim
+from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.sources import JobUnknown, Sources, from_params
+from forge_schema.queue.uploads import not_uploaded
+
+LEASE_TTL = timedelta(seconds=120)
+DETAIL_LENGTH = 10_000
+# A reason to try again at once: the job is healthy and its next worker is another.
+AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED}
+
+
+class IdempotencyConflict(ForgeError):
+    """An idempotency key was used before, for another job."""
+
+    code = "idempotency_conflict"
+
+
+class NotRetryable(ForgeError):
+    """The job is not in a state from which it can be retried."""
+
+    code = "not_retryable"
+
+
+class WorkerUnknown(ForgeError):
+    """The worker is not registered, or a newer boot of it is."""
+
+    code = "worker_unknown"
+
+
+class Queue:
+    """The lease protocol over SQL; every verb may be called by any number of processes at once.
+
+    Args:
+        database: an open database.
+        actor: who acts, for the audit trail: `user:ann`, `worker:7`, `sweeper`.
+        ttl: how long a lease lasts unless it is renewed.
+        lane_ids: the lanes found so far, where several queues of one process share them.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        actor: str,
+        ttl: timedelta = LEASE_TTL,
+        lane_ids: dict[str, int] | None = None,
+    ) -> None:
+        self.database = database
+        self.actor = actor
+        self.ttl = ttl
+        self._lane_ids = {} if lane_ids is None else lane_ids
+
+    def submit(self, specs: Sequence[JobSpec], *, any_owner: bool = False) -> list[int]:
+        """Submit jobs in one statement and return their ids, in order.
+
+        A spec without an idempotency key gets one, so that a lost answer cannot double it.
+
+        Args:
+            specs: the jobs.
+            any_owner: whether they may start from checkpoints of other owners' jobs and run other
+                owners' uploads, which become those of the jobs' owners too.
+
+        Raises:
+            JobUnknown, CheckpointUnknown: what one is to start from is not there; none was
+                submitted.
+            NotUploaded: an owner has not uploaded what a job names; none was submitted.
+            IdempotencyConflict: a key belongs to a job of other content; no job was submitted,
+                unless that other one was being submitted at the same moment.
+        """
+        jobs = [
+            self._row(spec, key) for spec, key in zip(specs, _fresh_keys(len(specs)), strict=True)
+        ]
+        _agree(jobs)
+        row = self.database.one(
+            "submit", again=True, jobs=Jsonb(jobs), actor=self.actor, any_owner=any_owner
+        )
+        assert row is not None  # noqa: S101 - the statement selects one row always
+        if row["conflicts"]:
+            raise _conflict(row["conflicts"][0])
+        if row["sourceless"]:
+            lacking = specs[row["ids"].index(row["sourceless"][0])]
+            raise Sources(self.database).lack(lacking, any_owner=any_owner)
+        if row["not_uploaded"]:
+            raise not_uploaded(specs[row["ids"].index(row["not_uploaded"][0])])
+        inserted = set(row["inserted"])
+        return [
+            i if i in inserted else self._submitted_before(job)
+            for job, i in zip(jobs, row["ids"], strict=True)
+        ]
+
+    def _row(self, spec: JobSpec, fresh_key: str) -> dict[str, Any]:
+        fields = {"owner", "name", "bundle_digest", "max_failures", "max_losses"}
+        fields |= {"max_preemptions", "backoff_s", "timeout_s", "delay_s", "kind", "sweep"}
+        return {
+            **spec.model_dump(mode="json", include=fields),
+            "idempotency_key": spec.idempotency_key or fresh_key,
+            "lane_id": self._lane(spec),
+            "nice": -spec.priority,
+            "spec": spec.payload(),
+            "content_digest": spec.content_digest(),
+            **from_params(spec.from_checkpoint),
+        }
+
+    def _lane(self, spec: JobSpec) -> int:
+        shape = spec.shape()
+        key = repr((shape, spec.queue, spec.owner))
+        if key not in self._lane_ids:
+            params = {**shape, "labels": Jsonb(shape["labels"])}
+            row = self.database.one(
+                "ensure_lane", again=True, queue=spec.queue, owner=spec.owner, **params
+            )
+            assert row is not None  # noqa: S101 - an upsert returns its row
+            self._lane_ids[key] = row["id"]
+        return self._lane_ids[key]
+
+    def _submitted_before(self, job: dict[str, Any]) -> int:
+        key = job["idempotency_key"]
+        row = self.database.one("submitted_before", again=True, owner=job["owner"], key=key)
+        if row is None or row["content_digest"] != job["content_digest"]:
+            raise _conflict(key)
+        job_id: int = row["id"]
+        return job_id
+
+    def claim(self, lanes: Lanes, free: Capacity, *, count: int = 1) -> list[Grant]:
+        """Claim up to `count` jobs that fit into what is free, best first."""
+        return self.finish_and_claim([], lanes, free, count=count)[1]
+
+    def finish_and_claim(
+        self, ends: Sequence[End], lanes: Lanes, free: Capacity, *, count: int = 1
+    ) -> tuple[list[Ended], list[Grant]]:
+        """Report success for some leases and claim jobs in their place, in one round trip.
+
+        Args:
+            ends: leases to end as `succeeded`; any other reason goes through `finish`.
+            lanes: the lanes of the worker that claims.
+            free: what the worker has free once the leases are ended.
+            count: how many jobs to claim at most.
+        """
+        ordered = sorted(ends, key=_by_job)
+        done, grants = claim(self.database, lanes, free, ends=ordered, count=count, ttl=self.ttl)
+        if done == len(ends):
+            return [_succeeded(end.fence) for end in ends], grants
+        stored = self._stored(ends)
+        return [stored[end.fence] for end in ends], grants
+
+    def finish(self, ends: Sequence[End], *, expired_only: bool = False) -> list[Ended]:
+        """End leases and move their jobs on; repeated, it returns the stored outcome.
+
+        Args:
+            ends: the leases, each with the reason why its attempt ended.
+            expired_only: whether to end only leases that ran out; the others are left out of
+                the answer.
+        """
+        if not ends:
+            return []
+        ordered = self._ends(sorted(ends, key=_by_job))
+        rows = self.database.rows("finish", again=True, **ordered, expired_only=expired_only)
+        moved = {_fence(row): _ended(row) for row in rows}
+        if not expired_only:
+            moved |= self._stored([end for end in ends if end.fence not in moved])
+        return [moved[end.fence] for end in ends if end.fence in moved]
+
+    def release(self, fence: Fence, reason: Reason = Reason.PREEMPTED) -> Ended:
+        """Give a job back, for `preempted` or `drained`; it is ready again at once."""
+        return self.finish([End(fence, reason)])[0]
+
+    def _ends(self, ends: Sequence[End]) -> dict[str, object]:
+        return {
+            **fences([end.fence for end in ends]),
+            **usages(ends),
+            "reasons": [end.reason.value for end in ends],
+            "budgets": [end.reason.budget.value for end in ends],
+            "back_off": [_backs_off(end.reason) for end in ends],
+            "exit_codes": [end.exit_code for end in ends],
+            "details": [storable(end.detail) for end in ends],
+            "hopeless": [hopeless(end) for end in ends],
+            "quick": QUICK,
+            "varying": VARYING,
+        }
+
+    def _stored(self, gone: Sequence[End]) -> dict[Fence, Ended]:
+        if not gone:
+            return {}
+        rows = self.database.rows("ended", again=True, **fences([end.fence for end in gone]))
+        stored = {_fence(row): _ended(row) for row in rows}
+        return {end.fence: _repeated(end, stored.get(end.fence)) for end in gone}
+
+    def renew(
+        self,
+        worker_id: int,
+        boot_id: UUID,
+        leases: Sequence[Fence],
+        status: WorkerStatus,
+        condition: Mapping[str, object] | None = None,
+    ) -> Renewal:
+        """Renew a worker's leases and hear how each stands.
+
+        `condition` is how its machine is; None leaves what was said before.
+
+        Raises:
+            WorkerUnknown: the worker must register again.
+        """
+        ordered = sorted(leases, key=lambda fence: fence.job_id)
+        rows = self.database.rows(
+            "renew",
+            again=True,
+            worker_id=worker_id,
+            boot_id=boot_id,
+            status=status.value,
+            ttl=self.ttl,
+            condition=None if condition is None else Jsonb(condition),
+            **fences(ordered),
+        )
+        if not rows:
+            raise WorkerUnknown(f"worker {worker_id} is not registered", hint="register again")
+        held = {_fence(r): Standing(r["standing"]) for r in rows if r["job_id"] is not None}
+        return Renewal(standings=held, command=rows[0]["command"])
+
+    def report(
+        self,
+        fence: Fence,
+        phase: Phase,
+        *,
+        progress: float | None = None,
+        devices: Sequence[str] | None = None,
+    ) -> Standing:
+        """Record what the holder is doing; answers `lost` when it holds nothing."""
+        row = self.database.one(
+            "report",
+            again=True,
+            **fence_params(fence),
+            phase=phase.value,
+            progress=share(progress),
+            devices=None if devices is None else list(devices),
+        )
+        if row is None:
+            return Standing.LOST
+        return Standing(row["asked"] or Standing.OK)
+
+    def cancel(self, job_id: int) -> State:
+        """Cancel a job and return its state: `running` until its worker has stopped it.
+
+        Raises:
+            JobUnknown: there is no such job.
+        """
+        for _ in range(20):
+            row = self.database.one("cancel", again=True, job_id=job_id, actor=self.actor)
+            if row is not None:
+                return State(row["state"])
+            # Between two places at the very moment: the next look sees where it went.
+            self._job_exists(job_id)
+        raise ForgeError(f"job {job_id} moves too fast to be cancelled", hint="try again")
+
+    def preempt(self, job_id: int) -> bool:
+        """Ask for a running job back, as a spot notice would; False when it does not run.
+
+        Raises:
+            JobUnknown: there is no such job.
+        """
+        self._job_exists(job_id)
+        row = self.database.one("preempt", again=True, job_id=job_id, actor=self.actor)
+        return row is not None
+
+    def retry(self, job_id: int) -> None:
+        """Give a failed or dead job fresh budgets and make it ready.
+
+        Raises:
+            JobUnknown: there is no such job.
+            NotRetryable: it is unfinished, succeeded or was cancelled.
+        """
+        # The request's own id tells a retry whose answer was lost from a second one.
+        params = {"job_id": job_id, "actor": self.actor, "request": uuid4().hex}
+        if self.database.one("retry", again=True, **params) is None:
+            state = self._job_exists(job_id)
+            raise NotRetryable(
+                f"job {job_id} is {state}; only a failed or dead job can be retried",
+                hint="submit it again to run it once more",
+            )
+
+    def _job_exists(self, job_id: int) -> State:
+        row = self.database.one("job", again=True, job_id=job_id)
+        if row is None:
+            raise JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
+        return State(row["state"])
+
+
+def _fresh_keys(count: int) -> list[str]:
+    stem = uuid4().hex
+    return [f"auto:{stem}:{n}" for n in range(count)]
+
+
+def _conflict(key: str) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"the idempotency key {key!r} belongs to another job",
+        hint="use another key, or submit exactly the same job again",
+    )
+
+
+def _agree(jobs: Sequence[dict[str, Any]]) -> None:
+    """Refuse two jobs of one batch that claim one key with different content."""
+    contents: dict[tuple[str, str], str] = {}
+    for job in jobs:
+        place = job["owner"], job["idempotency_key"]
+        if contents.setdefault(place, job["content_digest"]) != job["content_digest"]:
+            raise _conflict(job["idempotency_key"])
+
+
+def _backs_off(reason: Reason) -> bool:
+    return reason.budget in {Budget.FAILURES, Budget.LOSSES} and reason not in AT_ONCE
+
+
+def _by_job(end: End) -> tuple[int, int]:
+    return end.fence.job_id, end.fence.token
+
+
+def storable(detail: str | None) -> str | None:
+    """Return a detail as a row can hold it: it quotes what a job said, which may be anything."""
+    if detail is None:
+        return None
+    return detail[:DETAIL_LENGTH].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _fence(row: dict[str, Any]) -> Fence:
+    return Fence(row["job_id"], row["token"], row["nonce"])
+
+
+def _repeated(end: End, stored: Ended | None) -> Ended:
+    # What somebody else made of the attempt (the sweeper: `worker_lost`) is no repeat.
+    if stored is None:
+        return Ended(end.fence.job_id, accepted=False)
+    return replace(stored, accepted=stored.reason is end.reason)
+
+
+def _succeeded(fence: Fence) -> Ended:
+    return Ended(fence.job_id, accepted=True, reason=Reason.SUCCEEDED, state=State.SUCCEEDED)
+
+
+def _ended(row: dict[str, Any]) -> Ended:
+    return Ended(
+        row["job_id"], accepted=True, reason=Reason(row["reason"]), state=State(row["state"])
+    )

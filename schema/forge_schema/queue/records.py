@@ -1,0 +1,135 @@
+"""The index rows of stored objects, written by the holder of a lease and by nobody else."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from psycopg.types.json import Jsonb
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.lease import Fence, fence_params, share
+from forge_schema.model.states import Verdict
+from forge_schema.queue.sources import CheckpointUnknown
+
+# As many damaged ones would have to lie before the next one.
+RESTORABLE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A stored piece of output; `start` and `bytes` count uncompressed bytes."""
+
+    number: int
+    key: str
+    start: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A stored checkpoint; `key` is its manifest."""
+
+    number: int
+    key: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A stored output file; `path` is relative to the output folder, with forward slashes."""
+
+    path: str
+    key: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLine:
+    """One line of a job's metrics file, numbered from 0 within its attempt."""
+
+    number: int
+    step: float | None
+    values: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What an attempt used when the worker looked, numbered from 0 within its attempt."""
+
+    number: int
+    values: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """How one test ended, numbered from 0 within its attempt; `seconds` None where not told."""
+
+    number: int
+    suite: str
+    name: str
+    verdict: Verdict
+    seconds: float | None = None
+    message: str | None = None
+
+
+class Records:
+    """Every method answers False when the lease is lost; a repeat changes nothing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool:
+        return self._add("add_log_chunk", fence, **asdict(chunk))
+
+    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool:
+        return self._add("add_checkpoint", fence, **asdict(checkpoint))
+
+    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
+        return self._add("add_artifacts", fence, files=Jsonb([asdict(a) for a in artifacts]))
+
+    def add_metrics(
+        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
+    ) -> bool:
+        """Keep metric lines, in order of their numbers; `progress` is the share done, 0 to 1."""
+        rows = Jsonb([asdict(line) for line in lines])
+        kept = max((line.number + 1 for line in lines), default=0)
+        return self._add("add_metrics", fence, lines=rows, kept=kept, progress=share(progress))
+
+    def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool:
+        """Keep samples, in order of their numbers."""
+        kept = max((sample.number + 1 for sample in samples), default=0)
+        lines = Jsonb([asdict(sample) for sample in samples])
+        return self._add("add_samples", fence, lines=lines, kept=kept)
+
+    def add_result(self, fence: Fence, values: dict[str, object]) -> bool:
+        """Keep the result of an attempt; the first one stays."""
+        return self._add("add_result", fence, values=Jsonb(values))
+
+    def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool:
+        """Keep how each test ended."""
+        return self._add("add_tests", fence, tests=Jsonb([asdict(test) for test in tests]))
+
+    def latest_checkpoint(self, job_id: int) -> Row | None:
+        """Return the newest complete checkpoint of a job, of whichever attempt, or None."""
+        return self._database.one("latest_checkpoint", again=True, job_id=job_id)
+
+    def restorable(self, job_id: int) -> list[Row]:
+        """Return what a job may be restored from, the best first: its own newest, then its source.
+
+        Raises:
+            CheckpointUnknown: what it was to start from is gone, and it has none of its own.
+        """
+        rows = self._database.rows("restorable", again=True, job_id=job_id, count=RESTORABLE)
+        there = [row for row in rows if row["key"] is not None]
+        if rows and not there:
+            raise CheckpointUnknown(
+                f"the checkpoint of job {rows[0]['job_id']} that this one starts from is gone",
+                hint="submit it anew, from another checkpoint or from the beginning",
+            )
+        return there
+
+    def _add(self, name: str, fence: Fence, **params: object) -> bool:
+        held = self._database.one(name, again=True, **fence_params(fence), **params)
+        return held is not None

@@ -1,0 +1,1 @@
+"""Everything that is only read: jobs, pages, the overview, reports."""

@@ -1,0 +1,84 @@
+"""The audit trail: who did what, when; written with each act, and read here."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from psycopg.types.json import Jsonb
+
+from forge_schema.database.pool import Database, Row, run
+
+PAGE = 1000
+LAST_DAY = timedelta(days=1)
+FIRST_WINDOW = timedelta(hours=1)
+LAST = datetime.max.replace(tzinfo=UTC)
+
+
+class Audit:
+    """Reads the trail, and adds what leaves no other trace: what was tried and refused."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def note(
+        self,
+        actor: str,
+        action: str,
+        detail: dict[str, object],
+        *,
+        worker_id: int | None = None,
+        job_id: int | None = None,
+    ) -> None:
+        """Write down an act that changed no row. A repeat after a lost answer may show twice."""
+        params = {"actor": actor, "action": action, "worker_id": worker_id, "job_id": job_id}
+        self._database.one("note", again=True, detail=Jsonb(detail), **params)
+
+    def events(
+        self,
+        *,
+        after: datetime | None = None,
+        since: timedelta = LAST_DAY,
+        job_id: int | None = None,
+        worker_id: int | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        count: int = PAGE,
+    ) -> list[Row]:
+        """Return a page of the trail, oldest first, dispatches and ends of attempts included.
+
+        Args:
+            after: the time of the last event seen; without it, what is younger than `since`.
+            since: how far back to begin.
+            job_id: only events of this job.
+            worker_id: only events of this worker.
+            actor: only acts of this actor, such as `user:ann` or `worker:7`.
+            action: only acts of this kind.
+            count: how many at most.
+        """
+        params: dict[str, object] = {
+            "job_id": job_id,
+            "worker_id": worker_id,
+            "actor": actor,
+            "action": action,
+            "count": min(count, PAGE),
+        }
+        # Times go as parameters: the plan is made for those that are asked for.
+        with self._database.reporting() as connection:
+            (health,) = run(connection, "health", {})
+            began = after or health["now"] - since
+            for until in _windows(began, health["now"], whole=job_id is not None):
+                rows = run(connection, "audit", {**params, "after": began, "until": until})
+                if len(rows) >= min(count, PAGE):
+                    break
+        return rows
+
+
+def _windows(began: datetime, now: datetime, *, whole: bool) -> Iterator[datetime]:
+    """Yield ends, each further away: a page of a long trail is near its beginning.
+
+    The last one is beyond now, for what happens meanwhile.
+    """
+    window = FIRST_WINDOW
+    while not whole and now - began > window:
+        yield began + window
+        window *= 8
+    yield LAST

@@ -1,0 +1,131 @@
+"""The fleet as people look at it: workers by page, and one with all that it does and did."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from forge_schema.database.pool import Database, Row, run
+from forge_schema.model.states import WorkerStatus
+from forge_schema.queue.registry import NoSuchWorker
+
+PAGE = 50
+ATTEMPTS = 25
+# Of an owner that may not see the others' attempts, so many are looked through for one page.
+LOOK = 500
+EVENTS = 20
+LATEST = datetime.max.replace(tzinfo=UTC)
+
+Place = tuple[datetime, int]
+"""Where the page of attempts before this one ends: a time and a job."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some rows, and where the next page begins; None at the end."""
+
+    rows: list[Row]
+    after: Any = None
+
+
+class Fleet:
+    """Reads; nothing here changes a row."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def counts(self) -> dict[str, int]:
+        """Return how many workers are in which status."""
+        with self._database.reporting() as connection:
+            rows = run(connection, "overview_fleet", {"owner": None})
+        return {row["status"]: row["workers"] for row in rows}
+
+    def page(
+        self,
+        *,
+        words: Sequence[str] = (),
+        statuses: Sequence[WorkerStatus] = (),
+        after: str | None = None,
+        count: int = PAGE,
+    ) -> Page:
+        """Return workers by name.
+
+        Args:
+            words: each stands in the worker's name, its kind, its GPUs' names or its labels.
+            statuses: those wanted; none is all.
+            after: the name after which to begin.
+            count: how many at most.
+        """
+        params: dict[str, object] = {
+            "words": [f"%{_escaped(word)}%" for word in words] or None,
+            "statuses": [status.value for status in statuses] or None,
+            "after": after,
+            "count": count + 1,
+        }
+        with self._database.reporting() as connection:
+            rows = run(connection, "page_workers", params)
+        return Page(rows[:count], rows[count - 1]["name"] if len(rows) > count else None)
+
+    def worker(self, worker_id: int) -> Row:
+        """Return one worker.
+
+        Raises:
+            NoSuchWorker: there is none.
+        """
+        row = self._database.one("worker_page", again=True, worker_id=worker_id)
+        if row is None:
+            raise _unknown(worker_id)
+        return row
+
+    def former(self, worker_id: int) -> Row:
+        """Return the id and the name of a worker that was removed.
+
+        Raises:
+            NoSuchWorker: none was.
+        """
+        row = self._database.one("former_worker", again=True, worker_id=worker_id)
+        if row is None:
+            raise _unknown(worker_id)
+        return row
+
+    def jobs(self, worker_id: int) -> list[Row]:
+        """Return the jobs that run there, each with its newest sample."""
+        return self._database.rows("worker_jobs", again=True, worker_id=worker_id)
+
+    def attempts(
+        self, worker_id: int, *, owner: str | None = None, before: Place | None = None
+    ) -> Page:
+        """Return the attempts that ended there, the newest first; with an owner, only its own.
+
+        Then a page may be empty and yet have a next one.
+        """
+        at, job_id = before or (LATEST, 0)
+        count = ATTEMPTS + 1 if owner is None else LOOK
+        rows = self._database.rows(
+            "worker_attempts",
+            again=True,
+            worker_id=worker_id,
+            before=at,
+            before_job=job_id,
+            count=count,
+        )
+        mine = [row for row in rows if owner is None or row["owner"] == owner]
+        if len(mine) > ATTEMPTS:
+            return Page(mine[:ATTEMPTS], _place(mine[ATTEMPTS - 1]))
+        return Page(mine, _place(rows[-1]) if len(rows) == count else None)
+
+    def events(self, worker_id: int) -> list[Row]:
+        """Return its newest events."""
+        return self._database.rows("worker_events", again=True, worker_id=worker_id, count=EVENTS)
+
+
+def _unknown(worker_id: int) -> NoSuchWorker:
+    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+
+
+def _place(row: Row) -> Place:
+    return row["finished_at"], row["job_id"]
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

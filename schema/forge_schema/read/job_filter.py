@@ -1,0 +1,143 @@
+"""A filter of jobs as people write it: `state:running,ready owner:ann name:resnet* oom`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.states import JobKind, Reason, State
+from forge_schema.read.filter_text import Said, quoted, terms
+
+KEYS = ("state", "owner", "queue", "name", "label", "worker", "reason", "kind", "sweep", "since")
+ENUMS: dict[str, type[StrEnum]] = {"state": State, "reason": Reason, "kind": JobKind}
+LENGTH = 1000
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+MOST_S = 100 * 365 * 86_400
+_SPAN = re.compile(r"(?:\d{1,9}[smhdw])+")
+_LABEL = re.compile(r"[^=]+(=.*)?", re.DOTALL)
+
+
+class FilterInvalid(ForgeError):
+    """What was written is no filter; `start` and `end` say which part of it."""
+
+    code = "filter_invalid"
+
+    def __init__(self, message: str, *, hint: str, start: int = 0, end: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.start = start
+        self.end = end
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which jobs are wanted: those whose name has each of the words, and that fit each term.
+
+    Args:
+        words: parts of the name, in either case.
+        terms: by key, the values of which one must fit; globs but for states, reasons, kinds.
+        labels: for each term, the labels of which the job must ask for one: `zone=eu*`, or `zone`.
+    """
+
+    words: tuple[str, ...] = ()
+    terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: tuple[tuple[str, ...], ...] = ()
+
+    def __str__(self) -> str:
+        said = [(key, self.terms[key]) for key in KEYS if key in self.terms]
+        said += [("label", values) for values in self.labels]
+        keyed = [f"{key}:{','.join(quoted(v) for v in values)}" for key, values in said]
+        return " ".join([*keyed, *(quoted(word, free=True) for word in self.words)])
+
+    def __bool__(self) -> bool:
+        return bool(self.words or self.terms or self.labels)
+
+    def values(self, key: str) -> tuple[str, ...]:
+        """Return the values said for a key; none where any will do."""
+        return self.terms.get(key, ())
+
+    @property
+    def since(self) -> timedelta | None:
+        """How long ago a job may have been submitted."""
+        said = self.values("since")
+        return timedelta(seconds=_seconds(said[0])) if said else None
+
+    def having(self, key: str, *values: str) -> "Filter":
+        """Return the filter with other values for a key; without any, it does not ask for it."""
+        others = {k: v for k, v in self.terms.items() if k != key}
+        terms = {**others, key: tuple(dict.fromkeys(values))} if values else others
+        return Filter(self.words, terms, self.labels)
+
+    def toggled(self, key: str, value: str) -> "Filter":
+        """Return the filter with one value more for a key, or one less where it has it."""
+        said = self.values(key)
+        left = tuple(v for v in said if v != value)
+        return self.having(key, *(left if value in said else (*said, value)))
+
+
+def parse(text: str) -> Filter:
+    """Read a filter.
+
+    Raises:
+        FilterInvalid: it cannot be read, or asks for what there is not.
+    """
+    if len(text) > LENGTH:
+        raise FilterInvalid(
+            f"it has over {LENGTH} characters", hint="say less", start=LENGTH, end=len(text)
+        )
+    words: list[str] = []
+    found: dict[str, tuple[str, ...]] = {}
+    labels: list[tuple[str, ...]] = []
+    for said in _read(text):
+        if said.key is None:
+            words += said.values
+        elif said.key == "label":
+            labels.append(_checked(said))
+        elif said.key in found:
+            raise _wrong(said, f"{said.key} is said twice", f"write {said.key}:one,other")
+        else:
+            found[said.key] = _checked(said)
+    return Filter(tuple(words), found, tuple(labels))
+
+
+def _read(text: str) -> list[Said]:
+    said = list(terms(text))
+    if broken := next((term for term in said if not term.whole), None):
+        raise _wrong(broken, "a quote is not closed", 'write a quote inside as \\"')
+    return said
+
+
+def _checked(said: Said) -> tuple[str, ...]:
+    if said.key not in KEYS:
+        hint = f'the keys are {", ".join(KEYS)}; text with a colon goes in quotes: "a:b"'
+        raise _wrong(said, f"{said.key!r} is no key", hint)
+    values = tuple(dict.fromkeys(said.values))
+    if "" in values:
+        raise _wrong(said, f"{said.key} lacks a value", f"write {said.key}:{_example(said.key)}")
+    if kinds := ENUMS.get(said.key):
+        words = [word.value for word in kinds]
+        if unknown := next((v for v in values if v not in words), None):
+            raise _wrong(said, f"{unknown!r} is no {said.key}", f"one of {', '.join(words)}")
+    if said.key == "since" and (len(values) > 1 or not _is_span(values[0])):
+        raise _wrong(said, f"{','.join(values)!r} is no span of time", "write 90m, 12h, 2d or 1w")
+    if said.key == "label" and not all(_LABEL.fullmatch(v) for v in values):
+        raise _wrong(said, "a label lacks its name", "write label:zone=eu* or label:zone")
+    return values
+
+
+def _example(key: str) -> str:
+    return {"state": "running,ready", "since": "2d", "label": "zone=eu*"}.get(key, f"SOME-{key}")
+
+
+def _is_span(text: str) -> bool:
+    return _SPAN.fullmatch(text) is not None and _seconds(text) <= MOST_S
+
+
+def _seconds(text: str) -> int:
+    return sum(int(n) * UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
+
+
+def _wrong(said: Said, message: str, hint: str) -> FilterInvalid:
+    text = f"at character {said.start + 1}: {message}"
+    return FilterInvalid(text, hint=hint, start=said.start, end=said.end)

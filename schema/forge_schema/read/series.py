@@ -1,0 +1,92 @@
+"""The series of an attempt, for charts: what its job wrote as metrics, and what it used."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from forge_schema.database.pool import Database, Row
+
+POINTS = 500
+MOST_POINTS = 2000
+# Of each source.
+MOST_KEYS = 64
+# What one call reads of each source at most: lines, and bytes of JSON.
+LINES = 20_000
+BYTES = 8 << 20
+# A row may be written a little after the clock was read for the attempt's bounds.
+SLACK = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which series: by default those of rank 0 of the newest attempt that has any, under all keys.
+
+    `points` is how many each has at most.
+    """
+
+    attempt: int | None = None
+    rank: int = 0
+    keys: Sequence[str] | None = None
+    points: int = POINTS
+
+
+class Series:
+    """Reads by the tables' primary keys, and a bounded number of rows.
+
+    Values are cut into runs of equal length in the order in which they were written; each run is a
+    point with `min`, `avg`, `max` and `last`, and the time `t` (Unix seconds) and `step` of its
+    last value. A key with no more values than points has each value as a point of its own.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of(self, job_id: int, wanted: Wanted | None = None) -> Row:
+        """Return `attempt`, `rank`, `since`, `until`, `running`, `left_off` and the `items`.
+
+        Each item is one curve: `source` (metric or sample), `key`, `gpu` (a UUID, or None), `count`
+        (of the values read), and of equal length the lists `t`, `min`, `avg`, `max`, `last`, and
+        for a metric `step`. `left_off` is how many curves were too many. Without an attempt,
+        there are no items.
+        """
+        wanted = wanted or Wanted()
+        found = self._database.one(
+            "series_attempt", again=True, job_id=job_id, attempt=wanted.attempt, rank=wanted.rank
+        )
+        if found is None:
+            return _none(wanted)
+        bounds = {
+            "job_id": job_id,
+            "token": found.pop("token"),
+            "rank": wanted.rank,
+            "since": found["since"] - SLACK,
+            "until": found["until"] + SLACK,
+            "lines": LINES,
+            "points": min(max(wanted.points, 1), MOST_POINTS),
+            "keys": list(wanted.keys) if wanted.keys else None,
+            "most_keys": MOST_KEYS,
+        }
+        metrics = self._database.rows("series_metrics", again=True, bytes=BYTES, **bounds)
+        samples = self._database.rows("series_samples", again=True, **bounds)
+        left_off = sum(rows[0]["left_off"] for rows in (metrics, samples) if rows)
+        items = [*_curves("metric", metrics), *_curves("sample", samples)]
+        return {**found, "left_off": left_off, "items": items}
+
+
+def _curves(source: str, rows: list[Row]) -> list[dict[str, Any]]:
+    for row in rows:
+        del row["left_off"]
+    return [{"source": source, **row} for row in rows]
+
+
+def _none(wanted: Wanted) -> Row:
+    return {
+        "attempt": wanted.attempt,
+        "rank": wanted.rank,
+        "since": None,
+        "until": None,
+        "running": False,
+        "left_off": 0,
+        "items": [],
+    }

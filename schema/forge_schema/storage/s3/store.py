@@ -1,0 +1,165 @@
+"""Objects in S3 or in anything that speaks its protocol."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import stamina
+from botocore.exceptions import ClientError
+
+from forge_schema.storage.errors import ObjectMissing
+from forge_schema.storage.keys import checked, checked_prefix, is_valid
+from forge_schema.storage.landing import landing
+from forge_schema.storage.s3.client import connect, probe
+from forge_schema.storage.s3.download import chunks
+from forge_schema.storage.s3.errors import code_of, translated
+from forge_schema.storage.s3.upload import PART_BYTES, Upload
+from forge_schema.storage.s3.uploader import from_metadata
+from forge_schema.storage.store import Progress, StoredObject
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import MultipartUploadTypeDef
+
+CONFLICT_TRIES = 5
+
+
+class S3Store:
+    """A bucket, or a prefix in one, as an object store."""
+
+    def __init__(
+        self, bucket: str, prefix: str, *, endpoint_url: str | None, region: str | None, url: str
+    ) -> None:
+        self.url = url
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._endpoint_url, self._region = endpoint_url, region
+        self._client = connect(url, bucket, prefix, endpoint_url=endpoint_url, region=region)
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        name = self._name(key)
+        with translated(key, self.url):
+            return _won(lambda: self._put(name, data, if_absent=if_absent))
+
+    def put_file(
+        self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
+    ) -> bool:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > PART_BYTES:
+                return self._put_parts(key, file.fileno(), size, progress, if_absent=if_absent)
+            data = file.read(size)
+        won = self.put(key, data, if_absent=if_absent)
+        if won and progress:
+            progress(len(data))
+        return won
+
+    def get(self, key: str) -> bytes:
+        name = self._name(key)
+        with translated(key, self.url):
+            return b"".join(chunks(self._client, self._bucket, name))
+
+    def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
+        name = self._name(key)
+        with translated(key, self.url), landing(path) as file:
+            for chunk in chunks(self._client, self._bucket, name):
+                file.write(chunk)
+                if progress:
+                    progress(len(chunk))
+
+    def size(self, key: str) -> int | None:
+        name = self._name(key)
+        try:
+            with translated(key, self.url):
+                return self._client.head_object(Bucket=self._bucket, Key=name)["ContentLength"]
+        except ObjectMissing:
+            return None
+
+    def uploader(self, key: str) -> str | None:
+        """Return who uploaded an object by a signed URL, None where nobody is known to have."""
+        name = self._name(key)
+        try:
+            with translated(key, self.url):
+                found = self._client.head_object(Bucket=self._bucket, Key=name)
+        except ObjectMissing:
+            return None
+        return from_metadata(found["Metadata"])
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        wanted = self._prefix + checked_prefix(prefix)
+        pages = self._client.get_paginator("list_objects_v2")
+        with translated(prefix, self.url):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=wanted):
+                for found in page.get("Contents", []):
+                    key = found["Key"].removeprefix(self._prefix)
+                    if is_valid(key):
+                        yield StoredObject(key, found["Size"])
+
+    def delete(self, key: str) -> None:
+        name = self._name(key)
+        with translated(key, self.url):
+            self._client.delete_object(Bucket=self._bucket, Key=name)
+
+    def check(self) -> None:
+        probe(
+            self.url,
+            self._bucket,
+            self._prefix,
+            endpoint_url=self._endpoint_url,
+            region=self._region,
+        )
+
+    def tidy(self, older_than_s: float) -> int:
+        before = datetime.now(UTC) - timedelta(seconds=older_than_s)
+        removed = 0
+        with translated("unfinished uploads", self.url):
+            for upload in self._unfinished():
+                if upload["Initiated"] <= before:
+                    self._client.abort_multipart_upload(
+                        Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                    )
+                    removed += 1
+        return removed
+
+    def _name(self, key: str) -> str:
+        return self._prefix + checked(key)
+
+    def _unfinished(self) -> "Iterator[MultipartUploadTypeDef]":
+        pages = self._client.get_paginator("list_multipart_uploads")
+        for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+            yield from page.get("Uploads", [])
+
+    def _put(self, name: str, data: bytes, *, if_absent: bool) -> None:
+        if if_absent:
+            self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*")
+        else:
+            self._client.put_object(Bucket=self._bucket, Key=name, Body=data)
+
+    def _put_parts(
+        self, key: str, descriptor: int, size: int, progress: Progress | None, *, if_absent: bool
+    ) -> bool:
+        # Ask first: the condition is judged only once every part has been sent.
+        if if_absent and self.size(key) is not None:
+            return False
+        upload = Upload(self._client, self._bucket, self._name(key), descriptor, size)
+        with translated(key, self.url):
+            return _won(lambda: upload.run(if_absent=if_absent, progress=progress))
+
+
+def _won(write: Callable[[], None]) -> bool:
+    """Run a conditional write; answer False where the object was there already."""
+    try:
+        # Two writers at once make S3 answer 409 to one of them, who is to ask again.
+        for attempt in stamina.retry_context(on=_is_conflict, attempts=CONFLICT_TRIES):
+            with attempt:
+                write()
+    except ClientError as error:
+        if code_of(error) == "PreconditionFailed":
+            return False
+        raise
+    return True
+
+
+def _is_conflict(error: Exception) -> bool:
+    return isinstance(error, ClientError) and code_of(error) == "ConditionalRequestConflict"

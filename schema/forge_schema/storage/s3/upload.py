@@ -1,0 +1,114 @@
+"""One object from one file, in parts, whole or not at all.
+
+boto3's own `upload_file` refuses `IfNoneMatch`, so the parts are sent here.
+"""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from forge_schema.storage.errors import StoreError
+from forge_schema.storage.s3.errors import code_of
+from forge_schema.storage.store import Progress
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+PART_BYTES = 8 << 20
+MOST_PARTS = 10_000  # S3's own limit
+PARTS_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The multipart upload of an open file of `size` bytes."""
+
+    client: "S3Client"
+    bucket: str
+    key: str
+    descriptor: int
+    size: int
+
+    def run(self, *, if_absent: bool, progress: Progress | None) -> None:
+        """Send every part and put them together.
+
+        Raises:
+            StoreError: the file shrank meanwhile.
+            ClientError: S3 refused, with `PreconditionFailed` where `if_absent` and it exists.
+        """
+        with self._begun() as upload_id:
+            parts = self._send(upload_id, progress)
+            self._complete(upload_id, parts, if_absent=if_absent)
+
+    @contextmanager
+    def _begun(self) -> Iterator[str]:
+        begun = self.client.create_multipart_upload(Bucket=self.bucket, Key=self.key)
+        upload_id = begun["UploadId"]
+        try:
+            yield upload_id
+        except BaseException:
+            # Unfinished parts are stored, and paid for, until somebody aborts.
+            with suppress(ClientError, BotoCoreError):
+                self.client.abort_multipart_upload(
+                    Bucket=self.bucket, Key=self.key, UploadId=upload_id
+                )
+            raise
+
+    def _send(self, upload_id: str, progress: Progress | None) -> "list[CompletedPartTypeDef]":
+        step = max(PART_BYTES, -(-self.size // MOST_PARTS))
+        offsets = range(0, self.size, step)
+        parts: list[CompletedPartTypeDef] = []
+        pool = ThreadPoolExecutor(PARTS_AT_ONCE, thread_name_prefix="forge-upload")
+        try:
+            sent: dict[Future[str], int] = {
+                pool.submit(self._send_part, upload_id, number, offset, step): number
+                for number, offset in enumerate(offsets, start=1)
+            }
+            for done in as_completed(sent):
+                number = sent[done]
+                parts.append({"PartNumber": number, "ETag": done.result()})
+                if progress:
+                    progress(min(step, self.size - offsets[number - 1]))
+        finally:
+            # A part still under way could come to rest after the abort.
+            pool.shutdown(wait=True, cancel_futures=True)
+        return sorted(parts, key=lambda part: part["PartNumber"])
+
+    def _send_part(self, upload_id: str, number: int, offset: int, step: int) -> str:
+        expected = min(step, self.size - offset)
+        body = os.pread(self.descriptor, expected, offset)
+        if len(body) != expected:
+            raise StoreError(f"the file for {self.key} became shorter while it was uploaded")
+        answer = self.client.upload_part(
+            Bucket=self.bucket, Key=self.key, UploadId=upload_id, PartNumber=number, Body=body
+        )
+        return answer["ETag"]
+
+    def _complete(
+        self, upload_id: str, parts: "list[CompletedPartTypeDef]", *, if_absent: bool
+    ) -> None:
+        condition = {"IfNoneMatch": "*"} if if_absent else {}
+        try:
+            self.client.complete_multipart_upload(
+                Bucket=self.bucket,
+                Key=self.key,
+                UploadId=upload_id,
+                MultipartUpload={"Parts": parts},
+                **condition,  # type: ignore[arg-type]  # the stubs want each name spelled out
+            )
+        except ClientError as error:
+            # The first try had arrived and only its answer was lost.
+            if code_of(error) != "NoSuchUpload" or not self._is_there():
+                raise
+
+    def _is_there(self) -> bool:
+        with suppress(ClientError):
+            found = self.client.head_object(Bucket=self.bucket, Key=self.key)
+            return found["ContentLength"] == self.size
+        return False

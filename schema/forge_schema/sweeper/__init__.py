@@ -1,0 +1,1 @@
+"""The sweeper: what time alone must move."""

@@ -1,0 +1,94 @@
+"""`forge-sweeper`: the sweeper as a process, with a health endpoint."""
+
+import signal
+import sys
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
+from threading import Thread
+
+import structlog
+from pydantic import Field, ValidationError
+from pydantic_settings import CliApp, SettingsConfigDict
+
+from forge_schema.access.hidden import hide
+from forge_schema.database.pool import STATEMENT_S, Database
+from forge_schema.log import configure_log
+from forge_schema.model.errors import ForgeError
+from forge_schema.queue.queue import Queue
+from forge_schema.sweeper.settings import SweepSettings
+from forge_schema.sweeper.sweeper import Sweeper
+
+SHORTEST_S = 5.0
+
+
+class SweeperSettings(SweepSettings):
+    """Requeue expired leases, promote what is due, mark silent workers and reap dead ones."""
+
+    model_config = SettingsConfigDict(cli_prog_name="forge-sweeper", cli_kebab_case=True)
+
+    health_host: str = Field("127.0.0.1", description="where /health is served")
+    health_port: int = Field(8901, ge=0, le=65535, description="its port; 0 is any")
+
+
+def main() -> None:
+    """Sweep until told to leave."""
+    hide()
+    configure_log()
+    try:
+        serve(CliApp.run(SweeperSettings))
+    except ValidationError as error:
+        for fault in error.errors():
+            flag = "--" + "-".join(str(part) for part in fault["loc"]).replace("_", "-")
+            sys.stderr.write(f"forge-sweeper: {flag}: {fault['msg']}\n")
+        sys.exit(2)
+    except ForgeError as error:
+        hint = f"\n  {error.hint}" if error.hint else ""
+        sys.exit(f"forge-sweeper: {error.message}{hint}")
+    except OSError as error:
+        sys.exit(f"forge-sweeper: {error}")
+
+
+def serve(settings: SweeperSettings) -> None:
+    """Run the sweeper and its health endpoint until SIGTERM or SIGINT."""
+    # Putting into this kind of queue is safe wherever the signal meets the main thread.
+    leave: SimpleQueue[int] = SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: leave.put(number))
+    url, limit_s = settings.database_url, statement_limit_s(settings.sweep_s)
+    with Database(url, size=2, prepare=settings.prepare, statement_s=limit_s) as database:
+        queue = Queue(database, actor="sweeper", ttl=settings.ttl)
+        sweeper = Sweeper(settings.sweep(queue), period_s=settings.sweep_s)
+        server = health_server(sweeper, settings.health_host, settings.health_port)
+        Thread(target=server.serve_forever, name="health", daemon=True).start()
+        sweeper.start()
+        structlog.get_logger(__name__).info("sweeping", health=server.server_address[1])
+        leave.get()
+        sweeper.end()
+        server.shutdown()
+        server.server_close()
+
+
+def statement_limit_s(period_s: float) -> float:
+    """Return how long a statement may take: less than a period, unless periods are very short."""
+    return min(STATEMENT_S, max(SHORTEST_S, 0.8 * period_s))
+
+
+def health_server(sweeper: Sweeper, host: str, port: int) -> ThreadingHTTPServer:
+    """Return a server that answers 200 while the sweeper is healthy, else 503."""
+
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            good = sweeper.healthy
+            self.send_response(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE)
+            self.end_headers()
+            self.wfile.write(b"ok\n" if good else b"no sweep succeeded for three periods\n")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as above
+            """Leave health checks out of the log."""
+
+    return ThreadingHTTPServer((host, port), Health)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The ageing of what is measured: metrics and samples are thinned out, old months are dropped."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from time import monotonic
+
+from forge_schema.database.pool import Database
+
+MINUTE, TEN_MINUTES = timedelta(minutes=1), timedelta(minutes=10)
+STATEMENTS = ("thin_metrics", "thin_samples")
+MEASURED = ("metric", "sample")
+HISTORY = ("attempt", "event")
+# What one statement takes out at most, and how long a tick begins new ones, so that a backlog
+# holds up nothing else.
+ROWS = 10_000
+ENOUGH_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How old metric lines and samples are when fewer of them are enough; a zero is never.
+
+    Past `minute` one of each minute stays, past `ten_minutes` one of each ten, by the time at which
+    it was kept; of each attempt and rank, the first and the last stay too. Months of metrics and
+    samples are dropped `measured_months` after their end, those of attempts and of the audit trail
+    `history_months` after it.
+    """
+
+    minute: timedelta = timedelta(days=1)
+    ten_minutes: timedelta = timedelta(days=8)
+    measured_months: int = 0
+    history_months: int = 0
+
+
+class Ageing:
+    """Safe to run twice, and at the same time as itself elsewhere: then one of both does it.
+
+    It touches only rows that nobody writes any more. What is in use is left for the next time.
+    """
+
+    def __init__(
+        self, database: Database, ages: Ages | None = None, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._database = database
+        self._ages = ages or Ages()
+        self._clock = clock
+
+    def thin(self) -> int:
+        """Thin out for a while, and return how many rows went."""
+        until = self._clock() + ENOUGH_S
+        widths = ((MINUTE, self._ages.minute), (TEN_MINUTES, self._ages.ten_minutes))
+        return sum(
+            self._thin(name, width, age, until)
+            for width, age in widths
+            if age
+            for name in STATEMENTS
+        )
+
+    def _thin(self, name: str, width: timedelta, age: timedelta, until: float) -> int:
+        gone = 0
+        while self._clock() < until:
+            row = self._database.one(
+                name, again=True, width_s=int(width.total_seconds()), age=age, count=ROWS
+            )
+            if row is None:
+                break
+            gone += row["gone"]
+        return gone
+
+    def drop(self) -> int:
+        """Drop the months that are too old, and return how many partitions went."""
+        ages = ((MEASURED, self._ages.measured_months), (HISTORY, self._ages.history_months))
+        return sum(self._drop(tables, months) for tables, months in ages if months)
+
+    def _drop(self, tables: tuple[str, ...], months: int) -> int:
+        (row,) = self._database.rows(
+            "drop_partitions", again=True, tables=list(tables), months=months
+        )
+        dropped: int = row["dropped"]
+        return dropped

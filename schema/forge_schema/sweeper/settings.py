@@ -1,0 +1,80 @@
+"""What a sweep needs to know: FORGE_* variables, for the process and for the scheduled function."""
+
+from datetime import timedelta
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from forge_schema.queue.queue import Queue
+from forge_schema.sweeper.retention import Ages
+from forge_schema.sweeper.tick import BRAKE, Sweep, Windows
+
+
+class SweepSettings(BaseSettings):
+    """Where the queue is, and after how long what is given up."""
+
+    model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
+
+    database_url: str = Field(description="the queue's database, postgresql://…")
+    prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")
+    lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
+    offline_s: PositiveFloat = Field(120.0, description="silence after which a worker is offline")
+    reap_s: PositiveFloat = Field(3600.0, description="until an ephemeral worker is removed")
+    unconnected_s: PositiveFloat = Field(300.0, description="until one never connected is removed")
+
+    overrun_s: PositiveFloat = Field(
+        300.0, description="past its grace, until a job that was asked to end is ended"
+    )
+    storing_s: PositiveFloat = Field(
+        7200.0, description="the same while its worker stores what is left of it"
+    )
+    preparing_s: PositiveFloat = Field(
+        3600.0, description="from its claim, until a job is given back that was not started"
+    )
+    unserved_s: NonNegativeFloat = Field(
+        3600.0, description="past its end, until a lease goes whose worker finds no server"
+    )
+    brake: NonNegativeInt = Field(
+        BRAKE, description="so many leases that run out together are ended without a second look"
+    )
+    thin_after_s: NonNegativeFloat = Field(
+        86_400.0,
+        description="age from which one metric line and sample a minute stays; 0 is never",
+    )
+    thin_more_after_s: NonNegativeFloat = Field(
+        691_200.0, description="age from which one in ten minutes stays; 0 is never"
+    )
+    metrics_months: NonNegativeInt = Field(
+        0, description="months after which a month of metrics and samples is dropped; 0 is never"
+    )
+    history_months: NonNegativeInt = Field(
+        0, description="months after which one of attempts and audit trail is dropped; 0 is never"
+    )
+    sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
+
+    @property
+    def ttl(self) -> timedelta:
+        return timedelta(seconds=self.lease_ttl_s)
+
+    def sweep(self, queue: Queue) -> Sweep:
+        every = timedelta(seconds=self.sweep_s)
+        return Sweep(queue, windows=self.windows(), every=every, brake=self.brake, ages=self.ages())
+
+    def ages(self) -> Ages:
+        return Ages(
+            minute=timedelta(seconds=self.thin_after_s),
+            ten_minutes=timedelta(seconds=self.thin_more_after_s),
+            measured_months=self.metrics_months,
+            history_months=self.history_months,
+        )
+
+    def windows(self) -> Windows:
+        return Windows(
+            offline=timedelta(seconds=self.offline_s),
+            reap_ephemeral=timedelta(seconds=self.reap_s),
+            reap_unconnected=timedelta(seconds=self.unconnected_s),
+            overrun=timedelta(seconds=self.overrun_s),
+            storing=timedelta(seconds=self.storing_s),
+            preparing=timedelta(seconds=self.preparing_s),
+            unserved=timedelta(seconds=self.unserved_s),
+        )

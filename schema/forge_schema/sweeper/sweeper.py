@@ -1,0 +1,57 @@
+"""The sweeper: the sweep on a clock, by APScheduler; any number of them are harmless."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from threading import Lock
+from time import monotonic
+
+import structlog
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from forge_schema.sweeper.tick import Sweep
+
+# A tick is never dropped, two are never run for one, and none overlaps the one before.
+JOB_DEFAULTS = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+RED_AFTER_PERIODS = 3
+
+log = structlog.get_logger(__name__)
+
+
+class Sweeper:
+    """Ticks every `period_s` seconds in a thread of its own; `clock` tells the seconds."""
+
+    def __init__(
+        self, sweep: Sweep, *, period_s: float, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._sweep = sweep
+        self._period_s = period_s
+        self._scheduler = BackgroundScheduler(job_defaults=JOB_DEFAULTS, timezone="UTC")
+        self._lock = Lock()
+        self._clock = clock
+        self._succeeded_at = clock()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a tick succeeded within the last three periods."""
+        with self._lock:
+            return self._clock() - self._succeeded_at <= RED_AFTER_PERIODS * self._period_s
+
+    def start(self) -> None:
+        self._scheduler.add_job(self.tick, "interval", seconds=self._period_s)
+        self._scheduler.start()
+
+    def end(self) -> None:
+        """End after the tick that is under way."""
+        self._scheduler.shutdown(wait=True)
+
+    def tick(self) -> None:
+        """Sweep once; a failure is logged, and the next tick tries again."""
+        try:
+            swept = self._sweep.tick()
+        except Exception as error:  # noqa: BLE001 - the clock must go on whatever a tick meets
+            log.warning("the sweep failed", error=str(error))
+            return
+        if moved := {what: count for what, count in asdict(swept).items() if count}:
+            log.info("swept", **moved)
+        with self._lock:
+            self._succeeded_at = self._clock()

@@ -1,0 +1,223 @@
+"""One tick of the sweeper: what time alone must move."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+
+import structlog
+
+from forge_schema.database.pool import Database, DatabaseUnreachable, Row
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.states import Reason
+from forge_schema.queue.queue import Queue
+from forge_schema.sweeper.moves import Moves
+from forge_schema.sweeper.retention import Ageing, Ages
+
+BATCH = 500
+# So many batches of one kind at most in a tick, so that a backlog holds up nothing else.
+BATCHES = 40
+# Fewer leases than this running out together say nothing about the database.
+BRAKE = 10
+EVERY = timedelta(seconds=10)
+# A tick is late when the last one was longer ago than so many periods, or this share of a TTL: with
+# a beat of half a TTL at most, whoever renewed before has a quarter of it left to renew again.
+# Of a very short TTL it is half, or a busy machine's every other tick would be late.
+LATE_PERIODS = 1.5
+LATE_SHARE = 0.25
+LATE_LEAST = timedelta(seconds=5)
+# So many late ticks in a row hold up what they would end; more of them are the sweepers' pace.
+LATE_HEEDED = 3
+# Well over the time in which a signed request is taken.
+NONCES = timedelta(minutes=15)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """After how long a worker is offline, and after how long it is removed.
+
+    A job that was asked to end is ended `overrun` after its grace, or `storing` after it while what
+    is left of it is stored; one that was never started, `preparing` after its claim. Leases of
+    workers over HTTP outlast their end by `unserved` at most while no server is there.
+    """
+
+    offline: timedelta = timedelta(seconds=120)
+    reap_ephemeral: timedelta = timedelta(hours=1)
+    reap_unconnected: timedelta = timedelta(minutes=5)
+    overrun: timedelta = timedelta(minutes=5)
+    storing: timedelta = timedelta(hours=2)
+    preparing: timedelta = timedelta(hours=1)
+    unserved: timedelta = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many of each a tick moved."""
+
+    requeued: int
+    promoted: int
+    overdue: int
+    offline: int
+    reaped: int
+    overrun: int = 0
+    thinned: int = 0
+    dropped: int = 0
+
+
+class Sweep:
+    """Each step is safe to run twice and at the same time as itself elsewhere.
+
+    Args:
+        queue: whose leases are swept; its TTL is the workers'.
+        windows: after how long what is given up.
+        every: how often somebody sweeps. A much longer pause is taken for an outage, after which
+            the workers have one TTL to renew.
+        brake: so many leases that run out together are ended at once, whatever their share.
+        ages: how old metrics, samples and history are when fewer of them stay.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        windows: Windows | None = None,
+        every: timedelta = EVERY,
+        brake: int = BRAKE,
+        ages: Ages | None = None,
+    ) -> None:
+        self._queue = queue
+        self._database: Database = queue.database
+        self._windows = windows or Windows()
+        self._moves = Moves(queue)
+        self._ageing = Ageing(queue.database, ages)
+        least = min(LATE_LEAST, queue.ttl / 2)
+        self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl, least)
+        self._brake = brake
+        self._holding = False
+
+    def tick(self) -> Swept:
+        """Requeue, promote, enforce deadlines, mark offline, reap; then what has time.
+
+        A step that fails keeps no other one from running; its error is raised once all have run.
+        """
+        steps: dict[str, Callable[[], int]] = {
+            "requeued": lambda: _batches(self.requeue),
+            "promoted": lambda: _batches(self.promote),
+            "overdue": self.ask_overdue,
+            "overrun": self.end_overrun,
+            "offline": self.mark_offline,
+            "reaped": self.reap,
+            "partitions": self.make_partitions,
+            "nonces": self.forget_nonces,
+            "thinned": self._ageing.thin,
+            "dropped": self._ageing.drop,
+        }
+        failed: list[Exception] = []
+        moved = {name: _guarded(name, step, failed) for name, step in steps.items()}
+        if failed:
+            raise failed[0]
+        return Swept(**{field.name: moved[field.name] for field in fields(Swept)})
+
+    def make_partitions(self) -> int:
+        """Make the months to come, one table's in each statement."""
+        made: int = self._database.rows("make_partitions", again=True)[0]["made"]
+        return made + self.make_partitions() if made else 0
+
+    def forget_nonces(self) -> int:
+        """Forget the nonces of requests that are refused by now for their age."""
+        return len(self._database.rows("forget_nonces", again=True, older=NONCES))
+
+    def requeue(self) -> int:
+        """End a batch of leases that ran out as `worker_lost`; each is checked once more."""
+        rows = self._database.rows(
+            "expired",
+            again=True,
+            ttl=self._queue.ttl,
+            gap=self._gap,
+            heeded=LATE_HEEDED,
+            brake=self._brake,
+            unserved=self._windows.unserved,
+            count=BATCH,
+        )
+        self._tell(holds=rows[0]["holds"])
+        held = [_fence(row) for row in rows if row["job_id"] is not None]
+        ends = [End(fence, Reason.WORKER_LOST, detail="the lease ran out") for fence in held]
+        return len(self._moves.finish(ends, expired_only=True))
+
+    def _tell(self, *, holds: bool) -> None:
+        if holds and not self._holding:
+            log.info("no lease is taken back yet: nobody swept for a while, nor renewed perhaps")
+        self._holding = holds
+
+    def promote(self) -> int:
+        """Make ready a batch of what is scheduled and due."""
+        return self._moves.promote(BATCH)
+
+    def ask_overdue(self) -> int:
+        """Ask for the end of jobs past their time limit."""
+        return len(self._database.rows("overdue", again=True, actor=self._queue.actor))
+
+    def end_overrun(self) -> int:
+        """End a batch of jobs whose workers neither end nor start them in the time they have."""
+        windows = self._windows
+        rows = self._database.rows(
+            "overrun",
+            again=True,
+            patience=windows.overrun,
+            storing=windows.storing,
+            preparing=windows.preparing,
+            count=BATCH,
+        )
+        ends = [End(_fence(row), Reason(row["reason"]), detail=_why(row)) for row in rows]
+        return sum(ended.accepted for ended in self._moves.finish(ends))
+
+    def mark_offline(self) -> int:
+        """Mark silent workers offline."""
+        silence = self._windows.offline
+        rows = self._database.rows("offline", again=True, silence=silence, actor=self._queue.actor)
+        return len(rows)
+
+    def reap(self) -> int:
+        """Remove ephemeral workers long gone and workers that never connected."""
+        rows = self._database.rows(
+            "reap",
+            again=True,
+            ephemeral_after=self._windows.reap_ephemeral,
+            unconnected_after=self._windows.reap_unconnected,
+            actor=self._queue.actor,
+        )
+        return len(rows)
+
+
+def _guarded(name: str, step: Callable[[], int], failed: list[Exception]) -> int:
+    try:
+        return step()
+    except DatabaseUnreachable as error:
+        # Every other step would wait for it as long.
+        if getattr(error.__cause__, "sqlstate", None) is None:
+            raise
+        failed.append(error)
+    except Exception as error:  # noqa: BLE001 - what the other steps move must not wait for it
+        failed.append(error)
+    log.warning("a step of the sweep failed", step=name, error=str(failed[-1]))
+    return 0
+
+
+def _fence(row: Row) -> Fence:
+    return Fence(row["job_id"], row["token"], row["nonce"])
+
+
+def _why(row: Row) -> str:
+    started = row["reason"] != Reason.START_FAILED
+    return "its worker did not end it" if started else "its worker did not start it"
+
+
+def _batches(step: Callable[[], int]) -> int:
+    moved = 0
+    for _ in range(BATCHES):
+        count = step()
+        moved += count
+        if count < BATCH:
+            break
+    return moved

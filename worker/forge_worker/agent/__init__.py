@@ -1,0 +1,1 @@
+"""The agent of one machine: it claims, renews, delivers, and leaves."""

@@ -1,0 +1,117 @@
+"""The claim loop: free room on the machine becomes running jobs."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+
+import structlog
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import End, Ended, Grant
+from forge_schema.model.states import Reason
+from forge_schema.queue.lanes import Capacity
+
+from forge_worker.job_runs.clock import seconds
+from forge_worker.loop import Loop
+from forge_worker.machine.gpu_pool import Choice
+from forge_worker.machine.slots import Slot, Slots
+from forge_worker.queue.gateway import Gateway
+
+BATCH = 8
+
+log = structlog.get_logger(__name__)
+
+
+class Claimer(Loop):
+    """Claims what fits, and starts it; also in the same round trip as a result is delivered."""
+
+    name = "claim"
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        slots: Slots,
+        start_job: Callable[[Grant, Slot], None],
+        *,
+        period_s: float,
+        ephemeral: bool,
+        allowed: Callable[[], bool] = lambda: True,
+        room: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        super().__init__(period_s)
+        self._gateway = gateway
+        self._slots = slots
+        self._start_job = start_job
+        self.ephemeral = ephemeral
+        self._allowed = allowed
+        # How many jobs the machine is fit for now; None: any number.
+        self._fit_for = room
+        # Room is counted, claimed into and lent as one act.
+        self._lock = Lock()
+        self.closed = False
+        # When the last claim was sent, from which on its leases run.
+        self.sent_s = seconds()
+
+    def close(self) -> None:
+        """Claim no more; a claim that is on its way is waited for."""
+        self.closed = True
+        with self._lock:
+            pass
+
+    def open(self) -> None:
+        """Claim again."""
+        self.closed = False
+        self.wake()
+
+    def step(self) -> None:
+        while not self.closed and self._round():
+            pass
+
+    def _round(self) -> bool:
+        """Claim for each kind of free GPU until something comes; tell whether it did."""
+        return any(self._exchange([], None, choice)[1] for choice in self._slots.choices())
+
+    def deliver(self, end: End) -> Ended:
+        """Report a success, and claim in its place in the same round trip."""
+        token = end.fence.token
+        return self._exchange([end], token, self._slots.choices(without=token)[0])[0][0]
+
+    def _exchange(
+        self, ends: list[End], without: int | None, choice: Choice | None
+    ) -> tuple[list[Ended], list[Grant]]:
+        with self._lock, self._slots.offer(choice, without=without) as (free, room):
+            count = min(room, self._wanted())
+            if not ends and count <= 0:
+                return [], []
+            self.sent_s = seconds()
+            ended, grants = self._gateway.finish_and_claim(ends, free, max(count, 0))
+            if without is not None:
+                self._slots.take_back(without)
+            self.closed = self.closed or (self.ephemeral and bool(grants))
+            for grant in grants:
+                self._begin(grant)
+        return ended, grants
+
+    def _wanted(self) -> int:
+        if self.closed or not self._allowed():
+            return 0
+        fit_for = self._fit_for()
+        most = 1 if self.ephemeral else BATCH
+        return most if fit_for is None else min(most, fit_for)
+
+    def _begin(self, grant: Grant) -> None:
+        """Start a job, or give it back: its lease must not be kept up by nobody."""
+        fence = grant.fence
+        try:
+            self._start_job(grant, self._slots.lend(fence.token, needs(grant)))
+        except Exception as error:
+            log.exception("not started", job=fence.job_id)
+            self._slots.take_back(fence.token)
+            with suppress(ForgeError):
+                self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
+
+
+def needs(grant: Grant) -> Capacity:
+    """Return what a granted job needs."""
+    wanted = grant.spec["resources"]
+    sizes = (wanted["cpus"], wanted["memory_mb"], wanted["disk_mb"], wanted["gpus"])
+    return Capacity(*sizes, wanted.get("gpu_model", "*"), wanted.get("vram_mb", 0))

@@ -1,0 +1,116 @@
+"""The worker's health: whether it can start jobs at all, and when it tries again after failures."""
+
+from collections.abc import Callable
+from threading import Lock
+from time import monotonic
+
+import structlog
+
+from forge_worker.loop import Loop
+from forge_worker.runners.docker.engine import engine_answers, knock
+from forge_worker.runners.docker.runner import DockerRunner
+
+PERIOD_S = 10.0
+# So many failures without a success between them are the machine's fault, not the jobs'.
+ROW = 3
+# After each failure the worker rests, longer each time, so that others may take the job.
+REST_S = 10.0
+LONGEST_REST_S = 300.0
+AWAY = "the container engine does not answer"
+
+log = structlog.get_logger(__name__)
+
+
+class Health(Loop):
+    """Asks the container engine whether it answers, and counts starts that fail in a row.
+
+    `reason` is why the worker takes no jobs, or "". While too many starts have failed, one job at a
+    time is tried after each rest; the first that starts ends this.
+    """
+
+    name = "health"
+
+    def __init__(
+        self,
+        docker: DockerRunner | None,
+        *,
+        changed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        super().__init__(PERIOD_S)
+        self._docker = docker
+        self._changed = changed
+        self._clock = clock
+        self._lock = Lock()
+        self._engine = ""
+        self._row = 0
+        self._why = ""
+        self._rest_s = 0.0
+        self._rests_until = clock()
+
+    @property
+    def reason(self) -> str:
+        with self._lock:
+            if self._engine or self._row < ROW:
+                return self._engine
+            return (
+                f"{self._row} jobs in a row could not be started here, so one is tried every"
+                f" {self._rest_s:.0f} s; the last: {self._why}"
+            )
+
+    def start(self) -> None:
+        """Ask, so that there is an answer before the first claim, and go on asking."""
+        self.step()
+        super().start()
+
+    def room(self, preparing: int) -> int | None:
+        """Return how many jobs may be claimed while `preparing` are not started yet; None: any."""
+        if self._docker is not None and (self._engine or _away()):
+            self.wake()
+            return 0
+        with self._lock:
+            if self._clock() < self._rests_until:
+                return 0
+            return None if self._row < ROW else max(0, 1 - preparing)
+
+    def started(self) -> None:
+        """Note that a job was started."""
+        with self._lock:
+            before, self._row = self._row, 0
+            self._rests_until = self._clock()
+        if before >= ROW:
+            log.info("jobs can be started again: new jobs are taken")
+            self._changed()
+
+    def failed(self, why: str) -> None:
+        """Note that the machine could not start a job."""
+        with self._lock:
+            self._row += 1
+            self._why = why
+            self._rest_s = min(REST_S * 2 ** min(self._row - 1, 10), LONGEST_REST_S)
+            self._rests_until = self._clock() + self._rest_s
+        self.step()
+        if self._row >= ROW:
+            log.warning("constrained: jobs cannot be started", reason=self.reason)
+            self._changed()
+
+    def step(self) -> None:
+        """Ask the engine, and see to the walls around its containers."""
+        if self._docker is None:
+            return
+        before = self._engine
+        self._engine = self._docker.obstacle() if engine_answers() else AWAY
+        if before != self._engine:
+            if self._engine:
+                log.warning("constrained: no new jobs are taken", reason=self._engine)
+            else:
+                log.info("containers can be started again: new jobs are taken")
+            self._changed()
+
+
+def _away() -> bool:
+    try:
+        knock()
+    except OSError:
+        return True
+    return False

@@ -1,0 +1,82 @@
+"""The countdown: how long a lease is known to hold, by this machine's own clock.
+
+It runs from the moment at which the last granted renewal was sent, so that it ends before the
+queue's own count does, whatever the machine's time of day is.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Literal
+
+import structlog
+from forge_schema.model.states import Phase, Reason
+
+from forge_worker.job_runs.attempt import Attempt, Stop
+from forge_worker.job_runs.clock import seconds
+from forge_worker.loop import Loop
+
+PERIOD_S = 1.0
+# Who looks again only after this long has slept, with the whole machine or alone.
+SLEPT_S = 5.0
+# From the end of a job's grace to the end of its lease; for the kill, and for looking.
+MARGIN_S = 3.0
+RESERVE_SHARE = 1 / 3
+
+Policy = Literal["continue", "strict"]
+
+log = structlog.get_logger(__name__)
+
+
+class Countdown(Loop):
+    """Stops jobs whose leases could not be renewed; one that has ended is left to its delivery.
+
+    `continue`: a job runs on for `continue_s` seconds past its lease, since the fencing token
+    protects its result. `strict`: it is gone before its lease ends.
+    """
+
+    name = "countdown"
+
+    def __init__(
+        self,
+        attempts: Callable[[], Collection[Attempt]],
+        *,
+        policy: Policy,
+        ttl_s: float,
+        continue_s: float,
+        slept: Callable[[], None],
+        clock: Callable[[], float] = seconds,
+    ) -> None:
+        super().__init__(PERIOD_S)
+        self.ttl_s = ttl_s
+        self._attempts = attempts
+        self._policy = policy
+        self._continue_s = continue_s
+        self._slept = slept
+        self._clock = clock
+        self._looked_s = clock()
+
+    def step(self) -> None:
+        """Look at each lease; after a sleep, have them renewed at once."""
+        now = self._clock()
+        if now - self._looked_s > SLEPT_S:
+            self._slept()
+        self._looked_s = now
+        for attempt in self._attempts():
+            if attempt.phase is not Phase.FINISHING and not attempt.lost:
+                self._look(attempt, attempt.renewed_s + self.ttl_s - now)
+
+    def _look(self, attempt: Attempt, left_s: float) -> None:
+        if self._policy == "continue":
+            if left_s < -self._continue_s:
+                self._stop(attempt)
+            return
+        reserve_s = min(float(attempt.grant.spec["grace_s"]) + MARGIN_S, self.ttl_s * RESERVE_SHARE)
+        if left_s < min(MARGIN_S, reserve_s / 2):
+            log.warning("killed, since its lease ends", job=attempt.fence.job_id)
+            attempt.lose()
+        elif left_s < reserve_s:
+            self._stop(attempt)
+
+    def _stop(self, attempt: Attempt) -> None:
+        if attempt.stop is None:
+            log.warning("stopped, since its lease is not renewed", job=attempt.fence.job_id)
+            attempt.request_stop(Stop(Reason.WORKER_LOST, "its lease could not be renewed"))

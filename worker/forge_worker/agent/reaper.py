@@ -1,0 +1,72 @@
+"""The reaper: removes containers that no job here uses any more, and frees what they held."""
+
+from threading import Lock
+
+import structlog
+
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.job_runs.job_environment import container_name
+from forge_worker.loop import Loop
+from forge_worker.machine.slots import Slots
+from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.runners.runner import EngineUnreachable
+
+PERIOD_S = 30.0
+# While a job's slot waits for its container to be gone.
+SOON_S = 2.0
+
+log = structlog.get_logger(__name__)
+
+
+class Reaper(Loop):
+    """Keeps the slot and the folders of an ended job until nothing of it lives."""
+
+    name = "reap"
+
+    def __init__(self, docker: DockerRunner | None, slots: Slots) -> None:
+        super().__init__(PERIOD_S)
+        self._docker = docker
+        self._slots = slots
+        self._kept: dict[int, Attempt] = {}
+        self._lock = Lock()
+
+    def let_go(self, attempt: Attempt) -> None:
+        """Take the slot and the folders of a job that has ended, now or once it is gone."""
+        if not self._may_live(attempt):
+            self._free(attempt)
+            return
+        log.warning("its container may live, so its slot is kept", job=attempt.fence.job_id)
+        with self._lock:
+            self._kept[attempt.fence.token] = attempt
+            self.period_s = SOON_S
+        self.wake()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a slot that an ended job may still be using."""
+        return bool(self._kept)
+
+    def step(self) -> None:
+        """Remove what is in nobody's use, and free what was kept for it."""
+        try:
+            if self._docker is not None:
+                self._docker.reap_strays()
+        except EngineUnreachable as error:
+            log.debug("not reaped", error=error.message)
+        for attempt in list(self._kept.values()):
+            if not self._may_live(attempt):
+                self._free(attempt)
+        with self._lock:
+            self.period_s = SOON_S if self._kept else PERIOD_S
+
+    def _may_live(self, attempt: Attempt) -> bool:
+        return self._docker is not None and self._docker.containers.may_live(
+            container_name(attempt)
+        )
+
+    def _free(self, attempt: Attempt) -> None:
+        # The folders first: the disk that is lent again must be there.
+        attempt.folders.remove()
+        self._slots.take_back(attempt.fence.token)
+        with self._lock:
+            self._kept.pop(attempt.fence.token, None)

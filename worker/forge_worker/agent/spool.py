@@ -1,0 +1,154 @@
+"""The spool: ends that the queue could not be told yet, on the disk until it has answered.
+
+One file of slots, which has its room before it is needed, so that it can be written to on a full
+disk. A slot is a length, a digest and JSON. Where these do not agree, a write was cut off: nobody
+had been promised anything then, and the slot is free.
+"""
+
+import hashlib
+import json
+import os
+import struct
+from dataclasses import asdict
+from pathlib import Path
+from threading import Lock
+from uuid import UUID
+
+import structlog
+from forge_schema.model.lease import End, Fence, Usage
+from forge_schema.model.states import Reason
+from forge_schema.queue.queue import storable
+
+from forge_worker.files.durable import sync_folder
+
+FILE = "spool"
+SLOT_BYTES = 32 << 10
+HEAD = struct.Struct(">I32s")
+# As JSON, a byte takes up to six.
+DETAIL_BYTES = 4 << 10
+MODE = 0o600
+
+log = structlog.get_logger(__name__)
+
+
+class Spool:
+    """Ends in the order in which they came; from any thread.
+
+    Args:
+        path: its file, made or made longer now, and never shorter.
+        slots: how many ends it has room for.
+    """
+
+    def __init__(self, path: Path, slots: int) -> None:
+        self._path = path
+        self._lock = Lock()
+        self._slots = _made(path, slots)
+        self._kept = {slot: end for slot in range(self._slots) if (end := self._read(slot))}
+
+    def put(self, end: End) -> bool:
+        """Keep an end; once this returns True it outlives process and machine.
+
+        Raises:
+            OSError: the disk is faulty.
+        """
+        with self._lock:
+            free = next((n for n in range(self._slots) if n not in self._kept), None)
+            if free is None:
+                return False
+            self._write(free, _packed(end))
+            self._kept[free] = end
+            return True
+
+    def drop(self, end: End) -> None:
+        """Forget an end; one that comes back with the next start is told once more, and no harm."""
+        with self._lock:
+            for slot in [n for n, kept in self._kept.items() if kept.fence == end.fence]:
+                del self._kept[slot]
+                self._wipe(slot)
+
+    def ends(self) -> list[End]:
+        with self._lock:
+            return list(self._kept.values())
+
+    def fences(self) -> list[Fence]:
+        return [end.fence for end in self.ends()]
+
+    def _wipe(self, slot: int) -> None:
+        try:
+            self._write(slot, bytes(HEAD.size))
+        except OSError as error:
+            log.warning("a slot of the spool could not be wiped", slot=slot, error=str(error))
+
+    def _write(self, slot: int, data: bytes) -> None:
+        file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(file, data, slot * SLOT_BYTES)
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    def _read(self, slot: int) -> End | None:
+        with self._path.open("rb") as file:
+            file.seek(slot * SLOT_BYTES)
+            data = file.read(SLOT_BYTES)
+        length, digest = HEAD.unpack_from(data)
+        text = data[HEAD.size : HEAD.size + length]
+        if not length:
+            return None
+        if hashlib.sha256(text).digest() != digest:
+            log.warning("a slot of the spool was not written whole", slot=slot)
+            return None
+        return _end(text)
+
+
+def left_in(folder: Path) -> Spool | None:
+    """Return the spool of a worker's folder if there are ends in it."""
+    path = folder / FILE
+    found = Spool(path, 0) if path.is_file() else None
+    return found if found and found.ends() else None
+
+
+def _made(path: Path, slots: int) -> int:
+    """Make the file as long as it is to be, and return how many slots it has."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+    try:
+        there = os.fstat(file).st_size // SLOT_BYTES
+        try:
+            for slot in range(there, slots):
+                # Zeros that are written have their room on the disk; a hole has none.
+                os.pwrite(file, bytes(SLOT_BYTES), slot * SLOT_BYTES)
+                there = slot + 1
+        except OSError as error:
+            log.warning("the spool has less room than wanted", slots=there, error=str(error))
+        os.fsync(file)
+    finally:
+        os.close(file)
+    sync_folder(path.parent)
+    return there
+
+
+def _packed(end: End) -> bytes:
+    detail = storable(end.detail)
+    if detail is not None:
+        detail = detail.encode()[:DETAIL_BYTES].decode(errors="ignore")
+    kept = {
+        **asdict(end.fence),
+        "nonce": str(end.fence.nonce),
+        "reason": end.reason.value,
+        "exit_code": end.exit_code,
+        "detail": detail,
+        "usage": asdict(end.usage),
+    }
+    text = json.dumps(kept, ensure_ascii=False).encode()
+    return HEAD.pack(len(text), hashlib.sha256(text).digest()) + text
+
+
+def _end(text: bytes) -> End | None:
+    try:
+        kept = json.loads(text)
+        fence = Fence(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]))
+        reason, usage = Reason(kept["reason"]), Usage(**kept["usage"])
+        return End(fence, reason, kept["exit_code"], kept["detail"], usage)
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("an end in the spool is of another version", error=str(error))
+        return None

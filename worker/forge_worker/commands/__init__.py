@@ -1,0 +1,1 @@
+"""What `forge-worker` can be asked to do instead of working."""

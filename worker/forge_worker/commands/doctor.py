@@ -1,0 +1,93 @@
+"""What this machine lacks for running jobs as it is set up to, and what to do about it."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from forge_worker.runners.docker.engine import DEFAULT_HOST, engine_answers, knock
+from forge_worker.runners.docker.network import EXPOSED_HINT, not_blockable
+from forge_worker.runners.process.confinement import WANTED, parents
+from forge_worker.runners.process.runner import base_environment
+from forge_worker.settings.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Something that is missing, what follows from that, and what to do."""
+
+    what: str
+    so: str
+    do: str
+
+    def reported(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def lacking(settings: WorkerSettings) -> list[Lack]:
+    """Return what is missing here, the worst first."""
+    found = [*_of_containers(settings), *_of_processes(settings)]
+    return sorted(found, key=lambda lack: not lack.so.startswith("no jobs"))
+
+
+def _of_containers(settings: WorkerSettings) -> Iterator[Lack]:
+    if settings.runner == "process":
+        return
+    if (why := _engine_fault()) is not None:
+        what, do = why
+        other = settings.runner == "auto" and settings.allow_processes
+        yield Lack(what, f"no jobs in containers{', only as processes' if other else ''}", do)
+    elif settings.network == "bridge" and (exposed := not_blockable()):
+        so = "jobs in containers can take this machine's credentials from the cloud's metadata"
+        yield Lack(
+            f"the block of metadata addresses: {exposed}",
+            so if settings.allow_metadata or settings.allow_processes else "no jobs in containers",
+            EXPOSED_HINT,
+        )
+
+
+def _engine_fault() -> tuple[str, str] | None:
+    place = os.environ.get("DOCKER_HOST", DEFAULT_HOST)
+    try:
+        knock()
+    except FileNotFoundError:
+        return f"there is no container engine at {place}", "install Docker and start it"
+    except PermissionError:
+        return (
+            f"this user may not use the container engine at {place}",
+            "add the user to the group docker, and log in again",
+        )
+    except OSError as error:
+        said = error.strerror or str(error)
+        return f"the container engine at {place} does not answer: {said}", "start Docker"
+    if not engine_answers():
+        return (
+            f"what answers at {place} is no Docker engine for Linux, or too old a one",
+            "install Docker 20.10 or newer",
+        )
+    return None
+
+
+def _of_processes(settings: WorkerSettings) -> Iterator[Lack]:
+    if settings.runner == "docker":
+        return
+    if not settings.allow_processes:
+        if settings.runner == "process":
+            yield Lack(
+                "processes are not allowed",
+                "no jobs at all: --runner process leaves nothing else",
+                "set --allow-processes where every job is trusted",
+            )
+        return
+    if shutil.which("python", path=base_environment()["PATH"]) is None:
+        yield Lack(
+            "there is no command `python` for jobs",
+            "jobs that call it end with exit code 127",
+            "install Python, or the package python-is-python3",
+        )
+    if missing := [kind for kind in WANTED if kind not in parents()]:
+        yield Lack(
+            f"no control groups can be made here for {', '.join(missing)}",
+            "jobs as processes are only watched, and bound to CPUs",
+            "run the worker as root, or see docs/worker-settings.md",
+        )

@@ -1,0 +1,105 @@
+"""`python -m forge_worker.commands.enrol`: get a pod a worker token of its own, before it works.
+
+The pod shows the service-account token that its cluster projects into it. The worker, and so its
+jobs, have only the token that comes back.
+"""
+
+import os
+import ssl
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+from forge_schema.log import configure_log
+from forge_schema.model.errors import ForgeError
+from forge_schema.protocol.answers import Enrolled
+from pydantic import BeforeValidator, Field, PositiveFloat, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from forge_worker.queue.http.session import AGENT, PATH, TIMEOUT, TokenRefused, not_answered, read
+from forge_worker.queue.server_url import urls
+from forge_worker.queue.servers import Servers
+from forge_worker.queue.tls import Tls
+from forge_worker.settings.queue import File
+from forge_worker.startup.queue_wait import until_answered
+
+
+class EnrolmentRefused(ForgeError):
+    """The server does not take what this pod shows."""
+
+    code = "enrolment_refused"
+
+
+class EnrolSettings(BaseSettings):
+    """FORGE_* variables, most of them the worker's own."""
+
+    model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
+
+    url: Annotated[list[str], NoDecode, BeforeValidator(urls)] = Field(min_length=1)
+    tls_ca: File = None
+    reconnect_limit_s: PositiveFloat = 15.0
+    token_file: Path = Field(description="where the worker will read its token")
+    identity_file: Path = Path("/var/run/secrets/forge/token")
+
+
+def main() -> None:
+    """Write the token's file, once a server answers."""
+    configure_log()
+    try:
+        settings = EnrolSettings.model_validate({})
+        write(settings.token_file, enrolled(settings).token)
+    except ValidationError as error:
+        faults = [f"FORGE_{'_'.join(map(str, f['loc']))}".upper() for f in error.errors()]
+        sys.exit(f"forge_worker.commands.enrol: {', '.join(faults)}: missing, or no such value")
+    except ForgeError as error:
+        sys.exit(f"forge_worker.commands.enrol: {error.message}\n  {error.hint}")
+    except OSError as error:
+        sys.exit(f"forge_worker.commands.enrol: {error}")
+
+
+def enrolled(settings: EnrolSettings) -> Enrolled:
+    """Return the worker made for this pod; a server that does not answer is waited for.
+
+    Raises:
+        EnrolmentRefused: the pod's token is not valid there.
+        ForgeError: the server refuses the pod for another reason.
+        OSError: the pod's token cannot be read.
+    """
+    tls = Tls(settings.tls_ca).context()
+    servers = Servers(settings.url, longest_pause_s=settings.reconnect_limit_s)
+    try:
+        return until_answered(
+            lambda: servers.ask(lambda url: _ask(url, settings.identity_file, tls)),
+            limit_s=settings.reconnect_limit_s,
+        )
+    except TokenRefused as error:
+        raise EnrolmentRefused(
+            "the server does not take this pod's service-account token",
+            hint="compare its issuer and audience with FORGE_ENROL_ISSUER and FORGE_ENROL_AUDIENCE",
+        ) from error
+
+
+def _ask(url: str, identity: Path, tls: ssl.SSLContext) -> Enrolled:
+    # The cluster replaces it before it expires.
+    shown = identity.read_text(encoding="utf-8").strip()
+    headers = {"User-Agent": AGENT, "Authorization": f"Bearer {shown}"}
+    try:
+        answer = httpx.post(f"{url}{PATH}/enrol", headers=headers, verify=tls, timeout=TIMEOUT)
+    except httpx.RequestError as error:
+        raise not_answered(error) from error
+    return read(answer, Enrolled)
+
+
+def write(file: Path, token: str) -> None:
+    """Write a token whole, readable by this user alone."""
+    fresh = file.with_name(f"{file.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as written:
+        written.write(f"{token}\n")
+    fresh.replace(file)
+
+
+if __name__ == "__main__":
+    main()

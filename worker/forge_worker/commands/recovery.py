@@ -1,0 +1,179 @@
+"""`--recover` and `--reset-state`: what an agent that was killed left here is cleared away.
+
+Whoever calls holds the folder's lock. Everything may be cut off and done again.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import End
+from forge_schema.model.states import Reason
+
+from forge_worker import direct, over_http
+from forge_worker.agent import spool, state_file
+from forge_worker.agent.courier import Courier
+from forge_worker.files.removal import remove_tree
+from forge_worker.files.safe_files import weight
+from forge_worker.job_runs import job_state, leftovers
+from forge_worker.job_runs.folders import Folders
+from forge_worker.machine import quarantine
+from forge_worker.queue.gateway import Gateway
+from forge_worker.runners.docker.runner import DockerRunner, engine_answers
+from forge_worker.runners.process.confinement import confinement_of
+from forge_worker.runners.process.runner import ProcessRunner
+from forge_worker.runners.runner import Runner
+from forge_worker.settings.settings import WorkerSettings
+from forge_worker.startup import crashes, folder_id
+
+# What a worker keeps besides its jobs, and what goes with it.
+STATE = {
+    "bundles": "code, which is fetched again",
+    "images": "images' files, which are fetched again",
+    "envs": "environments, which are installed again",
+    "caches": "model caches, which jobs fill again",
+    "shares": "folders of shared containers, which an earlier version had",
+    spool.FILE: "the ends of jobs that the queue could not be told",
+    "name": "the name, in place of which a new one is made up",
+}
+# The queue may still know the worker by the id.
+KEPT = {"lock", folder_id.FILE, folder_id.QUEUE}
+
+
+def recover(settings: WorkerSettings) -> Iterator[str]:
+    """Clear what a killed agent left, and say what was done.
+
+    Raises:
+        NotRecovered: a job may still run in a container, and its folder is left.
+    """
+    runners = list(_runners(settings))
+    kinds = {runner.kind for runner in runners}
+    if settings.runner != "process" and DockerRunner.kind not in kinds:
+        yield "no container engine answers: containers are left, if there are any"
+    yield from _ended(settings, runners)
+    yield from _given_back(settings, runners)
+    _forget(settings.worker_dir)
+    for uuid in quarantine.release(settings.worker_dir):
+        yield f"GPU {uuid} is lent again"
+    yield "recovered: nothing of an earlier agent is left"
+
+
+class NotRecovered(ForgeError):
+    """Something of an earlier agent may still be there."""
+
+    code = "not_recovered"
+
+
+def _forget(folder: Path) -> None:
+    if left := leftovers.jobs_in(folder):
+        raise NotRecovered(
+            f"not all is recovered: left is {', '.join(map(str, left))}",
+            hint="once the container engine answers and the folders can be removed, do it again",
+        )
+    for name in (state_file.NAME, state_file.FRESH, crashes.FILE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def reset(settings: WorkerSettings) -> Iterator[str]:
+    """As `recover`, and forget all that the worker keeps; first say what that is."""
+    folder = settings.worker_dir
+    doomed = {name: about for name, about in STATE.items() if (folder / name).exists()}
+    doomed |= {path.name: "was put aside as broken" for path in folder.glob("*.broken-*")}
+    for name, about in doomed.items():
+        place = folder / name
+        size = weight(place) if place.is_dir() else place.stat().st_size
+        yield f"to be removed: {place} ({size >> 20} MiB): {about}"
+    yield from recover(settings)
+    for name in doomed:
+        if not remove_tree(folder / name):
+            yield f"could not be removed: {folder / name}"
+    for other in sorted({path.name for path in folder.iterdir()} - KEPT - {"jobs"}):
+        yield f"left, since no worker made it: {folder / other}"
+    yield "reset: the next start is as the first"
+
+
+def _runners(settings: WorkerSettings) -> Iterator[Runner]:
+    records = [job_state.runs_in(Folders(root)) for root in leftovers.jobs_in(settings.worker_dir)]
+    contained = any(kept and kept[0] == DockerRunner.kind for kept in records)
+    if (contained or settings.runner != "process") and engine_answers():
+        yield DockerRunner()
+    yield ProcessRunner()
+
+
+def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
+    found = leftovers.survivors(settings.worker_dir, runners)
+    for runner, left in found.values():
+        runner.reap(left)
+        yield f"ended {left.name}, which still ran ({runner.kind})"
+    for root in leftovers.jobs_in(settings.worker_dir):
+        # By its record: another queue's worker may run a job of the same number here.
+        kept = job_state.runs_in(Folders(root))
+        if kept is not None and (group := confinement_of(kept[1])):
+            group.end()
+            yield f"removed the control group {kept[1]}"
+
+
+def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
+    """Give leases back and remove folders, but for jobs that may still run."""
+    folders = [Folders(root) for root in leftovers.jobs_in(settings.worker_dir)]
+    ended = [one for one in folders if not leftovers.may_run(one, runners)]
+    spooled = spool.left_in(settings.worker_dir)
+    if not ended and not spooled:
+        return
+    with ExitStack() as stack:
+        gateway = None
+        try:
+            gateway = _gateway(settings, stack)
+        except ForgeError as error:
+            yield f"leases are not given back and run out by themselves: {error.message}"
+        if gateway is not None and spooled:
+            yield _told(spooled, gateway)
+        waiting = spooled.fences() if spooled else []
+        for one in ended:
+            yield _cleared(one, None if one.fence() in waiting else gateway)
+
+
+def _told(spooled: spool.Spool, gateway: Gateway) -> str:
+    """Tell the queue what it could not be told: before anything is given back."""
+    count = len(spooled.ends())
+    with suppress(ForgeError):
+        Courier(gateway, spooled).step()
+    left = len(spooled.ends())
+    return f"ends of jobs that the queue was told: {count - left}; that go on waiting: {left}"
+
+
+def _gateway(settings: WorkerSettings, stack: ExitStack) -> Gateway:
+    if not settings.queue_is_named:
+        raise QueueNotNamed("the queue is not named here")
+    transport = over_http.transport if settings.url else direct.transport
+    # It speaks as the worker that left all this, and makes up no name.
+    named = settings.model_copy(update={"worker_name": _earlier_name(settings)})
+    return stack.enter_context(transport(named)).gateway
+
+
+def _earlier_name(settings: WorkerSettings) -> str:
+    told = state_file.read(settings.worker_dir).get("worker")
+    named = settings.worker_name or (told if isinstance(told, str) else "")
+    return named or settings.known_name() or "unnamed"
+
+
+class QueueNotNamed(ForgeError):
+    """No queue is named to which leases could be given back."""
+
+    code = "queue_not_named"
+
+
+def _cleared(folders: Folders, gateway: Gateway | None) -> str:
+    fence = folders.fence()
+    said = "its lease cannot be read, and runs out by itself"
+    if fence is not None:
+        said = f"the lease of job {fence.job_id} runs out by itself"
+        end = End(fence, Reason.WORKER_LOST, detail="the worker was recovered")
+        with suppress(ForgeError):
+            if gateway is not None and gateway.finish([end])[0].accepted:
+                said = f"the lease of job {fence.job_id} was given back"
+            elif gateway is not None:
+                said = f"the lease of job {fence.job_id} had run out"
+    folders.remove()
+    return f"removed {folders.root}: {said}"

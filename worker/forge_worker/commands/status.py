@@ -1,0 +1,149 @@
+"""What `--status` tells: what this worker sees and does. It changes nothing."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+from typing import Any
+
+from forge_schema.database.pool import Database
+from forge_schema.model.errors import ForgeError
+from forge_schema.queue.holdings import Holdings
+
+from forge_worker import over_http
+from forge_worker.agent import spool, state_file
+from forge_worker.agent.snapshot import queue_words
+from forge_worker.commands.doctor import lacking
+from forge_worker.devices.inventory import Inventory
+from forge_worker.job_runs.folders import Folders
+from forge_worker.machine.limits import limits_of
+from forge_worker.machine.observation import Observer
+from forge_worker.machine.quarantine import Quarantine
+from forge_worker.queue.http.session import LeaseUnknown
+from forge_worker.runners.docker.engine import engine_answers
+from forge_worker.runners.process.confinement import WANTED, parents
+from forge_worker.settings.settings import WorkerSettings
+from forge_worker.startup import crashes
+from forge_worker.startup.folder_lock import holder
+
+CPU_LOOK_S = 0.5
+QUEUE_PATIENCE_S = 5.0
+
+Json = dict[str, Any]
+Ask = Callable[[WorkerSettings, int, set[int]], dict[int, str]]
+
+
+def look(settings: WorkerSettings) -> Json:
+    """Return all that can be told, as JSON takes it; sizes in MiB."""
+    pid = holder(settings.worker_dir)
+    told = state_file.read(settings.worker_dir)
+    left = _left_behind(settings) if pid is None else []
+    return {
+        "running": pid is not None,
+        "pid": pid,
+        "worker": told.get("worker") or settings.known_name(),
+        "folder": str(settings.worker_dir),
+        "queue": told.get("queue") or queue_words(settings),
+        "does": told if pid is not None else {},
+        "left_behind": left,
+        "crashes": crashes.told(settings.worker_dir),
+        "untold": _untold(settings),
+        "leases": _leases(settings, told, left),
+        "sees": _seen(settings),
+        "policy": _policy(settings),
+        "lacks": [lack.reported() for lack in lacking(settings)],
+    }
+
+
+def _untold(settings: WorkerSettings) -> list[int]:
+    """Return the jobs whose ends wait until the queue answers."""
+    with suppress(OSError):
+        if waiting := spool.left_in(settings.worker_dir):
+            return [end.fence.job_id for end in waiting.ends()]
+    return []
+
+
+def _seen(settings: WorkerSettings) -> Json:
+    seen: Json = {"engine": settings.runner != "process" and engine_answers()}
+    try:
+        inventory = Inventory(settings.gpus)
+    except ForgeError as error:
+        seen |= {"accelerator": None, "gpus": [], "gpus_fault": error.message}
+    else:
+        gpus = [gpu.reported() for gpu in inventory.gpus]
+        seen |= {"accelerator": inventory.accelerator, "gpus": gpus}
+    seen["quarantined"] = Quarantine(settings.worker_dir).reasons()
+    there = settings.worker_dir if settings.worker_dir.is_dir() else settings.worker_dir.parent
+    with suppress(OSError):
+        observer = Observer(there)
+        Event().wait(CPU_LOOK_S)
+        observation = observer.look([gpu["uuid"] for gpu in seen["gpus"]])
+        past = list(limits_of(settings).passed(observation))
+        seen |= {"machine": observation.reported(), "past_limits": past}
+    return seen
+
+
+def _policy(settings: WorkerSettings) -> Json:
+    names = (
+        "profile", "cpus", "memory_mb", "memory_reserve_mb", "disk_mb", "disk_floor_mb", "max_jobs",
+        "max_cpu_percent", "max_memory_percent", "max_gpu_percent", "cooldown_s", "runner",
+        "allow_processes", "default_image", "allowed_images", "allow_builds", "pull", "network",
+        "extra_mounts", "allow_install", "labels",
+    )  # fmt: skip
+    kept = [kind for kind in WANTED if kind in parents()]
+    return {**{name: getattr(settings, name) for name in names}, "processes_held_by": kept}
+
+
+def _left_behind(settings: WorkerSettings) -> list[Json]:
+    """Return the jobs whose folders an agent that was killed has left."""
+    jobs = settings.worker_dir / "jobs"
+    roots = sorted(jobs.iterdir()) if jobs.is_dir() else []
+    fences = {root.name: Folders(root).fence() for root in roots}
+    return [
+        {"folder": name, "job": fence.job_id if fence else None} for name, fence in fences.items()
+    ]
+
+
+def _leases(settings: WorkerSettings, told: Json, left: list[Json]) -> Json:
+    """Return of each job whether the worker holds its lease, or why that is not known."""
+    jobs = {job["job"] for job in [*told.get("jobs", []), *left] if job["job"] is not None}
+    if not jobs:
+        return {}
+    if not settings.queue_is_named:
+        return {"unknown": "the queue is not named here"}
+    ask: Ask = _over_http if settings.url else _directly
+    answer: Json = {"unknown": f"the queue did not answer within {QUEUE_PATIENCE_S:g} s"}
+
+    def asked() -> None:
+        try:
+            held = ask(settings, told.get("worker_id", 0), jobs)
+            answer.update({"unknown": "", **{str(job): held[job] for job in sorted(held)}})
+        except (ForgeError, OSError) as error:
+            answer["unknown"] = str(error)
+
+    asking = Thread(target=asked, name="leases", daemon=True)
+    asking.start()
+    asking.join(QUEUE_PATIENCE_S)
+    said = dict(answer)
+    return (
+        said if said["unknown"] else {job: held for job, held in said.items() if job != "unknown"}
+    )
+
+
+def _directly(settings: WorkerSettings, worker_id: int, jobs: set[int]) -> dict[int, str]:
+    with Database(settings.database_url, size=1) as database:
+        holdings = Holdings(database, worker_id)
+        return {job: "held" if holdings.job(job) else "lost" for job in jobs}
+
+
+def _over_http(settings: WorkerSettings, _worker_id: int, jobs: set[int]) -> dict[int, str]:
+    with over_http.transport(settings) as linked:
+        return {job: _standing(linked.gateway.latest_checkpoint, job) for job in jobs}
+
+
+def _standing(ask: Callable[[int], object], job: int) -> str:
+    # Only whoever holds a lease is told of the job's checkpoints.
+    try:
+        ask(job)
+    except LeaseUnknown:
+        return "lost"
+    return "held"

@@ -1,0 +1,1 @@
+"""Files that are safe from jobs and from power cuts."""

@@ -1,0 +1,1 @@
+"""What runs in a job's own process."""

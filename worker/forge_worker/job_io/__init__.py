@@ -1,0 +1,1 @@
+"""What goes in and out of a running job: logs, metrics, checkpoints, artifacts."""

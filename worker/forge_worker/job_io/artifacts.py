@@ -1,0 +1,96 @@
+"""Artifacts: what a job left in its output folder goes to the store when it has ended."""
+
+import hashlib
+import os
+from contextlib import ExitStack
+from typing import BinaryIO
+
+from forge_schema.model.fields import PATH_BYTES
+from forge_schema.model.manifest import sha256
+from forge_schema.queue.records import Artifact
+from forge_schema.storage import KeyInvalid, ObjectTooLarge
+
+from forge_worker.files.safe_files import listing, opened
+from forge_worker.files.staging import check_size, copy
+from forge_worker.job_runs.advice import with_advice
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.queue.gateway import Gateway
+from forge_worker.queue.objects import Objects
+
+
+class ArtifactKeeper:
+    """Stores what an attempt put out; done again after a failure, it goes on where it was."""
+
+    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway, limit_mb: int) -> None:
+        self._attempt = attempt
+        self._store = store
+        self._gateway = gateway
+        self._limit_mb = limit_mb
+        self._done: dict[str, Artifact | None] = {}
+        # Why files are not stored that the store will never take.
+        self.refused: list[str] = []
+
+    def store(self) -> int:
+        """Store every regular file of the output folder, then index them all; returns how many.
+
+        A file that cannot be opened, or is larger than the store takes, is named in the job's log,
+        and the others are stored.
+
+        Raises:
+            DiskFull: they are more than the job's share of the disk; none is stored.
+            StoreError: the store does not answer.
+            OSError: this machine's disk is full or faulty.
+            Stopped: the lease is lost.
+        """
+        found = listing(self._attempt.folders.output)
+        check_size(found, "the output", self._limit_mb)
+        for relative in sorted(found):
+            if relative not in self._done:
+                self._done[relative] = self._stored(relative)
+        stored = [artifact for artifact in self._done.values() if artifact is not None]
+        if stored and not self._gateway.add_artifacts(self._attempt.fence, stored):
+            self._attempt.lose()
+        return len(stored)
+
+    def _stored(self, relative: str) -> Artifact | None:
+        self._attempt.while_held()
+        with ExitStack() as held:
+            try:
+                source = held.enter_context(opened(self._attempt.folders.output, relative))
+            except OSError as error:
+                self._attempt.note(f"the artifact {relative!r} could not be read: {error}")
+                return None
+            return self._put(relative, source)
+
+    def _put(self, relative: str, source: BinaryIO) -> Artifact | None:
+        # Copied, so that no link of the job is followed when the store reads it.
+        staged = self._attempt.folders.staging / "artifact"
+        copy(source, staged, os.fstat(source.fileno()).st_size, self._attempt.while_held)
+        key = self._key(relative)
+        try:
+            self._store.put_file(key, staged, progress=self._attempt.while_held)
+        except ObjectTooLarge as error:
+            self.refused.append(f"the artifact {relative!r} is not stored: {with_advice(error)}")
+            self._attempt.note(self.refused[-1])
+            return None
+        return Artifact(readable(relative), key, staged.stat().st_size, sha256(staged))
+
+    def _key(self, relative: str) -> str:
+        try:
+            return self._attempt.keys.artifact(relative)
+        except KeyInvalid:
+            digest = hashlib.sha256(os.fsencode(relative)).hexdigest()
+            return self._attempt.keys.artifact(f"unnameable/{digest}")
+
+
+def readable(path: str) -> str:
+    """Return a path with its odd bytes spelt out: Postgres holds only what is Unicode.
+
+    One that is too long for an index ends in a part of its digest.
+    """
+    name = os.fsencode(path)
+    text = name.decode(errors="backslashreplace").encode()
+    if len(text) <= PATH_BYTES:
+        return text.decode()
+    kept = text[: PATH_BYTES - 20].decode(errors="ignore")
+    return f"{kept}-{hashlib.sha256(name).hexdigest()[:16]}"

@@ -1,0 +1,1 @@
+"""A job's checkpoints: stored while it runs, restored before it starts, thinned out."""

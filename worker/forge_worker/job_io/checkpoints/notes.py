@@ -1,0 +1,65 @@
+"""What a user reads in a job's log about checkpoints that are not stored: each cause once."""
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from forge_schema.model.errors import ForgeError
+
+from forge_worker.job_runs.advice import with_advice
+from forge_worker.job_runs.attempt import Attempt
+
+# What fails once and then goes well is nobody's business.
+FAILURES = 2
+NAMED = 3
+
+
+class CheckpointNotes:
+    """A cause is told again only after checkpoints were stored in between."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._said: set[str] = set()
+        self._named: set[str] = set()
+        self._failures = 0
+
+    def say(self, cause: str, words: str) -> None:
+        """Say something once, unless the machine's disk is full."""
+        if cause not in self._said:
+            self._said.add(cause)
+            with suppress(OSError):
+                self._attempt.note(words)
+
+    def failed(self, error: ForgeError | OSError, *, last: bool) -> None:
+        """Say why one could not be stored; there is another try unless it was the last."""
+        self._failures += 1
+        if last or self._failures >= FAILURES:
+            cause = error.code if isinstance(error, ForgeError) else type(error).__name__
+            more = "" if last else "; it will be tried again"
+            words = f"the checkpoint could not be stored: {with_advice(error)}{more}"
+            self.say(f"{cause} {last}", words)
+
+    def stored(self) -> None:
+        """Hear that one is stored."""
+        if self._failures >= FAILURES:
+            self._said.clear()
+            with suppress(OSError):
+                self._attempt.note("checkpoints are stored again")
+        self._failures = 0
+
+    def busy(self, paths: Collection[str], kept: Collection[str]) -> None:
+        """Name files that were being written whenever a checkpoint was due.
+
+        Of those in `kept`, checkpoints have what was stored last.
+        """
+        for old in (True, False):
+            new = [p for p in paths if p not in self._named and (p in kept) is old]
+            if new:
+                what = "keep their last stored version" if old else "are stored without them"
+                names = ", ".join(repr(path) for path in new[:NAMED])
+                more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
+                self.say(
+                    f"busy {names}",
+                    f"checkpoints {what}: {names}{more}, being written whenever a checkpoint is"
+                    " due; write to another file and rename it when it is complete",
+                )
+        self._named.update(paths)

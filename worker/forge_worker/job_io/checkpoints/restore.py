@@ -1,0 +1,105 @@
+"""A job's checkpoint on its way back: the newest that is sound, whole, into an empty folder."""
+
+from dataclasses import dataclass
+
+from forge_schema.database.pool import Row
+from forge_schema.model.manifest import CheckpointUnsound, Entry, Manifest, sha256
+from forge_schema.storage import ObjectMissing
+
+from forge_worker.files.removal import remove_tree
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.queue.gateway import Gateway
+from forge_worker.queue.objects import Objects
+
+TRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came back; `own` unless it is another job's, from which this one starts."""
+
+    files: tuple[Entry, ...]
+    own: bool
+
+
+class Restore:
+    """May be done again after a failure: every try begins with an empty folder."""
+
+    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
+        self._attempt = attempt
+        self._store = store
+        self._gateway = gateway
+        self._folder = attempt.folders.checkpoint
+        self._damaged: set[str] = set()
+
+    def run(self) -> Restored | None:
+        """Fill the folder, before the job starts; None when there is nothing to fill it with.
+
+        A checkpoint of the job's own that is damaged is passed over, and named in its log.
+
+        Raises:
+            CheckpointUnsound: the one that the job starts from is damaged.
+            CheckpointUnknown: it is gone.
+            StoreError: the store does not answer.
+            Stopped: the attempt must stop.
+        """
+        job_id = self._attempt.fence.job_id
+        rows = self._gateway.restorable(job_id)
+        for row in rows:
+            own = row["job_id"] == job_id
+            self._empty()
+            files = self._files(row) if own else self._fetched(row)
+            if files is not None:
+                return Restored(files, own)
+        self._empty()
+        if rows:
+            self._attempt.note("no checkpoint is whole: the job starts from the beginning")
+        return None
+
+    def newest(self) -> tuple[Entry, ...]:
+        """Return the files of the job's own newest checkpoint, and fetch none; raises as `run`."""
+        job_id = self._attempt.fence.job_id
+        rows = self._gateway.restorable(job_id)
+        own = [row for row in rows if row["job_id"] == job_id]
+        return self._manifest(own[0]).files if own else ()
+
+    def _files(self, row: Row) -> tuple[Entry, ...] | None:
+        if row["key"] in self._damaged:
+            return None
+        try:
+            return self._fetched(row)
+        except CheckpointUnsound as error:
+            self._damaged.add(row["key"])
+            name = f"{row['attempt']}.{row['number']}"
+            self._attempt.note(f"the checkpoint {name} is passed over: {error.message}")
+            return None
+
+    def _fetched(self, row: Row) -> tuple[Entry, ...]:
+        try:
+            files = self._manifest(row).files
+            for entry in files:
+                self._fetch(entry)
+        except ObjectMissing as error:
+            raise CheckpointUnsound(error.message) from error
+        return files
+
+    def _manifest(self, row: Row) -> Manifest:
+        return Manifest.loaded(self._store.get(row["key"]), job_id=row["job_id"])
+
+    def _fetch(self, entry: Entry) -> None:
+        self._attempt.while_wanted()
+        path = self._folder / entry.path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise CheckpointUnsound(f"{entry.path!r} lies below a file") from error
+        # Once more, since it may have been damaged on its way alone.
+        for _ in range(TRIES):
+            self._store.get_file(entry.key, path, progress=self._attempt.while_wanted)
+            if sha256(path) == entry.sha256:
+                return
+        raise CheckpointUnsound(f"the stored file {entry.path} is damaged")
+
+    def _empty(self) -> None:
+        remove_tree(self._folder)
+        self._folder.mkdir()

@@ -1,0 +1,69 @@
+"""The log shipper: a job's output goes to the store in numbered, checksummed chunks."""
+
+import hashlib
+from io import BufferedReader
+from threading import Lock
+
+import zstandard
+from forge_schema.queue.records import LogChunk
+
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.loop import Loop
+from forge_worker.queue.gateway import Gateway
+from forge_worker.queue.objects import Objects
+
+CHUNK_BYTES = 4 << 20
+
+
+class LogShipper(Loop):
+    """Reads the attempt's log file from where it left off; the object first, then its row."""
+
+    name = "logs"
+
+    def __init__(
+        self, attempt: Attempt, store: Objects, gateway: Gateway, *, period_s: float
+    ) -> None:
+        super().__init__(period_s)
+        self._attempt = attempt
+        self._store = store
+        self._gateway = gateway
+        self._places = attempt.places
+        self._number = self._places["log_number"]
+        self._start = self._places["log_start"]
+        # The length of a chunk that may be stored already: a repeat must have the same content.
+        self._promised = self._places["log_promised"]
+        # Who fails ships the last words while the loop may be in a step.
+        self._turn = Lock()
+
+    def step(self) -> None:
+        """Ship everything that has been written by now, chunk by chunk.
+
+        What may be the beginning of a secret waits for the next step, or for the end of the loop.
+        """
+        with self._turn, self._attempt.folders.log.open("rb") as log:
+            while not self._attempt.lost and (piece := self._next(log)):
+                self._ship(piece)
+
+    def _next(self, log: BufferedReader) -> bytes:
+        """Return the next bytes, with the secrets covered that they have or share with others."""
+        redactor, count = self._attempt.redactor, self._promised or CHUNK_BYTES
+        before = min(self._start, redactor.reach)
+        log.seek(self._start - before)
+        data = log.read(before + count + redactor.reach)
+        kept_back = 0 if self.ending or self._promised else redactor.doubtful(data)
+        return redactor.cover(data)[before : min(before + count, len(data) - kept_back)]
+
+    def _ship(self, piece: bytes) -> None:
+        self._promised = len(piece)
+        self._places.keep(log_promised=len(piece))
+        key = self._attempt.keys.log_chunk(self._number)
+        self._store.put(key, zstandard.compress(piece))
+        digest = hashlib.sha256(piece).hexdigest()
+        chunk = LogChunk(self._number, key, self._start, len(piece), digest)
+        if not self._gateway.add_log_chunk(self._attempt.fence, chunk):
+            self._attempt.lose()
+            return
+        self._number += 1
+        self._start += len(piece)
+        self._promised = 0
+        self._places.keep(log_number=self._number, log_start=self._start, log_promised=0)

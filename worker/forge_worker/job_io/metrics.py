@@ -1,0 +1,131 @@
+"""The metrics tail: JSON lines that a job writes become metrics and its progress."""
+
+import json
+from contextlib import suppress
+from math import isfinite
+from typing import Any
+
+import structlog
+from forge_schema.model.errors import ForgeError
+from forge_schema.queue.records import MetricLine
+
+from forge_worker.files.safe_files import opened
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.loop import Loop
+from forge_worker.queue.gateway import Gateway
+
+PERIOD_S = 1.0
+READ_BYTES = 1 << 20
+LINE_BYTES = 64 << 10
+
+log = structlog.get_logger(__name__)
+
+
+class MetricsTail(Loop):
+    """Reads whole lines; one that is no JSON object, or too long, is counted and skipped.
+
+    NaN and the infinities, which JSON does not have, are kept by their names.
+    """
+
+    name = "metrics"
+
+    def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
+        super().__init__(PERIOD_S)
+        self._attempt = attempt
+        self._gateway = gateway
+        self._places = attempt.places
+        # Lines that were sent, and not kept here as such, get the same numbers once more.
+        self._place = self._places["metrics_place"]
+        self._number = self._places["metrics_number"]
+        self.skipped = 0
+
+    def step(self) -> None:
+        """Send the lines that were written since the last step."""
+        while not self._attempt.lost and (lines := self._read()):
+            self._send(lines)
+
+    def finish(self) -> None:
+        """Send the last lines, and tell of those that were left out."""
+        self.step()
+        if self.skipped:
+            job_id = self._attempt.fence.job_id
+            log.warning("metric lines left out: no JSON objects", job=job_id, lines=self.skipped)
+
+    def _read(self) -> list[bytes]:
+        file = self._attempt.folders.metrics
+        with suppress(OSError), opened(file.parent, file.name) as tail:
+            tail.seek(self._place)
+            data = tail.read(READ_BYTES)
+            whole = data[: data.rfind(b"\n") + 1]
+            if not whole and len(data) == READ_BYTES:
+                whole = data
+            return whole.splitlines(keepends=True)
+        return []
+
+    def _send(self, raw: list[bytes]) -> None:
+        parsed = [parse(line) for line in raw]
+        good = [values for values in parsed if values is not None]
+        lines = [
+            MetricLine(self._number + n, step_of(values), values) for n, values in enumerate(good)
+        ]
+        progress = next((p for v in reversed(good) if (p := progress_of(v)) is not None), None)
+        self.skipped += len(parsed) - self._keep(lines, progress)
+        self._place += sum(map(len, raw))
+        self._number += len(lines)
+        self._places.keep(metrics_place=self._place, metrics_number=self._number)
+
+    def _keep(self, lines: list[MetricLine], progress: float | None) -> int:
+        """Send lines and return how many were kept: none that the database would never take."""
+        if not lines:
+            return 0
+        try:
+            if not self._gateway.add_metrics(self._attempt.fence, lines, progress=progress):
+                self._attempt.lose()
+        except ForgeError:
+            raise
+        except Exception:
+            log.exception("metrics refused", job=self._attempt.fence.job_id, lines=len(lines))
+            return 0
+        return len(lines)
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a line, or None."""
+    if len(line) > LINE_BYTES or b"\\u0000" in line:
+        return None
+    try:
+        values = json.loads(line, parse_constant=str, parse_float=_finite)
+        # Half a surrogate pair passes JSON, and no database takes it.
+        json.dumps(values, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def step_of(values: dict[str, Any]) -> float | None:
+    """Return the step that a line tells."""
+    return _number(values.get("step"))
+
+
+def progress_of(values: dict[str, Any]) -> float | None:
+    """Return the share done, 0 to 1, from `progress`, or from `step` and `total`."""
+    step, total = step_of(values), _number(values.get("total"))
+    share = _number(values.get("progress"))
+    if share is None and step is not None and total:
+        share = step / total
+    return None if share is None else min(max(share, 0.0), 1.0)
+
+
+def _finite(digits: str) -> float | str:
+    # Postgres's JSON knows no infinity, and 1e999 is one: its name is kept.
+    if isfinite(value := float(digits)):
+        return value
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    with suppress(OverflowError):
+        return float(value)
+    return None

@@ -1,0 +1,145 @@
+"""What a job found out: its result, one JSON object, and how each of its tests ended.
+
+Both are read when the job has ended, however it did: one that failed has most to say.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import structlog
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.fields import DOCUMENT_BYTES, Document
+from forge_schema.model.states import JobKind
+from forge_schema.queue.records import Tested
+from pydantic import TypeAdapter, ValidationError
+
+from forge_worker.files.safe_files import opened
+from forge_worker.job_io.junit import read_report
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.queue.gateway import Gateway
+
+RESULT = "result.json"
+REPORT = "junit.xml"
+# A quarter of what a server takes in one request, and not more rows than it takes.
+BATCH_BYTES = 1 << 19
+BATCH_ROWS = 1000
+DOCUMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(Document)
+
+log = structlog.get_logger(__name__)
+
+
+class Findings:
+    """Reads the two files once; what cannot be used is said in the job's log."""
+
+    def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
+        self._attempt = attempt
+        self._gateway = gateway
+        self._read = False
+        self._result: dict[str, Any] | None = None
+        self._tests: list[Tested] = []
+
+    def store(self) -> None:
+        """Keep what the job left; a repeat goes on where it failed."""
+        if not self._read:
+            self._result, self._tests = self._look_for_result(), self._look_for_tests()
+            self._read = True
+        fence = self._attempt.fence
+        while self._tests and not self._attempt.lost:
+            count = batch_of(self._tests)
+            self._keep(self._gateway.add_tests, fence, self._tests[:count])
+            del self._tests[:count]
+        if self._result is not None and not self._attempt.lost:
+            self._keep(self._gateway.add_result, fence, self._result)
+            self._result = None
+
+    def _keep(self, add: Any, *said: Any) -> None:  # noqa: ANN401  one of two methods, with its own
+        try:
+            if not add(*said):
+                self._attempt.lose()
+        except ForgeError:
+            raise
+        except Exception:
+            # What the database would never take must not keep the job from its end.
+            log.exception("findings refused", job=self._attempt.fence.job_id)
+            self._attempt.note("what the job found out was refused by the queue")
+
+    def _look_for_result(self) -> dict[str, Any] | None:
+        with suppress(OSError), opened(self._attempt.folders.control, RESULT) as file:
+            said = file.read(DOCUMENT_BYTES + 1)
+            try:
+                found: dict[str, Any] = self._covered(parse_result(said))
+            except ValueError as error:
+                self._attempt.note(f"the result is not kept: {error}")
+            else:
+                return found
+        return None
+
+    def _look_for_tests(self) -> list[Tested]:
+        spec, folders = self._attempt.grant.spec, self._attempt.folders
+        named = spec.get("junit")
+        try:
+            with opened(*((folders.work, named) if named else (folders.control, REPORT))) as file:
+                tests, fault = read_report(file)
+        except OSError:
+            tests, fault = [], ""
+            if named or spec.get("kind") == JobKind.TEST:
+                fault = f"there is none at {named or '$FORGE_JUNIT_FILE'}"
+        if fault:
+            self._attempt.note(f"of the test report {len(tests)} tests are kept: {fault}")
+        return [
+            replace(
+                test,
+                suite=self._covered(test.suite),
+                name=self._covered(test.name),
+                message=self._covered(test.message),
+            )
+            for test in tests
+        ]
+
+    def _covered(self, value: Any) -> Any:  # noqa: ANN401  whatever JSON holds
+        """Return a value with the job's secrets covered in every text."""
+        match value:
+            case str():
+                return self._attempt.redactor.text(value)
+            case dict():
+                return {self._covered(name): self._covered(said) for name, said in value.items()}
+            case list():
+                return [self._covered(said) for said in value]
+            case _:
+                return value
+
+
+def batch_of(tests: Sequence[Tested]) -> int:
+    """Return how many of the first tests travel in one request."""
+    size = 0
+    for count, test in enumerate(tests[:BATCH_ROWS]):
+        size += sum(len((said or "").encode()) for said in (test.suite, test.name, test.message))
+        if size > BATCH_BYTES and count:
+            return count
+    return min(len(tests), BATCH_ROWS)
+
+
+def parse_result(said: bytes) -> dict[str, Any]:
+    """Return the JSON object that a job wrote; what JSON has no number for becomes null.
+
+    Raises:
+        ValueError: it is none, or more than a row takes; the text says why.
+    """
+    if len(said) > DOCUMENT_BYTES:
+        raise ValueError(f"it is longer than {DOCUMENT_BYTES >> 10} KiB")
+    try:
+        values = json.loads(said, parse_constant=lambda _: None, parse_float=_finite)
+        return DOCUMENT.validate_python(values)
+    except ValidationError as error:
+        raise ValueError(f"{error.errors()[0]['msg']}") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def _finite(digits: str) -> float | None:
+    # Postgres's JSON knows no infinity, and 1e999 is one.
+    return value if isfinite(value := float(digits)) else None

@@ -1,0 +1,173 @@
+"""One attempt as its loops share it: the lease, the folders, and the first reason to stop."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock
+from time import time
+
+from forge_schema.model.lease import Fence, Grant, Usage
+from forge_schema.model.states import Phase, Reason, Standing
+from forge_schema.storage import keys
+
+from forge_worker.files.safe_files import weight
+from forge_worker.job_runs.clock import seconds
+from forge_worker.job_runs.cursors import Places
+from forge_worker.job_runs.folders import Folders
+from forge_worker.job_runs.redact import Redactor
+from forge_worker.spot.window import Window, earlier
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why an attempt must stop; `lost` means that its result no longer counts.
+
+    `window` is how long there is for that, where the machine or the worker goes.
+    """
+
+    reason: Reason
+    detail: str = ""
+    lost: bool = False
+    window: Window | None = None
+
+
+class Stopped(Exception):
+    """Raised out of work that nobody wants any more, since its attempt must stop."""
+
+
+@dataclass
+class Attempt:
+    """What the loops around one job know of it.
+
+    The first reason to stop wins, but `lost` wins over all; of several windows, the one that ends
+    first. `settled` says that its end is known and on its way to the queue, by whoever could
+    `settle` it; `store_now` has its checkpoint stored before the next one is due, `used` tells what
+    it has used until now. `places` is where each loop keeps how far it has come, for an agent that
+    goes on with the job. `redactor` covers the job's secrets in whatever is stored or said of it.
+    """
+
+    grant: Grant
+    folders: Folders
+    stopping: Event = field(default_factory=Event)
+    redactor: Redactor = field(default_factory=Redactor)
+    phase: Phase = Phase.PREPARING
+    # By the machine's clock, for people alone.
+    since: float = field(default_factory=time)
+    settled: bool = False
+    store_now: Callable[[], None] = lambda: None
+    used: Callable[[], Usage] = Usage
+    _stop: Stop | None = None
+    _window: Window | None = None
+    _lock: Lock = field(default_factory=Lock)
+    # Folders beside its own that what it brought writes to now, and what each weighed before.
+    _beside: dict[Path, int] = field(default_factory=dict)
+    places: Places = field(init=False)
+    # By the clock that goes on while no agent runs.
+    claimed_s: float = field(default_factory=seconds)
+    # When the last renewal was sent that the queue granted, or the claim, by the same clock.
+    renewed_s: float = field(default_factory=seconds)
+
+    def __post_init__(self) -> None:
+        self.places = Places(self.folders.places)
+
+    @property
+    def fence(self) -> Fence:
+        return self.grant.fence
+
+    @property
+    def keys(self) -> keys.AttemptKeys:
+        """The names of the objects that this attempt writes."""
+        return keys.AttemptKeys(self.fence.job_id, self.grant.attempt, self.mark)
+
+    @property
+    def mark(self) -> str:
+        """The fencing token as a word, which names folders, containers and objects."""
+        return self.fence.mark
+
+    @property
+    def stop(self) -> Stop | None:
+        return self._stop
+
+    @property
+    def window(self) -> Window | None:
+        return self._window
+
+    @property
+    def lost(self) -> bool:
+        return self._stop is not None and self._stop.lost
+
+    def started_s(self) -> float:
+        """Return since when the job runs, by the same clock as `claimed_s`; the first call counts.
+
+        Raises:
+            OSError: it could not be kept for a later agent.
+        """
+        if not self.places["started_ms"]:
+            self.places.keep(started_ms=int(seconds() * 1000))
+        return self.places["started_ms"] / 1000
+
+    @contextmanager
+    def weighed(self, folder: Path) -> Iterator[None]:
+        """Have what a folder gains meanwhile count as the job's on the disk."""
+        self._beside[folder] = weight(folder)
+        try:
+            yield
+        finally:
+            del self._beside[folder]
+
+    def bytes_used(self) -> int:
+        """Return the bytes on disk of what is the job's, in its own folders and beside them."""
+        beside = list(self._beside.items())
+        gained = sum(max(0, weight(folder) - before) for folder, before in beside)
+        return self.folders.bytes_used() + gained
+
+    def note(self, words: str) -> None:
+        """Say something in the job's own log."""
+        with self.folders.log.open("a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(f"forge: {words}\n")
+
+    def request_stop(self, stop: Stop) -> None:
+        """Have the job stopped; from any thread, any number of times."""
+        with self._lock:
+            if self._stop is None or (stop.lost and not self._stop.lost):
+                self._stop = stop
+            self._window = earlier(self._window, stop.window)
+        self.stopping.set()
+
+    def settle(self) -> bool:
+        """Take it upon the caller to tell the end; False where another one has done so."""
+        with self._lock:
+            first, self.settled = not self.settled, True
+        return first
+
+    def heed(self, standing: Standing) -> None:
+        """Do what the queue's answer about the lease asks for."""
+        if standing is Standing.LOST:
+            self.lose()
+        elif standing is Standing.TIMEOUT:
+            self.request_stop(Stop(Reason.TIMEOUT, f"over {self.grant.timeout_s} s"))
+        elif standing is not Standing.OK:
+            self.request_stop(Stop(Reason(standing.value), f"{standing.value} on request"))
+
+    def lose(self) -> None:
+        """Have the job killed because its lease is another's now."""
+        self.request_stop(Stop(Reason.WORKER_LOST, "the lease was lost", lost=True))
+
+    def while_wanted(self, _moved: int = 0) -> None:
+        """Tell a preparation, as its progress, whether to go on.
+
+        Raises:
+            Stopped: the attempt must stop.
+        """
+        if self.stopping.is_set():
+            raise Stopped
+
+    def while_held(self, _moved: int = 0) -> None:
+        """Tell an upload, as its progress, whether to go on.
+
+        Raises:
+            Stopped: the lease is lost.
+        """
+        if self.lost:
+            raise Stopped

@@ -1,0 +1,164 @@
+"""What an attempt leaves in its folder, so that a later agent can go on with it."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from forge_schema.model.lease import Fence, Grant
+from forge_schema.model.states import Reason
+
+from forge_worker.job_runs.attempt import Attempt, Stop
+from forge_worker.job_runs.clock import this_boot
+from forge_worker.job_runs.cursors import BYTES, MODE
+from forge_worker.job_runs.folders import Folders
+from forge_worker.machine.slots import Slot
+from forge_worker.runners.runner import Exit
+
+# By name, so that what a grant may carry besides, a secret above all, is never written.
+GRANTED = (
+    "attempt",
+    "name",
+    "owner",
+    "spec",
+    "bundle_digest",
+    "timeout_s",
+    "lane_id",
+    "priority",
+    "failures",
+    "losses",
+    "preemptions",
+)
+LEASE, STOP, EXIT = "lease.json", "stop.json", "exit.json"
+# As JSON, a letter takes up to six bytes.
+DETAIL_LENGTH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One attempt here: what it was lent, what runs it, and in which run of the machine."""
+
+    attempt: Attempt
+    slot: Slot
+    kind: str
+    container: str
+    boot: str
+
+    def write(self) -> None:
+        """Put it into the attempt's folder, in place of what is there.
+
+        Raises:
+            OSError: the disk is full or faulty.
+        """
+        grant, fence = self.attempt.grant, self.attempt.fence
+        kept = {
+            **asdict(fence),
+            "nonce": str(fence.nonce),
+            "grant": {name: getattr(grant, name) for name in GRANTED},
+            "slot": asdict(self.slot),
+            "kind": self.kind,
+            "container": self.container,
+            "claimed_s": self.attempt.claimed_s,
+            "boot": self.boot,
+        }
+        replace(self.attempt.folders.root / LEASE, kept)
+        # What is kept later has its room on the disk from now on.
+        self.attempt.places.keep(recorded=1)
+        for name in (STOP, EXIT):
+            overwrite(self.attempt.folders.root / name, {})
+
+
+def record_of(attempt: Attempt, slot: Slot, kind: str, container: str) -> Record:
+    """Return the record of an attempt that begins now."""
+    return Record(attempt, slot, kind, container, this_boot())
+
+
+def read(folders: Folders) -> Record | None:
+    """Return the record in an attempt's folder; None where there is none, or not a whole one."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        kept = _kept(folders.root / LEASE) or {}
+        fence = Fence(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]))
+        grant = Grant(fence=fence, **{name: kept["grant"][name] for name in GRANTED})
+        slot = Slot(**{**kept["slot"], "gpu_uuids": tuple(kept["slot"]["gpu_uuids"])})
+        attempt = Attempt(grant, folders, claimed_s=float(kept["claimed_s"]))
+        kind, container, boot = (str(kept[name]) for name in ("kind", "container", "boot"))
+        kept_stop(folders.root)
+        kept_exit(folders.root)
+        return Record(attempt, slot, kind, container, boot)
+    return None
+
+
+def runs_in(folders: Folders) -> tuple[str, str] | None:
+    """Return the kind and the name of what runs an attempt, also where the rest is broken.
+
+    None where there was nothing to run yet, or nothing can be read.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = _kept(folders.root / LEASE) or {}
+        return str(kept["kind"]), str(kept["container"])
+    return None
+
+
+def keep_stop(root: Path, stop: Stop) -> None:
+    """Keep, before the job is told, why it is stopped: its exit code is then not its own."""
+    detail = stop.detail[:DETAIL_LENGTH]
+    overwrite(root / STOP, {"reason": stop.reason.value, "detail": detail})
+
+
+def kept_stop(root: Path) -> Stop | None:
+    """Return why an earlier agent stopped the job, if it did.
+
+    Raises:
+        ValueError, KeyError, TypeError: what is there is not that.
+    """
+    kept = _kept(root / STOP)
+    return None if not kept else Stop(Reason(kept["reason"]), str(kept["detail"]))
+
+
+def keep_exit(root: Path, exited: Exit) -> None:
+    """Keep, before its container goes, how the job ended."""
+    overwrite(root / EXIT, {**asdict(exited), "detail": exited.detail[:DETAIL_LENGTH]})
+
+
+def kept_exit(root: Path) -> Exit | None:
+    """Return how the job ended, as an earlier agent saw it.
+
+    Raises:
+        ValueError, KeyError, TypeError: what is there is not that.
+    """
+    kept = _kept(root / EXIT)
+    return None if not kept else Exit(**kept)
+
+
+def replace(path: Path, kept: Mapping[str, Any]) -> None:
+    """Write a small JSON file whole, or leave what was there."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_text(json.dumps(kept), encoding="utf-8")
+    fresh.replace(path)
+
+
+def overwrite(path: Path, kept: Mapping[str, Any]) -> None:
+    """Write a small JSON file in place: in room that it has had since it was written first.
+
+    Raises:
+        OSError: the disk is faulty, or full and this is the first time.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE)
+    try:
+        os.pwrite(file, json.dumps(kept).encode().ljust(BYTES), 0)
+    finally:
+        os.close(file)
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    if not isinstance(kept, dict):
+        raise TypeError(f"{path} holds no record")
+    return kept

@@ -1,0 +1,76 @@
+"""The last words of a job that failed: what its end quotes of its output.
+
+The first line says it all, for tables; below it stand the last lines as they were.
+"""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+from signal import Signals
+
+from forge_worker.job_runs.redact import Redactor
+from forge_worker.runners.runner import Exit
+
+LINES, WIDTH, BYTES = 10, 300, 32 << 10
+SIGNAL_BASE = 128
+NOTE = "forge: "
+TRACEBACK = "Traceback (most recent call last):"
+# Colours and cursor moves, and what else a terminal would not show.
+UNSHOWN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*\x07?|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def last_words(exited: Exit, log: Path, redactor: Redactor, *, below: Path) -> str:
+    """Return why a job failed, by its own output.
+
+    Args:
+        exited: how it ended.
+        log: the file with its output.
+        redactor: covers its secrets.
+        below: its work folder; its own paths are quoted relative to it, the same in each attempt.
+    """
+    lines = _lines(_end_of(log, redactor), {f"{below}/", f"{below.resolve()}/"})
+    gist, killed = _gist(lines), _killed(exited.code)
+    said = f"{killed}; last output: {gist}" if killed and gist else killed or gist
+    first = "; ".join(filter(None, [said, exited.detail])) or "no output"
+    return "\n".join([first, *lines] if lines[1:] else [first])
+
+
+def _end_of(log: Path, redactor: Redactor) -> str:
+    data = b""
+    with suppress(OSError), log.open("rb") as file:
+        begin = max(0, file.seek(0, 2) - BYTES - redactor.reach)
+        file.seek(begin)
+        # A secret that begins before what is read is known by no more than its rest.
+        data = redactor.cover(file.read())[redactor.reach if begin else 0 :]
+    return data.decode(errors="replace")
+
+
+def _lines(text: str, below: set[str]) -> list[str]:
+    """Return the job's last lines with something in them; without any, the worker's last note."""
+    shown = (_shown(line, below) for line in text.split("\n"))
+    lines = [line[:WIDTH] for line in shown if line]
+    own = [line for line in lines if not line.startswith(NOTE)]
+    return own[-LINES:] or [line.removeprefix(NOTE) for line in lines[-1:]]
+
+
+def _shown(line: str, below: set[str]) -> str:
+    """Return what a terminal would have shown in the end: a progress bar writes over itself."""
+    shown = UNSHOWN.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip()
+    for folder in below:
+        shown = shown.replace(folder, "")
+    return shown
+
+
+def _gist(lines: list[str]) -> str:
+    """Return the line that says most: the exception of the last traceback, else the last one."""
+    last = max((n for n, line in enumerate(lines) if line == TRACEBACK), default=None)
+    raised = [] if last is None else lines[last + 1 :]
+    return next((line for line in raised if not line[0].isspace()), lines[-1] if lines else "")
+
+
+def _killed(code: int | None) -> str:
+    if code is None or code <= SIGNAL_BASE:
+        return ""
+    with suppress(ValueError):
+        return f"killed by {Signals(code - SIGNAL_BASE).name}"
+    return ""

@@ -1,0 +1,58 @@
+"""Patience: what fails because the store or the database is away is done again, for a while."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import TypeVar
+
+import stamina
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.states import Phase
+from forge_schema.storage import (
+    KeyInvalid,
+    ObjectMissing,
+    ObjectTooLarge,
+    StoreError,
+    StoreUrlInvalid,
+)
+
+from forge_worker.job_runs.attempt import Attempt
+
+T = TypeVar("T")
+
+HOPELESS = (KeyInvalid, ObjectMissing, ObjectTooLarge, StoreUrlInvalid)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an attempt waits: `store_s` seconds for the store and for this machine's disk.
+
+    For the database as long as it takes: the countdown ends what runs without it, and what has
+    ended is worth waiting for. But as long as for the store, where an attempt was asked to stop
+    before it came to its end.
+    """
+
+    attempt: Attempt
+    store_s: float
+
+    def __call__(self, step: Callable[[], T]) -> T:
+        """Do a step, again where that may help, and return its answer; raises its last error."""
+        began = monotonic()
+
+        def may_pass(error: Exception) -> bool:
+            waits = not self.attempt.lost and monotonic() - began < self._limit_s(error)
+            return waits and not isinstance(error, HOPELESS)
+
+        for tried in stamina.retry_context(
+            on=may_pass, attempts=None, timeout=None, wait_initial=0.2, wait_max=5
+        ):
+            with tried:
+                answer = step()
+        return answer
+
+    def _limit_s(self, error: Exception) -> float:
+        if isinstance(error, DatabaseUnreachable):
+            ended = self.attempt.phase is Phase.FINISHING
+            return inf if ended or self.attempt.stop is None else self.store_s
+        return self.store_s if isinstance(error, StoreError | OSError) else 0.0

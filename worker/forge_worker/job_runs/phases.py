@@ -1,0 +1,43 @@
+"""The phase reporter: tells the queue how far an attempt has come, and holds nothing up for it."""
+
+from collections import deque
+from collections.abc import Sequence
+from threading import Lock
+
+from forge_schema.model.states import Phase
+
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.loop import Loop
+from forge_worker.queue.gateway import Gateway
+
+PERIOD_S = 60.0
+
+
+class PhaseReporter(Loop):
+    """Reports each phase in its order, again and again while the database is away."""
+
+    name = "phase"
+
+    def __init__(self, attempt: Attempt, gateway: Gateway, devices: Sequence[str]) -> None:
+        super().__init__(PERIOD_S)
+        self._attempt = attempt
+        self._gateway = gateway
+        self._devices = devices
+        self._untold: deque[Phase] = deque()
+        self._lock = Lock()
+
+    def enter(self, phase: Phase) -> None:
+        """Have the phase reported soon."""
+        self._attempt.phase = phase
+        self._untold.append(phase)
+        self.wake()
+
+    def step(self) -> None:
+        """Report what has not been reported yet, and heed the answers."""
+        with self._lock:
+            while self._untold and not self._attempt.lost:
+                standing = self._gateway.report(
+                    self._attempt.fence, self._untold[0], devices=self._devices
+                )
+                self._untold.popleft()
+                self._attempt.heed(standing)

@@ -1,0 +1,89 @@
+"""Locks on GPUs between the workers of one machine: a file for each UUID, held while it is lent.
+
+The kernel frees the locks of a process that dies, also when its job lives on; what such a job does
+on a GPU shows as a stranger's process then, and keeps others off.
+"""
+
+import fcntl
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from forge_schema.model.errors import ForgeError
+
+FOR_ALL = 0o1777
+READABLE = 0o644
+
+
+class LocksUnusable(ForgeError):
+    """The folder of the locks cannot be used."""
+
+    code = "locks_unusable"
+
+
+def default_folder() -> Path:
+    """Return the folder that every worker of the machine finds, whoever runs it."""
+    shared = Path("/run/lock")
+    with suppress(OSError):
+        if shared.stat().st_mode & stat.S_IWOTH:
+            return shared / "forge"
+    # Not $TMPDIR, which is another for each user.
+    return Path("/tmp/forge-lock")  # noqa: S108  sticky, and no link in it is followed
+
+
+class GpuLocks:
+    """The locks of this worker; one that another process holds is refused, never waited for."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or default_folder()
+        self._open: dict[str, int] = {}
+
+    def take(self, uuid: str) -> bool:
+        """Lock a GPU; False when another worker has it. Once more is fine.
+
+        Raises:
+            LocksUnusable: the folder cannot be made, or is not to be trusted.
+        """
+        if uuid in self._open:
+            return True
+        path = self._folder / uuid.replace("/", "_")
+        try:
+            lock = self._opened(path)
+        except OSError as error:
+            raise LocksUnusable(
+                f"GPUs cannot be locked in {self._folder}: {error}",
+                hint="name a folder that all workers of this machine may write to: FORGE_LOCK_DIR",
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        self._open[uuid] = lock
+        return True
+
+    def free(self, uuid: str) -> None:
+        """Unlock a GPU; once more is fine."""
+        if uuid in self._open:
+            os.close(self._open.pop(uuid))
+
+    def _opened(self, path: Path) -> int:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(FileNotFoundError):
+            return os.open(path, flags)
+        self._make_folder()
+        # Never both at once: in a folder for all, the kernel may refuse O_CREAT on another's file.
+        with suppress(FileExistsError):
+            lock = os.open(path, flags | os.O_CREAT | os.O_EXCL, READABLE)
+            # What the umask took away.
+            os.fchmod(lock, READABLE)
+            return lock
+        return os.open(path, flags)
+
+    def _make_folder(self) -> None:
+        with suppress(FileExistsError):
+            self._folder.mkdir(parents=True)
+            self._folder.chmod(FOR_ALL)
+        if not stat.S_ISDIR(self._folder.lstat().st_mode):
+            raise NotADirectoryError(f"{self._folder} is no folder")

@@ -1,0 +1,172 @@
+"""The GPUs that a worker lends: which are free now, and to which job each is lent."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+
+import structlog
+from forge_schema.model.gpu_model import is_model
+from forge_schema.queue.lanes import Capacity
+
+from forge_worker.devices import Gpu, Use
+from forge_worker.machine.gpu_locks import GpuLocks
+
+NOBODY = Use()
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """GPUs that may serve one job together: of one kind, each with so much memory free, MiB."""
+
+    name: str
+    vram_mb: int
+    free_mb: int
+
+    @property
+    def kind(self) -> tuple[str, int]:
+        """What the GPUs have in common, as `Gpu.kind`."""
+        return self.name, self.vram_mb
+
+
+class GpuPool:
+    """Lends each GPU to one job at a time; shares them with other workers by their locks.
+
+    A GPU on which a stranger computes is not lent. `used` says who uses each, and may be asked to
+    look anew. What is free is held from the moment that it is counted until it is lent or not.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[Gpu] = (),
+        used: Callable[[bool], Mapping[str, Use]] = lambda _: {},
+        locks: GpuLocks | None = None,
+    ) -> None:
+        self._gpus = list(gpus)
+        self._used = used
+        self._locks = locks or GpuLocks()
+        self._lent: dict[str, int] = {}
+        self._held: list[Gpu] = []
+        self._withdrawn: set[str] = set()
+        self._to_look = False
+        self._lock = Lock()
+
+    def withdraw(self, uuid: str) -> None:
+        """Lend a GPU no more; the job that has it keeps it."""
+        self._withdrawn.add(uuid)
+
+    def restore(self, uuid: str) -> None:
+        """Lend a GPU again that was withdrawn."""
+        self._withdrawn.discard(uuid)
+
+    def choices(self, without: int | None = None) -> list[Choice]:
+        """Return what may be claimed for, most GPUs first, as if job `without` were gone.
+
+        What the job itself had comes before all else. A choice may turn out to be locked.
+        """
+        used = self._look(anew=without is not None)
+        with self._lock:
+            own = {gpu.kind for gpu in self._gpus if self._lent.get(gpu.uuid, 0) == without}
+            free = [gpu for gpu in self._usable(used, without) if self._is_free(gpu, without)]
+        found = {Choice(*gpu.kind, _free_mb(gpu, used)) for gpu in free}
+        return sorted(found, key=lambda c: (c.kind not in own, c.name, c.free_mb))
+
+    @contextmanager
+    def hold(self, choice: Choice, without: int | None = None) -> Iterator[tuple[int, int]]:
+        """Hold the free GPUs of a choice while the block runs; what is not lent then is let go.
+
+        Yields how many they are, and how many of the choice may be free one day.
+
+        Raises:
+            LocksUnusable: the folder of the locks cannot be used; none is held then.
+        """
+        with self._lock:
+            free = [gpu for gpu in self._gpus if self._is_free(gpu, without)]
+            self._held = held = self._taken([gpu for gpu in free if gpu.kind == choice.kind])
+        try:
+            # Only now: a worker that died freed its lock, and not what its job does.
+            used = self._look(anew=bool(held))
+            usable = [gpu for gpu in self._usable(used, without) if _is_of(choice, gpu, used)]
+            self._held = [gpu for gpu in held if gpu in usable]
+            yield len(self._held), len(usable)
+        finally:
+            self._let_go(held)
+
+    def lend(self, token: int, needs: Capacity) -> list[Gpu]:
+        """Lend what a job needs of what is held.
+
+        Raises:
+            ValueError: so much is not held.
+        """
+        with self._lock:
+            free = [gpu for gpu in self._held if gpu.uuid not in self._lent]
+            fitting = [gpu for gpu in free if is_model(needs.gpu_model or "*", gpu.name)]
+            if len(fitting) < needs.gpus:
+                raise ValueError(f"{needs.gpus} GPUs are wanted, and {len(fitting)} are held")
+            lent = fitting[: needs.gpus]
+            self._lent |= {gpu.uuid: token for gpu in lent}
+        return lent
+
+    def lend_again(self, token: int, uuids: Collection[str]) -> None:
+        """Lend GPUs to a job that has had them since an earlier boot, whoever locked them since."""
+        with self._lock:
+            for uuid in uuids:
+                if not self._locks.take(uuid):
+                    log.warning("another worker has a GPU of a job that goes on here", gpu=uuid)
+                self._lent[uuid] = token
+
+    def take_back(self, token: int) -> None:
+        """Take back what a job was lent; once more is fine."""
+        with self._lock:
+            held = {gpu.uuid for gpu in self._held}
+            for uuid in [uuid for uuid, to in self._lent.items() if to == token]:
+                del self._lent[uuid]
+                self._to_look = True
+                if uuid not in held:
+                    self._locks.free(uuid)
+
+    def _taken(self, free: list[Gpu]) -> list[Gpu]:
+        """Lock GPUs and return those that no other worker has: all that can be, or none."""
+        try:
+            return [gpu for gpu in free if self._locks.take(gpu.uuid)]
+        except BaseException:
+            self._free(free)
+            raise
+
+    def _let_go(self, held: list[Gpu]) -> None:
+        with self._lock:
+            self._held = []
+            self._free(held)
+
+    def _free(self, held: list[Gpu]) -> None:
+        for gpu in held:
+            if gpu.uuid not in self._lent:
+                self._locks.free(gpu.uuid)
+
+    def _look(self, *, anew: bool) -> Mapping[str, Use]:
+        # What was seen while a job ran shows its processes, which are no stranger's.
+        anew, self._to_look = self._to_look or anew, False
+        return self._used(anew) if self._gpus else {}
+
+    def _usable(self, used: Mapping[str, Use], without: int | None) -> list[Gpu]:
+        """Return the GPUs that are free or will be, once the jobs that have them end."""
+        here = [gpu for gpu in self._gpus if gpu.uuid not in self._withdrawn]
+        pairs = [(gpu, used.get(gpu.uuid, NOBODY)) for gpu in here]
+        return [
+            gpu
+            for gpu, use in pairs
+            if not use.gone and not (use.computing and self._is_free(gpu, without))
+        ]
+
+    def _is_free(self, gpu: Gpu, without: int | None) -> bool:
+        return self._lent.get(gpu.uuid, without) == without
+
+
+def _free_mb(gpu: Gpu, used: Mapping[str, Use]) -> int:
+    return max(0, gpu.vram_mb - used.get(gpu.uuid, NOBODY).taken_mb)
+
+
+def _is_of(choice: Choice, gpu: Gpu, used: Mapping[str, Use]) -> bool:
+    return gpu.kind == choice.kind and _free_mb(gpu, used) >= choice.free_mb

@@ -1,0 +1,101 @@
+"""What the machine lends, and to which job: CPUs, memory, disk, GPUs by UUID."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from forge_schema.queue.lanes import Capacity
+
+from forge_worker.machine.gpu_pool import Choice, GpuPool
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What one job has been lent; `vram_mb` is the least that one of its GPUs has, MiB."""
+
+    cpus: float
+    memory_mb: int
+    disk_mb: int
+    gpu_uuids: tuple[str, ...] = ()
+    vram_mb: int = 0
+    gpu_vendor: str = ""
+
+
+class Slots:
+    """Lends and takes back; a GPU serves one job at a time."""
+
+    def __init__(self, total: Capacity, gpus: GpuPool | None = None, *, max_jobs: int) -> None:
+        self._total = total
+        self.gpus = gpus or GpuPool()
+        self._max_jobs = max_jobs
+        self._lent: dict[int, Slot] = {}
+        self._lock = Lock()
+
+    @property
+    def lent(self) -> dict[int, Slot]:
+        """What each job has, by its token."""
+        with self._lock:
+            return dict(self._lent)
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs hold a slot."""
+        return len(self._lent)
+
+    def choices(self, *, without: int | None = None) -> Sequence[Choice | None]:
+        """Return the kinds of GPU to claim for, one after another; None is for jobs without."""
+        return self.gpus.choices(without) or [None]
+
+    @contextmanager
+    def offer(
+        self, choice: Choice | None = None, *, without: int | None = None
+    ) -> Iterator[tuple[Capacity, int]]:
+        """Say what is free and how many more jobs may run, as if job `without` were gone.
+
+        The GPUs counted stay this worker's until the block ends.
+        """
+        free, jobs = self._room(without)
+        if choice is None:
+            yield free, jobs
+            return
+        with self.gpus.hold(choice, without) as (gpus, in_all):
+            free = replace(free, gpus=gpus, gpus_in_all=in_all)
+            yield replace(free, gpu_model=choice.name, vram_mb=choice.free_mb), jobs
+
+    def _room(self, without: int | None) -> tuple[Capacity, int]:
+        with self._lock:
+            lent = [slot for token, slot in self._lent.items() if token != without]
+        free = Capacity(
+            cpus=self._total.cpus - sum(slot.cpus for slot in lent),
+            memory_mb=self._total.memory_mb - sum(slot.memory_mb for slot in lent),
+            disk_mb=self._total.disk_mb - sum(slot.disk_mb for slot in lent),
+        )
+        return free, self._max_jobs - len(lent)
+
+    def lend(self, token: int, needs: Capacity) -> Slot:
+        """Lend what a job needs; the claim has made sure that it was offered."""
+        gpus = self.gpus.lend(token, needs) if needs.gpus else []
+        slot = Slot(
+            needs.cpus,
+            needs.memory_mb,
+            needs.disk_mb,
+            tuple(gpu.uuid for gpu in gpus),
+            min((gpu.vram_mb for gpu in gpus), default=0),
+            gpus[0].vendor if gpus else "",
+        )
+        with self._lock:
+            self._lent[token] = slot
+        return slot
+
+    def lend_again(self, token: int, slot: Slot) -> None:
+        """Lend what a job has had since an earlier boot, whatever is to be lent now."""
+        self.gpus.lend_again(token, slot.gpu_uuids)
+        with self._lock:
+            self._lent[token] = slot
+
+    def take_back(self, token: int) -> None:
+        """Take back what the job of this token was lent; once more is fine."""
+        self.gpus.take_back(token)
+        with self._lock:
+            self._lent.pop(token, None)

@@ -1,0 +1,189 @@
+"""Bundles on this machine: fetched once, verified before each use, dropped to make room."""
+
+import fcntl
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader, BufferedWriter
+from pathlib import Path
+
+import structlog
+from forge_schema.model.errors import ForgeError
+from forge_schema.storage import Progress, keys
+
+from forge_worker.prepare.extract import BundleRefused, Limits, extract
+from forge_worker.queue.objects import Objects
+
+__all__ = ["BundleCache", "BundleCorrupt", "BundleRefused", "Limits"]
+
+DOWNLOADS = 2  # one, and one more when what came is not what was asked for
+TURNS = 64  # lock files; bundles that share one are fetched one after the other
+TURN_SECONDS = 900.0
+TURN_POLL_SECONDS = 0.05
+STALE_SECONDS = 3600.0
+
+log = structlog.get_logger(__name__)
+
+
+class BundleCorrupt(ForgeError):
+    """The store's copy of a bundle is not what its digest says."""
+
+    code = "bundle_corrupt"
+
+
+class BundleCache:
+    """Archives by digest in one folder, which threads and processes may share.
+
+    Who uses an archive holds a shared lock on its file; who evicts it needs the exclusive one.
+    The kernel releases both when a process dies.
+    """
+
+    def __init__(self, store: Objects, root: Path, max_bytes: int) -> None:
+        self.store, self.root, self.max_bytes = store, root, max_bytes
+        self._arriving, self._turns = root / "arriving", root / "turns"
+        for folder in (self._arriving, self._turns):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def fetch(self, digest: str) -> Path:
+        """Return the verified archive; it may be evicted later, unlike one under `holding`.
+
+        Raises:
+            BundleCorrupt: the store's copy is wrong, and was so when asked again.
+            StoreError: the store has no such bundle, or does not answer.
+        """
+        with self.holding(digest) as path:
+            return path
+
+    def unpack(
+        self,
+        digest: str,
+        into: Path,
+        *,
+        limits: Limits | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Fetch a bundle and unpack it into a folder that is empty or absent.
+
+        What `progress` raises ends it; it is called while another download is waited for, too.
+
+        Raises:
+            BundleCorrupt: as `fetch`.
+            BundleRefused: the archive breaks one of the rules.
+            StoreError: as `fetch`.
+        """
+        with self.holding(digest, progress=progress) as path:
+            extract(path, into, limits=limits or Limits(), progress=progress)
+
+    @contextmanager
+    def holding(self, digest: str, *, progress: Progress | None = None) -> Iterator[Path]:
+        """Keep the verified archive from being evicted while the block runs; raises as `fetch`."""
+        path = self.root / f"{keys.checked_digest(digest)}.tar.zst"
+        with ExitStack() as held:
+            with self._turn(digest, progress):
+                file = self._cached(path, digest) or self._download(path, digest, progress)
+                held.enter_context(file)
+            os.utime(file.fileno())  # the order of eviction is the order of use
+            self._make_room()
+            yield path
+
+    def _cached(self, path: Path, digest: str) -> BufferedReader | None:
+        file = _opened_shared(path)
+        if file is None:
+            return None
+        if _sha256(file) == digest:
+            return file
+        file.close()
+        log.warning("a bundle kept here is damaged, and is fetched again", bundle=digest[:12])
+        path.unlink(missing_ok=True)
+        return None
+
+    def _download(self, path: Path, digest: str, progress: Progress | None) -> BufferedReader:
+        arriving = self._arriving / f"{digest}-{secrets.token_hex(6)}"
+        try:
+            for _ in range(DOWNLOADS):
+                self.store.get_file(keys.bundle(digest), arriving, progress=progress)
+                file = _opened_shared(arriving)
+                if file and _sha256(file) == digest:
+                    arriving.replace(path)
+                    return file
+                if file:
+                    file.close()
+        finally:
+            arriving.unlink(missing_ok=True)
+        raise BundleCorrupt(
+            f"the store's copy of bundle {digest[:12]} is damaged",
+            hint=f"Delete the object {keys.bundle(digest)} and submit the project again.",
+        )
+
+    @contextmanager
+    def _turn(self, digest: str, progress: Progress | None) -> Iterator[None]:
+        """Let one at a time download a bundle; a frozen neighbour is not waited for without end."""
+        name = f"{int(digest[:8], 16) % TURNS:02d}"
+        with (self._turns / name).open("ab") as file:
+            deadline = time.monotonic() + TURN_SECONDS
+            while not _locked(file, fcntl.LOCK_EX) and time.monotonic() < deadline:
+                time.sleep(TURN_POLL_SECONDS)
+                if progress:
+                    progress(0)
+            yield
+
+    def _make_room(self) -> None:
+        """Remove the archives unused for longest until the rest fits, but none in use."""
+        found = []
+        for path in self.root.glob("*.tar.zst"):
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, path))
+        excess = sum(size for _, size, _ in found) - self.max_bytes
+        for _, size, path in sorted(found):
+            if excess > 0 and _removed(path):
+                excess -= size
+        self._clear_stale()
+
+    def _clear_stale(self) -> None:
+        for path in self._arriving.iterdir():
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                    path.unlink()
+
+
+def _opened_shared(path: Path) -> BufferedReader | None:
+    """Open a file that nobody is about to remove; None where there is none."""
+    while True:
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return None
+        fcntl.flock(file, fcntl.LOCK_SH)
+        with suppress(FileNotFoundError):
+            if _is_at(file, path):
+                return file
+        file.close()
+
+
+def _is_at(file: BufferedReader, path: Path) -> bool:
+    """Tell whether the open file is still the one at `path`, and not one just removed."""
+    return os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
+def _removed(path: Path) -> bool:
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        if _locked(file, fcntl.LOCK_EX) and _is_at(file, path):
+            path.unlink()
+            return True
+    return False
+
+
+def _locked(file: BufferedReader | BufferedWriter, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sha256(file: BufferedReader) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()

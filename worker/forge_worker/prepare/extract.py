@@ -1,0 +1,149 @@
+"""Unpack a bundle that nobody vouches for: its digest says who packed it, not what it does."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forge_worker.prepare.entry_names import fault, folded
+from forge_worker.prepare.tar_stream import BundleRefused, Header, TarStream
+
+__all__ = ["BundleRefused", "Limits", "extract"]
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# What a file system says about a name that passed our rules and not its own.
+BAD_NAME = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much an archive may unpack to, in bytes, and in files and folders."""
+
+    total_bytes: int = 8 << 30
+    file_bytes: int = 8 << 30
+    entries: int = 100_000
+
+
+def extract(
+    archive: Path, into: Path, *, limits: Limits, progress: Callable[[int], None] | None = None
+) -> None:
+    """Unpack a tar.zst into `into`, which must be empty or absent, and is empty after a failure.
+
+    `progress` is told the bytes written since its last call; what it raises ends it.
+
+    Raises:
+        BundleRefused: the archive breaks one of the rules.
+        OSError: the archive cannot be read, or the disk not written; `into` is not empty.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    root = os.open(into, FOLDER)
+    try:
+        if os.listdir(root):  # noqa: PTH208  a descriptor has no pathlib
+            raise FileExistsError(errno.ENOTEMPTY, "bundles are unpacked into empty folders", into)
+        with archive.open("rb") as file, _emptied_on_failure(root):
+            _Unpacking(root, limits, progress).run(TarStream(file))
+    finally:
+        os.close(root)
+
+
+@contextmanager
+def _emptied_on_failure(root: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        for entry in list(os.scandir(root)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.name, dir_fd=root)
+            else:
+                os.unlink(entry.name, dir_fd=root)
+        if isinstance(error, OSError) and error.errno in BAD_NAME:
+            raise BundleRefused(f"this disk cannot hold one of its names: {error}") from error
+        raise
+
+
+@dataclass
+class _Unpacking:
+    root: int
+    limits: Limits
+    progress: Callable[[int], None] | None = None
+    written: int = 0
+    seen: dict[str, Header] = field(default_factory=dict)
+
+    def run(self, stream: TarStream) -> None:
+        for header in stream.headers():
+            self._admit(header)
+            above, _, name = header.name.rpartition("/")
+            self._make_folders(above)
+            self._claim(header)
+            with self._opened(above) as folder:
+                if header.folder:
+                    _make_folder(folder, name)
+                else:
+                    self._write(folder, name, header, stream)
+
+    def _admit(self, header: Header) -> None:
+        if found := fault(header.name):
+            raise BundleRefused(f"{header.name!r} {found}")
+        if header.size > self.limits.file_bytes:
+            raise BundleRefused(f"{header.name!r} is over {self.limits.file_bytes} bytes")
+        self._spend(header.size, written=0)
+
+    def _make_folders(self, path: str) -> None:
+        """Make the folders that an entry lies in, where the archive has not listed them before."""
+        above, name = "", ""
+        for name in filter(None, path.split("/")):
+            header = Header(f"{above}/{name}" if above else name, True, True, 0)  # noqa: FBT003
+            if self.seen.get(folded(header.name)) != header:
+                self._claim(header)
+                with self._opened(above) as folder:
+                    _make_folder(folder, name)
+            above = header.name
+
+    def _claim(self, header: Header) -> None:
+        twin = self.seen.get(folded(header.name))
+        if twin:
+            raise BundleRefused(f"{header.name!r} is there twice, before as {twin.name!r}")
+        if len(self.seen) >= self.limits.entries:
+            raise BundleRefused(f"there are over {self.limits.entries} files and folders")
+        self.seen[folded(header.name)] = header
+
+    def _write(self, folder: int, name: str, header: Header, stream: TarStream) -> None:
+        mode = 0o755 if header.executable else 0o644
+        with os.fdopen(os.open(name, NEW_FILE, mode, dir_fd=folder), "wb") as file:
+            os.fchmod(file.fileno(), mode)  # whatever the umask says
+            for chunk in stream.content(header.size):
+                self._spend(len(chunk), written=len(chunk))
+                file.write(chunk)
+                if self.progress:
+                    self.progress(len(chunk))
+
+    def _spend(self, size: int, *, written: int) -> None:
+        if self.written + size > self.limits.total_bytes:
+            raise BundleRefused(f"it unpacks to over {self.limits.total_bytes} bytes")
+        self.written += written
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """Open a folder below the root one name at a time, following no link."""
+        descriptor = os.dup(self.root)
+        try:
+            for name in filter(None, path.split("/")):
+                inner = os.open(name, FOLDER, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _make_folder(parent: int, name: str) -> None:
+    os.mkdir(name, 0o755, dir_fd=parent)
+    descriptor = os.open(name, FOLDER, dir_fd=parent)
+    try:
+        os.fchmod(descriptor, 0o755)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,216 @@
+"""The image of a job, made ready before its start: pulled by name, built, or loaded from a tar."""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from docker import DockerClient
+from forge_schema.storage import ObjectMissing, keys
+
+from forge_worker.files.removal import remove_tree
+from forge_worker.files.safe_files import opened
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.prepare.keyed_lock import Turns
+from forge_worker.queue.objects import Objects
+from forge_worker.runners.docker.container import FAILED
+from forge_worker.runners.docker.engine import Engine
+from forge_worker.runners.docker.hardening import DockerPolicy
+from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, NETWORK, ensure_network
+from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.runners.images import own_images
+from forge_worker.runners.images.allowed import check_build, check_name, check_tar
+from forge_worker.runners.images.building import Build, run_build
+from forge_worker.runners.images.dockerfile import check_triggers, images
+from forge_worker.runners.images.image import ensure_image
+from forge_worker.runners.images.instructions import refused
+from forge_worker.runners.images.pull_progress import PullProgress
+from forge_worker.runners.images.saved_image import load, unsound
+from forge_worker.runners.runner import ImageMissing, Runner, RunSpec, StartFailed
+
+LABEL = "forge.image"
+LARGEST_DOCKERFILE = 1 << 20
+DOWNLOADS = 2  # one, and one more when what came is not what was asked for
+
+Image = dict[str, Any]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Images:
+    """A provision: the start then names its image by the id that was found, built or loaded.
+
+    `folder` is for tars on their way; images of our own may take `max_bytes` in the engine.
+    """
+
+    policy: DockerPolicy
+    objects: Callable[[Attempt], Objects]
+    folder: Path
+    max_bytes: int
+    _engine: Engine = field(default_factory=Engine)
+    _turns: Turns = field(default_factory=Turns)
+
+    def __post_init__(self) -> None:
+        # What an agent that was killed had begun to fetch.
+        remove_tree(self.folder)
+
+    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
+        """Make the image ready.
+
+        Raises:
+            ImageMissing: it is not allowed, nowhere, does not build, or is no image.
+            StartFailed: the engine or a registry does not answer.
+            StoreError: the store does not give the saved image.
+            Stopped: the attempt must stop.
+        """
+        if runner.kind != DockerRunner.kind:
+            return spec
+        try:
+            name, image = self._image(spec, attempt)
+        except FAILED as error:
+            attempt.while_wanted()
+            raise StartFailed(f"the engine does not get the image: {error}") from error
+        log.info("image", job=attempt.fence.job_id, image=name, digest=_digest(image))
+        return replace(spec, image=image["Id"], labels={**spec.labels, LABEL: name})
+
+    def _image(self, spec: RunSpec, attempt: Attempt) -> tuple[str, Image]:
+        wanted = attempt.grant.spec
+        if digest := wanted.get("image_tar"):
+            check_tar(digest, self.policy)
+            name = f"{own_images.TAR}:{digest}"
+            return name, self._own(name, attempt, lambda: self._load(name, digest, attempt))
+        if dockerfile := wanted.get("dockerfile"):
+            check_build(self.policy)
+            name = f"{own_images.BUILD}:{_key(attempt, dockerfile)}"
+            build = lambda: self._build(name, dockerfile, spec, attempt)  # noqa: E731
+            return name, self._own(name, attempt, build)
+        if spec.image is not None:
+            check_name(spec.image, self.policy)
+        return spec.image or "", self._named(spec.image, attempt)
+
+    def _named(self, name: str | None, attempt: Attempt) -> Image:
+        progress = PullProgress(name or "", attempt.note)
+        pulled = False
+
+        def hear(step: dict[str, Any]) -> None:
+            nonlocal pulled
+            pulled = True
+            attempt.while_wanted()
+            progress(step)
+
+        with self._turns.of(f"name {name}", attempt.while_wanted):
+            image = ensure_image(self._client, name, self.policy, hear)
+        if pulled:
+            progress.end()
+            _tell(attempt, name or "", image)
+        return image
+
+    def _own(self, name: str, attempt: Attempt, make: Callable[[], Image]) -> Image:
+        """Return an image of ours, made by one attempt while the others wait."""
+        with self._turns.of(name, attempt.while_wanted):
+            if (here := own_images.kept(self._client, name)) is not None:
+                return here
+            made = make()
+            own_images.make_room(self._client, self.max_bytes)
+            _tell(attempt, name, made)
+            return made
+
+    def _build(self, name: str, dockerfile: str, spec: RunSpec, attempt: Attempt) -> Image:
+        for base in images(_text(attempt.folders.work, dockerfile)):
+            check_name(base, self.policy)
+            found = self._named(base, attempt)
+            check_triggers(found["Config"].get("OnBuild") or [], base)
+        attempt.note(f"building {dockerfile}")
+        build = Build(
+            folder=attempt.folders.work,
+            dockerfile=dockerfile,
+            tag=name,
+            network=self._network(),
+            cpus=spec.cpus,
+            memory_mb=spec.memory_mb,
+            swap_mb=spec.memory_mb if self.policy.allow_swap else 0,
+            limit_s=self.policy.build_limit_s,
+        )
+        try:
+            run_build(self._client, build, attempt.note, attempt.stopping.is_set)
+        finally:
+            # Then whatever the build came to is nothing to tell.
+            attempt.while_wanted()
+        return self._made(name)
+
+    def _load(self, name: str, digest: str, attempt: Attempt) -> Image:
+        remove_tree(self.folder / digest)
+        tar = self.folder / digest / secrets.token_hex(6)
+        tar.parent.mkdir(parents=True)
+        try:
+            self._download(digest, tar, attempt)
+            attempt.note("loading the saved image")
+            return load(self._client, tar, name, attempt.while_wanted)
+        finally:
+            remove_tree(tar.parent)
+
+    def _download(self, digest: str, tar: Path, attempt: Attempt) -> None:
+        attempt.note(f"fetching the saved image {digest[:12]}")
+        for _ in range(DOWNLOADS):
+            try:
+                objects = self.objects(attempt)
+                objects.get_file(keys.image(digest), tar, progress=attempt.while_wanted)
+            except ObjectMissing as error:
+                raise ImageMissing(
+                    f"the store has no saved image {digest[:12]}",
+                    hint="submit the job again with --image-tar, which uploads it",
+                ) from error
+            with tar.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                    return
+        raise unsound(f"the store's copy of {digest[:12]} is damaged")
+
+    def _made(self, name: str) -> Image:
+        if (made := own_images.kept(self._client, name)) is None:
+            raise StartFailed(f"the image {name} was built, and is not there")
+        return made
+
+    def _network(self) -> str:
+        if self.policy.network == "none":
+            return "none"
+        if (exposed := ensure_network(self._client)) and not self.policy.allow_metadata:
+            raise StartFailed(f"{EXPOSED}: {exposed}", hint=EXPOSED_HINT)
+        return NETWORK
+
+    @property
+    def _client(self) -> DockerClient:
+        return self._engine.client
+
+
+def _key(attempt: Attempt, dockerfile: str) -> str:
+    what = f"{attempt.grant.bundle_digest}\n{dockerfile}"
+    return hashlib.sha256(what.encode()).hexdigest()
+
+
+def _text(work: Path, dockerfile: str) -> str:
+    try:
+        with opened(work, dockerfile) as file:
+            text = file.read(LARGEST_DOCKERFILE + 1)
+    except OSError as error:
+        raise ImageMissing(
+            f"there is no file {dockerfile} in the project",
+            hint="name the Dockerfile by its path below the project's folder; is it ignored?",
+        ) from error
+    if len(text) > LARGEST_DOCKERFILE:
+        # The engine would read on where we did not.
+        raise refused("it is larger than 1 MiB", "have it COPY what is so long")
+    return text.decode(errors="replace")
+
+
+def _tell(attempt: Attempt, name: str, image: Image) -> None:
+    # Only of what is new here: the log of a job that ran on what was there is the job's alone.
+    attempt.note(f"image {name} is {_digest(image)}")
+
+
+def _digest(image: Image) -> str:
+    """Return what the image is pinned by: its registry's digest where it has one, and its id."""
+    return ", ".join([*(image.get("RepoDigests") or [])[:1], image["Id"]])

@@ -1,0 +1,63 @@
+"""The module `forge_worker.job` for every job: one file, at the end of its PYTHONPATH."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from threading import Lock
+
+from forge_worker.files.removal import remove_tree
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.runners.runner import Mount, Runner, RunSpec
+
+PLACE = PurePosixPath("/forge/python")
+# Where the job has the whole package installed, all of that can be imported as well.
+PACKAGE = b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
+
+
+class JobModuleProvision:
+    """Gives each job a folder, which it cannot write to, that has the module and nothing else."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._making = Lock()
+
+    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:  # noqa: ARG002  the same for every job
+        """Return the start with the module; raises OSError when it cannot be written."""
+        mount = Mount(self._folder(), PLACE)
+        return replace(
+            spec,
+            mounts=(*spec.mounts, mount),
+            python_dirs=(*spec.python_dirs, runner.place(mount)),
+        )
+
+    def _folder(self) -> Path:
+        """Return the folder, by its content: a job that an older worker started keeps its own."""
+        module = Path(__file__).parents[1].joinpath("job.py").read_bytes()
+        files = {"__init__.py": PACKAGE, "job.py": module}
+        folder = self._root / hashlib.sha256(PACKAGE + module).hexdigest()[:16]
+        with self._making:
+            # A process of root's may have written there.
+            if not _holds(folder / "forge_worker", files):
+                remove_tree(folder)
+                self._make(folder, files)
+        return folder
+
+    def _make(self, folder: Path, files: Mapping[str, bytes]) -> None:
+        new = self._root / ".new"
+        remove_tree(new)
+        package = new / "forge_worker"
+        package.mkdir(parents=True)
+        for name, content in files.items():
+            (package / name).write_bytes(content)
+            (package / name).chmod(0o444)
+        package.chmod(0o555)
+        new.chmod(0o755)
+        new.rename(folder)
+
+
+def _holds(package: Path, files: Mapping[str, bytes]) -> bool:
+    try:
+        return all((package / name).read_bytes() == content for name, content in files.items())
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Python environments of what projects require."""

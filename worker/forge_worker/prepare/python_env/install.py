@@ -1,0 +1,170 @@
+"""One installation: pip makes an environment of a project's requirements, where its job runs."""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+from forge_schema.model.errors import ForgeError
+
+from forge_worker.files.removal import remove_tree
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.prepare.provisions import ProvisionFailed
+from forge_worker.prepare.python_env.pip_program import pip_program
+from forge_worker.prepare.python_env.requirements import Requirements
+from forge_worker.runners.runner import (
+    OWNERS,
+    Exit,
+    Mount,
+    Runner,
+    RunSpec,
+    StartFailed,
+)
+
+LIMIT_S = 3600.0
+WATCH_S = 0.2
+TAIL_BYTES = 8192
+LIST = "requirements.txt"
+SCRIPT = (
+    '"$1" -m venv --without-pip $5 "$2" && exec "$2/bin/python" "$3" install'
+    ' --disable-pip-version-check --no-input --no-warn-script-location -r "$4"'
+)
+# Of the worker's own settings those that say where packages are; a job's own come before them.
+OPERATORS = (
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_NO_INDEX"),
+    *("PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+    *("http_proxy", "https_proxy", "no_proxy"),
+)
+UNREACHED = re.compile(
+    r"NewConnectionError|Failed to establish a new connection|Could not fetch URL|ProxyError"
+    r"|Name or service not known|Temporary failure in name resolution|Network is unreachable"
+    r"|Connection refused|Connection reset|ConnectTimeout|ReadTimeout|Read timed out"
+)
+
+
+def install(
+    wanted: Requirements,
+    env: Mount,
+    *,
+    spec: RunSpec,
+    attempt: Attempt,
+    runner: Runner,
+    open_to_host: bool,
+) -> None:
+    """Make the environment in the folder `env`, which is empty; the output goes to the job's log.
+
+    With `open_to_host`, what the Python around it has is seen through it.
+
+    Raises:
+        ProvisionFailed: pip ended with an error, or did not end.
+        StartFailed: this machine could not run it.
+        Stopped: the attempt must stop.
+    """
+    attempt.note(f"installing what {wanted.path} requires")
+    began = attempt.folders.log.stat().st_size
+    with _room(attempt) as root:
+        start = _start(wanted, env, spec, runner, root)
+        seen = "--system-site-packages" if open_to_host else ""
+        ended = _run(replace(start, command=(*start.command, seen)), attempt, runner)
+    if ended.code != 0:
+        raise _failure(wanted.path, ended, _tail(attempt, began))
+
+
+@contextmanager
+def _room(attempt: Attempt) -> Iterator[Path]:
+    """Give folders for the installation, with a copy of the project, which it may write to."""
+
+    def copied(source: str, target: str) -> str:
+        attempt.while_wanted()
+        return shutil.copy2(source, target)
+
+    root = attempt.folders.root / "install"
+    remove_tree(root)
+    try:
+        for name in ("output", "checkpoint", "control"):
+            (root / name).mkdir(parents=True)
+        shutil.copytree(attempt.folders.work, root / "work", copy_function=copied)
+        with attempt.weighed(root):
+            yield root
+    finally:
+        remove_tree(root)
+
+
+def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root: Path) -> RunSpec:
+    """Return the start of pip: the job's own, but for its folders and what it has to run."""
+    for name, text in wanted.files.items():
+        if not name.endswith(".toml"):
+            (root / "work" / name).write_text(text, encoding="utf-8")
+    pip, program = pip_program()
+    start = replace(
+        spec,
+        name=f"{spec.name}-install",
+        # Without the token, nobody takes it for the job itself.
+        labels={
+            **{n: spec.labels[n] for n in OWNERS if n in spec.labels},
+            "forge.install": spec.name,
+        },
+        work_dir=root / "work",
+        output_dir=root / "output",
+        checkpoint_dir=root / "checkpoint",
+        control_dir=root / "control",
+        gpu_uuids=(),
+        grace_s=0.0,
+        mounts=(*spec.mounts, replace(env, writable=True, given=True), pip),
+    )
+    places = runner.paths(start)
+    listed = wanted.path
+    if listed.endswith(".toml"):
+        (root / "control" / LIST).write_text(wanted.files[listed], encoding="utf-8")
+        listed = str(places.control_dir / LIST)
+    python = sys.executable if runner.kind == "process" else "python3"
+    words = (python, str(runner.place(env)), str(runner.place(pip) / program), listed)
+    own = {n: os.environ[n] for n in OPERATORS if n in os.environ and n not in spec.env}
+    return replace(
+        start,
+        command=("/bin/sh", "-c", SCRIPT, "sh", *words),
+        # What is unpacked would count as memory in /tmp.
+        env={**spec.env, "TMPDIR": str(places.output_dir)},
+        secrets={**own, **spec.secrets},
+    )
+
+
+def _run(start: RunSpec, attempt: Attempt, runner: Runner) -> Exit:
+    deadline = monotonic() + LIMIT_S
+    handle = runner.start(start)
+    try:
+        while (ended := handle.wait(WATCH_S)) is None:
+            attempt.while_wanted()
+            if monotonic() > deadline:
+                raise ProvisionFailed(f"the installation did not end within {LIMIT_S:.0f} s")
+    finally:
+        handle.remove()
+    return ended
+
+
+def _tail(attempt: Attempt, began: int) -> str:
+    with attempt.folders.log.open("rb") as log:
+        log.seek(max(began, attempt.folders.log.stat().st_size - TAIL_BYTES))
+        return log.read().decode(errors="replace")
+
+
+def _failure(path: str, ended: Exit, said: str) -> ForgeError:
+    if ended.code is None:
+        return StartFailed(f"the installation of {path} was lost: {ended.detail}")
+    errors = [line.strip() for line in said.splitlines() if line.startswith("ERROR:")]
+    why = (errors or said.strip().splitlines() or ["it said nothing"])[-1]
+    if ended.oom_killed:
+        why = "it ran out of the job's memory"
+    elif UNREACHED.search(said):
+        why = f"the network failed, or a package index could not be reached; {why}"
+    failure = ProvisionFailed(
+        f"installing {path} ended with exit code {ended.code}: {why}",
+        hint="the job's log has all of pip's output",
+    )
+    failure.exit_code = ended.code
+    return failure

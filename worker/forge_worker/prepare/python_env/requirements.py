@@ -1,0 +1,170 @@
+"""What a project's requirements.txt or pyproject.toml asks for, and all that it refers to."""
+
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forge_worker.prepare.provisions import ProvisionFailed
+
+LARGEST_BYTES = 1 << 20  # of all the files together; a list with digests is long
+LARGEST_TOML_BYTES = 1 << 17
+MOST_WORDS = 20_000
+PATH_BYTES = 4096  # what is longer can be no path
+NESTED = re.compile(r"^(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
+DIGEST = "--hash="
+COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
+CONTINUED = re.compile(r"\\\r?\n")
+# What is around the path of a local file: an option, a scheme, extras, a fragment.
+AROUND = re.compile(r"^(?:-\w|--[\w-]+=)|^file:(?://)?|\[[^\]]*\]$|#.*$")
+# An editable package would be looked for in a folder that is gone when the job runs.
+EDITABLE = re.compile(r"^([ \t]*)(?:-e|--editable)[ \t=]+", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The lines of a file by its path in the project; `digest` is of them and of local files."""
+
+    path: str
+    files: dict[str, str] = field(repr=False)
+    digest: str
+
+
+def read(project: Path, path: str, go_on: Callable[[], None]) -> Requirements:
+    """Read the requirements of an unpacked project; what `go_on`, called meanwhile, raises ends it.
+
+    Raises:
+        ProvisionFailed: the file is not there, is not what it should be, or is too much.
+    """
+    root = project.resolve()
+    toml = path.endswith(".toml")
+    files = {path: _dependencies(root, path)} if toml else _texts(root, path, go_on)
+    found = _locals(root, _words(files), go_on)
+    listed = [(str(file.relative_to(root)), _sha256(file, go_on)) for file in sorted(found)]
+    digest = hashlib.sha256(json.dumps([path, files, listed]).encode()).hexdigest()
+    return Requirements(path, files, digest)
+
+
+def _texts(root: Path, path: str, go_on: Callable[[], None]) -> dict[str, str]:
+    """Return a requirements file and those that it includes, by their paths in the project."""
+    texts: dict[str, str] = {}
+    pending, left = [path], LARGEST_BYTES
+    while pending:
+        go_on()
+        if (name := pending.pop()) in texts:
+            continue
+        text = _text(root, name, left)
+        # What is empty counts too: so many files are none that somebody wrote.
+        left -= len(text) + 1
+        texts[name] = EDITABLE.sub(r"\1", text)
+        pending += _nested(root, name, texts[name], go_on)
+    return texts
+
+
+def _nested(root: Path, name: str, text: str, go_on: Callable[[], None]) -> Iterator[str]:
+    words = {match[1] for line in _lines(text) if (match := NESTED.match(line))}
+    _check_number(words)
+    for word in sorted(words):
+        go_on()
+        yield from (str(file.relative_to(root)) for file in _within(root, Path(name).parent, word))
+
+
+def _dependencies(root: Path, path: str) -> str:
+    try:
+        project = tomllib.loads(_text(root, path, LARGEST_TOML_BYTES)).get("project", {})
+        lines = project.get("dependencies", [])
+        dynamic = "dependencies" in project.get("dynamic", [])
+    except (tomllib.TOMLDecodeError, AttributeError, TypeError, RecursionError) as error:
+        raise ProvisionFailed(f"{path} is no pyproject.toml: {error}") from error
+    if dynamic or not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise ProvisionFailed(
+            f"{path} does not list its dependencies itself",
+            hint="write them below [project], or into a requirements.txt",
+        )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _text(root: Path, path: str, most: int) -> str:
+    try:
+        with (root / path).open(encoding="utf-8") as file:
+            text = file.read(max(0, most) + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ProvisionFailed(
+            f"the project's {path} cannot be read: {why}",
+            hint="is it left out of the bundle by .gitignore or .forgeignore?",
+        ) from error
+    if len(text) > most:
+        raise ProvisionFailed(
+            f"the project's {path}, with all that it includes, is too large: requirements have"
+            f" {LARGEST_BYTES >> 10} KiB at most, a pyproject.toml {LARGEST_TOML_BYTES >> 10} KiB",
+            hint="name fewer packages, or submit with an image that has them",
+        )
+    return text
+
+
+def _lines(text: str) -> list[str]:
+    bare = COMMENT.sub("", CONTINUED.sub(" ", text))
+    return [line.strip() for line in bare.splitlines() if line.strip()]
+
+
+def _words(files: dict[str, str]) -> set[tuple[Path, str]]:
+    """Return each distinct word that may be a path, with the folder of the file that has it."""
+    words = {
+        (Path(name).parent, AROUND.sub("", AROUND.sub("", word)))
+        for name, text in files.items()
+        for line in _lines(text)
+        for word in line.split()
+        if len(word) <= PATH_BYTES and not word.startswith(DIGEST)
+    }
+    _check_number(words)
+    return words
+
+
+def _check_number(words: set[str] | set[tuple[Path, str]]) -> None:
+    if len(words) > MOST_WORDS:
+        raise ProvisionFailed(
+            f"the project's requirements have more than {MOST_WORDS} different words",
+            hint="name fewer packages, or submit with an image that has them",
+        )
+
+
+def _locals(root: Path, words: Iterable[tuple[Path, str]], go_on: Callable[[], None]) -> set[Path]:
+    """Find the files of the project that a requirement names, or that a folder which it names has.
+
+    A word that only looks like a path costs at worst an installation that was not needed.
+    """
+    named: set[Path] = set()
+    for folder, word in words:
+        go_on()
+        named.update(_within(root, folder, word))
+    files = {path for path in named if path.is_file()}
+    folders = named - files
+    # No folder is walked twice, however many of those around it are named.
+    for folder in (path for path in folders if folders.isdisjoint(path.parents)):
+        for at, _, names in os.walk(folder):
+            go_on()
+            files.update(path for name in names if (path := Path(at, name)).is_file())
+    return files
+
+
+def _within(root: Path, folder: Path, word: str) -> list[Path]:
+    """Return what a word names below the project: seen from a folder of it, or from all of it."""
+    found = set()
+    for start in {root / folder, root}:
+        with suppress(OSError, ValueError):  # ValueError: what it says can be no path
+            path = (start / word).resolve()
+            if word and path.exists() and path.is_relative_to(root):
+                found.add(path)
+    return sorted(found)
+
+
+def _sha256(file: Path, go_on: Callable[[], None]) -> str:
+    go_on()
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,98 @@
+"""The operator's folder of secrets: a file for each, and a folder for what is one owner's alone."""
+
+import stat
+from pathlib import Path
+
+import structlog
+from forge_schema.model.errors import ForgeError
+
+SHORTEST = 4  # shorter ones would be covered in the midst of ordinary words
+LARGEST_BYTES = 64 << 10  # within what one variable may have
+
+log = structlog.get_logger(__name__)
+
+
+class SecretUnusable(ForgeError):
+    """A secret is not on this worker, or is none that a job can be given."""
+
+    code = "secret_unusable"
+
+
+class Vault:
+    """Looks secrets up by name, the owner's own before everybody's; without a folder, none.
+
+    `worker` is its name, for the people who are to bring it what it lacks.
+    """
+
+    def __init__(self, folder: Path | None, worker: str) -> None:
+        self._folder = folder
+        self._worker = worker
+        self._warned: set[Path] = set()
+
+    def secret(self, owner: str, name: str) -> str:
+        """Return the text of a secret, without the line's end that an editor puts there.
+
+        Raises:
+            SecretUnusable: there is none of this name for this owner, or it cannot be used.
+        """
+        path = self._find(owner, name)
+        try:
+            self._check_rights(path)
+            data = path.read_bytes()
+            return _text(data)
+        except OSError as error:
+            why = f"its file cannot be read: {error.strerror}"
+            raise self._refused(name, why, "let the worker's user read it there") from error
+        except _Unfit as error:
+            raise self._refused(name, *error.args) from error
+
+    def _find(self, owner: str, name: str) -> Path:
+        if self._folder is None:
+            raise self._refused(
+                name,
+                "it keeps no secrets",
+                f"set FORGE_SECRETS_DIR there to a folder with a file {name}, and start it anew",
+            )
+        # An owner's name may be any text; one that is no folder's name has no folder.
+        own = [self._folder / owner / name] if _is_folder_name(owner) else []
+        for path in (*own, self._folder / name):
+            if path.is_file():
+                return path
+        raise self._refused(
+            name,
+            f"it has none of this name for {owner}",
+            f"put it into the file {name} in FORGE_SECRETS_DIR there",
+        )
+
+    def _refused(self, name: str, why: str, hint: str) -> SecretUnusable:
+        return SecretUnusable(
+            f"the job wants the secret {name}, and the worker {self._worker} cannot give it: {why}",
+            hint=hint,
+        )
+
+    def _check_rights(self, path: Path) -> None:
+        if path.stat().st_mode & stat.S_IROTH and path not in self._warned:
+            self._warned.add(path)
+            log.warning("everybody on this machine can read a secret", file=str(path))
+
+
+def _is_folder_name(owner: str) -> bool:
+    return "/" not in owner and "\0" not in owner and owner not in {"", ".", ".."}
+
+
+class _Unfit(Exception):
+    """Raised with why a file holds nothing that a job can be given, and what to do."""
+
+
+def _text(data: bytes) -> str:
+    if len(data) > LARGEST_BYTES:
+        raise _Unfit(f"it is larger than {LARGEST_BYTES >> 10} KiB", "use a shorter one")
+    try:
+        text = data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise _Unfit("it is not UTF-8 text", "encode it, as base64 does") from error
+    if "\0" in text:
+        raise _Unfit("it has a NUL character", "encode it, as base64 does")
+    if len(text) < SHORTEST:
+        raise _Unfit(f"it is shorter than {SHORTEST} characters", "use a longer one")
+    return text

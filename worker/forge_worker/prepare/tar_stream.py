@@ -1,0 +1,170 @@
+"""The entries of a tar.zst, read one block at a time and believed only where they are plain.
+
+`tarfile` decodes the headers; its own reader is not used, because it reads whole extension
+headers into memory, recurses through chains of them, and skips what it does not understand.
+"""
+
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import zstandard
+from forge_schema.model.errors import ForgeError
+
+BLOCK = tarfile.BLOCKSIZE
+RECORD = tarfile.RECORDSIZE
+FEED = 1 << 10  # a zstd block of 4 bytes can give 128 KiB, so one feed gives 32 MiB at most
+CHUNK = 1 << 18
+MAX_WINDOW = 8 << 20
+MAX_PAX = 4096
+PLAIN_KEYS = {"path", "mtime", "atime", "ctime"}  # the times are read over
+NAME_FIELD = slice(0, 100)
+TYPE_FIELD = slice(156, 157)
+LINK_FIELD = slice(157, 257)
+PREFIX_FIELD = slice(345, 500)
+
+
+class BundleRefused(ForgeError):
+    """The archive is not one that this worker unpacks; nothing of it is kept."""
+
+    code = "bundle_refused"
+
+
+@dataclass(frozen=True)
+class Header:
+    """One entry: a regular file of `size` bytes, or a folder."""
+
+    name: str
+    folder: bool
+    executable: bool
+    size: int
+
+
+class TarStream:
+    """A single zstd frame that holds a single tar archive, and nothing behind either."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._frame = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+        self._ready = bytearray()
+
+    def headers(self) -> Iterator[Header]:
+        """Yield each entry; its content must be read with `content` before the next one.
+
+        Raises:
+            BundleRefused: an entry is not plain, or the archive is cut off or goes on too long.
+        """
+        long_name: str | None = None
+        while any(block := self._exactly(BLOCK)):
+            kind = block[TYPE_FIELD]
+            if kind == tarfile.XHDTYPE and long_name is None:
+                long_name = self._long_name(block)
+            else:
+                yield _plain_header(block, long_name)
+                long_name = None
+        if long_name is not None:
+            raise BundleRefused("an extension header has no entry")
+        self._expect_end()
+
+    def content(self, size: int) -> Iterator[bytes]:
+        """Yield a file's `size` bytes and read over the padding behind them."""
+        left = size
+        while left:
+            chunk = self._exactly(min(left, CHUNK))
+            left -= len(chunk)
+            yield chunk
+        if any(self._exactly(-size % BLOCK)):
+            raise BundleRefused("something is hidden in the padding behind a file")
+
+    def _long_name(self, block: bytes) -> str:
+        size = _decoded(block).size
+        if not 0 < size <= MAX_PAX:
+            raise BundleRefused(f"an extension header has {size} bytes")
+        body = b"".join(self.content(size))
+        records = _records(body)
+        if "path" not in records or not records.keys() <= PLAIN_KEYS:
+            raise BundleRefused(f"an extension header changes {sorted(records)}")
+        return records["path"]
+
+    def _expect_end(self) -> None:
+        """Expect one more empty block, zeros to the end of the record, then nothing."""
+        rest = bytearray(self._exactly(BLOCK))
+        while len(rest) <= RECORD and self._fill(1):
+            rest += self._taken(len(self._ready))
+        if len(rest) > RECORD or any(rest):
+            raise BundleRefused("the archive goes on behind its end")
+        if not self._frame.eof:
+            raise BundleRefused("the archive is cut off")
+        if self._frame.unused_data or self._file.read(1):
+            raise BundleRefused("the file goes on behind the archive")
+
+    def _exactly(self, size: int) -> bytes:
+        if not self._fill(size):
+            raise BundleRefused("the archive is cut off")
+        return self._taken(size)
+
+    def _taken(self, size: int) -> bytes:
+        taken = bytes(self._ready[:size])
+        del self._ready[:size]
+        return taken
+
+    def _fill(self, size: int) -> bool:
+        """Decompress until `size` bytes are ready; False where the frame has no more."""
+        while len(self._ready) < size:
+            if self._frame.eof:
+                return False
+            fed = self._file.read(FEED)
+            if not fed:
+                return False
+            try:
+                self._ready += self._frame.decompress(fed)
+            except zstandard.ZstdError as error:
+                raise BundleRefused(f"the archive is not sound zstd: {error}") from error
+        return True
+
+
+def _plain_header(block: bytes, long_name: str | None) -> Header:
+    info = _decoded(block)
+    name = info.name if long_name is None else long_name
+    kind = block[TYPE_FIELD]
+    if kind not in {tarfile.REGTYPE, tarfile.DIRTYPE}:
+        raise BundleRefused(f"{name!r} is neither a regular file nor a folder (type {kind!r})")
+    folder = kind == tarfile.DIRTYPE
+    if info.linkname or info.size < 0 or (folder and info.size):
+        raise BundleRefused(f"{name!r} has a header that contradicts itself")
+    if not 0 <= info.mode <= 0o777:  # noqa: PLR2004  the permission bits
+        raise BundleRefused(f"{name!r} has the special mode {info.mode:o}")
+    if folder:
+        name = name.removesuffix("/")
+    return Header(name, folder, folder or bool(info.mode & 0o100), info.size)
+
+
+def _decoded(block: bytes) -> tarfile.TarInfo:
+    for field in (NAME_FIELD, LINK_FIELD, PREFIX_FIELD):
+        if any(block[field].partition(b"\0")[2]):
+            raise BundleRefused("a header hides bytes behind a NUL")
+    try:
+        return tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+    except (tarfile.HeaderError, ValueError) as error:
+        raise BundleRefused(f"a header cannot be read: {error}") from error
+
+
+def _records(body: bytes) -> dict[str, str]:
+    """Read the records `length key=value` of an extension header, each key at most once."""
+    records: dict[str, str] = {}
+    while body:
+        digits, _, _ = body.partition(b" ")
+        length = int(digits) if digits.isdigit() and len(digits) <= 4 else 0  # noqa: PLR2004
+        record, body = body[:length], body[length:]
+        key, equals, value = record[len(digits) + 1 : -1].partition(b"=")
+        if len(record) != length or not equals or not record.endswith(b"\n"):
+            raise BundleRefused("an extension header is malformed")
+        try:
+            keyword, text = key.decode(), value.decode()
+        except UnicodeDecodeError as error:
+            raise BundleRefused("an extension header is not UTF-8") from error
+        if keyword in records:
+            raise BundleRefused(f"an extension header repeats {keyword!r}")
+        records[keyword] = text
+    return records

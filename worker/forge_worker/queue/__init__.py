@@ -1,0 +1,1 @@
+"""How the worker reaches the queue and the store."""

@@ -1,0 +1,185 @@
+"""How the worker reaches the queue: the protocol, and its transport over SQL."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
+from forge_schema.model.states import Phase, Standing, WorkerKind, WorkerStatus
+from forge_schema.queue.checkpoints import GoOn, Thinning
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.records import (
+    Artifact,
+    Checkpoint,
+    LogChunk,
+    MetricLine,
+    Records,
+    Sample,
+    Tested,
+)
+from forge_schema.queue.registry import Machine, Registry
+from forge_schema.storage import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Who the worker is to the queue; `heartbeat_s` is how often it must be heard, if that is said.
+
+    `ttl_s` is how long its leases last, and `queue_id` which queue it is, where that is said.
+
+    An admin's word that the worker is ephemeral holds, whatever it said of itself.
+    """
+
+    worker_id: int
+    name: str
+    kind: WorkerKind
+    heartbeat_s: float | None = None
+    ttl_s: float | None = None
+    queue_id: UUID | None = None
+
+
+class Gateway(Protocol):
+    """The verbs of the lease protocol, as one worker speaks them."""
+
+    def register(self, machine: Machine) -> Registration:
+        """Register this boot of the worker.
+
+        Raises:
+            NameInUse: another process is this worker, and is alive.
+        """
+
+    def finish_and_claim(
+        self, ends: Sequence[End], free: Capacity, count: int
+    ) -> tuple[list[Ended], list[Grant]]:
+        """Report success for some leases, and claim what fits."""
+
+    def finish(self, ends: Sequence[End]) -> list[Ended]:
+        """End leases for any reason."""
+
+    def renew(
+        self,
+        leases: Sequence[Fence],
+        status: WorkerStatus,
+        condition: Mapping[str, object] | None = None,
+    ) -> Renewal:
+        """Renew leases, say how the machine is, and hear what is asked."""
+
+    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
+        """Record what the worker is doing with a job."""
+
+    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool: ...
+    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool: ...
+    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool: ...
+    def add_metrics(
+        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None
+    ) -> bool: ...
+    def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool: ...
+    def add_result(self, fence: Fence, values: dict[str, object]) -> bool: ...
+    def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool: ...
+    def latest_checkpoint(self, job_id: int) -> Row | None: ...
+    def restorable(self, job_id: int) -> list[Row]:
+        """Return what a job may be restored from, the best first; of whichever job each is.
+
+        Raises:
+            CheckpointUnknown: what it was to start from is gone.
+        """
+
+    def thin_checkpoints(
+        self, fence: Fence, keep: int, *, everywhere: bool, go_on: GoOn = lambda: True
+    ) -> int:
+        """Thin out a job's checkpoints, and return how many objects went; as `Thinning.thin`."""
+
+    def new_work(self) -> None:
+        """Hear that there may be new work, of a kind not seen before."""
+
+    def disconnect(self) -> None:
+        """Say that this boot of the worker leaves in good order."""
+
+
+class SqlGateway:
+    """The direct transport, for a trusted network.
+
+    Renewals go through a database of their own where there is one: they wait for nobody. Without
+    a store, no checkpoint is thinned out.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        name: str,
+        ttl: timedelta,
+        renewals: Database | None = None,
+        store: Store | None = None,
+    ) -> None:
+        actor = f"worker:{name}"
+        self.queue = Queue(database, actor=actor, ttl=ttl)
+        self._renewals = Queue(renewals or database, actor=actor, ttl=ttl)
+        self._database = database
+        self._registry = Registry(database, actor=actor, alive=ttl)
+        records = Records(database)
+        self.add_log_chunk = records.add_log_chunk
+        self.add_checkpoint = records.add_checkpoint
+        self.add_artifacts = records.add_artifacts
+        self.add_metrics = records.add_metrics
+        self.add_samples = records.add_samples
+        self.add_result = records.add_result
+        self.add_tests = records.add_tests
+        self.latest_checkpoint = records.latest_checkpoint
+        self.restorable = records.restorable
+        self._thinning = None if store is None else Thinning(database, store)
+        self._worker_id = 0
+        self._boot_id = UUID(int=0)
+        self._lanes = Lanes(database, 0)
+
+    def register(self, machine: Machine) -> Registration:
+        self._worker_id = self._registry.register(machine)
+        self._boot_id = machine.boot_id
+        self._lanes = Lanes(self._database, self._worker_id)
+        queue_id = self._registry.queue_id()
+        return Registration(self._worker_id, machine.name, machine.kind, queue_id=queue_id)
+
+    def finish_and_claim(
+        self, ends: Sequence[End], free: Capacity, count: int
+    ) -> tuple[list[Ended], list[Grant]]:
+        return self.queue.finish_and_claim(ends, self._lanes, free, count=count)
+
+    def finish(self, ends: Sequence[End]) -> list[Ended]:
+        ended = self.queue.finish(ends)
+        # After a job that is over, nothing is there that the floors would pass by.
+        if not all(one.over for one in ended):
+            self.came_back()
+        return ended
+
+    def came_back(self) -> None:
+        """Hear that a job came back, which is older than what has been claimed since."""
+        self._lanes.came_back()
+
+    def renew(
+        self,
+        leases: Sequence[Fence],
+        status: WorkerStatus,
+        condition: Mapping[str, object] | None = None,
+    ) -> Renewal:
+        return self._renewals.renew(self._worker_id, self._boot_id, leases, status, condition)
+
+    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
+        return self.queue.report(fence, phase, devices=devices)
+
+    def thin_checkpoints(
+        self, fence: Fence, keep: int, *, everywhere: bool, go_on: GoOn = lambda: True
+    ) -> int:
+        if self._thinning is None:
+            return 0
+        return self._thinning.thin(fence, keep, everywhere=everywhere, go_on=go_on)
+
+    def new_work(self) -> None:
+        # Lanes known already are looked at first: a hint is mostly about one of them.
+        self._lanes.doubt()
+
+    def disconnect(self) -> None:
+        self._registry.disconnect(self._worker_id, self._boot_id)

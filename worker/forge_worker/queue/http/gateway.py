@@ -1,0 +1,249 @@
+"""The gateway over HTTP: the lease protocol for a worker that has nothing but URL and token."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TypedDict, TypeVar
+from uuid import UUID
+
+from forge_schema.database.pool import Row
+from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal, Usage
+from forge_schema.model.states import Phase, Standing, WorkerStatus
+from forge_schema.protocol import messages
+from forge_schema.protocol.answers import (
+    Answer,
+    Claimed,
+    Nothing,
+    Registered,
+    Renewed,
+    Restorable,
+    Thinned,
+    Told,
+)
+from forge_schema.queue.checkpoints import GoOn
+from forge_schema.queue.lanes import Capacity
+from forge_schema.queue.queue import DETAIL_LENGTH, storable
+from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine, Sample, Tested
+from forge_schema.queue.registry import Machine
+
+from forge_worker.queue.gateway import Registration
+from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
+
+A = TypeVar("A", bound=Answer)
+R = TypeVar("R", bound=messages.Body)
+
+# A request's body has at most twice of this.
+PIECE_BYTES = 1 << 20
+MOST_JOBS = 100
+
+
+class HttpGateway:
+    """Speaks to forge-server; a lease that the server does not know is lost."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._boot_id = UUID(int=0)
+        self._hinted = False
+
+    def register(self, machine: Machine) -> Registration:
+        told = asdict(machine)
+        # An admin gave the worker its name.
+        del told["name"]
+        answer = self._session.post("/register", messages.Register(**told), Registered)
+        self._boot_id = machine.boot_id
+        # Whoever is left alone for longer than this could not renew in time once it is back.
+        self._session.servers.within(answer.lease_ttl_s / 4)
+        return Registration(
+            answer.worker_id,
+            answer.name,
+            answer.kind,
+            answer.heartbeat_s,
+            answer.lease_ttl_s,
+            answer.queue_id,
+        )
+
+    def finish_and_claim(
+        self, ends: Sequence[End], free: Capacity, count: int
+    ) -> tuple[list[Ended], list[Grant]]:
+        hinted, self._hinted = self._hinted, False
+        claim = messages.Claim(
+            boot_id=self._boot_id,
+            ends=[messages.Success(**_lease(end.fence), usage=_used(end.usage)) for end in ends],
+            free=messages.Free(**{**asdict(free), "cpus": max(free.cpus, 0.0)}),
+            count=min(count, MOST_JOBS),
+            hinted=hinted,
+        )
+        try:
+            # Claimed twice, what the first answer named would wait for its lease to run out.
+            claimed = self._session.post("/claim", claim, Claimed, repeatable=count <= 0)
+        except LeaseUnknown:
+            return self.finish(ends), []
+        except BaseException:
+            self._hinted = self._hinted or hinted
+            raise
+        return [one.ended() for one in claimed.ended], [one.grant() for one in claimed.grants]
+
+    def finish(self, ends: Sequence[End]) -> list[Ended]:
+        return [self._finish(end) for end in ends]
+
+    def _finish(self, end: End) -> Ended:
+        detail = storable(end.detail)
+        ending = messages.Ending(
+            reason=end.reason,
+            exit_code=end.exit_code,
+            detail=None if detail is None else detail[:DETAIL_LENGTH],
+            usage=_used(end.usage),
+        )
+        try:
+            told = self._of(
+                end.fence, "status", messages.Status(**_held(end.fence), end=ending), Told
+            )
+        except LeaseUnknown:
+            return Ended(end.fence.job_id, accepted=False)
+        assert told.ended is not None  # noqa: S101 - an end is answered with what became of it
+        return told.ended.ended()
+
+    def renew(
+        self,
+        leases: Sequence[Fence],
+        status: WorkerStatus,
+        condition: Mapping[str, object] | None = None,
+    ) -> Renewal:
+        beat = messages.Heartbeat.model_validate(
+            {
+                "boot_id": self._boot_id,
+                "status": status,
+                "leases": [_lease(fence) for fence in leases],
+                "condition": condition,
+            }
+        )
+        renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
+        standings = {one.fence(): one.standing for one in renewed.standings}
+        return Renewal(standings=standings, command=renewed.command)
+
+    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
+        listed = None if devices is None else list(devices)
+        body = messages.Status(**_held(fence), phase=phase, devices=listed)
+        try:
+            return self._of(fence, "status", body, Told).standing or Standing.OK
+        except LeaseUnknown:
+            return Standing.LOST
+
+    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool:
+        body = messages.NewLogChunk(**_held(fence), **asdict(chunk))
+        return self._kept(fence, "log-chunks", body)
+
+    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool:
+        body = messages.NewCheckpoint(**_held(fence), **asdict(checkpoint))
+        return self._kept(fence, "checkpoints", body)
+
+    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
+        rows = [messages.NewArtifact(**asdict(artifact)) for artifact in artifacts]
+        bodies = (messages.NewArtifacts(**_held(fence), artifacts=piece) for piece in _pieces(rows))
+        return all(self._kept(fence, "artifacts", body) for body in bodies)
+
+    def add_metrics(
+        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
+    ) -> bool:
+        rows = [messages.NewMetric.model_validate(asdict(line)) for line in lines]
+        bodies = (
+            messages.NewMetrics(**_held(fence), lines=piece, progress=progress)
+            for piece in _pieces(rows)
+        )
+        return all(self._kept(fence, "metrics", body) for body in bodies)
+
+    def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool:
+        rows = [messages.NewSample.model_validate(asdict(sample)) for sample in samples]
+        bodies = (messages.NewSamples(**_held(fence), samples=piece) for piece in _pieces(rows))
+        return all(self._kept(fence, "samples", body) for body in bodies)
+
+    def add_result(self, fence: Fence, values: dict[str, object]) -> bool:
+        body = messages.NewResult.model_validate({**_held(fence), "values": values})
+        return self._kept(fence, "result", body)
+
+    def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool:
+        rows = [messages.NewTest.model_validate(asdict(test)) for test in tests]
+        bodies = (messages.NewTests(**_held(fence), tests=piece) for piece in _pieces(rows))
+        return all(self._kept(fence, "tests", body) for body in bodies)
+
+    def latest_checkpoint(self, job_id: int) -> Row | None:
+        restorable = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
+        return None if restorable.checkpoint is None else restorable.checkpoint.model_dump()
+
+    def restorable(self, job_id: int) -> list[Row]:
+        answer = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
+        first = [] if answer.checkpoint is None else [answer.checkpoint]
+        # A server older than this says of none whose it is: then it is the job's own.
+        rows = [row.model_dump() for row in (*first, *answer.others)]
+        return [{**row, "job_id": row["job_id"] or job_id} for row in rows]
+
+    def thin_checkpoints(
+        self,
+        fence: Fence,
+        keep: int,
+        *,
+        everywhere: bool,
+        go_on: GoOn = lambda: True,  # noqa: ARG002 - the server does not ask
+    ) -> int:
+        body = messages.Thin(**_held(fence), keep=keep, everywhere=everywhere)
+        path = f"/job/{fence.job_id}/checkpoints/thin"
+        try:
+            return self._session.post(path, body, Thinned, counts=False).objects
+        except (LeaseUnknown, ServerRefused):
+            # A server older than this thins nothing.
+            return 0
+
+    def new_work(self) -> None:
+        self._hinted = True
+
+    def disconnect(self) -> None:
+        self._session.post("/disconnect", messages.Boot(boot_id=self._boot_id), Nothing)
+
+    def _kept(self, fence: Fence, what: str, body: messages.Body) -> bool:
+        try:
+            self._of(fence, what, body, Nothing)
+        except LeaseUnknown:
+            return False
+        return True
+
+    def _of(self, fence: Fence, what: str, body: messages.Body, answer: type[A]) -> A:
+        return self._session.post(f"/job/{fence.job_id}/{what}", body, answer)
+
+
+class Held(TypedDict):
+    """A fencing token as a body has it, below the path of its job."""
+
+    token: int
+    nonce: UUID
+
+
+class Lease(Held):
+    """As `Held`, with the job."""
+
+    job_id: int
+
+
+def _held(fence: Fence) -> Held:
+    return {"token": fence.token, "nonce": fence.nonce}
+
+
+def _lease(fence: Fence) -> Lease:
+    return {"job_id": fence.job_id, **_held(fence)}
+
+
+def _used(usage: Usage) -> messages.Used:
+    return messages.Used(**asdict(usage))
+
+
+def _pieces(rows: Sequence[R]) -> Iterator[list[R]]:
+    """Cut a list so that each piece fits into a request."""
+    piece: list[R] = []
+    size = 0
+    for row in rows:
+        bytes_more = len(row.model_dump_json())
+        if piece and (size + bytes_more > PIECE_BYTES or len(piece) == messages.ROWS):
+            yield piece
+            piece, size = [], 0
+        piece.append(row)
+        size += bytes_more
+    if piece:
+        yield piece

@@ -1,0 +1,117 @@
+"""Hints over HTTP: a stream of events where the server can stream, else one answer after a wait."""
+
+from collections.abc import Callable
+from functools import partial
+from random import uniform
+from time import monotonic
+
+import httpx
+import structlog
+from forge_schema.protocol.answers import Hints
+from httpx_sse import EventSource
+from pydantic import ValidationError
+
+from forge_worker.loop import Loop
+from forge_worker.queue.http.session import HEADER, PATH, Session, checked, not_answered
+from forge_worker.queue.servers import NotAnswered
+
+EVENTS = "text/event-stream"
+# A stream is pinged every ten seconds; one that is silent for so long is held up on its way.
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+# Then single answers are asked for, for so long.
+NO_STREAM_S = 600.0
+# Where a server waits for nothing, only the polls remain; it may be another server some day.
+NO_WAIT_S = 60.0
+# Seconds at most between the end of a stream and the next, so that not all come at once.
+AGAIN_S = 1.0
+WAIT_S = 20.0
+
+log = structlog.get_logger(__name__)
+
+
+class HttpHints(Loop):
+    """Calls back for every hint, and once when it has connected."""
+
+    name = "hints"
+
+    def __init__(
+        self, session: Session, *, work: Callable[[], None], asked: Callable[[], None]
+    ) -> None:
+        super().__init__(NO_WAIT_S)
+        self._session = session
+        self._callbacks = {"ready": work, "asked": asked}
+        self._no_stream_until = 0.0
+
+    def step(self) -> None:
+        """Hear hints for as long as the servers wait for any."""
+        while not self.ending:
+            streams = monotonic() > self._no_stream_until
+            kinds = f"{EVENTS}, application/json" if streams else "application/json"
+            hints = self._next(kinds)
+            for kind in hints.items:
+                self._call_back(kind)
+            if not hints.wait_s:
+                return
+
+    def _next(self, kinds: str) -> Hints:
+        try:
+            return self._session.ask(partial(self._hear, accept=kinds), repeatable=False)
+        except RuntimeError:
+            # The worker leaves, and has closed its connections.
+            if self.ending:
+                return Hints()
+            raise
+
+    def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for
+        """Have it end; what the server has still to say is not waited for."""
+        self._ending.set()
+        self.wake()
+
+    def _hear(self, url: str, *, accept: str) -> Hints:
+        headers = {HEADER: self._session.token(), "Accept": accept, "Cache-Control": "no-store"}
+        place, client = f"{url}{PATH}/stream", self._session.client
+        params = {"wait_s": WAIT_S}
+        try:
+            with client.stream(
+                "GET", place, headers=headers, params=params, timeout=TIMEOUT
+            ) as response:
+                return self._heard(response)
+        except httpx.RequestError as error:
+            if isinstance(error, httpx.ReadTimeout) and EVENTS in accept:
+                self._no_stream_until = monotonic() + NO_STREAM_S
+                log.info("the stream of hints is held up on its way; asking for each instead")
+                return Hints(wait_s=WAIT_S)
+            raise not_answered(error) from error
+
+    def _heard(self, response: httpx.Response) -> Hints:
+        if not response.is_success:
+            response.read()
+        checked(response)
+        if response.headers.get("Content-Type", "").startswith(EVENTS):
+            self._follow(response)
+            return Hints(wait_s=WAIT_S)
+        try:
+            return Hints.model_validate_json(response.read())
+        except ValidationError as error:
+            raise NotAnswered("what answers there is no forge-server", sent=True) from error
+
+    def _follow(self, response: httpx.Response) -> None:
+        # What was hinted before, nobody here has heard.
+        for callback in self._callbacks.values():
+            callback()
+        try:
+            for event in EventSource(response).iter_sse():
+                self._call_back(event.event)
+                if self.ending:
+                    return
+        except httpx.ReadTimeout:
+            raise
+        except httpx.RequestError:
+            # Cut off on its way, perhaps by a proxy: whether the server is there shows next.
+            pass
+        self._ending.wait(uniform(AGAIN_S / 5, AGAIN_S))  # noqa: S311 - no secret hangs on it
+
+    def _call_back(self, kind: str) -> None:
+        callback = self._callbacks.get(kind)
+        if callback is not None:
+            callback()

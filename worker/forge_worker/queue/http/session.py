@@ -1,0 +1,247 @@
+"""Requests to the servers: the worker's token, JSON, and errors as the worker knows them."""
+
+import ssl
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from threading import Lock
+from time import monotonic
+from typing import TypeVar
+
+import httpx
+import structlog
+from forge_schema.model.errors import ForgeError
+from forge_schema.protocol.answers import Answer
+from forge_schema.protocol.messages import Body
+from forge_schema.queue.queue import WorkerUnknown
+from forge_schema.queue.registry import NameInUse
+from forge_schema.storage import ObjectTooLarge, StoreUnreachable
+from pydantic import BaseModel, ValidationError
+
+from forge_worker.queue.servers import NotAnswered, Servers, ServerUnreachable
+
+A = TypeVar("A", bound=Answer)
+
+PATH = "/api/workers"
+HEADER = "X-Worker-Token"
+AGENT = f"forge-worker/{version('forge-queue')}"
+TIMEOUT = httpx.Timeout(20.0, connect=5.0, pool=10.0)
+# A server closes what rests for five seconds; what is sent at that moment is lost.
+LIMITS = httpx.Limits(max_connections=100, keepalive_expiry=2.0)
+# Errors before anything was sent.
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+# A token that was refused is shown again this seldom: too many wrong ones lock the worker out.
+REFUSED_PAUSE_S = 15.0
+
+log = structlog.get_logger(__name__)
+
+
+class TokenRefused(ServerUnreachable):
+    """The server does not take the token: it was replaced, it expired, or it is another's."""
+
+    code = "token_refused"
+
+
+class LeaseUnknown(ForgeError):
+    """The server says that this worker holds no such lease."""
+
+    code = "lease_unknown"
+
+
+class ServerRefused(ForgeError):
+    """The server refused what was asked, and will again."""
+
+    code = "server_refused"
+
+
+class ServerFailed(ServerUnreachable):
+    """The server failed at this one request; it is there, and others may go well."""
+
+    code = "server_failed"
+
+
+class Problem(BaseModel):
+    """A server's answer where it is no good one."""
+
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+    request_id: str = ""
+
+
+class Session:
+    """Asks as one worker; may be used from several threads.
+
+    Args:
+        servers: whom to ask.
+        token: returns the worker's token, which may change while the worker runs.
+        tls: what connections are made with.
+    """
+
+    def __init__(self, servers: Servers, token: Callable[[], str], tls: ssl.SSLContext) -> None:
+        self.servers = servers
+        self._read_token = token
+        self._lock = Lock()
+        self._token = ""
+        self._refused_until = 0.0
+        headers = {"User-Agent": AGENT}
+        self.client = httpx.Client(verify=tls, timeout=TIMEOUT, limits=LIMITS, headers=headers)
+        # For what must not wait until another's request has ended.
+        self._apart = httpx.Client(verify=tls, timeout=TIMEOUT, limits=LIMITS, headers=headers)
+
+    def close(self) -> None:
+        self.client.close()
+        self._apart.close()
+
+    def post(
+        self,
+        path: str,
+        body: Body,
+        answer: type[A],
+        *,
+        repeatable: bool = True,
+        apart: bool = False,
+        counts: bool = True,
+    ) -> A:
+        """Send a body and return the answer; `apart` from all others, on connections of its own.
+
+        `counts` as of `Servers.ask`.
+
+        Raises:
+            ServerUnreachable: no server answers.
+            ServerFailed: one answers, but cannot do this now.
+            StoreUnreachable: the store behind it cannot be used now.
+            TokenRefused: the token is not valid.
+            WorkerUnknown: the worker must register.
+            NameInUse: another process is this worker.
+            LeaseUnknown: it does not hold the lease.
+            ObjectTooLarge: the store takes no such object.
+            ServerRefused: the server refuses it.
+        """
+        client = self._apart if apart else self.client
+        request = partial(self._request, client, "POST", path, body.model_dump_json().encode())
+        return self.ask(
+            lambda url: read(request(url), answer), repeatable=repeatable, counts=counts
+        )
+
+    def get(self, path: str, answer: type[A]) -> A:
+        """Ask for something; raises as `post`."""
+        return self.ask(
+            lambda url: read(self._request(self.client, "GET", path, None, url), answer)
+        )
+
+    def ask(
+        self, question: Callable[[str], A], *, repeatable: bool = True, counts: bool = True
+    ) -> A:
+        """Ask the servers; a token that was replaced meanwhile is shown at once."""
+        shown = self.token()
+        try:
+            return self.servers.ask(question, repeatable=repeatable, counts=counts)
+        except TokenRefused:
+            self._refused(shown)
+            self.token()
+            return self.servers.ask(question, repeatable=repeatable, counts=counts)
+
+    def token(self) -> str:
+        """Return the token.
+
+        Raises:
+            TokenRefused: it was refused a moment ago, and is still the same.
+        """
+        with self._lock:
+            if self._token and monotonic() > self._refused_until:
+                return self._token
+            token = self._newest()
+            if token == self._token and self._refused_until > monotonic():
+                raise _token_refused()
+            self._token, self._refused_until = token, 0.0
+            return token
+
+    def _newest(self) -> str:
+        try:
+            return self._read_token()
+        except ForgeError as error:
+            if not self._token:
+                raise
+            # Its file is being replaced, or is gone for a moment.
+            log.warning("the token cannot be read again", error=error.message)
+            return self._token
+
+    def _refused(self, shown: str) -> None:
+        with self._lock:
+            if shown == self._token:
+                self._refused_until = monotonic() + REFUSED_PAUSE_S
+
+    def _request(
+        self, client: httpx.Client, method: str, path: str, content: bytes | None, url: str
+    ) -> httpx.Response:
+        headers = {HEADER: self._token, "Content-Type": "application/json"}
+        place = f"{url}{PATH}{path}"
+        try:
+            return client.request(method, place, content=content, headers=headers)
+        except httpx.RequestError as error:
+            raise not_answered(error) from error
+
+
+def not_answered(error: httpx.RequestError) -> NotAnswered:
+    """Return what a failure of the connection means."""
+    return NotAnswered(str(error) or type(error).__name__, sent=not isinstance(error, UNSENT))
+
+
+def checked(response: httpx.Response) -> None:
+    """Let a good answer through.
+
+    Raises:
+        NotAnswered: the server cannot answer now.
+        ForgeError: it refuses, in the words of `Session.post`.
+    """
+    if response.is_success:
+        return
+    problem = _problem(response)
+    said = f"{response.status_code} {problem.message or response.reason_phrase}"
+    if problem.code.startswith("store_"):
+        raise StoreUnreachable(f"the server's store: {said}", hint=problem.hint)
+    if problem.code == "internal":
+        raise ServerFailed(f"the server failed: {said}", hint=f"its log: {problem.request_id}")
+    if response.status_code >= 500 or response.status_code in {408, 429}:  # noqa: PLR2004
+        rest_s = _seconds(response.headers.get("Retry-After", ""))
+        raise NotAnswered(said, sent=response.status_code != 429, rest_s=rest_s)  # noqa: PLR2004
+    match problem.code:
+        case "unauthenticated":
+            raise _token_refused()
+        case "worker_unknown":
+            raise WorkerUnknown(problem.message, hint=problem.hint)
+        case "object_too_large":
+            raise ObjectTooLarge(problem.message, hint=problem.hint)
+        case "name_in_use":
+            raise NameInUse(problem.message, hint=problem.hint)
+        case "lease_unknown":
+            raise LeaseUnknown(problem.message, hint=problem.hint)
+    raise ServerRefused(f"the server refuses: {said}", hint=problem.hint)
+
+
+def read(response: httpx.Response, answer: type[A]) -> A:
+    """Return a good answer; raises as `checked`."""
+    checked(response)
+    try:
+        return answer.model_validate_json(response.content)
+    except ValidationError as error:
+        raise NotAnswered("what answers there is no forge-server", sent=True) from error
+
+
+def _problem(response: httpx.Response) -> Problem:
+    try:
+        return Problem.model_validate_json(response.content)
+    except ValidationError:
+        return Problem()
+
+
+def _seconds(text: str) -> float:
+    return min(float(text), 300.0) if text.isdecimal() else 0.0
+
+
+def _token_refused() -> TokenRefused:
+    return TokenRefused(
+        "the server does not take this worker's token",
+        hint="it was replaced, or it expired: an admin makes a new one",
+    )

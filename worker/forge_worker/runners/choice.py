@@ -1,0 +1,129 @@
+"""Which runner a job gets: the operator's settings decide, not the job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.spec import RUNS_BUILDS, RUNS_IMAGES, RUNS_PROJECTS
+
+from forge_worker.prepare.handlers import installed
+from forge_worker.runners.docker.extra_mounts import extra_mounts
+from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner, engine_answers
+from forge_worker.runners.process.runner import ProcessRunner
+from forge_worker.runners.runner import ImageMissing, Runner, StartFailed
+from forge_worker.settings.settings import WorkerSettings
+
+
+class NoRunner(ForgeError):
+    """This machine can run no job as it is set up."""
+
+    code = "no_runner"
+
+
+@dataclass(frozen=True, slots=True)
+class Runners:
+    """The runners that may be used here."""
+
+    docker: DockerRunner | None
+    process: Runner | None
+    default_image: str
+    # Runs the operator's own handlers, which need no leave for processes.
+    handlers: Runner | None = None
+    policy: DockerPolicy = field(default_factory=DockerPolicy)
+
+    @property
+    def all(self) -> list[Runner]:
+        own = self.handlers if self.process is None else None
+        return [runner for runner in (self.docker, self.process, own) if runner is not None]
+
+    @property
+    def words(self) -> str:
+        """What kinds of job run here, for the worker's label `forge.runs`."""
+        bare = self.process is not None or (self.docker is not None and self.default_image)
+        builds = self.docker is not None and self.policy.allow_builds
+        images = self.docker is not None and bool(self.policy.allowed_images)
+        kinds = {RUNS_IMAGES: images, RUNS_PROJECTS: bare, RUNS_BUILDS: builds}
+        return ",".join(kind for kind, runs in kinds.items() if runs)
+
+    @property
+    def wants_images(self) -> bool:
+        """Whether a job that names no image never runs here."""
+        return self.docker is not None and RUNS_PROJECTS not in self.words.split(",")
+
+    def of(self, asked: Mapping[str, Any]) -> Runner:
+        """Return the runner for a job, by its spec.
+
+        Raises:
+            ImageMissing: as `choose`.
+            StartFailed: it is for a handler, and there is none here.
+        """
+        if not asked.get("handler"):
+            return self.choose(image_wanted(asked))
+        if self.handlers is None:
+            raise StartFailed(f"this worker has no handler {asked['handler']!r}")
+        return self.handlers
+
+    def choose(self, image: str | None) -> Runner:
+        """Return the runner for a job: a container where there can be one, else a process.
+
+        Raises:
+            ImageMissing: the job needs a container, or an image, that there is not.
+        """
+        if self.docker is not None and (image or self.default_image):
+            return self.docker
+        if self.process is not None and not image:
+            return self.process
+        raise ImageMissing(
+            "this worker runs jobs in containers, and the job names no image"
+            if self.docker is not None
+            else "the job names an image, and no container engine answers on this worker",
+            hint="submit with --image, or set FORGE_DEFAULT_IMAGE on the worker",
+        )
+
+
+def image_wanted(spec: Mapping[str, Any]) -> str | None:
+    """Return what a job says of its image: a name, a tar's digest or a Dockerfile."""
+    said = (spec.get(way) for way in ("image", "image_tar", "dockerfile"))
+    return next(filter(None, said), None)
+
+
+def docker_policy(settings: WorkerSettings) -> DockerPolicy:
+    """Return what the operator allows containers.
+
+    Raises:
+        MountRefused: a folder that every job is to have cannot be mounted.
+    """
+    return DockerPolicy(
+        network=settings.network,
+        # Processes reach those addresses anyhow.
+        allow_metadata=settings.allow_metadata or settings.allow_processes,
+        pull=settings.pull,
+        default_image=settings.default_image or None,
+        allowed_images=tuple(settings.allowed_images),
+        allow_builds=settings.allow_builds,
+        allow_swap=settings.allow_swap,
+        mounts=extra_mounts(settings.extra_mounts, settings.worker_dir),
+    )
+
+
+def available(settings: WorkerSettings) -> Runners:
+    """Return the runners that the settings allow and the machine has.
+
+    Raises:
+        NoRunner: there is none.
+        MountRefused: as `docker_policy`.
+    """
+    docker = process = None
+    policy = docker_policy(settings)
+    if settings.runner != "process" and engine_answers():
+        docker = DockerRunner(policy)
+    if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
+        process = ProcessRunner() if settings.allow_processes else None
+    handlers = ProcessRunner() if installed() else None
+    if docker is None and process is None and handlers is None:
+        raise NoRunner(
+            "no container engine answers here, and processes are not allowed",
+            hint="start Docker, or set FORGE_ALLOW_PROCESSES=true where every job is trusted",
+        )
+    return Runners(docker, process, settings.default_image, handlers, policy)

@@ -1,0 +1,226 @@
+"""One job's container, watched through an engine that may hang, restart or forget."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from docker.errors import APIError, NotFound
+
+from forge_worker.runners.docker.containers import Containers, killed
+from forge_worker.runners.docker.engine import UNREACHABLE, Engine, is_silence, timed_out
+from forge_worker.runners.docker.engine_run import EngineRun, engine_run
+from forge_worker.runners.docker.gauge import Gauge
+from forge_worker.runners.docker.main_process import MainProcess
+from forge_worker.runners.runner import EngineUnreachable, Exit
+
+if TYPE_CHECKING:
+    from forge_worker.runners.docker.pipes.pipe import Pipe
+    from forge_worker.runners.use import JobUse
+
+log = structlog.get_logger(__name__)
+
+SLICE_S = 10.0
+PAUSE_S = 0.2
+ENGINE_PATIENCE_S = 120.0
+REMOVE_PATIENCE_S = 60.0
+FAILED = (*UNREACHABLE, APIError, EngineUnreachable)
+LAST_LINES = 20
+# What an engine writes for a container whose end it did not see; it may call the code 0 then.
+NEVER = "0001-01-01"
+
+
+class ContainerHandle:
+    """A job in a container, known by its name, which holds the job's token.
+
+    `since` is the engine's run in which the container was started; `watched` is False if nobody
+    has seen since then whether the engine stopped. While the engine is away, the kernel says
+    whether the container lives, and takes signals for it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        pipe: Pipe,
+        grace_s: float,
+        *,
+        containers: Containers,
+        since: EngineRun,
+        watched: bool = True,
+    ) -> None:
+        self._engine = engine
+        self._name = name
+        self._pipe = pipe
+        self._grace_s = grace_s
+        self._containers = containers
+        self._process: MainProcess | None = None
+        # Asked to end without the engine, which then has no code to wait for.
+        self._killed = False
+        self._exit: Exit | None = None
+        self._lock = threading.Lock()
+        self._gauge = Gauge(engine, name)
+        self._answered = time.monotonic()
+        self._since = since
+        self._doubtful = not watched
+
+    def wait(self, timeout: float) -> Exit | None:
+        """Return the exit within `timeout` seconds, or None: still running."""
+        deadline = time.monotonic() + timeout
+        self._look()
+        while self._exit is None and (left := deadline - time.monotonic()) > 0:
+            self._await_change(min(left, SLICE_S))
+            self._look()
+        return self._exit
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the job's main process; one that is gone is fine."""
+        try:
+            self._engine.client.api.kill(self._name, int(signum))
+        except FAILED as error:
+            if is_silence(error):
+                self._signal_by_kernel(signum, error)
+
+    def _signal_by_kernel(self, signum: int, silence: Exception) -> None:
+        error: Exception = silence
+        if self._process is not None:
+            try:
+                self._process.signal(signum)
+            except PermissionError as refusal:
+                error = refusal
+            else:
+                self._killed = True
+                return
+        log.warning("signal not delivered", container=self._name, error=str(error))
+
+    def stop(self) -> None:
+        """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
+        if self.wait(0) is None:
+            self.signal(signal.SIGTERM)
+            if self.wait(self._grace_s) is None:
+                self.signal(signal.SIGKILL)
+        while self.wait(SLICE_S) is None:
+            self.signal(signal.SIGKILL)
+
+    def used(self) -> JobUse | None:
+        """Return what the job has used until now, or None when nobody can tell any more."""
+        return self._gauge.read() if self._exit is None else None
+
+    def remove(self) -> None:
+        """Kill what still runs and remove the container and its pipe. May be repeated.
+
+        What an engine that is away cannot remove is noted as remaining, and killed without it.
+        """
+        try:
+            remove_container(self._engine, self._name, self._process)
+        except EngineUnreachable as error:
+            log.warning("left behind", container=self._name, error=error.message)
+            self._containers.remains(self._name, self._process)
+            self._killed = self._process is not None
+        else:
+            self._containers.gone(self._name)
+        finally:
+            self._pipe.finish()
+
+    def _look(self) -> None:
+        """Ask for the container's state, the only thing that is believed."""
+        if self._exit is not None:
+            return
+        try:
+            found = self._engine.client.api.inspect_container(self._name)
+        except NotFound:
+            self._end(Exit(code=None, detail="the container is gone"))
+        except FAILED as error:
+            self._silent(error)
+        else:
+            self._answered = time.monotonic()
+            if self._process is None and (pid := found["State"]["Pid"]):
+                self._process = MainProcess.of(pid, found["Id"])
+            self._judge(found["State"])
+
+    def _judge(self, state: dict[str, Any]) -> None:
+        if state["Running"] or state["Status"] == "created":
+            self._doubtful = False
+        elif state["FinishedAt"].startswith(NEVER):
+            self._end(Exit(code=None, detail="the engine did not see how the job ended"))
+        elif self._doubtful and not self._vouched():
+            # An engine that stops ends its containers, with whatever code they then choose:
+            # a job that handles SIGTERM well would look like one that succeeded.
+            said = f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
+            self._end(Exit(code=None, oom_killed=state["OOMKilled"], detail=said))
+        else:
+            self._end(Exit(state["ExitCode"], state["OOMKilled"], state["Error"]))
+
+    def _vouched(self) -> bool:
+        """Tell whether the engine can have let the job end by itself; not, while it is away."""
+        with contextlib.suppress(*FAILED):
+            return engine_run(self._engine).vouches(self._since)
+        return False
+
+    def _silent(self, error: Exception) -> None:
+        """Let a job go on that the kernel sees; else wait for the engine, but not for ever."""
+        self._doubtful = True
+        lives = self._process is not None and not self._process.ended()
+        if lives:
+            self._answered = time.monotonic()
+        patience_s = 0.0 if self._killed else ENGINE_PATIENCE_S
+        if not lives and time.monotonic() - self._answered > patience_s:
+            said = f"the job ended while the container engine did not answer: {error}"
+            if self._process is None:
+                said = f"the container engine did not answer for {ENGINE_PATIENCE_S:.0f} s: {error}"
+            self._end(Exit(code=None, detail=said))
+
+    def _await_change(self, seconds: float) -> None:
+        """Return when the container ends, the connection does, or after `seconds`."""
+        try:
+            self._engine.client.api.wait(self._name, timeout=seconds)  # type: ignore[arg-type]  # a float is fine
+        except NotFound:
+            return
+        except FAILED as error:
+            if timed_out(error):
+                return
+            self._doubtful = True
+            threading.Event().wait(min(seconds, PAUSE_S))
+
+    def _end(self, seen: Exit) -> None:
+        with self._lock:
+            if self._exit is not None:
+                return
+            lost = self._pipe.finish(self._unredirected() if seen.code else b"")
+            detail = "; ".join(filter(None, (seen.detail, lost)))
+            self._exit = Exit(seen.code, seen.oom_killed, detail)
+
+    def _unredirected(self) -> bytes:
+        """Return what was printed before the output was redirected: why that failed."""
+        with contextlib.suppress(*FAILED):
+            said: bytes = self._engine.client.api.logs(self._name, tail=LAST_LINES)
+            return said
+        return b""
+
+
+def remove_container(engine: Engine, name: str, process: MainProcess | None = None) -> None:
+    """Remove a container by force, and return when it is gone.
+
+    One whose main process is known is killed at once while the engine is away, and not waited for.
+
+    Raises:
+        EngineUnreachable: it would not go.
+    """
+    deadline = time.monotonic() + REMOVE_PATIENCE_S
+    while True:
+        try:
+            engine.client.api.remove_container(name, v=True, force=True)
+        except NotFound:
+            return
+        except FAILED as error:  # it is being removed already, or the engine is away
+            dead = is_silence(error) and process is not None and killed(process)
+            if dead or time.monotonic() > deadline:
+                raise EngineUnreachable(
+                    f"the container {name} could not be removed: {error}",
+                    hint=f"When the engine answers again: docker rm -f {name}",
+                ) from error
+        threading.Event().wait(PAUSE_S / 10)

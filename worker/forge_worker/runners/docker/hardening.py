@@ -1,0 +1,164 @@
+"""The settings of a job's container: what it may do, see and use up.
+
+The job gets no capability, no way to more privileges, no user of the host's but its own, no
+writable file but its four folders and /tmp, and no engine socket. The default seccomp profile
+stays because nothing here turns it off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from docker.types import LogConfig, Mount, Ulimit
+
+from forge_worker.runners.docker.cdi import CDI
+from forge_worker.runners.docker.handover import TAKE
+from forge_worker.runners.docker.network import NETWORK
+from forge_worker.runners.visible import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from docker.types import DeviceRequest
+
+    from forge_worker.runners.runner import Mount as Bind
+    from forge_worker.runners.runner import RunSpec
+
+WORK = "/forge/work"
+OUTPUT = "/forge/output"
+CHECKPOINT = "/forge/checkpoint"
+CONTROL = "/forge/control"
+PIPE = "/forge/out"
+
+# The shell opens the pipe for reading too: with the agent away the job then waits for it to come
+# back, instead of dying of SIGPIPE. It replaces itself by the job, so that signals reach that.
+REDIRECT = f'exec "$@" 1<>{PIPE} 2>&1'
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+MIB = 1 << 20
+NANO = 1_000_000_000
+HOSTNAME_LENGTH = 63
+# The queue refuses them too; what they do happens before the job's first instruction.
+REFUSED_ENV = ("LD_", "NVIDIA_")
+
+
+@dataclass(frozen=True)
+class DockerPolicy:
+    """What the operator of a machine allows its containers; no job can change it.
+
+    `allowed_images` are globs of the images that a job may name, `mounts` are every job's.
+    `uid` and `gid` own the job's folders and run it; they count only when the agent is root,
+    since any other agent can give its folders to nobody but itself.
+    """
+
+    network: Literal["bridge", "none"] = "bridge"
+    pull: Literal["missing", "always", "never"] = "missing"
+    default_image: str | None = None
+    allowed_images: tuple[str, ...] = ("*",)
+    allow_builds: bool = False
+    build_limit_s: float = 1800.0
+    allow_swap: bool = False
+    allow_metadata: bool = False
+    mounts: tuple[Bind, ...] = ()
+    uid: int = 65532
+    gid: int = 65532
+    pids_limit: int = 4096
+
+
+def settings(
+    spec: RunSpec,
+    policy: DockerPolicy,
+    *,
+    user: str,
+    pipe: Path,
+    image: Mapping[str, Any],
+    host_cpus: float,
+    devices: Sequence[DeviceRequest] = (),
+) -> dict[str, Any]:
+    """Return the arguments for docker-py's `containers.create`, but for the image itself.
+
+    `image` is the image's own configuration, as the engine reports it; `devices` give the GPUs.
+    """
+    return {
+        "name": spec.name,
+        "hostname": spec.name[:HOSTNAME_LENGTH],
+        "labels": dict(spec.labels),
+        "entrypoint": ["/bin/sh", "-c", (TAKE if spec.secrets else "") + REDIRECT, "sh"],
+        "command": [*(image.get("Entrypoint") or []), *spec.command],
+        "environment": _environment(spec, image, devices),
+        "working_dir": WORK,
+        "mounts": _mounts(spec, policy, pipe),
+        "user": user,
+        "network": NETWORK if policy.network == "bridge" else "none",
+        "healthcheck": {"test": ["NONE"]},
+        # The output goes through the pipe; this is left for what fails before the redirection.
+        "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
+        **_confinement(policy),
+        "device_requests": list(devices),
+        **_resources(spec, policy, host_cpus),
+    }
+
+
+def _confinement(policy: DockerPolicy) -> dict[str, Any]:
+    return {
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "privileged": False,
+        "read_only": True,
+        "init": True,
+        "ipc_mode": "private",
+        "pids_limit": policy.pids_limit,
+        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+    }
+
+
+def _resources(spec: RunSpec, policy: DockerPolicy, host_cpus: float) -> dict[str, Any]:
+    memory = spec.memory_mb * MIB
+    return {
+        "nano_cpus": int(min(spec.cpus, host_cpus) * NANO),
+        "mem_limit": memory,
+        # The sum of both: as much again to swap to, or nothing.
+        "memswap_limit": memory * 2 if policy.allow_swap else memory,
+        # Both count towards the memory limit. Compilers of kernels run what they put in /tmp.
+        "shm_size": memory // 2,
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // 2}"},  # noqa: S108  the container's
+    }
+
+
+def _environment(
+    spec: RunSpec, image: Mapping[str, Any], devices: Sequence[DeviceRequest]
+) -> dict[str, str]:
+    named = {entry.partition("=")[0] for entry in image.get("Env") or []}
+    base = {"HOME": WORK} | ({} if "LANG" in named else {"LANG": "C.UTF-8"})
+    # Many images ask for all GPUs by this variable, and some engines would grant it.
+    asked = any(request["Driver"] != CDI for request in devices)
+    gpus = {} if asked else {"NVIDIA_VISIBLE_DEVICES": "void"}
+    gpus |= {} if spec.gpu_uuids else HIDDEN
+    own = {name: said for name, said in spec.env.items() if not name.startswith(REFUSED_ENV)}
+    return {**base, **own, **_paths(spec, image), **gpus}
+
+
+def _paths(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
+    kept = dict(entry.partition("=")[::2] for entry in image.get("Env") or [])
+    paths = {}
+    if spec.bin_dirs:
+        path = spec.env.get("PATH") or kept.get("PATH") or DEFAULT_PATH
+        paths["PATH"] = ":".join([*map(str, spec.bin_dirs), path])
+    if spec.python_dirs:
+        own = spec.env.get("PYTHONPATH") or kept.get("PYTHONPATH")
+        paths["PYTHONPATH"] = ":".join([*([own] if own else []), *map(str, spec.python_dirs)])
+    return paths
+
+
+def _mounts(spec: RunSpec, policy: DockerPolicy, pipe: Path) -> list[Mount]:
+    places = dict(zip((WORK, OUTPUT, CHECKPOINT, CONTROL), spec.folders, strict=True))
+    own = [
+        Mount(target=target, source=str(source.absolute()), type="bind")
+        for target, source in {**places, PIPE: pipe}.items()
+    ]
+    more = [
+        Mount(str(m.target), str(m.source.absolute()), type="bind", read_only=not m.writable)
+        for m in (*policy.mounts, *spec.mounts)
+    ]
+    return own + more

@@ -1,0 +1,1 @@
+"""The pipes through which containers' output reaches the logs."""

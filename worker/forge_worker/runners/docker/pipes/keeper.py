@@ -1,0 +1,91 @@
+"""The small program that keeps the last output of containers whose agent is gone.
+
+A named pipe forgets what is in it when nobody has it open. While a job runs, its container has,
+and its agent, which reads it. What a job prints just before its end, while no agent runs, would be
+lost. So this program has each pipe open too, for reading only: it hears when nobody is left who
+could write, and then appends to the log what nobody has read. An agent that is about it has locked
+the log. Standard library only: it runs with `python -I -S`, one for all the jobs of an agent, which
+names a pipe and its log in a line on its stdin; it ends with its agent and its last pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+from pathlib import Path
+
+from forge_worker.runners.process.output import Output
+
+ORDERS = 0
+ENDED = 0  # poll tells of the end of a pipe whatever it is asked for
+
+
+class PipeKeeper:
+    """Has the pipes open that its agent names, until they or the agent end."""
+
+    def __init__(self) -> None:
+        self._heard = b""
+        self._logs: dict[int, Path] = {}
+        self._poll = select.poll()
+        self._poll.register(ORDERS, select.POLLIN)
+        self._listening = True
+
+    def run(self) -> None:
+        """Keep pipes until the agent is gone and none is left."""
+        while self._listening or self._logs:
+            for source, _ in self._poll.poll():
+                if source == ORDERS:
+                    self._listen()
+                else:
+                    self._close(source)
+
+    def _listen(self) -> None:
+        if not (said := os.read(ORDERS, 65536)):
+            self._poll.unregister(ORDERS)
+            self._listening = False
+        *lines, self._heard = (self._heard + said).split(b"\n")
+        for line in lines:
+            self._open(*map(Path, json.loads(line)))
+
+    def _open(self, pipe: Path, log: Path) -> None:
+        with contextlib.suppress(OSError):  # the job has ended already
+            source = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._logs[source] = log
+            self._poll.register(source, ENDED)
+
+    def _close(self, source: int) -> None:
+        self._poll.unregister(source)
+        with contextlib.suppress(OSError):
+            keep_rest(source, self._logs.pop(source))
+        os.close(source)
+
+
+def keep_rest(source: int, log: Path) -> None:
+    """Append to a log what its pipe still has.
+
+    Raises:
+        BlockingIOError: an agent is about it.
+        OSError: the log is gone, or cannot be written.
+    """
+    with log.open("rb") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        output = Output(source, log)
+        output.drain()
+        output.close()
+
+
+def main() -> None:
+    """Keep the pipes that are named on stdin."""
+    os.chdir("/")
+    # A service manager signals every process of its unit; this one stays for the jobs that stay.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    PipeKeeper().run()
+
+
+if __name__ == "__main__":
+    main()

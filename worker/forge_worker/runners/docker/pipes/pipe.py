@@ -1,0 +1,96 @@
+"""The named pipe through which a container's output reaches its log.
+
+The engine's own log would mix stdout and stderr in any order, end the last line itself, and
+spoil what is not UTF-8; and its streams end early when the engine restarts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import selectors
+import stat
+import threading
+from typing import TYPE_CHECKING
+
+from forge_worker.runners.docker.pipes.keeping import keeping
+from forge_worker.runners.process.output import Output
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Pipe:
+    """The named pipe at `path` and the thread that copies from it to `log`.
+
+    Use `made` for a new one, and `found` for that of a container which runs already.
+    """
+
+    def __init__(self, path: Path, log: Path) -> None:
+        self.path = path
+        # Opened for writing as well, so that it never reads as ended while the job is between
+        # two writers.
+        self._source = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._output = Output(self._source, log)
+        # Nobody else may be about the rest of a job's output; who is, is done in a moment.
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._output.log, fcntl.LOCK_EX)
+        keeping.keep(path, log)
+        self._woken, self._wake = os.pipe()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._copy, name=f"output of {log}", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def made(cls, path: Path, log: Path, *, uid: int, gid: int) -> Pipe:
+        """Make a pipe that `uid` may write to.
+
+        Raises:
+            OSError: the pipe or the log cannot be made.
+        """
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, 0o600)
+        os.chown(path, uid, gid, follow_symlinks=False)
+        return cls(path, log)
+
+    @classmethod
+    def found(cls, path: Path, log: Path) -> Pipe:
+        """Go on with the pipe of an earlier agent.
+
+        Raises:
+            OSError: there is none, or the log cannot be written.
+        """
+        if not stat.S_ISFIFO(path.lstat().st_mode):
+            raise OSError(f"{path} is no pipe")
+        return cls(path, log)
+
+    def finish(self, last_words: bytes = b"") -> str:
+        """Copy what is left, once nobody can write any more, and remove the pipe.
+
+        Returns:
+            What went wrong with the log, or "".
+        """
+        with self._lock:
+            if not self._closed:
+                os.write(self._wake, b"!")
+                self._thread.join()
+                self._output.append(last_words)
+                self._close()
+                self._closed = True
+        return self._output.error
+
+    def _copy(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._source, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            while all(key.fd != self._woken for key, _ in selector.select()):
+                self._output.turn()
+        self._output.drain()
+
+    def _close(self) -> None:
+        self._output.close()
+        for descriptor in (self._source, self._woken, self._wake):
+            os.close(descriptor)
+        self.path.unlink(missing_ok=True)

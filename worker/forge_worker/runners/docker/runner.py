@@ -1,0 +1,311 @@
+"""Run jobs in containers of a Docker engine on this machine, hardened by default.
+
+The folders are bind mounts and the output goes through a named pipe, so the engine must share
+this machine's kernel; an image needs /bin/sh.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import uuid
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import structlog
+from docker.errors import APIError
+
+from forge_worker.files import safe_files
+from forge_worker.runners.docker import cdi, hardening
+from forge_worker.runners.docker.container import FAILED, ContainerHandle, remove_container
+from forge_worker.runners.docker.containers import Containers
+from forge_worker.runners.docker.engine import Engine, engine_answers
+from forge_worker.runners.docker.engine_run import EngineRun, engine_run, of_label
+from forge_worker.runners.docker.handover import handed_over
+from forge_worker.runners.docker.hardening import DockerPolicy
+from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, ensure_network
+from forge_worker.runners.docker.pipes.pipe import Pipe
+from forge_worker.runners.images.image import ensure_image
+from forge_worker.runners.runner import (
+    WORKER_LABEL,
+    EngineUnreachable,
+    Handle,
+    JobPaths,
+    Leftover,
+    Mount,
+    Own,
+    RunSpec,
+    StartFailed,
+    belongs,
+    nobodys,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from docker.types import DeviceRequest
+
+__all__ = ["DockerPolicy", "DockerRunner", "engine_answers"]
+
+log = structlog.get_logger(__name__)
+
+AGENT_LABEL = "forge.agent"
+PIPE_LABEL = "forge.pipe"
+ENGINE_LABEL = "forge.engine"
+
+
+class DockerRunner:
+    """Runs jobs in containers.
+
+    `exposed` says why containers can reach metadata addresses, as far as the last start found
+    out; it is empty when they cannot.
+    """
+
+    kind: ClassVar[str] = "docker"
+
+    def __init__(self, policy: DockerPolicy | None = None) -> None:
+        self._policy = policy or DockerPolicy()
+        self._engine = Engine()
+        self._agent = uuid.uuid4().hex
+        self._cpus: float | None = None
+        self.containers = Containers()
+        self._run: EngineRun | None = None
+        self.exposed = ""
+
+    def paths(self, spec: RunSpec) -> JobPaths:  # noqa: ARG002  the same for every job
+        """Return the folders as the job sees them: where they are mounted."""
+        places = (hardening.WORK, hardening.OUTPUT, hardening.CHECKPOINT, hardening.CONTROL)
+        return JobPaths(*map(PurePosixPath, places))
+
+    def place(self, mount: Mount) -> PurePosixPath:
+        """Return where the job finds a mounted folder."""
+        return mount.target
+
+    def foundation(self, spec: RunSpec) -> str:
+        """Return what the job's Python is: that of the image, by the image's id.
+
+        Raises:
+            ImageMissing: as `start`.
+            StartFailed: the engine cannot say.
+        """
+        try:
+            image = ensure_image(self._engine.client, spec.image, self._policy)
+        except FAILED as error:
+            raise refused(spec, error) from error
+        return f"{image['Id']} {platform.machine()}"
+
+    def start(self, spec: RunSpec) -> Handle:
+        """Create the container, then start it.
+
+        Raises:
+            ImageMissing: its image is neither here nor to be had.
+            StartFailed: the engine would not start it.
+        """
+        try:
+            image = ensure_image(self._engine.client, spec.image, self._policy)
+            self._ensure_network()
+            devices = self._devices(spec)
+            uid, gid = self._owner()
+            give(spec.folders, uid, gid)
+            give_mounted(spec.mounts, uid, gid)
+            pipe = Pipe.made(_pipe_path(spec.log_path), spec.log_path, uid=uid, gid=gid)
+        except (*FAILED, OSError) as error:
+            raise refused(spec, error) from error
+        try:
+            run = self._run = engine_run(self._engine, self._run)
+            self.containers.use(spec.name)
+            with handed_over(spec, uid, gid) as whole:
+                self._create_and_start(whole, image, pipe, f"{uid}:{gid}", devices)
+        except (*FAILED, OSError) as error:
+            self._clear(spec.name)
+            pipe.finish()
+            raise refused(spec, error) from error
+        return self._handle(spec.name, pipe, spec.grace_s, run)
+
+    def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ContainerHandle | None:
+        """Go on with a container of an earlier agent, which may have ended meanwhile."""
+        try:
+            found = self._engine.client.api.inspect_container(leftover.id)
+            pipe = _reopened(log_path, running=found["State"]["Running"])
+        except (*FAILED, OSError) as error:
+            log.warning("not adopted", container=leftover.name, error=str(error))
+            return None
+        self.containers.use(leftover.name)
+        since = of_label(leftover.labels.get(ENGINE_LABEL, ""))
+        return self._handle(leftover.name, pipe, grace_s, since, watched=False)
+
+    def _handle(
+        self, name: str, pipe: Pipe, grace_s: float, since: EngineRun, *, watched: bool = True
+    ) -> ContainerHandle:
+        return ContainerHandle(
+            self._engine,
+            name,
+            pipe,
+            grace_s,
+            containers=self.containers,
+            since=since,
+            watched=watched,
+        )
+
+    def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
+        """Return the containers of this folder, running or not, that no job here uses.
+
+        Another agent process left them, or they could not be removed. `own` is as in `Runner`.
+
+        Raises:
+            EngineUnreachable: the engine cannot say.
+        """
+        return [
+            left
+            for left in self._listed()
+            if belongs(left, folder, own) and not self.containers.used(left.name)
+        ]
+
+    def _listed(self) -> list[Leftover]:
+        try:
+            found = self._engine.client.api.containers(all=True, filters={"label": WORKER_LABEL})
+        except FAILED as error:
+            raise EngineUnreachable(f"the engine cannot list its containers: {error}") from error
+        return list(map(_leftover, found))
+
+    def reap_strays(self) -> None:
+        """Remove this agent's containers that are in nobody's use.
+
+        Raises:
+            EngineUnreachable: the engine does not answer, or one would not go.
+        """
+        remaining = self.containers.remaining
+        listed = self._listed()
+        for found in listed:
+            own = found.labels.get(AGENT_LABEL) == self._agent or found.name in remaining
+            if own and not self.containers.used(found.name):
+                log.warning("removing a container that no job uses", container=found.name)
+                self.reap(found)
+        for name in remaining - {found.name for found in listed}:
+            self.containers.gone(name)
+
+    def reap(self, leftover: Leftover) -> None:
+        """Remove a leftover by force, with the pipe that its agent left."""
+        remove_container(self._engine, leftover.id)
+        self.containers.gone(leftover.name)
+        if pipe := leftover.labels.get(PIPE_LABEL):
+            Path(pipe).unlink(missing_ok=True)
+
+    def _clear(self, name: str) -> None:
+        """Remove what a failed start may have made: a call can fail here and succeed there."""
+        try:
+            remove_container(self._engine, name)
+        except EngineUnreachable:
+            self.containers.remains(name, None)
+        else:
+            self.containers.gone(name)
+
+    def _owner(self) -> tuple[int, int]:
+        if os.geteuid() == 0:
+            return self._policy.uid, self._policy.gid
+        return os.geteuid(), os.getegid()
+
+    def _ensure_network(self) -> None:
+        if self._policy.network == "none":
+            return
+        exposed = ensure_network(self._engine.client)
+        if exposed and exposed != self.exposed:
+            log.warning("containers can reach metadata addresses", reason=exposed)
+        self.exposed = exposed
+        if exposed and not self._policy.allow_metadata:
+            raise StartFailed(f"{EXPOSED}: {exposed}", hint=EXPOSED_HINT)
+
+    def obstacle(self) -> str:
+        """Return why no container may be started on this machine, or ""."""
+        try:
+            self._ensure_network()
+        except (*FAILED, StartFailed) as error:
+            return error.message if isinstance(error, StartFailed) else str(error)
+        return ""
+
+    def _devices(self, spec: RunSpec) -> list[DeviceRequest]:
+        # Asked anew: slices of a GPU come and go, and with them the engine's specs.
+        by_cdi = cdi.listed(self._engine.client.info()) if spec.gpu_uuids else frozenset()
+        return cdi.requests(spec.gpu_uuids, spec.gpu_vendor, by_cdi)
+
+    def _host_cpus(self) -> float:
+        if self._cpus is None:
+            self._cpus = float(self._engine.client.info()["NCPU"])
+        return self._cpus
+
+    def _create_and_start(
+        self,
+        spec: RunSpec,
+        image: dict[str, Any],
+        pipe: Pipe,
+        user: str,
+        devices: list[DeviceRequest],
+    ) -> None:
+        client = self._engine.client
+        arguments = hardening.settings(
+            spec,
+            self._policy,
+            user=user,
+            pipe=pipe.path,
+            image=image.get("Config") or {},
+            host_cpus=self._host_cpus(),
+            devices=devices,
+        )
+        arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
+        arguments["labels"] |= {ENGINE_LABEL: self._run.label() if self._run else ""}
+        # A container of this name can only be this attempt's own, from a call whose answer was
+        # lost: the name holds the token.
+        remove_container(self._engine, spec.name)
+        client.containers.create(image["Id"], **arguments).start()
+
+
+def _leftover(entry: Mapping[str, Any]) -> Leftover:
+    # One that is just being removed may have no name any more.
+    name = (entry["Names"] or [entry["Id"]])[0].lstrip("/")
+    places = tuple(mount.get("Source", "") for mount in entry.get("Mounts") or ())
+    return Leftover(entry["Id"], name, entry["Labels"], places)
+
+
+def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:
+    """Make `uid` the owner of the mounted folders that are a job's own, not of what is in them."""
+    if os.geteuid() == 0:
+        for mount in mounts:
+            if mount.given:
+                safe_files.give_alone(mount.source, uid, gid)
+
+
+def give(folders: Iterable[Path], uid: int, gid: int) -> None:
+    """Make `uid` the owner of folders and of all that is in them; an agent that is not root cannot.
+
+    Raises:
+        OSError: a folder is not there.
+    """
+    if os.geteuid() != 0:
+        return
+    for folder in folders:
+        safe_files.give(folder, uid, gid)
+
+
+def _pipe_path(log_path: Path) -> Path:
+    return log_path.absolute().with_name(f"{log_path.name}.pipe")
+
+
+def _reopened(log_path: Path, *, running: bool) -> Pipe:
+    """Open the pipe of a container; one that ended may have none left, and needs none.
+
+    Raises:
+        OSError: it is not there.
+    """
+    path = _pipe_path(log_path)
+    if running or path.exists():
+        return Pipe.found(path, log_path)
+    return Pipe.made(path, log_path, uid=os.geteuid(), gid=os.getegid())
+
+
+def refused(spec: RunSpec, error: Exception) -> StartFailed:
+    """Return what to raise when the engine would not start a job."""
+    said = (error.explanation if isinstance(error, APIError) else None) or error
+    return StartFailed(
+        f"the container {spec.name} did not start: {said}",
+        hint="`forge doctor` on the worker checks its engine, GPUs and folders.",
+    )

@@ -1,0 +1,1 @@
+"""Images: pulled, built, loaded, removed."""

@@ -1,0 +1,146 @@
+"""Loads a tar of `docker save`: its one image, under a name of ours and no other.
+
+The names in a tar would replace those of images that are here already, so they are left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import posixpath
+import tarfile
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from forge_worker.runners.images.image import find
+from forge_worker.runners.images.reference import parse
+from forge_worker.runners.runner import ImageMissing, StartFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from docker import DockerClient
+
+PIECE = 1 << 20
+LARGEST_JSON = 16 << 20
+MANIFEST = "manifest.json"
+# What names images, or would have another list of them read in the manifest's place.
+NAMING = {MANIFEST, "repositories", "index.json", "oci-layout"}
+KINDS = {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE}
+NO_ROOM = "no space left on device"
+CONTAINERD = "io.containerd.snapshotter.v1"
+
+Progress = Callable[[int], None]
+
+
+class SavedImageUnsound(ImageMissing):
+    """A saved image is not what its name says, or no saved image at all."""
+
+    code = "saved_image_unsound"
+
+
+def load(client: DockerClient, tar: Path, name: str, progress: Progress) -> dict[str, Any]:
+    """Load the image in a tar and give it the name; return its description.
+
+    Raises:
+        SavedImageUnsound: it is no tar of one image.
+        StartFailed: the engine does not take it.
+    """
+    try:
+        with tarfile.open(tar, "r:") as archive:
+            entry, image_id = _the_image(archive)
+            refusal = _load(client, _renamed(archive, {**entry, "RepoTags": [name]}, progress))
+    except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise unsound(f"it is no plain tar of docker save ({error})") from error
+    if refusal and NO_ROOM not in refusal:
+        raise unsound(f"the engine does not take it: {refusal}")
+    found = find(client, parse(name))
+    if refusal or found is None:
+        raise StartFailed(f"the image is not loaded: {refusal or 'it is not there afterwards'}")
+    if found["Id"] != image_id and not _has_other_ids(client):
+        raise StartFailed(f"the engine has another image under the name {name}")
+    return found
+
+
+def unsound(why: str) -> SavedImageUnsound:
+    """Say what is wrong with a saved image."""
+    return SavedImageUnsound(
+        f"the saved image cannot be used: {why}",
+        hint="save it again, by `docker save IMAGE > image.tar`, and submit it anew",
+    )
+
+
+def _the_image(archive: tarfile.TarFile) -> tuple[dict[str, Any], str]:
+    """Return the manifest's entry for the one image, and the image's id."""
+    entries = json.loads(_read(archive, MANIFEST))
+    if len(entries) != 1:
+        raise unsound(f"it holds {len(entries)} images instead of one")
+    entry: dict[str, Any] = entries[0]
+    config = _read(archive, str(entry["Config"]))
+    return entry, f"sha256:{hashlib.sha256(config).hexdigest()}"
+
+
+def _read(archive: tarfile.TarFile, name: str) -> bytes:
+    member = archive.getmember(name)
+    file = archive.extractfile(member) if member.isreg() else None
+    if file is None or member.size > LARGEST_JSON:
+        raise unsound(f"its {name} is no small file")
+    return file.read()
+
+
+def _load(client: DockerClient, pieces: Iterator[bytes]) -> str:
+    """Load a tar; return what the engine complained of, or ""."""
+    refusal = ""
+    steps = client.api.load_image(pieces)  # type: ignore[no-untyped-call]  # the stubs lack types
+    for step in steps:
+        refusal = refusal or step.get("error", "") or step.get("message", "")
+    return refusal
+
+
+def _renamed(
+    archive: tarfile.TarFile, entry: dict[str, Any], progress: Progress
+) -> Iterator[bytes]:
+    """Write the tar anew, so that the engine reads what was read here, with another manifest."""
+    for member in archive:
+        name = posixpath.normpath(member.name)
+        if name in NAMING:
+            continue
+        if member.type not in KINDS or name.startswith(("/", "../")) or name == "..":
+            raise unsound(f"{member.name!r} has no place in it")
+        yield _head(name, member)
+        if member.isreg():
+            yield from _body(archive, member, progress)
+    manifest = json.dumps([entry]).encode()
+    last = tarfile.TarInfo(MANIFEST)
+    last.size = len(manifest)
+    yield last.tobuf(tarfile.PAX_FORMAT) + _padded(manifest) + bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _head(name: str, member: tarfile.TarInfo) -> bytes:
+    head = tarfile.TarInfo(name)
+    head.type, head.linkname = member.type, member.linkname
+    head.size = member.size if member.isreg() else 0
+    head.mode = 0o755 if member.isdir() else 0o644
+    return head.tobuf(tarfile.PAX_FORMAT)
+
+
+def _body(archive: tarfile.TarFile, member: tarfile.TarInfo, progress: Progress) -> Iterator[bytes]:
+    file = archive.extractfile(member) or io.BytesIO()
+    came = 0
+    while piece := file.read(PIECE):
+        came += len(piece)
+        progress(len(piece))
+        yield piece
+    if came != member.size:
+        raise unsound(f"{member.name} is cut short")
+    yield bytes(-came % tarfile.BLOCKSIZE)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % tarfile.BLOCKSIZE)
+
+
+def _has_other_ids(client: DockerClient) -> bool:
+    """Tell whether the engine counts its images by another digest than their configuration's."""
+    return any(CONTAINERD in row for row in client.info().get("DriverStatus") or [])

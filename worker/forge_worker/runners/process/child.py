@@ -1,0 +1,110 @@
+"""Fork and become the job's main process. Standard library only: the shim uses it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from forge_worker.runners.process.confinement import Confinement
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+# The kernel, when it runs out of memory, shall take the job and not the agent.
+OOM_SCORE = "500"
+
+_PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
+_PR_SET_CHILD_SUBREAPER = 36
+# SYS_PTRACE, SYS_ADMIN and PERFMON: with any of them, root reads what the agent hides.
+_SEEING = (19, 21, 38)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Order(NamedTuple):
+    """What the shim is asked to run; `name`, `cpus` and `grace_s` as in a RunSpec.
+
+    `cpu_set` are the numbers of the CPUs to run on; empty where that is not the way to limit them.
+    """
+
+    command: list[str]
+    env: dict[str, str]
+    cwd: str
+    log: str
+    memory_bytes: int
+    grace_s: float
+    name: str
+    cpus: float
+    cpu_set: list[int]
+
+
+def become_subreaper() -> None:
+    """Make orphans below this process its children instead of init's."""
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def spawn(order: Order, output: int, confinement: Confinement) -> int:
+    """Start the job in a session of its own, writing to `output`; return its process id."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _prepare(order, output, parent)
+            confinement.join()
+        except BaseException as error:  # noqa: BLE001  a forked child must end here, whatever it is
+            _end(f"cannot prepare the job: {error}", NOT_EXECUTABLE)
+        _execute(order)
+    return pid
+
+
+def _prepare(order: Order, output: int, parent: int) -> None:
+    os.setsid()
+    _die_with(parent)
+    with open("/dev/null", "rb") as nothing:  # noqa: PTH123  pathlib would be one more import
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    _default_signals()
+    for capability in _SEEING:
+        # Who is not root has none to lose, and an older kernel does not know them all.
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    os.umask(0o022)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if order.cpu_set:
+        os.sched_setaffinity(0, order.cpu_set)
+    os.chdir(order.cwd)
+    with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123  as above
+        score.write(OOM_SCORE)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process if the shim dies. Safe: the shim has one thread."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(NOT_EXECUTABLE)
+
+
+def _default_signals() -> None:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is not signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _execute(order: Order) -> None:
+    name = order.command[0]
+    try:
+        os.execvpe(name, order.command, order.env)  # noqa: S606  no shell is the point
+    except FileNotFoundError:
+        _end(f"{name}: not found", NOT_FOUND)
+    except BaseException as error:  # noqa: BLE001  as above
+        _end(f"{name}: {error}", NOT_EXECUTABLE)
+
+
+def _end(message: str, code: int) -> None:
+    os.write(2, f"forge: {message}\n".encode(errors="surrogateescape"))
+    os._exit(code)

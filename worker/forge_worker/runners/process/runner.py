@@ -1,0 +1,282 @@
+"""Run jobs as processes of this machine, each below a shim that outlives the agent.
+
+There is no boundary around such a job: it has the agent's user, files and network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+
+from forge_worker.runners.process.child import Order
+from forge_worker.runners.process.confinement import confinement_of, parents
+from forge_worker.runners.process.cpu_table import CpuTable
+from forge_worker.runners.process.shim import LENGTH
+from forge_worker.runners.runner import (
+    Exit,
+    JobPaths,
+    Leftover,
+    Mount,
+    Own,
+    RunSpec,
+    StartFailed,
+    belongs,
+    nobodys,
+)
+from forge_worker.runners.use import MIB, JobUse, use_below
+from forge_worker.runners.visible import visible
+
+PACKAGES = str(Path(__file__).parents[3])
+MARK = "forge-shim"
+BOOT = (
+    f"import sys; sys.path.insert(0, {PACKAGES!r}); "
+    "from forge_worker.runners.process.shim import main; main()"
+)
+START_PATIENCE_S = 60.0
+END_PATIENCE_S = 60.0
+REAP_PATIENCE_S = 30.0
+
+
+class ProcessHandle:
+    """A job below its shim."""
+
+    def __init__(
+        self,
+        shim: subprocess.Popen[bytes],
+        agent: socket.socket,
+        spec: RunSpec,
+        cpu_table: CpuTable,
+    ) -> None:
+        self._shim = shim
+        self._agent = agent
+        self._spec = spec
+        self._cpu_table = cpu_table
+        # A quota of a control group limits CPUs better than a choice of them.
+        self._cpu_set = () if "cpu" in parents() else cpu_table.take(spec.cpus)
+        self._exit = Exit(code=None)
+        self._used: JobUse | None = None
+        self._ended = threading.Event()
+        self._reports = agent.makefile("rb")
+        self.pid = self._started()
+        threading.Thread(target=self._follow, name=f"exit of {spec.name}", daemon=True).start()
+
+    def wait(self, timeout: float) -> Exit | None:
+        """Return the exit within `timeout` seconds, or None: still running."""
+        return self._exit if self._ended.wait(timeout) else None
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the job's main process; one that is gone is fine."""
+        self._order(f"signal {int(signum)}")
+
+    def stop(self) -> None:
+        """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
+        self._order("stop")
+        if not self._ended.wait(self._spec.grace_s + END_PATIENCE_S):
+            self._shim.kill()
+            self._ended.wait()
+
+    def used(self) -> JobUse | None:
+        """Return what the job has used until now; after its end, what it has used in all."""
+        return self._used or use_below(self._shim.pid)
+
+    def remove(self) -> None:
+        """Kill what still runs. May be repeated."""
+        self._order("kill")
+        if not self._ended.wait(END_PATIENCE_S):
+            self._shim.kill()
+            self._ended.wait()
+
+    def _started(self) -> int:
+        self._agent.settimeout(START_PATIENCE_S)
+        try:
+            self._agent.sendall(_order(self._spec, self._cpu_set))
+            said = self._read()
+        except OSError:  # it died, or it takes too long
+            said = {}
+        if "pid" not in said:
+            self._shim.kill()
+            self._shim.wait()
+            confinement_of(self._spec.name).end()
+            self._close()
+            raise StartFailed(
+                f"the process of {self._spec.name} did not start",
+                hint=f"The reason should be at the end of {self._spec.log_path}.",
+            )
+        self._agent.settimeout(None)
+        return int(said["pid"])
+
+    def _follow(self) -> None:
+        said = self._read()
+        self._shim.wait()
+        if "code" in said:
+            self._exit = Exit(said["code"], oom_killed=said["oom"], detail=said["detail"])
+            self._used = JobUse(said["cpu_seconds"], 0.0, said["peak_bytes"] / MIB)
+        else:
+            kill_session(self.pid)
+            confinement_of(self._spec.name).end()
+            self._exit = Exit(code=None, detail="the process that watched over the job was killed")
+        self._ended.set()
+        self._close()
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            line = self._reports.readline()
+        except ConnectionError:
+            line = b""
+        return json.loads(line) if line.endswith(b"\n") else {}
+
+    def _order(self, words: str) -> None:
+        with contextlib.suppress(OSError):  # the shim is gone, and the job with it
+            self._agent.sendall(f"{words}\n".encode())
+
+    def _close(self) -> None:
+        self._cpu_table.give_back(self._cpu_set)
+        self._reports.close()
+        self._agent.close()
+
+
+class ProcessRunner:
+    """Runs jobs as processes."""
+
+    kind: ClassVar[str] = "process"
+
+    def __init__(self) -> None:
+        self._cpu_table = CpuTable()
+
+    def paths(self, spec: RunSpec) -> JobPaths:
+        """Return the folders as the job sees them: as they are."""
+        return JobPaths(*spec.folders)
+
+    def place(self, mount: Mount) -> Path:
+        """Return where the job finds a mounted folder: where it is."""
+        return mount.source
+
+    def foundation(self, spec: RunSpec) -> str:  # noqa: ARG002  the same for every job
+        """Return what the job's Python is: the worker's own."""
+        return f"{sys.executable} {sys.version} {platform.machine()}"
+
+    def start(self, spec: RunSpec) -> ProcessHandle:
+        """Start the job.
+
+        Raises:
+            StartFailed: this machine could not start it.
+        """
+        try:
+            shim, agent = _start_shim(spec)
+        except OSError as error:
+            raise StartFailed(
+                f"the process of {spec.name} did not start: {error}",
+                hint="Look at the worker's limits on processes, memory and open files.",
+            ) from error
+        return ProcessHandle(shim, agent, spec, self._cpu_table)
+
+    def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
+        """Return the jobs whose shim belongs to this folder and has lost its agent."""
+        agent = os.getpid()
+        found = (
+            _leftover(process.info)
+            for process in psutil.process_iter(["pid", "ppid", "create_time", "cmdline"])
+            if process.info["ppid"] != agent
+        )
+        return [left for left in found if left and belongs(left, folder, own)]
+
+    def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> None:
+        """Adopt nothing: a shim whose agent is gone is already stopping its job."""
+
+    def reap(self, leftover: Leftover) -> None:
+        """Have the shim kill the job at once, and wait until both are gone."""
+        pid, _, created = leftover.id.partition(":")
+        with contextlib.suppress(psutil.NoSuchProcess):
+            shim = psutil.Process(int(pid))
+            if str(shim.create_time()) != created:
+                return
+            shim.send_signal(signal.SIGQUIT)
+            try:
+                shim.wait(REAP_PATIENCE_S)
+            except psutil.TimeoutExpired:
+                for process in [*shim.children(recursive=True), shim]:
+                    process.kill()
+                confinement_of(leftover.name).end()
+
+
+def kill_session(leader: int) -> None:
+    """Kill every process of a job whose shim can no longer do it."""
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)
+
+
+def base_environment() -> dict[str, str]:
+    """Return what a job gets of the agent's own environment, which may hold secrets: little."""
+    # Where no `python` is installed, a job's `python train.py` finds the agent's.
+    path = f"{os.environ.get('PATH', os.defpath)}:{Path(sys.executable).parent}"
+    env = {"PATH": path, "HOME": str(Path.home()), "LANG": os.environ.get("LANG", "C.UTF-8")}
+    return env | {name: os.environ[name] for name in ("TZ",) if name in os.environ}
+
+
+def _start_shim(spec: RunSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair()
+    labels = [f"{name}={value}" for name, value in spec.labels.items()]
+    program = [sys.executable, "-I", "-S", "-c", BOOT, str(theirs.fileno()), MARK, spec.name]
+    try:
+        with theirs, spec.log_path.open("ab") as log:
+            shim = subprocess.Popen(  # noqa: S603  our own program, and no shell
+                [*program, *labels],
+                env=base_environment(),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+    except OSError:
+        ours.close()
+        raise
+    return shim, ours
+
+
+def _order(spec: RunSpec, cpu_set: tuple[int, ...]) -> bytes:
+    gpus = visible(spec.gpu_uuids, spec.gpu_vendor)
+    order = Order(
+        command=list(spec.command),
+        env=_environment(spec) | gpus,
+        cwd=str(spec.work_dir.absolute()),
+        log=str(spec.log_path.absolute()),
+        memory_bytes=spec.memory_mb << 20,
+        grace_s=spec.grace_s,
+        name=spec.name,
+        cpus=spec.cpus,
+        cpu_set=list(cpu_set),
+    )
+    packed = json.dumps(order._asdict()).encode()
+    return LENGTH.pack(len(packed)) + packed
+
+
+def _environment(spec: RunSpec) -> dict[str, str]:
+    env = {**base_environment(), **spec.env, **spec.secrets}
+    path = {"PATH": ":".join([*map(str, spec.bin_dirs), env["PATH"]])}
+    if spec.python_dirs:
+        own = [said] if (said := env.get("PYTHONPATH")) else []
+        path["PYTHONPATH"] = ":".join([*own, *map(str, spec.python_dirs)])
+    return env | path
+
+
+def _leftover(info: dict[str, Any]) -> Leftover | None:
+    words = info["cmdline"] or []
+    if MARK not in words[6:7]:
+        return None
+    labels = dict(word.partition("=")[::2] for word in words[8:])
+    return Leftover(f"{info['pid']}:{info['create_time']}", words[7], labels)

@@ -1,0 +1,209 @@
+"""The small program between the agent and a job that runs as a process.
+
+It starts the job, copies its output to the log, watches its memory, and, being a subreaper, gets
+every process that the job leaves behind, however it detached itself. Orders and the exit travel
+over one socket, whose end also tells each side that the other one has died: without an agent,
+the job is stopped. Standard library only, and as little of it as will do, for a quick start; it
+runs with `python -I -S`, and its stderr is the job's log.
+
+Memory is polled (see `descendants.memory_bytes`) besides being limited by a control group where
+there can be one (see `confinement`): a look needs no privilege, works everywhere, and ends the
+whole job instead of whichever process the kernel picks. Without a group, a job can be above its
+limit for a moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+from forge_worker.runners.process.child import Order, become_subreaper, spawn
+from forge_worker.runners.process.confinement import confine
+from forge_worker.runners.process.descendants import descendants, kill_children, memory_bytes
+from forge_worker.runners.process.output import Output
+
+LENGTH = struct.Struct("!Q")
+CALM_S = 0.5
+ALERT_S = 0.1  # above half of the memory limit
+NEVER = float("inf")
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+class Shim:
+    """One job from its start to its last process."""
+
+    def __init__(self, agent: socket.socket, order: Order) -> None:
+        self._agent = agent
+        self._order = order
+        self._orders = b""
+        self._kill_at = NEVER
+        self._measure_at = 0.0
+        self._status: int | None = None
+        self._oom = False
+        self._reaped = False
+        self._peak = 0
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> None:
+        """Run the job and report how it ended."""
+        become_subreaper()
+        source, sink = os.pipe()
+        self._output = Output(source, Path(self._order.log))
+        self._watch(source)
+        order = self._order
+        self._confinement = confine(order.name, cpus=order.cpus, memory_bytes=order.memory_bytes)
+        self._pid = spawn(order, sink, self._confinement)
+        os.close(sink)
+        self._tell(pid=self._pid)
+        while self._status is None:
+            self._turn()
+        stubborn = kill_children()
+        self._look_for_oom()
+        self._confinement.end()
+        self._output.drain()
+        said = {"oom": self._oom, "detail": self._detail(stubborn)}
+        self._tell(code=self._code(), **said, **self._used())
+
+    def kill(self) -> None:
+        """End the job without grace."""
+        self._kill_at = 0.0
+
+    def reap(self) -> None:
+        """End the job without grace, for somebody else than its agent: its code says nothing."""
+        self._reaped = True
+        self.kill()
+
+    def _watch(self, source: int) -> None:
+        self._agent.setblocking(False)  # noqa: FBT003  its name says what it sets
+        woken, wake = os.pipe()
+        for end in (woken, wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGQUIT, lambda *_: self.reap())
+        # A service manager signals every process of its unit; what happens then is the agent's say.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        self._selector.register(source, selectors.EVENT_READ, self._copy)
+        self._selector.register(self._agent, selectors.EVENT_READ, self._obey)
+        self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 512))
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        for key, _ in self._selector.select(max(0.0, min(self._kill_at, self._measure_at) - now)):
+            key.data()
+        self._collect()
+        if time.monotonic() >= self._measure_at:
+            self._measure()
+        if time.monotonic() >= self._kill_at and self._status is None:
+            self._signal(signal.SIGKILL)
+            self._kill_at = NEVER
+
+    def _copy(self) -> None:
+        self._output.turn()
+        if self._output.ended:
+            self._selector.unregister(self._output.source)
+
+    def _obey(self) -> None:
+        try:
+            received = self._agent.recv(4096)
+        except OSError:
+            received = b""
+        if not received:  # the agent is gone
+            self._selector.unregister(self._agent)
+            self._stop()
+        *orders, self._orders = (self._orders + received).split(b"\n")
+        for order in orders:
+            self._follow(*order.decode().split())
+
+    def _follow(self, verb: str, argument: str = "0") -> None:
+        match verb:
+            case "signal":
+                self._signal(int(argument))
+            case "stop":
+                self._stop()
+            case "kill":
+                self.kill()
+
+    def _stop(self) -> None:
+        if self._kill_at == NEVER:
+            self._kill_at = time.monotonic() + self._order.grace_s
+            self._signal(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        # The process is there, perhaps as a zombie, for as long as its status was not collected.
+        if self._status is None:
+            with contextlib.suppress(PermissionError):  # it became another user's
+                os.kill(self._pid, number)
+
+    def _collect(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == self._pid:
+                    self._status = ended[1]
+
+    def _measure(self) -> None:
+        limit = self._order.memory_bytes
+        used = memory_bytes(descendants(os.getpid()), limit)
+        self._peak = max(self._peak, used)
+        self._measure_at = time.monotonic() + (ALERT_S if used > limit / 2 else CALM_S)
+        self._look_for_oom()
+        self._oom = self._oom or used > limit
+        if self._oom:
+            self._signal(signal.SIGKILL)
+
+    def _look_for_oom(self) -> None:
+        self._oom = self._oom or self._confinement.oom_kills() > 0
+
+    def _used(self) -> dict[str, float]:
+        # Between two looks a process may have held more, and what it held at most is counted.
+        all_ = resource.getrusage(resource.RUSAGE_CHILDREN)
+        peak = max(self._peak, all_.ru_maxrss * MAXRSS_UNIT)
+        return {"cpu_seconds": all_.ru_utime + all_.ru_stime, "peak_bytes": peak}
+
+    def _code(self) -> int | None:
+        if self._reaped:
+            return None
+        code = os.waitstatus_to_exitcode(self._status or 0)
+        return code if code >= 0 else 128 - code
+
+    def _detail(self, stubborn: int) -> str:
+        limit = self._order.memory_bytes >> 20
+        said = [
+            "it was reaped as what an agent had left" if self._reaped else "",
+            f"the job used more than its {limit} MiB of memory" if self._oom else "",
+            f"{stubborn} of its processes could not be ended" if stubborn else "",
+            self._output.error,
+        ]
+        return "; ".join(filter(None, said))
+
+    def _tell(self, **said: object) -> None:
+        with contextlib.suppress(OSError):  # the agent may be gone
+            self._agent.sendall(json.dumps(said).encode() + b"\n")
+
+
+def receive_order(agent: socket.socket) -> Order:
+    """Read the one order that the agent sends first; it sends nothing more until it is told."""
+    with agent.makefile("rb") as stream:
+        length = LENGTH.unpack(stream.read(LENGTH.size))[0]
+        return Order(**json.loads(stream.read(length)))
+
+
+def main() -> None:
+    """Run the job whose order comes over the socket named by the first argument."""
+    agent = socket.socket(fileno=int(sys.argv[1]))
+    agent.set_inheritable(False)
+    Shim(agent, receive_order(agent)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""A worker beside a running `forge up`: without a queue of its own, it joins that one."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psutil
+from platformdirs import user_data_path, user_state_path
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    CliApp,
+    PydanticBaseSettingsSource,
+)
+
+from forge_worker.settings.settings import WorkerSettings
+from forge_worker.startup.folder_lock import holder
+
+FILE = "connection.json"
+OF_A_QUEUE = ("url", "database_url", "store_url", "token", "token_file")
+NEEDED = {"dir", "database_url", "store_url"}
+ACTS = ("status", "recover", "reset_state")
+
+
+def read() -> WorkerSettings:
+    """Return the settings of the command line; who names no queue joins this user's `forge up`."""
+    settings: WorkerSettings = CliApp.run(Joining)
+    if running().get("database_url") == settings.database_url != "":
+        # As in the workers of `forge up`: a job that names no image finds this Python first.
+        own = str(Path(sys.executable).parent)
+        os.environ["PATH"] = os.pathsep.join([own, os.environ.get("PATH", os.defpath)])
+    return settings
+
+
+class Joining(WorkerSettings):
+    """Settings whose last source is a running `forge up`."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the usual sources, and the `forge up` after them."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, BesideUp(settings_cls)
+
+
+class BesideUp(PydanticBaseSettingsSource):
+    """What a worker needs to join the `forge up` of this user, where nothing says otherwise."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Return nothing: the fields come together."""
+        del field
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the queue, a folder of this worker's own, and leave to run processes."""
+        given = self.current_state
+        if any(given.get(name) for name in (*OF_A_QUEUE, *ACTS)):
+            return {}
+        up = running()
+        if not up:
+            return {}
+        return {
+            "database_url": up["database_url"],
+            "store_url": up["store_url"],
+            "worker_dir": _free_folder(Path(up["dir"]) / "workers"),
+            "local": True,
+            # The user of this machine has started both, and jobs run so in the `forge up` too.
+            "allow_processes": True,
+        }
+
+
+def running() -> Mapping[str, str]:
+    """Return what the `forge up` of FORGE_DIR, or of this user, wrote of itself; {} without one."""
+    with suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
+        file = _folder() / FILE
+        # Whoever may write this file says which code runs here as this user.
+        if file.stat().st_uid != os.getuid():
+            return {}
+        told: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+        if psutil.pid_exists(int(told["pid"])) and {"dir", "database_url", "store_url"} <= set(
+            told
+        ):
+            return told
+    return {}
+
+
+def _folder() -> Path:
+    if named := os.environ.get("FORGE_DIR"):
+        return Path(named)
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        pointer = user_state_path("forge") / "up"
+        return Path(json.loads(pointer.read_text(encoding="utf-8"))["dir"])
+    return user_data_path("forge")
+
+
+def _free_folder(workers: Path) -> Path:
+    folders = (workers / f"joined-{number}" for number in count(1))
+    return next(folder for folder in folders if holder(folder) is None)

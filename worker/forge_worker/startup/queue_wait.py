@@ -1,0 +1,61 @@
+"""Waiting for a queue that does not answer when the worker starts."""
+
+from collections.abc import Callable
+from random import uniform
+from threading import Event
+from typing import TypeVar
+
+import structlog
+from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
+from forge_schema.queue.registry import NameInUse
+
+from forge_worker.job_runs.clock import seconds
+from forge_worker.queue.http.session import TokenRefused
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S = 0.5
+
+log = structlog.get_logger(__name__)
+
+
+class NotWaited(Exception):
+    """It was told to leave before the queue answered."""
+
+
+def until_answered(
+    step: Callable[[], T],
+    *,
+    limit_s: float,
+    name_limit_s: float = 0.0,
+    leaving: Event | None = None,
+    unanswered: Callable[[], None] = lambda: None,
+) -> T:
+    """Do a step until the queue answers it; pauses double up to `limit_s` seconds, with jitter.
+
+    `unanswered` is called before each pause. A name that is in use is asked for again for
+    `name_limit_s` seconds: whoever has it may be gone, and not be missed yet.
+
+    Raises:
+        TokenRefused: it answers, and does not let this worker in.
+        NotMigrated: it lacks tables.
+        NameInUse: another worker has its name, and is alive.
+        NotWaited: `leaving` was set.
+    """
+    name_until_s = seconds() + name_limit_s
+    leaving = leaving or Event()
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            return step()
+        except (TokenRefused, NotMigrated):
+            raise
+        except (DatabaseUnreachable, NameInUse) as error:
+            if isinstance(error, NameInUse) and seconds() >= name_until_s:
+                raise
+            wait_s = pause_s * uniform(0.5, 1.0)  # noqa: S311 - no secret
+            log.warning("waiting for the queue", why=error.message, again_in_s=round(wait_s, 1))
+        unanswered()
+        if leaving.wait(wait_s):
+            raise NotWaited
+        pause_s = min(pause_s * 2, limit_s)
