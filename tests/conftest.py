@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import postgres
+from support.database import postgres
 from support.services import require
 from support.waiting import Eventually
 from support.waiting import eventually as wait_until

@@ -13,8 +13,8 @@ from forge_schema.database.pool import Database
 from forge_schema.read.report import REPORTS
 from forge_schema.read.reports import Reports
 from measure import Compared, compared
-from support.history import ATTEMPTS, fill
-from support.plan_world import World, world
+from support.past.history import ATTEMPTS, fill
+from support.past.plan_world import World, world
 
 from benchmarks.pages.site import opened
 

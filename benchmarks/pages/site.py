@@ -11,7 +11,7 @@ from forge_functions.server import whole_app
 from forge_schema.access.api_keys import Keys
 from forge_schema.database.pool import Database
 from forge_schema.model.states import Role
-from support.server import server_settings, serving
+from support.http.server import server_settings, serving
 
 NOTHING = "/api/nothing"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.command import Command, command
+from support.client.command import Command, command
 
 
 @pytest.fixture

@@ -19,9 +19,10 @@ from forge_schema.database.migrate import upgrade
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import Role
 from playwright.sync_api import expect
-from support import history, postgres
-from support.digits import EXAMPLE
+from support.database import postgres
+from support.past import history
 from support.waiting import eventually
+from support.workers.digits import EXAMPLE
 
 if TYPE_CHECKING:
     from browser.site import Site

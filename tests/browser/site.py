@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 import httpx
 from forge_schema.access.api_keys import Keys
 from forge_schema.model.states import Role
-from support.http_bed import TTL_S, HttpBed, http_bed
+from support.workers.http_bed import TTL_S, HttpBed, http_bed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

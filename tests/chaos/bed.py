@@ -7,19 +7,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chaos import own_containers
 from chaos.check.history import History
+from chaos.clients.job_mix import OWNERS
+from chaos.clients.over_http import HttpSubmitter
 from chaos.dice import dice_of
-from chaos.door import Door, Doors, doors
-from chaos.fleet import Fleet, Worker, kind_of, server, small_disk, sweeper, worker
-from chaos.job_mix import OWNERS
 from chaos.migration import migrated
-from chaos.namespace import Namespace, namespace
-from chaos.object_store import ObjectStore, Way, object_store
-from chaos.old_version import OldVersion, old_version
-from chaos.over_http import HttpSubmitter
-from chaos.pooler import Pooler, pooler_is_here
-from chaos.postgres_pair import Pair, postgres_pair
+from chaos.parts import own_containers
+from chaos.parts.door import Door, Doors, doors
+from chaos.parts.fleet import Fleet, Worker, kind_of, server, small_disk, sweeper, worker
+from chaos.parts.namespace import Namespace, namespace
+from chaos.parts.object_store import ObjectStore, Way, object_store
+from chaos.parts.old_version import OldVersion, old_version
+from chaos.parts.pooler import Pooler, pooler_is_here
+from chaos.parts.postgres_pair import Pair, postgres_pair
 from forge_client.project.bundle import pack
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
@@ -32,9 +32,9 @@ from forge_schema.storage import keys, open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chaos.member import Member
     from chaos.options import Options
-    from support.own_engine import OwnEngine
+    from chaos.parts.member import Member
+    from support.engine.own_engine import OwnEngine
 
 # Doors to the database: for two groups of workers, for the pooler, the servers, the clients.
 TO_DATABASE = ("db-a", "db-b", "db-pool", "db-server", "db-client")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from chaos.check.witness import install
-from chaos.fleet import Worker, worker
-from chaos.job_mix import MARK, SMALL
+from chaos.clients.job_mix import MARK, SMALL
+from chaos.parts.fleet import Worker, worker
 from forge_schema.database.migrate import upgrade
 from support.waiting import eventually
 

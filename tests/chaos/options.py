@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.own_engine import OwnEngine
+    from support.engine.own_engine import OwnEngine
 
 TTL_S = 8.0
 HEARTBEAT_S = 1.5

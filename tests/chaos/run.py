@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from chaos.bed import Bed, bed, fleet_of
 from chaos.check.invariants import violations
 from chaos.check.story import story
-from chaos.client import Clients
+from chaos.clients.client import Clients
 from chaos.faults import faults
 from chaos.figures import Figures, sum_of
-from chaos.fleet import LEAVE_S
+from chaos.parts.fleet import LEAVE_S
 from chaos.schedule import schedule
 from chaos.striker import Striker
 from forge_schema.database.pool import Database
@@ -24,8 +24,8 @@ from forge_schema.database.pool import Database
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from chaos.member import Member
     from chaos.options import Options
+    from chaos.parts.member import Member
 
 PROGRESS_S = 60.0
 # Once cancelled, a job has ended within a renewal and its grace.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from chaos.dice import dice_of
-from chaos.door import doors
+from chaos.parts.door import doors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.job_mix import plan
+from chaos.clients.job_mix import plan
 from chaos.schedule import Kind, schedule
 
 KINDS = [Kind(f"fault {n}", n + 1.0, ("a", "b"), 0.5, 2.0) for n in range(10)]

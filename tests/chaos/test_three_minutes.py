@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from chaos.__main__ import tell
 from chaos.options import Options
-from chaos.own_containers import engine_may_run
-from chaos.pooler import pooler_is_here
+from chaos.parts.own_containers import engine_may_run
+from chaos.parts.pooler import pooler_is_here
 from chaos.run import run
 from support.services import require
 

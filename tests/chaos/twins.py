@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from chaos.object_store import AWS
 from chaos.options import Options
-from chaos.own_containers import engine_may_run, engine_with_image
+from chaos.parts.object_store import AWS
+from chaos.parts.own_containers import engine_may_run, engine_with_image
 from chaos.run import Outcome, run
 
 if TYPE_CHECKING:
-    from support.own_engine import OwnEngine
+    from support.engine.own_engine import OwnEngine
 
 
 def run_two(options: Options) -> list[tuple[Outcome, Options]]:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.rig import Rig
+from support.queue.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.api import Api
-    from support.history import Past
-    from support.storage import Bucket
+    from support.http.api import Api
+    from support.past.history import Past
+    from support.store.storage import Bucket
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def shared_rig(shared_database_url: str) -> Iterator[Rig]:
 @pytest.fixture(scope="module")
 def shared_api(shared_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A server on the shared rig's queue."""
-    from support.api import opened  # noqa: PLC0415  most tests serve nothing
+    from support.http.api import opened  # noqa: PLC0415  most tests serve nothing
 
     with opened(shared_rig, tmp_path_factory.mktemp("shared") / "store") as api:
         yield api
@@ -45,7 +45,7 @@ def shared_api(shared_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
     """A server on the rig's queue, with a file store."""
-    from support.api import opened  # noqa: PLC0415  most tests serve nothing
+    from support.http.api import opened  # noqa: PLC0415  most tests serve nothing
 
     with opened(rig, tmp_path / "store") as api:
         yield api
@@ -54,7 +54,7 @@ def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
     """The address of a moto server, for the tests of one module."""
-    from support.storage import moto_server  # noqa: PLC0415  most tests store nothing in S3
+    from support.store.storage import moto_server  # noqa: PLC0415  most tests store nothing in S3
 
     with moto_server() as endpoint:
         yield endpoint
@@ -63,7 +63,7 @@ def moto() -> Iterator[str]:
 @pytest.fixture
 def bucket(moto: str) -> Iterator[Bucket]:
     """A bucket of the test's own."""
-    from support.storage import new_bucket  # noqa: PLC0415  as above
+    from support.store.storage import new_bucket  # noqa: PLC0415  as above
 
     with new_bucket(moto) as made:
         yield made
@@ -72,7 +72,7 @@ def bucket(moto: str) -> Iterator[Bucket]:
 @pytest.fixture(scope="session")
 def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Past]]:
     """A database with a past of $FORGE_TEST_ATTEMPTS attempts, a million, shared by all."""
-    from support.shared_past import shared_past  # noqa: PLC0415  most tests have no past
+    from support.past.shared_past import shared_past  # noqa: PLC0415  most tests have no past
 
     own = tmp_path_factory.getbasetemp()
     folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chaos.check.violation import by_hand
-from support.report_sums import SINGLE, VIEWS, Sums, computed, difference
+from support.past.report_sums import SINGLE, VIEWS, Sums, computed, difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import docker
 from chaos.check.violation import by_hand, by_sql
 from forge_schema.storage.s3.store import S3Store
 from forge_worker.agent.spool import left_in
-from support.worker import processes_below
+from support.workers.worker import processes_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

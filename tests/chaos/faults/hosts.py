@@ -15,7 +15,7 @@ from chaos.options import TTL_S
 if TYPE_CHECKING:
     from random import Random
 
-    from chaos.fleet import Worker
+    from chaos.parts.fleet import Worker
 
 
 class HostKilled(AgentFault):

@@ -1,0 +1,202 @@
+"""The commands for admins, as an admin types them: through a server, and without one."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from forge_schema.access import tokens
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.tokens import TokenKind
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.database.pool import Database
+from forge_schema.model.states import Role
+from support.client.telling import told
+from support.http.server import served, server_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.client.command import Command
+
+
+BOTH = pytest.mark.parametrize("admin", ["direct", "http"], indirect=True)
+
+
+@pytest.fixture
+def admin(
+    request: pytest.FixtureRequest, forge: Command, database_url: str, tmp_path: Path
+) -> Iterator[Command]:
+    """The command of an admin: through a server, or without one where a test asks for that."""
+    store_url = (tmp_path / "store").as_uri()
+    if getattr(request, "param", "http") == "direct":
+        forge.env.update({"FORGE_DATABASE_URL": database_url, "FORGE_STORE_URL": store_url})
+        yield forge
+        return
+    with (
+        Database(database_url) as database,
+        served(server_settings(database_url, store_url)) as url,
+    ):
+        key = Keys(database, actor="user:root").create("ann", Role.ADMIN)[1]
+        forge.env.update({"FORGE_URL": url, "FORGE_API_KEY": key})
+        yield forge
+
+
+def rows(admin: Command, *arguments: str) -> list[dict[str, object]]:
+    done = admin(*arguments, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, object]] = json.loads(done.stdout)
+    return found
+
+
+def valid_token(database_url: str, text: str) -> bool:
+    with Database(database_url) as database:
+        said = tokens.parse(text, TokenKind.WORKER)
+        return WorkerTokens(database, actor="user:root").check(said) is not None
+
+
+@BOTH
+def test_a_key_is_made_listed_rotated_and_revoked(admin: Command, tmp_path: Path) -> None:
+    public = tmp_path / "public.pem"
+    public.write_bytes(
+        Ed25519PrivateKey.generate().public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )  # fmt: skip
+    made = admin(
+        "keys", "create", "--owner", "bob", "--role", "viewer", "--name", "laptop",
+        "--expires", "30d", "--public-key-file", public,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    text = made.stdout.strip()
+    key_id = tokens.parse(text, TokenKind.KEY).id
+    assert text not in made.stderr
+    assert key_id in made.stderr
+    assert "cannot be shown again" in made.stderr
+    listed = next(row for row in rows(admin, "keys", "list") if row["id"] == key_id)
+    assert (listed["owner"], listed["role"], listed["name"], listed["signed"]) == (
+        "bob", "viewer", "laptop", True,
+    )  # fmt: skip
+    shown = admin("keys", "list").stdout
+    assert re.search(r"expires in (30d|29d23h)", shown)
+    assert text not in shown
+    rotated = admin("keys", "rotate", key_id)
+    assert rotated.stdout.strip() not in {"", text}
+    assert admin("keys", "revoke", key_id).returncode == 0
+    assert "revoked" in admin("keys", "list").stdout
+    told(admin("keys", "rotate", key_id), 3, f"no API key {key_id}", "forge keys")
+
+
+@BOTH
+def test_a_worker_is_made_rotated_drained_and_deleted(admin: Command, database_url: str) -> None:
+    made = admin("worker", "create", "gpu-1", "--ephemeral", "--label", "zone=eu")
+    assert made.returncode == 0, made.stderr
+    token = made.stdout.strip()
+    assert valid_token(database_url, token)
+    url = admin.env.get("FORGE_URL", "https://YOUR-SERVER")
+    assert f"  forge-worker --url {url} --token-file FILE" in made.stderr
+    assert token not in made.stderr
+    told(admin("worker", "create", "gpu-1"), 4, "'gpu-1' already")
+    again = json.loads(admin("worker", "rotate", "gpu-1", "-o", "json").stdout)
+    assert not valid_token(database_url, token)
+    assert valid_token(database_url, again["token"])
+    assert admin("drain", "gpu-1").returncode == 0
+    (row,) = rows(admin, "workers")
+    assert (row["kind"], row["command"], row["id"]) == ("ephemeral", "drain", again["id"])
+    assert admin("worker", "delete", str(again["id"])).returncode == 0
+    assert rows(admin, "workers") == []
+    told(admin("worker", "delete", "gpu-1"), 3, "no worker 'gpu-1'", "forge workers")
+
+
+def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: Path) -> None:
+    for _ in range(2):
+        assert admin("submit", project, "--queue", "night", "--", "ls").returncode == 0
+    assert admin("pause", "night").returncode == 0
+    assert "at most 3 jobs and any number" in admin("limit", "night", "--jobs", "3").stderr
+    assert "at most 3 jobs and at most 8" in admin("limit", "night", "--gpus", "8").stderr
+    (row,) = rows(admin, "queues")
+    assert row == {
+        "name": "night", "paused": True, "max_jobs": 3, "max_gpus": 8, "waiting": 2, "running": 0,
+        "gpus": 0,
+    }  # fmt: skip
+    assert "0 of 3" in admin("queues").stdout
+    assert admin("limit", "night", "--jobs", "none").returncode == 0
+    assert admin("resume", "night").returncode == 0
+    (row,) = rows(admin, "queues")
+    assert (row["paused"], row["max_jobs"], row["max_gpus"]) == (False, None, 8)
+    assert "holds no job so far" in admin("pause", "nigth").stderr
+    told(admin("resume", "nothing"), 3, "no queue 'nothing'", "forge queues")
+
+
+def test_an_owner_is_limited(admin: Command) -> None:
+    assert admin("limit", "--owner", "bob", "--gpus", "4", "--weight", "2").returncode == 0
+    assert admin("limit", "--owner", "bob", "--jobs", "9").returncode == 0
+    (row,) = rows(admin, "queues", "--owners")
+    assert row == {"owner": "bob", "max_jobs": 9, "max_gpus": 4, "weight": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["limit"], "a queue or an owner"),
+        (["limit", "q", "--owner", "bob", "--jobs", "1"], "a queue or an owner"),
+        (["limit", "q"], "nothing is to be changed"),
+        (["limit", "q", "--jobs", "-1"], "--jobs '-1' is no limit"),
+        (["limit", "q", "--gpus", "99999999999"], "is no limit"),
+        (["limit", "q", "--weight", "2"], "no weight"),
+        (["worker", "create", "w", "--label", "zone"], "--label 'zone' is no label"),
+        (["worker", "create", "w", "--expires", "soon"], "--expires: 'soon' is not a duration"),
+        (["keys", "create", "--owner", "x", "--expires", "0"], "below a second"),
+        (["keys", "create", "--owner", "x", "--expires", "9999999999d"], "too long"),
+        (["keys", "create", "--owner", "x", "--public-key-file", "nowhere"], "nowhere"),
+        (["events", "--since", "yesterday"], "--since: 'yesterday' is not a duration"),
+    ],
+)
+def test_what_cannot_be_asked_for(forge: Command, arguments: list[str], said: str) -> None:
+    told(forge(*arguments), 2, said)
+
+
+def test_the_trail_is_told_by_job_worker_and_actor(admin: Command, project: Path) -> None:
+    job = admin("submit", project, "--", "ls").stdout.strip()
+    admin("cancel", job)
+    admin("worker", "create", "w")
+    everything = rows(admin, "events", "--since", "1h")
+    assert {"submitted", "worker_created"} <= {str(row["action"]) for row in everything}
+    of_job = rows(admin, "events", "--job", job)
+    assert [row["job_id"] for row in of_job] == [int(job)] * len(of_job)
+    assert of_job[0]["action"] == "submitted"
+    (created,) = rows(admin, "events", "--worker", "w")
+    actor = str(created["actor"])
+    assert actor == "user:ann" or actor.startswith("key:")
+    assert created in rows(admin, "events", "--actor", actor)
+    assert rows(admin, "events", "--actor", "user:nobody") == []
+    assert "worker_created" in admin("events").stdout
+    told(admin("events", "--worker", "nobody"), 3, "no worker is or was called 'nobody'")
+
+
+def test_a_job_config_is_kept_shown_used_and_removed(admin: Command, project: Path) -> None:
+    (project / "forge.toml").write_text('queue = "night"\ntimeout = "2h"\n', encoding="utf-8")
+    assert admin("templates", "keep", "nightly", project, "--", "ls", "-l").returncode == 0
+    (row,) = rows(admin, "templates", "list")
+    assert (row["name"], row["spec"]) == (
+        "nightly", {"command": ["ls", "-l"], "queue": "night", "timeout_s": 7200, "labels": {},
+                    "env": {}, "resources": {}},
+    )  # fmt: skip
+    shown = admin("templates", "show", "nightly").stdout
+    assert all(text in shown for text in ("ls -l", "night", "7200"))
+    (project / "forge.toml").write_text('queue = "day"\n', encoding="utf-8")
+    job = admin("submit", project, "--config", "nightly", "--priority", "3").stdout.strip()
+    (listed,) = rows(admin, "ps")
+    assert (str(listed["job_id"]), listed["name"], listed["queue"], listed["priority"]) == (
+        job, "project", "night", 3,
+    )  # fmt: skip
+    planned = admin("submit", project, "--config", "nightly", "--dry-run", "-o", "json")
+    assert json.loads(planned.stdout)["job"]["config_name"] == "nightly"
+    assert admin("templates", "remove", "nightly").returncode == 0
+    told(admin("templates", "show", "nightly"), 3, "'nightly'")
+    told(admin("submit", project, "--config", "nightly"), 3, "'nightly'")

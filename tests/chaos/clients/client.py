@@ -1,0 +1,186 @@
+"""The clients of a run: they submit, submit again, cancel and preempt, and look how jobs stand."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+import httpx
+import psycopg
+from chaos.clients.job_mix import Plan, plan
+from forge_schema.database.pool import Database
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import State
+from forge_schema.queue.queue import IdempotencyConflict, Queue
+from forge_schema.read.jobs import Jobs
+from psycopg_pool import PoolTimeout
+
+if TYPE_CHECKING:
+    from chaos.check.history import History
+    from chaos.clients.over_http import HttpSubmitter
+    from chaos.options import Options
+
+T = TypeVar("T")
+Submit = Callable[[Sequence[JobSpec]], list[int]]
+
+ACTORS = 2
+LOOK_S = 1.0
+AGAIN_S = 0.5
+
+
+@dataclass
+class Clients:
+    """All clients of a run, each a thread; what was acknowledged to them is in the history.
+
+    `bundle` is a stored project, `containers` whether some jobs are to run in containers.
+    """
+
+    options: Options
+    history: History
+    database: Database
+    bundle: str
+    containers: bool
+    over_http: HttpSubmitter
+    open_jobs: set[int] = field(default_factory=set)
+    states: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    submitted: int = 0
+    _next: int = 0
+    _acts: list[tuple[float, int, str, Plan, int]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _no_more: threading.Event = field(default_factory=threading.Event)
+    _ending: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.queue = Queue(self.database, actor="user:chaos")
+        self.jobs = Jobs(self.database)
+        self._began = monotonic()
+
+    def start(self) -> None:
+        self._began = monotonic()
+        submitters = (self.queue.submit, self.queue.submit, self.over_http.submit)
+        loops: list[Callable[[], None]] = [
+            partial(self._submit_all, submit) for submit in submitters
+        ]
+        loops += [*[self._act_all] * ACTORS, self._look_all]
+        self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
+        for thread in self._threads:
+            thread.start()
+
+    def adopt(self, job_ids: list[int]) -> None:
+        """Count jobs as submitted here that were submitted before."""
+        self.submitted += len(job_ids)
+        self.open_jobs.update(job_ids)
+
+    def stop_submitting(self) -> None:
+        self._no_more.set()
+
+    def end(self) -> None:
+        """End all clients; one that waits for an answer is left to it."""
+        self._no_more.set()
+        self._ending.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def cancel_open(self) -> int:
+        """Cancel what has not ended, and return how many that were."""
+        with self._lock:
+            left = list(self.open_jobs)
+        for job_id in left:
+            self._try(partial(self._cancel, job_id))
+        return len(left)
+
+    def _submit_all(self, submit: Submit) -> None:
+        while not self._no_more.is_set():
+            with self._lock:
+                n = self._next
+                due = self._began + n / self.options.jobs_per_s
+                full = len(self.open_jobs) >= self.options.lasting
+                late = monotonic() >= due
+                self._next += late and not full
+            if not late or full:
+                self._no_more.wait(AGAIN_S if full else 0.05)
+                continue
+            made = plan(self.options.seed, n, containers=self.containers, bundle=self.bundle)
+            self._submit_until_acknowledged(made, submit)
+
+    def _submit_until_acknowledged(self, made: Plan, submit: Submit) -> None:
+        while not self._ending.is_set():
+            ids = self._try(lambda: submit([made.spec]))
+            if ids is not None:
+                self._acknowledged(made, ids[0])
+                return
+            self._ending.wait(AGAIN_S)
+
+    def _acknowledged(self, made: Plan, job_id: int, *, first: bool = True) -> None:
+        spec = made.spec
+        key = spec.idempotency_key
+        self.history.note("submitted", job_id=job_id, key=key, name=spec.name, writes=made.writes)
+        if not first:
+            return
+        with self._lock:
+            self.submitted += 1
+            self.kinds[spec.name] += 1
+            self.open_jobs.add(job_id)
+            for number, (after_s, what) in enumerate(made.acts):
+                entry = (monotonic() + after_s, job_id * 10 + number, what, made, job_id)
+                heapq.heappush(self._acts, entry)
+
+    def _act_all(self) -> None:
+        while not self._ending.is_set():
+            with self._lock:
+                due = self._acts and self._acts[0][0] <= monotonic()
+                act = heapq.heappop(self._acts) if due else None
+            if act is None:
+                self._ending.wait(0.1)
+                continue
+            _, _, what, made, job_id = act
+            self._try(partial(self._act, what, made, job_id))
+
+    def _act(self, what: str, made: Plan, job_id: int) -> None:
+        if what == "cancel":
+            self._cancel(job_id)
+        elif what == "preempt":
+            self.queue.preempt(job_id)
+        else:
+            self._acknowledged(made, self.queue.submit([made.spec])[0], first=False)
+
+    def _cancel(self, job_id: int) -> None:
+        state = self.queue.cancel(job_id)
+        self.history.note("cancelled", job_id=job_id, state=state.value)
+
+    def _look_all(self) -> None:
+        while not self._ending.wait(LOOK_S):
+            self._try(self.look)
+
+    def look(self) -> None:
+        """Look how all jobs stand that had not ended when last seen."""
+        with self._lock:
+            asked = list(self.open_jobs)
+        rows = self.jobs.statuses(asked) if asked else []
+        ended = {row["job_id"]: row["state"] for row in rows if State(row["state"]).terminal}
+        for job_id, state in ended.items():
+            self.history.note("seen", job_id=job_id, state=state)
+        with self._lock:
+            self.states.update(ended.values())
+            self.open_jobs -= ended.keys()
+
+    def _try(self, step: Callable[[], T]) -> T | None:
+        try:
+            return step()
+        except (ForgeError, psycopg.Error, PoolTimeout, httpx.HTTPError) as error:
+            self.history.note("unanswered", error=str(error))
+            if isinstance(error, IdempotencyConflict):
+                self.refused[error.message] += 1
+            if isinstance(error, httpx.HTTPStatusError) and error.response.is_client_error:
+                self.refused[f"{error}: {error.response.text}"[:300]] += 1
+            return None

@@ -1,0 +1,198 @@
+"""The processes of a run: workers of several kinds, servers, sweepers, and who restarts them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import psutil
+from chaos.options import HEARTBEAT_S, TTL_S
+from chaos.parts.member import Member, said
+from chaos.parts.object_store import AWS
+from support.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# The first workers are one of each kind; those after them come in the order of `REST`.
+FIRST = ("container", "http", "pooled", "small disk", "direct", "http", "direct")
+REST = ("direct", "http", "direct", "container", "pooled", "direct", "http", "direct")
+SMALL_DISK_MB = 64
+WORKER = [sys.executable, "-m", "forge_worker.main"]
+WATCH_S = 0.5
+RESTART_S, RESTART_AT_MOST_S, STEADY_S = 1.5, 12.0, 10.0
+LEAVE_S = 60.0
+
+PACE = {"heartbeat_s": HEARTBEAT_S, "lease_ttl_s": TTL_S}
+LENDS = {
+    **PACE,
+    "poll_s": 2,
+    "log_flush_s": 1,
+    "store_patience_s": 25,
+    "reconnect_limit_s": 2,
+    "crash_limit_s": 4,
+    "cpus": 1,
+    "memory_mb": 1024,
+    "disk_mb": 200,
+    "disk_floor_mb": 8,
+    "sample_s": 4,
+    "cooldown_s": 2,
+    "gpus": "none",
+    "runner": "process",
+    "allow_processes": True,
+    "labels": "place=process",
+    "keep_caches": False,
+}
+
+
+def kind_of(number: int) -> str:
+    """Return of which kind a run's worker of this number is."""
+    if number < len(FIRST):
+        return FIRST[number]
+    return REST[(number - len(FIRST)) % len(REST)]
+
+
+@dataclass
+class Worker(Member):
+    """One worker, of a kind; `queue_id` is that of the queue that it works for."""
+
+    kind: str = "direct"
+    queue_id: str = ""
+
+    def says(self, word: str) -> bool:
+        """Tell whether the log of its last start has a word."""
+        return word in self.log.read_text(encoding="utf-8", errors="replace")
+
+    def recover(self) -> int:
+        """Clear what it left, once it has ended, and return the exit code."""
+        with (self.logs / f"{self.name}-recovery.log").open("wb") as log:
+            return subprocess.run(
+                [*self.command, "--recover"],
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=LEAVE_S,
+                check=False,
+            ).returncode
+
+    def enter(self, words: list[str]) -> None:
+        """Have it run by a command before its own."""
+        self.command = [*words, *self.command]
+
+    @property
+    def labels(self) -> list[str]:
+        """Return what its containers are labelled with; another queue's may have its name."""
+        name = self.environment["FORGE_WORKER_NAME"]
+        return [f"forge.worker={name}", f"forge.queue={self.queue_id}"]
+
+
+def worker(name: str, kind: str, worker_name: str, root: Path, **settings: object) -> Worker:
+    """Describe a worker, which has another name in the queue; settings as in FORGE_*."""
+    place = root / "workers" / name
+    place.mkdir(parents=True)
+    own = {"worker_name": worker_name, "worker_dir": place, "spot": "none"}
+    environment = {**AWS, **said({**LENDS, **own, **settings})}
+    # By it the database knows on whose connection a lease was ended.
+    environment |= {} if kind == "http" else {"PGAPPNAME": worker_name}
+    return Worker(name, WORKER, environment, root / "logs", place, kind=kind)
+
+
+def server(number: int, root: Path, **settings: object) -> tuple[Member, int]:
+    """Describe a server, and return it with its port."""
+    port = free_port()
+    command = [sys.executable, "-m", "forge_functions.server", "--port", str(port)]
+    environment = {**AWS, **said({**PACE, "long_poll_s": 3, **settings})}
+    return _named(Member(f"server-{number}", command, environment, root / "logs")), port
+
+
+def sweeper(number: int, root: Path, **settings: object) -> Member:
+    """Describe a sweeper."""
+    command = [sys.executable, "-m", "forge_schema.sweeper.main"]
+    own = {"lease_ttl_s": TTL_S, "offline_s": 20, "sweep_s": 1, "health_port": 0}
+    environment = said({**own, **settings})
+    return _named(Member(f"sweeper-{number}", command, environment, root / "logs"))
+
+
+def _named(member: Member) -> Member:
+    """Name its connections: a pooler's would else go by the name of whoever had them before."""
+    member.environment["PGAPPNAME"] = member.name
+    return member
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """Put a small disk below a folder, where this user may; tell whether it is there."""
+    size = f"size={SMALL_DISK_MB}m"
+    mounts = ["mount", "-t", "tmpfs", "-o", size, f"forge-{secrets.token_hex(4)}", str(folder)]
+    there = os.geteuid() == 0 and subprocess.run(mounts, check=False).returncode == 0
+    try:
+        yield there
+    finally:
+        if there:
+            subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@dataclass
+class Fleet:
+    """All processes that are started again when they end, as an init system would."""
+
+    members: list[Member]
+    restarts: int = 0
+    crashes: Counter[str] = field(default_factory=Counter)
+    _ending: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._watch, name="init", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        due = dict.fromkeys((member.name for member in self.members), 0.0)
+        waits = dict.fromkeys(due, RESTART_S)
+        while not self._ending.wait(WATCH_S):
+            for member in self.members:
+                name, now = member.name, monotonic()
+                if member.left or member.running or now < due[name]:
+                    continue
+                # One that ends again and again is given time.
+                steady = now - due[name] > STEADY_S
+                waits[name] = RESTART_S if steady else min(2 * waits[name], RESTART_AT_MOST_S)
+                due[name] = now + waits[name]
+                self._start_again(member)
+
+    def _start_again(self, member: Member) -> None:
+        self.restarts += member.process is not None
+        self._note_crash(member)
+        member.start()
+
+    def _note_crash(self, member: Member) -> None:
+        """Count an end that nobody asked for by the last words; a refused start is none."""
+        if member.process is not None and (member.process.returncode or 0) > 0:
+            words = member.log.read_text(errors="replace")
+            if "Traceback" in words:
+                self.crashes[words.strip().rpartition("\n")[2][:200]] += 1
+
+    def end(self) -> None:
+        """Start nothing any more."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(10)
+
+    def kill_all(self) -> None:
+        """End every process, and what is below it, by force."""
+        self.end()
+        for member in self.members:
+            for process in member.family():
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            member.kill()

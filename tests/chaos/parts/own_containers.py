@@ -1,0 +1,43 @@
+"""The bed's own container engine, with an image in which the jobs of a run find what they need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support.engine.images import BASE_IMAGE
+from support.engine.own_engine import FILL, OwnEngine
+from support.workers.runners import base_image_is_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+IMAGE = "forge-chaos:latest"
+PROGRAMS = "/bin/sh /bin/sleep /bin/mv /bin/head /bin/tail"
+PACKS = f"tar -chf - {PROGRAMS} $(ldd {PROGRAMS} | grep -o '/lib[^ ]*' | sort -u) 2>/dev/null"
+
+
+def engine_may_run() -> bool:
+    """Tell whether this machine lets us run an engine of our own, and has the tests' image."""
+    return os.geteuid() == 0 and shutil.which("dockerd") is not None and base_image_is_here()
+
+
+@contextmanager
+def engine_with_image() -> Iterator[OwnEngine]:
+    """Run an engine that keeps its containers when it dies."""
+    engine = OwnEngine(Path(tempfile.mkdtemp(prefix="forge-e-")), live_restore=True)
+    try:
+        engine.start()
+        subprocess.run(
+            ["sh", "-c", FILL, "sh", PACKS, engine.url, BASE_IMAGE, IMAGE],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        yield engine
+    finally:
+        engine.close()

@@ -1,0 +1,273 @@
+"""Every path by every kind of caller: the table says what each may, and no path is without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_functions.server import whole_app
+from support.http.api import SPEC
+from support.http.http_worker import held, lease
+from support.http.server import server_settings
+from support.http.world import DIGEST, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.http.api import Api
+
+    Request = tuple[str, object]
+    Case = tuple[dict[str, int], Callable[[World, str], Request]]
+
+NOBODY = ("none", "rotated", "revoked", "expired")
+WORKERS = ("worker", "other worker")
+PEOPLE = ("viewer", "submitter", "token", "other owner", "admin")
+KINDS = (*NOBODY, *WORKERS, *PEOPLE)
+
+
+def each(
+    viewer: int, submitter: int, other: int, admin: int, *, worker: int = 401, nobody: int = 401
+) -> dict[str, int]:
+    """Return a status for each kind of caller."""
+    people = dict(zip(PEOPLE, (viewer, submitter, submitter, other, admin), strict=True))
+    return people | dict.fromkeys(WORKERS, worker) | dict.fromkeys(NOBODY, nobody)
+
+
+ANYBODY = each(200, 200, 200, 200, worker=200, nobody=200)
+NO_SIGNATURE = each(403, 403, 403, 403, worker=403, nobody=403)
+READS = each(200, 200, 200, 200)
+READS_OWN = each(200, 200, 404, 200)
+WRITES = each(403, 200, 200, 200)
+ACTS_ON_OWN = each(403, 200, 404, 200)
+ADMINS = each(403, 403, 403, 200)
+MAKES = each(403, 403, 403, 201)
+WORKS = each(401, 401, 401, 401, worker=200)
+HOLDS = WORKS | {"other worker": 404}
+# Pods are known by the tokens of their cluster: off here, and no other bearer is taken for one.
+PODS = each(403, 403, 403, 403, nobody=403) | {"none": 401}
+# Only a key makes a token.
+TOKENS = READS | {"token": 403}
+
+
+def fixed(path: str, body: object = None) -> Callable[[World, str], Request]:
+    """Return a request that names nothing."""
+    return lambda _world, _kind: (path, body)
+
+
+def of_job(what: str = "") -> Callable[[World, str], Request]:
+    return lambda world, _: (f"/api/queue/jobs/{world.job()}{what}", None)
+
+
+def of_worker(what: str = "", body: object = None) -> Callable[[World, str], Request]:
+    return lambda world, _: (f"/api/admin/workers/{world.absent_worker()}{what}", body)
+
+
+def of_template(body: object = None) -> Callable[[World, str], Request]:
+    def request(world: World, kind: str) -> Request:
+        query = "?owner=ann" if kind == "admin" else ""
+        return f"/api/queue/templates/{world.template()}{query}", body
+
+    return request
+
+
+def of_sweep(what: str = "") -> Callable[[World, str], Request]:
+    def request(world: World, kind: str) -> Request:
+        query = "?owner=ann" if kind == "admin" else ""
+        return f"/api/queue/sweeps/{world.sweep()}{what}{query}", None
+
+    return request
+
+
+def of_lease(what: str, **body: Any) -> Callable[[World, str], Request]:  # noqa: ANN401  fields of all types
+    """Return a request of whoever holds a lease; KEY stands for a key that it may write."""
+
+    def request(world: World, _kind: str) -> Request:
+        grant, keys = world.lease()
+        mine = {"LOG": keys.log_chunk(0), "MANIFEST": keys.checkpoint_manifest(0)}
+        mine["FILE"] = keys.artifact("a")
+        said = {name: mine.get(str(value), value) for name, value in body.items()}
+        if "artifacts" in said:
+            said["artifacts"] = [{**said["artifacts"], "key": mine["FILE"]}]
+        return f"/api/workers/job/{grant['job_id']}{what}", {**held(grant), **said}
+
+    return request
+
+
+def booted(path: str, **body: Any) -> Callable[[World, str], Request]:  # noqa: ANN401  as above
+    """Return a request of a worker's boot."""
+
+    def request(world: World, kind: str) -> Request:
+        boot = world.other.boot_id if kind == "other worker" else world.holder.boot_id
+        return path, {"boot_id": str(boot), **body}
+
+    return request
+
+
+def ends(world: World, kind: str) -> Request:
+    grant, _ = world.lease()
+    path, body = booted("/api/workers/claim", free=ROOM, count=0)(world, kind)
+    assert isinstance(body, dict)
+    return path, {**body, "ends": [lease(grant)]}
+
+
+ROOM = {"cpus": 1, "memory_mb": 1, "disk_mb": 1}
+OBJECT = {"path": "a", "bytes": 6, "sha256": DIGEST}
+KEY = {"owner": "eve", "role": "viewer"}
+SIGNED = f"/api/objects/bundles/x?expires=9999999999&signature={'0' * 64}"
+
+TABLE: dict[tuple[str, str], Case] = {
+    ("get", "/health"): (ANYBODY, fixed("/health")),
+    ("get", "/openapi.json"): (ANYBODY, fixed("/openapi.json")),
+    ("get", "/api/me"): (READS, fixed("/api/me")),
+    ("post", "/api/token"): (TOKENS, fixed("/api/token", {})),
+    ("post", "/api/queue/submit"): (WRITES, fixed("/api/queue/submit", {"jobs": [SPEC]})),
+    ("post", "/api/queue/check"): (WRITES, fixed("/api/queue/check", {"jobs": [SPEC]})),
+    ("post", "/api/queue/statuses"): (READS, fixed("/api/queue/statuses", {"job_ids": [1]})),
+    ("get", "/api/queue/jobs"): (READS, fixed("/api/queue/jobs")),
+    ("get", "/api/queue/jobs/{job_id}"): (READS_OWN, of_job()),
+    ("get", "/api/queue/jobs/{job_id}/attempts"): (READS_OWN, of_job("/attempts")),
+    ("get", "/api/queue/jobs/{job_id}/events"): (READS_OWN, of_job("/events")),
+    ("get", "/api/queue/jobs/{job_id}/explain"): (READS_OWN, of_job("/explain")),
+    ("get", "/api/queue/jobs/{job_id}/logs"): (READS_OWN, of_job("/logs")),
+    ("get", "/api/queue/jobs/{job_id}/artifacts"): (READS_OWN, of_job("/artifacts")),
+    ("get", "/api/queue/jobs/{job_id}/checkpoints"): (READS_OWN, of_job("/checkpoints")),
+    ("post", "/api/queue/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
+    ("post", "/api/queue/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),
+    ("post", "/api/queue/jobs/{job_id}/retry"): (
+        ACTS_ON_OWN,
+        lambda world, _: (f"/api/queue/jobs/{world.dead_job()}/retry", None),
+    ),
+    ("get", "/api/queue/jobs/{job_id}/tests"): (READS_OWN, of_job("/tests")),
+    ("get", "/api/queue/jobs/{job_id}/series"): (READS_OWN, of_job("/series")),
+    ("get", "/api/queue/jobs/{job_id}/metrics"): (READS_OWN, of_job("/metrics")),
+    ("get", "/api/queue/jobs/{job_id}/metrics/last"): (READS_OWN, of_job("/metrics/last")),
+    ("get", "/api/queue/jobs/{job_id}/result"): (READS_OWN, of_job("/result")),
+    ("get", "/api/queue/sweeps/{name}"): (READS_OWN, of_sweep()),
+    ("get", "/api/queue/sweeps/{name}/points"): (READS_OWN, of_sweep("/points")),
+    ("post", "/api/queue/sweeps/{name}/cancel"): (ACTS_ON_OWN, of_sweep("/cancel")),
+    ("get", "/api/queue/templates"): (READS, fixed("/api/queue/templates")),
+    ("get", "/api/queue/templates/{name}"): (READS_OWN, of_template()),
+    ("put", "/api/queue/templates/{name}"): (WRITES, of_template({"spec": {}})),
+    ("delete", "/api/queue/templates/{name}"): (ACTS_ON_OWN, of_template()),
+    ("post", "/api/bundles"): (WRITES, fixed("/api/bundles", {"digest": DIGEST, "bytes": 6})),
+    ("post", "/api/images"): (WRITES, fixed("/api/images", {"digest": DIGEST, "bytes": 6})),
+    ("get", "/api/reports"): (READS, fixed("/api/reports")),
+    ("get", "/api/reports/{name}"): (ADMINS, fixed("/api/reports/queue_demand")),
+    ("get", "/api/overview"): (READS, fixed("/api/overview?jobs=9&workers=9")),
+    ("get", "/api/workers"): (READS, fixed("/api/workers")),
+    ("get", "/api/workers/{worker_id}"): (
+        READS,
+        lambda world, _: (f"/api/workers/{world.holder.id}", None),
+    ),
+    ("get", "/api/admin/workers"): (ADMINS, fixed("/api/admin/workers")),
+    ("post", "/api/admin/workers"): (MAKES, fixed("/api/admin/workers", {"name": "new"})),
+    ("get", "/api/admin/workers/named/newest"): (
+        ADMINS,
+        fixed("/api/admin/workers/named/newest?name=holder"),
+    ),
+    ("delete", "/api/admin/workers/{worker_id}"): (ADMINS, of_worker()),
+    ("post", "/api/admin/workers/{worker_id}/drain"): (ADMINS, of_worker("/drain", {})),
+    ("post", "/api/admin/workers/{worker_id}/token"): (ADMINS, of_worker("/token", {})),
+    ("get", "/api/admin/keys"): (ADMINS, fixed("/api/admin/keys")),
+    ("post", "/api/admin/keys"): (MAKES, fixed("/api/admin/keys", KEY)),
+    ("delete", "/api/admin/keys/{key_id}"): (
+        ADMINS,
+        lambda world, _: (f"/api/admin/keys/{world.spare_key()}", None),
+    ),
+    ("post", "/api/admin/keys/{key_id}/token"): (
+        ADMINS,
+        lambda world, _: (f"/api/admin/keys/{world.spare_key()}/token", None),
+    ),
+    ("get", "/api/admin/queues"): (ADMINS, fixed("/api/admin/queues")),
+    ("put", "/api/admin/queues/{name}"): (ADMINS, fixed("/api/admin/queues/night", {})),
+    ("get", "/api/admin/quotas"): (ADMINS, fixed("/api/admin/quotas")),
+    ("put", "/api/admin/quotas/{owner}"): (ADMINS, fixed("/api/admin/quotas/ann", {})),
+    ("get", "/api/admin/events"): (ADMINS, fixed("/api/admin/events")),
+    ("post", "/api/workers/register"): (WORKS, booted("/api/workers/register", **ROOM)),
+    ("post", "/api/workers/claim"): (HOLDS, ends),
+    ("post", "/api/workers/heartbeat"): (
+        WORKS,
+        booted("/api/workers/heartbeat", status="idle"),
+    ),
+    ("post", "/api/workers/disconnect"): (WORKS, booted("/api/workers/disconnect")),
+    ("post", "/api/workers/enrol"): (PODS, fixed("/api/workers/enrol")),
+    ("get", "/api/workers/stream"): (WORKS, fixed("/api/workers/stream?wait_s=0")),
+    ("post", "/api/workers/job/{job_id}/status"): (HOLDS, of_lease("/status", phase="running")),
+    ("post", "/api/workers/job/{job_id}/log-chunks"): (
+        HOLDS,
+        of_lease("/log-chunks", number=0, key="LOG", start=0, bytes=6, sha256=DIGEST),
+    ),
+    ("post", "/api/workers/job/{job_id}/checkpoints"): (
+        HOLDS,
+        of_lease("/checkpoints", number=0, key="MANIFEST", files=1, bytes=6),
+    ),
+    ("post", "/api/workers/job/{job_id}/checkpoints/thin"): (
+        HOLDS,
+        of_lease("/checkpoints/thin", keep=5),
+    ),
+    ("post", "/api/workers/job/{job_id}/artifacts"): (
+        HOLDS,
+        of_lease("/artifacts", artifacts=OBJECT),
+    ),
+    ("post", "/api/workers/job/{job_id}/metrics"): (
+        HOLDS,
+        of_lease("/metrics", lines=[{"number": 0, "values": {"loss": 1}}]),
+    ),
+    ("post", "/api/workers/job/{job_id}/samples"): (
+        HOLDS,
+        of_lease("/samples", samples=[{"number": 0, "values": {"cpu": 1}}]),
+    ),
+    ("post", "/api/workers/job/{job_id}/result"): (HOLDS, of_lease("/result", values={"a": 1})),
+    ("post", "/api/workers/job/{job_id}/tests"): (
+        HOLDS,
+        of_lease("/tests", tests=[{"number": 0, "suite": "s", "name": "t", "verdict": "passed"}]),
+    ),
+    ("get", "/api/workers/job/{job_id}/checkpoint"): (
+        HOLDS,
+        lambda world, _: (f"/api/workers/job/{world.lease()[0]['job_id']}/checkpoint", None),
+    ),
+    ("post", "/api/workers/job/{job_id}/objects"): (
+        HOLDS,
+        of_lease("/objects", operation="put", key="FILE", size=6, sha256=DIGEST),
+    ),
+    ("get", "/api/objects/{key}"): (NO_SIGNATURE, fixed(SIGNED)),
+    ("put", "/api/objects/{key}"): (
+        NO_SIGNATURE,
+        fixed(f"{SIGNED}&size=6&sha256={DIGEST}"),
+    ),
+}
+
+
+def offered() -> set[tuple[str, str]]:
+    """Return every method and path of the app."""
+    app = whole_app(server_settings("postgresql://none", "file:///none"))
+    paths = app.openapi()["paths"].items()
+    return {(method, path) for path, methods in paths for method in methods}
+
+
+def test_the_table_has_every_path_and_no_other() -> None:
+    assert offered() | {("get", "/openapi.json")} == set(TABLE)
+    assert all(set(expected) == set(KINDS) for expected, _ in TABLE.values())
+
+
+# What they do to the worker that holds the leases, and to what is called as another's, would be
+# felt by the others.
+APART = ("/api/workers/register", "/api/workers/disconnect", "/api/queue/templates/{name}")
+
+
+@pytest.fixture(scope="module")
+def shared(shared_api: Api) -> World:
+    """A world for all requests that name what was made for them alone."""
+    return World(shared_api)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, path: str, shared: World) -> World:
+    return World(request.getfixturevalue("api")) if path in APART else shared
+
+
+@pytest.mark.parametrize(("method", "path"), TABLE, ids=[f"{m} {p}" for m, p in TABLE])
+def test_each_kind_of_caller_may_what_the_table_says(world: World, method: str, path: str) -> None:
+    expected, request = TABLE[method, path]
+    found = {kind: world.call(kind, method.upper(), *request(world, kind)) for kind in KINDS}
+    assert found == expected

@@ -1,0 +1,213 @@
+"""An agent that is killed and starts again: its jobs go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.spec import Resources
+from forge_schema.model.states import Reason
+from forge_worker.job_runs.cursors import Places
+from support.workers.http_bed import http_bed
+from support.workers.worker import Bed, Worker, bed, containers_of, keepers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.waiting import Eventually
+
+# Counts aloud, in its log, its metrics and its checkpoint, until it is told to go.
+COUNTS = """
+import json, os, pathlib, threading
+metrics = open(os.environ["FORGE_METRICS_FILE"], "a")
+state = pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"], "state")
+turn = 0
+while not pathlib.Path("go").exists():
+    print("turn", turn, flush=True)
+    metrics.write(json.dumps({"step": turn}) + "\\n")
+    metrics.flush()
+    if turn % 10 == 0:
+        state.with_name("new").write_text(str(turn))
+        state.with_name("new").rename(state)
+    turn += 1
+    threading.Event().wait(0.02)
+pathlib.Path(os.environ["FORGE_OUTPUT_DIR"], "turns").write_text(str(turn))
+"""
+# Ends with 7 once told, and has much to say just before.
+ENDS = """
+import os, pathlib, threading
+print("up", flush=True)
+while not pathlib.Path("go").exists():
+    threading.Event().wait(0.02)
+os.write(1, b"x" * 60_000 + b"last")
+raise SystemExit(7)
+"""
+# Leaves with 0 when it is asked to stop, but takes its time; there is nothing to do when run again.
+LEAVES = """
+import os, pathlib, signal, sys, threading
+if os.environ["FORGE_ATTEMPT"] != "1": sys.exit()
+def leave(*_):
+    print("asked", flush=True)
+    while not pathlib.Path("go").exists():
+        threading.Event().wait(0.02)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("up", flush=True)
+while True: signal.pause()
+"""
+# A lease that lasts until an agent is back, on a machine that is busy.
+LASTS: dict[str, Any] = {"lease_ttl_s": 60, "log_flush_s": 0.5}
+
+
+@pytest.fixture
+def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("docker", tmp_path, database_url) as made:
+        yield made
+
+
+@pytest.fixture(params=["sql", "http"])
+def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    """A bed of workers in each transport."""
+    if request.param == "sql":
+        with bed("docker", tmp_path, database_url) as made:
+            yield made
+    else:
+        with http_bed(tmp_path, database_url, kind="docker", ttl_s=60) as served:
+            yield served
+
+
+def folder_of(worker: Worker, job: int) -> Path:
+    (folder,) = worker.folder.glob(f"jobs/{job}-*")
+    return folder
+
+
+def let_go(worker: Worker, job: int) -> None:
+    (folder_of(worker, job) / "work" / "go").touch()
+
+
+def lease(made: Bed, job: int) -> dict[str, Any]:
+    with made.database.connection() as connection:
+        (row,) = connection.execute("SELECT * FROM lease WHERE job_id = %s", [job]).fetchall()
+    return row
+
+
+def printed(made: Bed, job: int) -> bytes:
+    """Return a job's output without what the worker says there."""
+    lines = made.log(job).splitlines(keepends=True)
+    return b"".join(line for line in lines if not line.startswith(b"forge: "))
+
+
+def says_more(made: Bed, job: int, eventually: Eventually) -> None:
+    seen = len(made.log(job))
+    eventually(lambda: len(made.log(job)) > seen, every=0.1)
+
+
+def test_running_job_goes_on_through_two_kills(either: Bed, eventually: Eventually) -> None:
+    large = Resources(cpus=3, memory_mb=256, disk_mb=500)
+    first = either.worker(**LASTS)
+    job = either.script(COUNTS, resources=large)
+    either.says(job, "turn 5\n")
+    started_at = lease(either, job)["started_at"]
+    first.kill()
+    second = either.worker(**LASTS)
+    says_more(either, job, eventually)
+    second.kill()
+    # One that does not come to its end with what it found.
+    hasty = either.begin(**LASTS)
+    eventually(lambda: "adopted" in hasty.output)
+    hasty.kill()
+    # What the job has been lent is not lent to another.
+    other = either.script("print('other')", resources=large)
+    third = either.worker(**LASTS)
+    says_more(either, job, eventually)
+    assert either.job(other)["state"] == "ready"
+    let_go(third, job)
+    either.succeeds(job)
+    either.succeeds(other)
+    (attempt,) = either.jobs.attempts(job)
+    assert (attempt["reason"], attempt["started_at"]) == ("succeeded", started_at)
+    count = int(either.artifacts(job)["turns"])
+    assert printed(either, job) == b"".join(b"turn %d\n" % n for n in range(count))
+    lines = either.jobs.metrics(job)
+    assert [(line["number"], line["step"]) for line in lines] == [(n, n) for n in range(len(lines))]
+    assert len(lines) == min(count, 1000)
+    # Those of the killed agents end with the job.
+    eventually(lambda: not any(map(keepers_of, (first, second, hasty))))
+
+
+def test_what_happened_while_no_agent_ran_is_told_as_it_was(
+    docker: Bed, eventually: Eventually
+) -> None:
+    first = docker.worker(**LASTS)
+    names = ("ended", "lost", "asked", "leaving", "late", "broken")
+    sources = (ENDS, LEAVES, LEAVES, LEAVES, LEAVES, LEAVES)
+    limits = {"late": {"timeout_s": 3600}, "lost": {"max_losses": 1}, "broken": {"max_losses": 1}}
+    jobs = {
+        name: docker.script(source, **limits.get(name, {}))
+        for name, source in zip(names, sources, strict=True)
+    }
+    for job in jobs.values():
+        docker.says(job, "up")
+    # It has been told to leave when the agent is killed: whatever its code, it was not done.
+    docker.queue.preempt(jobs["leaving"])
+    docker.says(jobs["leaving"], "asked")
+    first.kill()
+    let_go(first, jobs["ended"])
+    let_go(first, jobs["leaving"])
+    eventually(lambda: len(running(docker)) == 4)
+    docker.queue.cancel(jobs["asked"])
+    let_go(first, jobs["asked"])
+    let_go(first, jobs["late"])
+    let_go(first, jobs["lost"])
+    let_go(first, jobs["broken"])
+    places = Places(folder_of(first, jobs["late"]) / "places")
+    places.keep(started_ms=places["started_ms"] - 3_600_000)
+    (folder_of(first, jobs["broken"]) / "places").write_text("{")
+    row = lease(docker, jobs["lost"])
+    fence = Fence(row["job_id"], row["token"], row["nonce"])
+    docker.queue.finish([End(fence, Reason.WORKER_LOST)])
+    docker.worker(**LASTS)
+    row = docker.ended(jobs["ended"])
+    assert (row["reason"], row["exit_code"]) == ("exit_code", 7)
+    assert printed(docker, jobs["ended"]) == b"up\n" + b"x" * 60_000 + b"last"
+    assert docker.ended(jobs["asked"])["state"] == "cancelled"
+    assert docker.ended(jobs["late"])["reason"] == "timeout"
+    for name, reason in (
+        ("leaving", "preempted"),
+        ("lost", "worker_lost"),
+        ("broken", "worker_lost"),
+    ):
+        docker.succeeds(jobs[name])
+        assert docker.reasons(jobs[name]) == [reason, "succeeded"]
+    assert printed(docker, jobs["asked"]) == b"up\nasked\n"
+
+
+@pytest.mark.parametrize("kind", ["process", "docker"])
+def test_end_that_was_seen_counts_although_the_agent_was_killed_before_it_could_say_so(
+    tmp_path: Path, database_url: str, eventually: Eventually, kind: str
+) -> None:
+    with bed(kind, tmp_path, database_url) as made:
+        first = made.worker(**LASTS)
+        job = made.script(ENDS)
+        made.says(job, "up")
+        store, away = tmp_path / "store", tmp_path / "away"
+        store.rename(away)
+        store.touch()
+        let_go(first, job)
+        eventually(lambda: made.job(job)["phase"] == "finishing")
+        first.kill()
+        eventually(lambda: not containers_of(made.token))
+        store.unlink()
+        away.rename(store)
+        made.worker(**LASTS)
+        assert (made.ended(job)["reason"], made.job(job)["exit_code"]) == ("exit_code", 7)
+        assert printed(made, job) == b"up\n" + b"x" * 60_000 + b"last"
+
+
+def running(made: Bed) -> list[str]:
+    """Return the bed's containers that run."""
+    up = subprocess.run(["docker", "ps", "--format", "{{.Names}}"], capture_output=True, check=True)
+    return sorted(set(up.stdout.decode().split()) & set(containers_of(made.token)))

@@ -1,0 +1,39 @@
+"""What becomes of the jobs of one claim when one of them cannot be started."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from forge_schema.database.pool import Database
+from forge_schema.queue.lanes import Capacity
+from forge_schema.queue.registry import Machine
+from forge_worker.agent.claim_loop import Claimer
+from forge_worker.machine.slots import Slots
+from forge_worker.queue.gateway import SqlGateway
+
+if TYPE_CHECKING:
+    from forge_schema.model.lease import Grant
+    from forge_worker.machine.slots import Slot
+    from support.queue.rig import Rig
+
+
+def test_job_that_cannot_be_started_is_given_back_and_the_others_start(rig: Rig) -> None:
+    first, second = rig.submit(cpus=1), rig.submit(cpus=1)
+    started = []
+
+    def start(grant: Grant, _: Slot) -> None:
+        if grant.fence.job_id == first:
+            raise OSError("no thread")
+        started.append(grant.fence.job_id)
+
+    with Database(rig.url) as database:
+        gateway = SqlGateway(database, name="w", ttl=timedelta(seconds=60))
+        gateway.register(Machine("w", uuid4(), cpus=4, memory_mb=100, disk_mb=100))
+        slots = Slots(Capacity(4, 100, 100), max_jobs=8)
+        claimer = Claimer(gateway, slots, start, period_s=60, ephemeral=False)
+        claimer.step()
+    assert started == [second]
+    assert rig.jobs.attempts(first)[0]["reason"] == "start_failed"
+    assert slots.jobs == 1

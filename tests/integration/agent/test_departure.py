@@ -1,0 +1,269 @@
+"""A worker that leaves: what is on its way to it, and what comes back to the queue."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Reason
+from forge_schema.queue.lanes import Lanes
+from forge_schema.read.jobs import Jobs
+from forge_worker import direct
+from forge_worker.agent.agent import UNSAFE, Agent
+from forge_worker.agent.courier import Courier
+from forge_worker.agent.spool import FILE, Spool
+from forge_worker.job_runs.attempt import Attempt, Stop
+from forge_worker.queue.listener import Listener
+from forge_worker.runners.choice import available
+from forge_worker.settings.settings import WorkerSettings
+from forge_worker.spot.departure import Departure
+from forge_worker.spot.notice import Kind, Notice
+from forge_worker.spot.window import Window
+from support.workers.attempts import desk
+from support.workers.worker import SMALL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from forge_schema.model.lease import End, Ended
+    from support.queue.rig import Rig
+    from support.waiting import Eventually
+
+NOTICES = [Notice("aws", Kind.INTERRUPTION, 60.0), Notice("aws", Kind.REBALANCE)]
+
+
+@contextmanager
+def agent(root: Path, database_url: str, held: Event, go: Event) -> Iterator[tuple[Agent, Any]]:
+    """Make an agent whose claims are answered only when the test says so."""
+    (root / "store").mkdir()
+    (root / "worker").mkdir()
+    given: dict[str, Any] = {
+        "database_url": database_url,
+        "store_url": (root / "store").as_uri(),
+        "worker_dir": root / "worker",
+        "worker_name": f"w-{uuid.uuid4().hex[:8]}",
+        "runner": "process",
+        "allow_processes": True,
+        "cpus": 2,
+        "memory_mb": 1024,
+        "poll_s": 0.2,
+    }
+    settings = WorkerSettings(**given)
+    with direct.transport(settings) as linked:
+        claim = linked.gateway.finish_and_claim
+
+        def late(*args: Any) -> Any:  # noqa: ANN401  passed on as they are
+            answer = claim(*args)
+            if answer[1]:
+                held.set()
+                go.wait(60)
+            return answer
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(linked.gateway, "finish_and_claim", late)
+            yield (
+                Agent(settings, linked.gateway, linked.objects, available(settings)),
+                linked.gateway,
+            )
+
+
+@pytest.mark.parametrize("notice", NOTICES, ids=["interruption", "rebalance"])
+def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
+    tmp_path: Path, database_url: str, notice: Notice, eventually: Eventually
+) -> None:
+    held, go = Event(), Event()
+    with agent(tmp_path, database_url, held, go) as (made, gateway):
+        (job,) = gateway.queue.submit(
+            [JobSpec(name="j", owner="ann", command=["true"], resources=SMALL)]
+        )
+        works = Thread(target=made.run)
+        works.start()
+        try:
+            assert held.wait(60)
+            made.heed(notice)
+            assert made.claimer.closed == (notice.kind is Kind.INTERRUPTION)
+            go.set()
+            jobs = Jobs(gateway.queue.database)
+            ends = eventually(lambda: jobs.attempts(job))
+            # Whoever stays looks for work again, and takes none.
+            made.claimer.step()
+            assert jobs.attempts(job) == ends
+            if notice.kind is Kind.REBALANCE:
+                made.heed(Notice("aws", Kind.WITHDRAWN))
+                eventually(lambda: jobs.job(job)["state"] == "succeeded")
+        finally:
+            go.set()
+            made.stop()
+            works.join(60)
+        assert not works.is_alive()
+        said = UNSAFE if notice.kind is Kind.REBALANCE else "aws takes the machine"
+        assert [(row["reason"], row["detail"]) for row in ends] == [("drained", said)]
+        assert jobs.attempts(job)[:1] == ends
+        state = "succeeded" if notice.kind is Kind.REBALANCE else "ready"
+        assert jobs.job(job)["state"] == state
+        assert jobs.log_chunks(job, after=(0, 0, -1)) == []
+
+
+def test_job_that_comes_back_is_next_also_for_who_claimed_past_it(rig: Rig) -> None:
+    first, second, third = rig.submit(), rig.submit(), rig.submit()
+    worker = rig.worker()
+    # One that looks at what is before its last claim only once in a long while.
+    lanes = Lanes(rig.database, worker.id, refresh_s=3600)
+    grants = [rig.queue.claim(lanes, worker.free)[0] for _ in range(2)]
+    assert [grant.fence.job_id for grant in grants] == [first, second]
+    with rig.listening() as heard:
+        rig.queue.release(grants[0].fence)
+        assert heard() == ["back"]
+    lanes.came_back()
+    claimed = [rig.queue.claim(lanes, worker.free)[0].fence.job_id for _ in range(2)]
+    assert claimed == [first, third]
+
+
+def test_a_worker_hears_that_a_job_came_back_before_it_looks(
+    rig: Rig, eventually: Eventually
+) -> None:
+    heard: list[str] = []
+    listener = Listener(
+        rig.url,
+        work=lambda: heard.append("work"),
+        asked=heard.append,
+        back=lambda: heard.append("back"),
+    )
+    listener.start()
+    try:
+        eventually(lambda: heard == ["work"])
+        rig.submit()
+        rig.queue.release(rig.worker().claim_one().fence)
+        eventually(lambda: heard[-2:] == ["back", "work"])
+    finally:
+        listener.end()
+
+
+def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
+    tmp_path: Path, database_url: str
+) -> None:
+    now, left = [0.0], Event()
+    with desk(database_url, tmp_path) as made:
+        attempts: list[Attempt] = [made.attempt() for _ in range(5)]
+        late, settled, later, other, over = attempts
+        spool = Spool(tmp_path / FILE, 4)
+        departure = Departure(
+            lambda: attempts,
+            made.gateway,
+            Courier(made.gateway, spool),
+            leave=left.set,
+            clock=lambda: now[0],
+        )
+        over.request_stop(Stop(Reason.TIMEOUT, "over 7 s"))
+        for attempt in (late, settled, later, over):
+            attempt.request_stop(
+                Stop(Reason.PREEMPTED, "aws takes the machine", window=Window(0, 30))
+            )
+        later.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 40)))
+        assert settled.settle()
+        now[0] = 26.9
+        departure.step()
+        assert not any(attempt.lost for attempt in attempts)
+        now[0] = 27.0
+        departure.step()
+        assert [attempt.lost for attempt in attempts] == [True, False, True, False, True]
+        # Told again, it answers the same, and nothing moves twice.
+        departure.step()
+        departure.end()
+        jobs = Jobs(made.database)
+        assert [row["reason"] for row in jobs.attempts(late.fence.job_id)] == ["preempted"]
+        (ended,) = jobs.attempts(over.fence.job_id)
+        assert (ended["reason"], ended["detail"]) == (
+            "timeout",
+            "over 7 s; time was up before all was stored",
+        )
+        assert jobs.job(over.fence.job_id)["state"] == "failed"
+        # Whoever comes later with an end has nothing to tell.
+        assert not late.settle()
+        assert spool.ends() == []
+        assert [jobs.job(one.fence.job_id)["state"] for one in (settled, other)] == ["running"] * 2
+        assert not left.is_set()
+        assert departure.left_s() is None
+        departure.announce(Window(0, 120))
+        departure.announce(Window(0, 30))
+        departure.announce(Window(0, 60))
+        assert departure.left_s(5.0) == 1.5
+        now[0] = 28.5
+        departure.step()
+        assert left.is_set()
+        assert departure.left_s() == 0
+
+
+def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with desk(database_url, tmp_path) as made:
+        attempt = made.attempt()
+        courier = Courier(made.gateway, Spool(tmp_path / FILE, 4))
+        departure = Departure(
+            lambda: [attempt], made.gateway, courier, leave=lambda: None, clock=lambda: 27.0
+        )
+        attempt.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 30)))
+        kept: list[Reason] = []
+
+        def away(_ends: Any) -> None:  # noqa: ANN401  whatever it is
+            """Look at the disk as it is while the queue does not answer."""
+            kept.extend(end.reason for end in Spool(tmp_path / FILE, 4).ends())
+            assert attempt.lost
+            raise DatabaseUnreachable("it is away")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(made.gateway, "finish", away)
+            departure.step()
+            departure.step()
+            departure.end()
+        assert kept == [Reason.PREEMPTED]
+        # Its own thread has no other end to tell of it.
+        assert not attempt.settle()
+        courier.step()
+        assert courier.spool.ends() == []
+        jobs = Jobs(made.database)
+        assert [row["reason"] for row in jobs.attempts(attempt.fence.job_id)] == ["preempted"]
+        assert jobs.job(attempt.fence.job_id)["state"] == "ready"
+
+
+def test_worker_leaves_in_time_while_the_queue_takes_its_own(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, left, go = [27.0], Event(), Event()
+    with desk(database_url, tmp_path) as made:
+        attempt = made.attempt()
+        finish = made.gateway.finish
+
+        def hangs(ends: list[End]) -> list[Ended]:
+            go.wait(60)
+            return finish(ends)
+
+        courier = Courier(made.gateway, Spool(tmp_path / FILE, 4))
+        departure = Departure(
+            lambda: [attempt], made.gateway, courier, leave=left.set, clock=lambda: now[0]
+        )
+        attempt.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 30)))
+        departure.announce(Window(0, 30))
+        with monkeypatch.context() as slow:
+            slow.setattr(made.gateway, "finish", hangs)
+            departure.step()
+            assert attempt.lost
+            now[0] = 28.5
+            departure.step()
+            assert left.is_set()
+            departure.end(departure.left_s())
+            # What the queue has not answered waits for the next start.
+            assert [end.reason for end in courier.spool.ends()] == [Reason.PREEMPTED]
+            go.set()
+            now[0] = 0.0
+            departure.end(60.0)
+        assert courier.spool.ends() == []
+        jobs = Jobs(made.database)
+        assert [row["reason"] for row in jobs.attempts(attempt.fence.job_id)] == ["preempted"]

@@ -1,0 +1,75 @@
+"""What a job was lent comes back only when nothing of the job lives."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from forge_schema.model.lease import Fence, Grant
+from forge_schema.queue.lanes import Capacity
+from forge_worker.agent.reaper import Reaper
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.job_runs.folders import Folders
+from forge_worker.job_runs.job_environment import container_name
+from forge_worker.machine.slots import Slots
+from forge_worker.runners.docker.main_process import MainProcess
+from forge_worker.runners.docker.runner import DockerRunner
+from support.workers.runners import require_docker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+GRANTED: dict[str, Any] = {
+    "name": "job",
+    "owner": "ann",
+    "bundle_digest": None,
+    "timeout_s": None,
+    **dict.fromkeys(("lane_id", "priority", "failures", "losses", "preemptions"), 0),
+}
+
+
+def ended(root: Path, slots: Slots) -> Attempt:
+    """Return an attempt at its end, which still has a slot and folders."""
+    fence = Fence(7, 9, uuid.uuid4())
+    grant = Grant(fence=fence, attempt=1, spec={}, **GRANTED)
+    attempt = Attempt(grant, Folders(root / "job"))
+    attempt.folders.make(fence)
+    slots.lend(fence.token, Capacity(1, 1, 1))
+    return attempt
+
+
+def test_slot_and_folders_are_kept_while_the_engine_cannot_say_that_the_container_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_docker()
+    slots, docker = Slots(Capacity(1, 1, 1), max_jobs=1), DockerRunner()
+    attempt, reaper = ended(tmp_path, slots), Reaper(docker, slots)
+    docker.containers.remains(container_name(attempt), None)
+    with monkeypatch.context() as away:
+        away.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+        reaper.let_go(attempt)
+        reaper.step()
+        assert reaper.keeps
+        assert slots.jobs == 1
+        assert attempt.folders.work.is_dir()
+    reaper.step()
+    assert not reaper.keeps
+    assert slots.jobs == 0
+    assert not attempt.folders.root.exists()
+
+
+def test_slot_comes_back_without_the_engine_once_the_kernel_says_that_nothing_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    slots, docker = Slots(Capacity(1, 1, 1), max_jobs=1), DockerRunner()
+    attempt, reaper = ended(tmp_path, slots), Reaper(docker, slots)
+    child = os.posix_spawn("/bin/sleep", ["sleep", "600"], {})
+    docker.containers.remains(container_name(attempt), MainProcess(os.pidfd_open(child)))
+    reaper.let_go(attempt)
+    assert slots.jobs == 0
+    assert not attempt.folders.root.exists()
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])

@@ -1,0 +1,264 @@
+"""Jobs and workers that are asked to stop: cancel, preempt, drain, signals."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.explain.explain import explain
+from forge_schema.model.explanation import Chance
+from forge_schema.model.states import Command
+from forge_schema.read.audit import Audit
+from support.workers.worker import Bed, Worker, bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.waiting import Eventually
+
+# Saves its state when asked to stop; finds it again when it is run once more.
+SAVES = """
+import os, pathlib, signal, sys
+state = pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"], "state")
+notice = pathlib.Path(os.environ["FORGE_PREEMPT_FILE"])
+if state.exists():
+    print("found", state.read_text(), notice.exists(), flush=True)
+    sys.exit()
+def leave(*_):
+    state.write_text("saved")
+    print("notice", notice.exists(), flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, leave)
+print("up", flush=True)
+while True:
+    signal.pause()
+"""
+# Ends well once the file `go` lies in its work folder.
+WAITS = """
+import pathlib, threading
+print("up", flush=True)
+while not pathlib.Path("go").exists():
+    threading.Event().wait(0.05)
+print("bye", flush=True)
+"""
+# What comes by no hint comes after the test.
+LONG: dict[str, Any] = {"heartbeat_s": 1000, "lease_ttl_s": 4000, "poll_s": 1000}
+
+
+@pytest.fixture(params=["process", "docker"])
+def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed(request.param, tmp_path, database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("process", tmp_path, database_url) as made:
+        yield made
+
+
+def let_go(worker: Worker) -> None:
+    """Let the jobs of a worker that run WAITS end."""
+    for folder in worker.folder.glob("jobs/*/work"):
+        (folder / "go").touch()
+
+
+def worker_row(made: Bed, worker: Worker) -> dict[str, Any]:
+    return next(row for row in made.registry.workers() if row["name"] == worker.name)
+
+
+def ask(made: Bed, worker: Worker, command: Command | None) -> None:
+    row = worker_row(made, worker)
+    assert isinstance(row["id"], int)
+    made.registry.command(row["id"], command)
+
+
+def test_cancel_reaches_a_running_job_at_once(both: Bed) -> None:
+    both.worker(**LONG)
+    job = both.script(SAVES)
+    both.says(job, "up")
+    both.queue.cancel(job)
+    assert both.ended(job)["state"] == "cancelled"
+    assert both.reasons(job) == ["cancelled"]
+
+
+def test_cancel_whose_hint_is_lost_comes_with_the_next_renewal(process: Bed) -> None:
+    process.worker()
+    job = process.script(SAVES)
+    process.says(job, "up")
+    with process.database.connection() as connection:
+        connection.execute("UPDATE lease SET asked = 'cancelled' WHERE job_id = %s", [job])
+    assert process.ended(job)["state"] == "cancelled"
+
+
+def test_work_submitted_without_a_hint_is_found_by_looking(
+    process: Bed, eventually: Eventually
+) -> None:
+    process.worker()
+    with process.database.connection() as connection:
+        ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN forge'"
+        assert eventually(lambda: connection.execute(ends).fetchall())
+    process.succeeds(process.script("print('found')"))
+
+
+def test_preempted_job_is_given_back_and_goes_on_from_its_checkpoint(both: Bed) -> None:
+    both.worker(**LONG)
+    job = both.script(SAVES, max_preemptions=1)
+    both.says(job, "up")
+    assert both.queue.preempt(job)
+    both.succeeds(job)
+    assert both.reasons(job) == ["preempted", "succeeded"]
+    assert both.log(job) == b"up\nnotice True\nfound saved False\n"
+
+
+def test_drained_worker_finishes_its_job_and_stays_draining(
+    process: Bed, eventually: Eventually
+) -> None:
+    worker = process.worker(heartbeat_s=0.5)
+    running = process.script(WAITS)
+    process.says(running, "up")
+    ask(process, worker, Command.DRAIN)
+    eventually(lambda: worker_row(process, worker)["status"] == "draining")
+    waiting = process.script("print('here after all')")
+    let_go(worker)
+    process.succeeds(running)
+    assert process.job(waiting)["state"] == "ready"
+    assert worker_row(process, worker)["status"] == "draining"
+    ask(process, worker, None)
+    process.succeeds(waiting)
+
+
+def test_drained_worker_that_is_told_to_leave_leaves(process: Bed, eventually: Eventually) -> None:
+    worker = process.worker(heartbeat_s=0.5)
+    ask(process, worker, Command.DRAIN)
+    eventually(lambda: worker_row(process, worker)["status"] == "draining")
+    assert worker.leave() == 0
+    assert worker_row(process, worker)["status"] == "offline"
+
+
+def test_drained_ephemeral_worker_finishes_its_job_and_leaves(
+    process: Bed, eventually: Eventually
+) -> None:
+    worker = process.worker(ephemeral=True, **LONG)
+    running = process.script(WAITS)
+    process.says(running, "up")
+    ask(process, worker, Command.DRAIN)
+    eventually(lambda: worker_row(process, worker)["status"] == "draining")
+    waiting = process.script("print('not here')")
+    let_go(worker)
+    assert worker.process.wait(120) == 0
+    assert process.job(running)["state"] == "succeeded"
+    assert process.job(waiting)["state"] == "ready"
+    assert worker_row(process, worker)["status"] == "offline"
+
+
+def test_stopped_worker_gives_its_job_back(process: Bed) -> None:
+    worker = process.worker(**LONG)
+    job = process.script(SAVES)
+    process.says(job, "up")
+    ask(process, worker, Command.STOP)
+    assert worker.process.wait(120) == 0
+    assert process.reasons(job) == ["preempted"]
+    assert process.job(job)["state"] == "ready"
+
+
+def test_sigterm_gives_every_job_back_with_its_last_checkpoint(both: Bed) -> None:
+    worker = both.worker(**LONG)
+    jobs = [both.script(SAVES) for _ in range(2)]
+    for job in jobs:
+        both.says(job, "up")
+    assert worker.leave(signal.SIGTERM) == 0
+    assert [both.job(job)["state"] for job in jobs] == ["ready", "ready"]
+    assert [both.reasons(job) for job in jobs] == [["preempted"], ["preempted"]]
+    assert worker_row(both, worker)["status"] == "offline"
+    both.worker("two")
+    for job in jobs:
+        both.succeeds(job)
+        assert both.log(job, attempt=2) == b"found saved False\n"
+
+
+def test_job_that_ended_by_itself_counts_although_the_worker_is_stopped_then(
+    process: Bed, eventually: Eventually
+) -> None:
+    worker = process.worker(store_patience_s=60)
+    job = process.script(WAITS)
+    process.says(job, "up")
+    store, away = process.root / "store", process.root / "away"
+    store.rename(away)
+    store.touch()
+    let_go(worker)
+    eventually(lambda: process.job(job)["phase"] == "finishing")
+    worker.send(signal.SIGTERM)
+    eventually(lambda: "draining" in worker.output)
+    store.unlink()
+    away.rename(store)
+    assert worker.process.wait(30) == 0
+    assert process.job(job)["state"] == "succeeded"
+    assert process.log(job) == b"up\nbye\n"
+
+
+def test_sigint_drains_and_once_more_stops(process: Bed, eventually: Eventually) -> None:
+    worker = process.worker(**LONG)
+    job = process.script(SAVES)
+    process.says(job, "up")
+    worker.send(signal.SIGINT)
+    eventually(lambda: "draining" in worker.output)
+    waiting = process.script("print('not here')")
+    assert process.job(job)["state"] == "running"
+    assert worker.leave(signal.SIGINT) == 0
+    assert process.reasons(job) == ["preempted"]
+    assert process.job(waiting)["state"] == "ready"
+
+
+def test_sigint_lets_the_running_job_end(process: Bed, eventually: Eventually) -> None:
+    worker = process.worker(**LONG)
+    job = process.script(WAITS)
+    process.says(job, "up")
+    worker.send(signal.SIGINT)
+    eventually(lambda: "draining" in worker.output)
+    let_go(worker)
+    assert worker.process.wait(120) == 0
+    assert process.job(job)["state"] == "succeeded"
+
+
+def test_worker_that_drains_of_its_own_accord_says_so_at_once(
+    process: Bed, eventually: Eventually
+) -> None:
+    worker = process.worker(**LONG)
+    running = process.script(WAITS)
+    process.says(running, "up")
+    worker.send(signal.SIGINT)
+    eventually(lambda: worker_row(process, worker)["status"] == "draining")
+    row = worker_row(process, worker)
+    assert row["command"] is None
+    events = Audit(process.database).events(worker_id=row["id"])
+    assert (events[-1]["action"], events[-1]["detail"]["to"]) == ("status_changed", "draining")
+    (chance,) = explain(process.database, process.script("print('not here')")).workers
+    assert (chance.chance, chance.available) == (Chance.DRAINING, False)
+    assert "told on its machine to leave" in chance.text
+    let_go(worker)
+    assert worker.process.wait(120) == 0
+    process.succeeds(running)
+
+
+def test_idle_worker_leaves_at_once(process: Bed) -> None:
+    worker = process.worker(**LONG)
+    assert worker.leave() == 0
+    assert worker_row(process, worker)["status"] == "offline"
+
+
+def test_ephemeral_worker_leaves_after_one_job(process: Bed) -> None:
+    worker = process.worker(ephemeral=True)
+    jobs = [process.script("print('one')") for _ in range(3)]
+    assert worker.process.wait(120) == 0
+    states = sorted(process.job(job)["state"] for job in jobs)
+    assert states == ["ready", "ready", "succeeded"]
+
+
+def test_ephemeral_worker_leaves_after_a_failure_too(process: Bed) -> None:
+    worker = process.worker(ephemeral=True)
+    job = process.script("raise SystemExit(1)")
+    assert worker.process.wait(120) == 0
+    assert process.reasons(job) == ["exit_code"]

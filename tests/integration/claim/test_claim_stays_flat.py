@@ -1,0 +1,173 @@
+"""The claim touches as many pages whatever lies in front of it, behind it, or in other lanes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from forge_schema.model.lease import End
+from forge_schema.model.states import Phase, Reason, State
+from forge_schema.queue.lanes import Lanes
+from forge_schema.queue.records import LogChunk
+from support.database.explain import buffers
+from support.queue.rig import Worker, spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.queue.rig import Rig
+
+# A tree one level higher costs a page for each time it is walked down.
+SLACK = 8
+
+READY = """
+    INSERT INTO ready (lane_id, nice, job_id, ready_at)
+    SELECT %s, %s, n, now() FROM generate_series(%s::bigint, %s) AS n
+"""
+JOBS = """
+    INSERT INTO job (id, lane_id, nice, owner, name, spec, submitted_at)
+    OVERRIDING SYSTEM VALUE
+    SELECT n, %s, %s, 'ann', 'job', '{}', now() FROM generate_series(%s::bigint, %s) AS n
+"""
+
+
+class Bench:
+    """A queue with jobs that its worker can serve, and the buffers that one claim touches."""
+
+    def __init__(self, rig: Rig, connection: psycopg.Connection[Any]) -> None:
+        self.rig = rig
+        self.connection = connection
+        self.worker: Worker = rig.worker(cpus=3000)
+        self.worker.lanes = Lanes(rig.database, self.worker.id, refresh_s=3600)
+        self.lane = self.lane_of()
+        self.fill(self.lane, 1_000_000, 40)
+
+    def lane_of(self, **needs: object) -> int:
+        """Return the lane of jobs that need this."""
+        return self.rig.queue._lane(spec(**needs))
+
+    def fill(self, lane: int, first: int, count: int, *, nice: int = 0) -> None:
+        """Put jobs into a lane."""
+        last = first + count - 1
+        for table in (JOBS, READY):
+            self.connection.execute(table, [lane, nice, first, last])
+
+    def analyze(self) -> None:
+        self.connection.execute("ANALYZE")
+
+    def claim(self, count: int = 1) -> list[int]:
+        return [grant.fence.job_id for grant in self.worker.claim(count)]
+
+    def cost(self, statement: str = "finish_and_claim", *, rows: int = 1) -> int:
+        """Return the buffers of a statement as it was last asked for, with all that it needs."""
+        asked = [params for name, params in self.rig.database.ran if name == statement][-1]
+        # Once to warm what a first run alone reads: the catalog, hint bits.
+        buffers(self.connection, statement, asked)
+        touched, returned = buffers(self.connection, statement, asked)
+        assert returned == rows
+        return touched
+
+    def cost_of_a_claim(self) -> int:
+        """Return the buffers of the next claim, made as the worker would make it."""
+        self.worker.lanes.forget()
+        assert len(self.claim()) == 1
+        return self.cost()
+
+
+@pytest.fixture
+def bench(rig: Rig) -> Iterator[Bench]:
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        yield Bench(rig, connection)
+
+
+@pytest.mark.parametrize("statistics", ["of an empty table", "of the full table"])
+@pytest.mark.parametrize(
+    "needs",
+    [
+        {"labels": {"zone": "moon"}},
+        {"cpus": 4000},
+        {"memory_mb": 2_000_000_000},
+        {"gpus": 8, "gpu_model": "h100*"},
+    ],
+    ids=str,
+)
+def test_jobs_that_no_worker_can_serve_do_not_slow_the_claim(
+    bench: Bench, needs: dict[str, object], statistics: str
+) -> None:
+    bench.analyze()
+    alone = bench.cost_of_a_claim()
+    waiting = bench.lane_of(**needs)
+    bench.fill(waiting, 1, 100_000, nice=-1000)
+    if statistics == "of the full table":
+        bench.analyze()
+    crowded = bench.cost_of_a_claim()
+    assert crowded <= alone + SLACK
+    assert bench.rig.state(1) == State.READY
+
+
+@pytest.mark.parametrize("statistics", ["of an empty table", "of the full table"])
+def test_a_long_lane_costs_no_more_than_a_short_one(bench: Bench, statistics: str) -> None:
+    bench.analyze()
+    alone = bench.cost_of_a_claim()
+    bench.fill(bench.lane, 2_000_000, 200_000)
+    if statistics == "of the full table":
+        bench.analyze()
+    assert bench.cost_of_a_claim() <= alone + SLACK
+
+
+def test_many_other_lanes_that_others_serve_do_not_slow_the_claim(bench: Bench) -> None:
+    bench.analyze()
+    alone = bench.cost_of_a_claim()
+    for n in range(100):
+        bench.fill(bench.lane_of(labels={"host": f"h{n}"}), 10_000 * n + 1, 500, nice=-1000)
+    assert bench.cost_of_a_claim() <= alone + SLACK
+
+
+def test_jobs_claimed_behind_an_old_snapshot_do_not_slow_the_claim(bench: Bench) -> None:
+    bench.analyze()
+    alone = bench.cost_of_a_claim()
+    bench.fill(bench.lane, 2_000_000, 50_040)
+    with psycopg.connect(bench.rig.url) as old:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT 1 FROM ready LIMIT 1")
+        assert sum(len(bench.claim(1000)) for _ in range(50)) == 50_000
+        assert len(bench.claim()) == 1
+        above_the_floor = bench.cost()
+        assert above_the_floor <= alone + SLACK
+        # Without the floor every dead row is walked over: that is what the floor is for.
+        assert bench.cost_of_a_claim() > 10 * above_the_floor
+
+
+def test_other_leases_and_a_long_history_do_not_slow_the_verbs_of_one_lease(bench: Bench) -> None:
+    bench.analyze()
+    alone = verbs(bench)
+    bench.fill(bench.lane, 2_000_000, 20_040)
+    for _ in range(10):
+        bench.claim(2000)
+    crowded = verbs(bench)
+    assert {verb: crowded[verb] <= alone[verb] + SLACK for verb in alone} == dict.fromkeys(
+        alone, True
+    ), (alone, crowded)
+
+
+def verbs(bench: Bench) -> dict[str, int]:
+    """Return what each verb about one lease costs."""
+    (grant,) = bench.worker.claim()
+    queue, costs = bench.rig.queue, {}
+    bench.worker.renew(grant)
+    costs["renew"] = bench.cost("renew")
+    queue.report(grant.fence, Phase.RUNNING)
+    costs["report"] = bench.cost("report")
+    bench.rig.records.add_log_chunk(grant.fence, LogChunk(0, "k", 0, 1, "ab" * 32))
+    costs["add_log_chunk"] = bench.cost("add_log_chunk")
+    queue.preempt(grant.fence.job_id)
+    costs["preempt"] = bench.cost("preempt")
+    queue.cancel(grant.fence.job_id)
+    costs["cancel"] = bench.cost("cancel")
+    # Asked of the lease in hand, and not run before it is measured: it ends the lease.
+    ends = queue._ends([End(grant.fence, Reason.EXIT_CODE)])
+    bench.rig.database.ran.append(("finish", {**ends, "expired_only": False}))
+    costs["finish"] = bench.cost("finish")
+    assert bench.rig.finish(grant, Reason.EXIT_CODE).accepted
+    return costs

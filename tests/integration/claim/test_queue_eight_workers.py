@@ -1,0 +1,87 @@
+"""Eight worker processes and two thousand tiny jobs: each accepted once, the urgent ones first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forge_schema.database.pool import Database
+from forge_schema.queue.queue import Queue
+from support.queue import queue_worker
+from support.queue.rig import spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORKERS = 8
+JOBS = 2000
+
+
+def test_eight_workers_run_each_of_2000_jobs_once_in_the_order_of_priority(
+    database_url: str,
+) -> None:
+    # The urgent ones come last, so that the order of submission is not the order wanted.
+    specs = [spec(priority=n * 10 // JOBS) for n in range(JOBS)]
+    with Database(database_url) as database:
+        submitted = Queue(database, actor="user:ann").submit(specs)
+        ran, accepted = _work(database_url)
+        assert sorted(job_id for _, job_id in chain.from_iterable(ran)) == submitted
+        assert accepted == JOBS
+        with database.connection() as connection:
+            (counts,) = connection.execute(
+                "SELECT (SELECT count(*) FROM ready) AS ready, (SELECT count(*) FROM lease) AS"
+                " lease, count(DISTINCT attempt.job_id) AS jobs, count(*) AS attempts,"
+                " max(attempt.attempt) AS most, bool_and(outcome.token = attempt.token) AS same"
+                " FROM attempt JOIN outcome ON outcome.job_id = attempt.job_id"
+            ).fetchall()
+            claims = connection.execute(
+                "SELECT priority FROM attempt JOIN job_status USING (job_id) ORDER BY attempt.token"
+            ).fetchall()
+    whole = {"ready": 0, "lease": 0, "jobs": JOBS, "attempts": JOBS, "most": 1, "same": True}
+    assert counts == whole
+    assert sum(len(one) > 0 for one in ran) > 1
+    for one in ran:
+        # What a worker could have had before, somebody else had locked, and kept.
+        assert all(before[0] >= after[0] for before, after in pairwise(one))
+    assert _worst_overtaking([row["priority"] for row in claims]) < WORKERS
+
+
+def _worst_overtaking(priorities: list[int]) -> int:
+    """Return by how many more urgent jobs, claimed later, any claim was at most overtaken."""
+    waiting = [0] * (max(priorities) + 2)
+    worst = 0
+    for priority in reversed(priorities):
+        worst = max(worst, sum(waiting[priority + 1 :]))
+        waiting[priority] += 1
+    return worst
+
+
+def _work(url: str) -> tuple[list[list[list[int]]], int]:
+    with ExitStack() as stack:
+        workers = [stack.enter_context(process) for process in _processes(url)]
+        for worker in workers:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+        answers = [json.loads(worker.communicate(timeout=120)[0]) for worker in workers]
+    return [ran for ran, _ in answers], sum(accepted for _, accepted in answers)
+
+
+def _processes(url: str) -> Iterator[subprocess.Popen[str]]:
+    tests = Path(queue_worker.__file__).parents[2]
+    for n in range(WORKERS):
+        yield subprocess.Popen(
+            [sys.executable, "-m", "support.queue.queue_worker", url, f"w{n}"],
+            cwd=tests,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )

@@ -1,0 +1,252 @@
+"""What both backends promise admins, directly and through a server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_client import Client, ClientError
+from forge_schema.access import tokens
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.tokens import TokenKind
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.states import Reason
+from support.client.reaching import WAYS, reaching
+from support.queue.holder import Holder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from forge_client.administration import Administration
+    from forge_client.backend import Backend
+    from support.queue.rig import Rig
+
+SPEC = {"name": "x", "owner": "ann", "command": ["ls"]}
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return (tmp_path / "store").as_uri()
+
+
+@pytest.fixture(params=WAYS)
+def client(request: pytest.FixtureRequest, rig: Rig, store_url: str) -> Iterator[Client]:
+    with reaching(request.param, rig, store_url) as client:
+        yield client
+
+
+@pytest.fixture
+def backend(client: Client) -> Backend:
+    return client.backend
+
+
+@pytest.fixture
+def admin(client: Client) -> Administration:
+    return client.backend.admin
+
+
+def refusal(code: str) -> pytest.RaisesExc[ClientError]:
+    return pytest.RaisesExc(ClientError, check=lambda error: error.code == code)
+
+
+def valid_key(rig: Rig, text: str) -> bool:
+    return (
+        Keys(rig.database, actor="user:root").check(tokens.parse(text, TokenKind.KEY)) is not None
+    )
+
+
+def valid_token(rig: Rig, text: str) -> bool:
+    said = tokens.parse(text, TokenKind.WORKER)
+    return WorkerTokens(rig.database, actor="user:root").check(said) is not None
+
+
+def test_whoever_asks_is_told_who_they_are(backend: Backend) -> None:
+    me = backend.me()
+    assert (me.owner, me.role) == ("ann", "admin")
+
+
+def test_a_key_is_made_rotated_and_revoked(admin: Administration, rig: Rig) -> None:
+    made = admin.create_key("bob", "viewer", name="laptop", lasts=HOUR, public_key=b"k" * 32)
+    listed = next(key for key in admin.api_keys() if key.id == made.id)
+    assert (listed.owner, listed.role, listed.name, listed.signed) == (
+        "bob", "viewer", "laptop", True,
+    )  # fmt: skip
+    assert listed.expires_at == rig.clock.now + HOUR
+    assert valid_key(rig, made.text)
+    rotated = admin.rotate_key(made.id)
+    assert (valid_key(rig, made.text), valid_key(rig, rotated)) == (False, True)
+    admin.revoke_key(made.id)
+    admin.revoke_key(made.id)
+    assert not valid_key(rig, rotated)
+    with refusal("key_not_found"):
+        admin.rotate_key(made.id)
+    with refusal("key_not_found"):
+        admin.revoke_key("nobody")
+
+
+def test_a_worker_is_made_rotated_and_deleted(
+    admin: Administration, backend: Backend, rig: Rig
+) -> None:
+    made = admin.create_worker("gpu-1", ephemeral=True, labels={"zone": "eu"}, lasts=HOUR)
+    (row,) = backend.workers()
+    assert (str(row.id), row.name, row.kind) == (made.id, "gpu-1", "ephemeral")
+    assert rig.row("SELECT pinned_labels FROM worker")["pinned_labels"] == {"zone": "eu"}
+    with refusal("name_taken"):
+        admin.create_worker("gpu-1")
+    rotated = admin.rotate_worker(row.id)
+    assert (valid_token(rig, made.text), valid_token(rig, rotated)) == (False, True)
+    admin.delete_worker(row.id)
+    assert backend.workers() == []
+    assert admin.worker_named("gpu-1") == row.id
+    with refusal("worker_not_found"):
+        admin.worker_named("gpu-2")
+    for act in (admin.delete_worker, admin.rotate_worker):
+        with refusal("worker_not_found"):
+            act(row.id)
+
+
+def test_a_worker_that_holds_a_job_is_not_deleted(
+    admin: Administration, backend: Backend, rig: Rig, store_url: str
+) -> None:
+    backend.submit([SPEC])
+    Holder(rig, store_url)
+    with refusal("worker_not_offline"):
+        admin.delete_worker(backend.workers()[0].id)
+
+
+def test_a_queue_tells_what_waits_and_what_runs(
+    admin: Administration, backend: Backend, rig: Rig, store_url: str
+) -> None:
+    assert admin.queues() == []
+    backend.submit([{**SPEC, "queue": "night"}] * 3)
+    Holder(rig, store_url)
+    (row,) = admin.queues()
+    assert (row.name, row.paused, row.waiting, row.running, row.gpus) == ("night", False, 2, 1, 0)
+
+
+def test_a_pause_keeps_the_limits_and_limits_keep_the_pause(
+    admin: Administration, backend: Backend, rig: Rig
+) -> None:
+    backend.submit([SPEC])
+    worker = rig.worker("w")
+    admin.pause("default")
+    assert worker.claim() == []
+    admin.limit_queue("default", max_jobs=2, max_gpus=8)
+    (row,) = admin.queues()
+    assert (row.paused, row.max_jobs, row.max_gpus) == (True, 2, 8)
+    admin.pause("default", paused=False)
+    (row,) = admin.queues()
+    assert (row.paused, row.max_jobs, row.max_gpus) == (False, 2, 8)
+    assert len(worker.claim()) == 1
+
+
+def test_an_owner_is_limited(admin: Administration, backend: Backend, rig: Rig) -> None:
+    backend.submit([SPEC] * 3)
+    admin.limit_owner("ann", max_jobs=1, max_gpus=None, weight=2.5)
+    (quota,) = admin.quotas()
+    assert (quota.owner, quota.max_jobs, quota.max_gpus, quota.weight) == ("ann", 1, None, 2.5)
+    assert len(rig.worker("w").claim(3)) == 1
+
+
+def test_the_trail_is_read_by_job_worker_actor_and_age(
+    admin: Administration, backend: Backend, rig: Rig, store_url: str
+) -> None:
+    first, second = backend.submit([SPEC, SPEC])
+    rig.clock.advance(5)
+    holder = Holder(rig, store_url)
+    rig.clock.advance(5)
+    holder.end(Reason.SUCCEEDED)
+    actions = [event.action for event in admin.events(job_id=first)]
+    assert actions == ["submitted", "dispatched", "ended"]
+    assert [event.action for event in admin.events(job_id=second)] == ["submitted"]
+    (worker,) = backend.workers()
+    by_worker = admin.events(worker_id=worker.id, actor=f"worker:{worker.id}")
+    assert {event.action for event in by_worker} >= {"dispatched", "ended"}
+    rig.clock.advance(3600)
+    assert admin.events(since=HOUR) == []
+    everything = admin.events(since=2 * HOUR)
+    assert [event.at for event in everything] == sorted(event.at for event in everything)
+    seen, after = 0, everything[0].at
+    while page := admin.events(after=after, count=1):
+        seen, after = seen + len(page), page[-1].at
+    assert seen == len([event for event in everything if event.at > everything[0].at])
+
+
+def test_every_act_is_in_the_trail(admin: Administration, backend: Backend) -> None:
+    key = admin.create_key("bob", "viewer")
+    admin.rotate_key(key.id)
+    admin.revoke_key(key.id)
+    worker = admin.create_worker("w")
+    admin.rotate_worker(int(worker.id))
+    backend.drain(int(worker.id))
+    admin.delete_worker(int(worker.id))
+    admin.pause("night")
+    admin.limit_owner("ann", max_jobs=1, max_gpus=None, weight=1.0)
+    backend.keep_template("nightly", {"command": ["ls"]})
+    actor = backend.me().actor
+    acts = [event.action for event in admin.events(actor=actor)]
+    assert len(acts) == 10
+    assert {"key_created", "key_rotated", "key_revoked", "worker_created"} <= set(acts)
+
+
+def test_job_configs_are_kept_replaced_and_removed(backend: Backend) -> None:
+    assert backend.templates() == []
+    backend.keep_template("a/b c", {"command": ["ls"]})
+    backend.keep_template("a/b c", {"command": ["pwd"], "queue": "night"})
+    (kept,) = backend.templates()
+    assert (kept.name, kept.spec) == ("a/b c", {"command": ["pwd"], "queue": "night"})
+    assert backend.template("a/b c") == kept
+    backend.remove_template("a/b c")
+    for act in (backend.remove_template, backend.template):
+        with refusal("template_not_found"):
+            act("a/b c")
+
+
+@pytest.mark.parametrize(
+    "spec", [{"colour": "red"}, {"owner": "bob"}, {"priority": 9999}, {"idempotency_key": "k"}]
+)
+def test_a_job_config_that_no_job_can_have_is_not_kept(
+    backend: Backend, spec: dict[str, object]
+) -> None:
+    with refusal("spec_invalid"):
+        backend.keep_template("wrong", spec)
+    assert backend.templates() == []
+
+
+def test_a_job_is_made_from_a_config_and_what_is_said_besides(
+    client: Client, backend: Backend, project: Path
+) -> None:
+    config = {"command": ["ls"], "queue": "night", "labels": {"zone": "eu"},
+              "resources": {"cpus": 2, "memory_mb": 64}}  # fmt: skip
+    backend.keep_template("nightly", config)
+    job = client.submit(project, config="nightly", labels={"disk": "ssd"}, memory="128MB")
+    detail = backend.job(job.id)
+    assert (detail.name, detail.queue, detail.owner) == ("project", "night", "ann")
+    assert detail.spec["command"] == ["ls"]
+    assert (detail.spec["resources"]["cpus"], detail.spec["resources"]["memory_mb"]) == (2, 128)
+    assert detail.bundle_digest is not None
+    with refusal("template_not_found"):
+        client.submit(project, config="nothing")
+
+
+def test_a_config_without_a_command_wants_one(
+    client: Client, backend: Backend, project: Path
+) -> None:
+    backend.keep_template("bare", {"name": "kept", "queue": "night"})
+    with refusal("command_empty"):
+        client.submit(project, config="bare")
+    job = client.submit(project, "pwd", config="bare")
+    assert (backend.job(job.id).name, backend.job(job.id).queue) == ("kept", "night")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text("print('hello')\n", encoding="utf-8")
+    # With a config, it says nothing of the job.
+    (folder / "forge.toml").write_text('name = "toml"\nqueue = "toml"\n', encoding="utf-8")
+    return folder

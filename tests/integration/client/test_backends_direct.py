@@ -1,0 +1,46 @@
+"""What only the backend has that reaches database and store by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_client import ClientError
+from forge_client.answers.records import Standing
+from forge_client.direct.backend import DirectBackend
+from forge_client.settings import Connection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.queue.rig import Rig
+
+
+def test_a_healthy_installation_is_told_so(rig: Rig, tmp_path: Path) -> None:
+    here = Connection(rig.url, (tmp_path / "store").as_uri())
+    backend = DirectBackend(here, owner="ann")
+
+    def found() -> dict[str, Standing]:
+        return {check.name: check.standing for check in backend.health()}
+
+    assert found() == {"database": "ok", "tables": "ok", "store": "ok", "workers": "warn"}
+    rig.worker("w")
+    assert found()["workers"] == "ok"
+    rig.rows("UPDATE alembic_version SET version_num = '0000'")
+    assert (found()["tables"], "workers" in found()) == ("fail", False)
+    rig.rows("DROP TABLE alembic_version")
+    assert found()["tables"] == "fail"
+    backend.__exit__(None, None, None)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    away = Connection("postgresql://127.0.0.1:1/x", (tmp_path / "file" / "x").as_uri())
+    checks = DirectBackend(away, owner="ann").health()
+    assert {check.name: check.standing for check in checks} == {"database": "fail", "store": "fail"}
+    assert all(check.hint for check in checks)
+
+
+def test_a_forge_up_that_was_killed_is_named_in_the_hint(tmp_path: Path) -> None:
+    gone = Connection("postgresql:///x?host=/nowhere", "file:///nowhere", up_dir=tmp_path)
+    with pytest.raises(ClientError) as caught:
+        DirectBackend(gone, owner="ann").workers()
+    assert caught.value.code == "database_unreachable"
+    assert str(tmp_path) in caught.value.hint

@@ -1,0 +1,129 @@
+"""`forge exec`: inside a running job, with a terminal and without, and where there is no way in."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.states import Phase
+from support.client.command import FORGE
+from support.workers.attempts import desk
+from support.workers.worker import Bed, bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.waiting import Eventually
+
+WAITS = """
+import os, threading
+print("ready", os.getuid(), os.getcwd(), flush=True)
+while not os.path.exists("go"):
+    threading.Event().wait(0.05)
+"""
+LOOKS = 'echo "$(id -u) $(pwd) $MINE $FORGE_JOB_ID $(cat)"; exit 7'
+
+
+@pytest.fixture(params=["process", "docker"])
+def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed(request.param, tmp_path, database_url) as made:
+        yield made
+
+
+def words(url: str, job: int, *command: str) -> list[str]:
+    place = ["--database-url", url, "--store-url", "file:///nowhere"]
+    return [str(FORGE), *place, "exec", str(job), *(["--", *command] if command else [])]
+
+
+def run(url: str, job: int, *command: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words(url, job, *command),
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "FORGE_OWNER": "ann"},
+    )
+
+
+def resize(terminal: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def test_a_running_job_is_entered(either: Bed, eventually: Eventually) -> None:
+    either.worker()
+    url = either.database.url
+    job = either.script(WAITS, env={"MINE": "my own"})
+    either.says(job, "ready")
+    uid, folder = either.log(job).split(b"ready ")[1].decode().split()
+
+    looked = run(url, job, "sh", "-c", LOOKS, typed="typed")
+    assert (looked.returncode, looked.stdout) == (7, f"{uid} {folder} my own {job} typed\n")
+    # Some engines say that it cannot be executed.
+    assert run(url, job, "no-such-program").returncode in {126, 127}
+    entered = [e for e in either.jobs.events(job) if e["action"] == "entered"]
+    assert [(e["actor"], e["detail"]["program"]) for e in entered] == [
+        ("user:ann", "sh"),
+        ("user:ann", "no-such-program"),
+    ]
+    _interactive(words(url, job), eventually)
+
+    assert run(url, job, "touch", "go").returncode == 0
+    either.succeeds(job)
+    late = run(url, job, "ls")
+    assert (late.returncode, "does not run: it is succeeded" in late.stderr) == (4, True)
+
+
+def _interactive(command: list[str], eventually: Eventually) -> None:
+    ours, theirs = pty.openpty()
+    os.set_blocking(ours, False)
+    shown = bytearray()
+
+    def shows(text: bytes) -> bool:
+        with suppress(BlockingIOError):
+            shown.extend(os.read(ours, 65536))
+        return text in shown
+
+    resize(ours, 33, 99)
+    command = ["setsid", "--ctty", "--wait", *command]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as shell:
+        try:
+            os.write(
+                ours, b"tty; until stty size | grep -q '33 99'; do sleep 0.1; done; echo first-$?\n"
+            )
+            eventually(lambda: shows(b"first-0\r\n"))
+            assert b"/dev/pts/" in shown
+            resize(ours, 44, 111)
+            os.write(
+                ours, b"until stty size | grep -q '44 111'; do sleep 0.1; done; echo second-$?\n"
+            )
+            eventually(lambda: shows(b"second-0\r\n"))
+            os.write(ours, b"exit 9\n")
+            eventually(lambda: shows(b"exit 9") and shell.poll() is not None)
+        finally:
+            shell.kill()
+    os.close(theirs)
+    os.close(ours)
+    assert shell.returncode == 9
+
+
+def test_a_job_elsewhere_names_its_worker(tmp_path: Path, database_url: str) -> None:
+    with desk(database_url, tmp_path) as made:
+        attempt = made.attempt()
+        job = attempt.fence.job_id
+        early = run(database_url, job)
+        assert (early.returncode, "being prepared on worker desk" in early.stderr) == (4, True)
+        made.gateway.report(attempt.fence, Phase.RUNNING)
+        refused = run(database_url, job, "ls")
+        assert refused.returncode == 4
+        assert "runs on worker desk, and not on this machine" in refused.stderr
+        assert "ssh" in refused.stderr

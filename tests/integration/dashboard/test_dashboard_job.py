@@ -1,0 +1,233 @@
+"""The page of one job: its attempts, its log by pieces, its files, its acts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+import zstandard
+from forge_functions.dashboard.log import pieces as log_pieces
+from forge_schema.model.lease import Usage
+from forge_schema.model.states import Phase, Reason, Role, State
+from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.read import job_story
+from forge_schema.storage.keys import AttemptKeys
+from support.http.guest import Guest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forge_schema.model.lease import Grant
+    from support.http.api import Api
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def ann(api: Api) -> Iterator[Guest]:
+    guest = Guest(api).login("ann", Role.SUBMITTER)
+    yield guest
+    guest.close()
+
+
+class Output:
+    """What an attempt writes: chunks that are stored, and indexed when told."""
+
+    def __init__(self, api: Api, grant: Grant) -> None:
+        self.api = api
+        self.grant = grant
+        self.keys = AttemptKeys(grant.fence.job_id, grant.attempt, grant.fence.token)
+        self.number = 0
+        self.start = 0
+
+    def stored(self, data: bytes) -> LogChunk:
+        """Store a chunk and return its row, which is not written yet."""
+        key = self.keys.log_chunk(self.number)
+        self.api.services.store.put(key, zstandard.compress(data))
+        digest = hashlib.sha256(data).hexdigest()
+        chunk = LogChunk(self.number, key, self.start, len(data), digest)
+        self.number, self.start = self.number + 1, self.start + len(data)
+        return chunk
+
+    def index(self, chunk: LogChunk) -> None:
+        """Write a chunk's row."""
+        assert self.api.rig.records.add_log_chunk(self.grant.fence, chunk)
+
+    def write(self, data: bytes) -> bytes:
+        """Store and index a chunk."""
+        self.index(self.stored(data))
+        return data
+
+
+class Follower:
+    """Reads a log as the page does."""
+
+    def __init__(self, guest: Guest, job: int) -> None:
+        self.guest = guest
+        self.path = f"/jobs/{job}/log"
+        self.got = self.ask("")
+        self.first, self.last = self.got["first"], self.got["last"]
+        self.read = self.data(self.got)
+
+    def ask(self, query: str) -> dict[str, Any]:
+        answer = self.guest.http.get(self.path + query)
+        assert answer.status_code == 200, answer.text
+        got: dict[str, Any] = answer.json()
+        return got
+
+    def data(self, got: dict[str, Any]) -> bytes:
+        return b"".join(base64.b64decode(piece["data"]) for piece in got["pieces"])
+
+    def poll(self) -> bytes:
+        """Read what came since, and return it."""
+        new, more = b"", True
+        while more:
+            self.got = self.ask(f"?after={self.last}")
+            new, self.last, more = new + self.data(self.got), self.got["last"], self.got["more"]
+        self.read += new
+        return new
+
+    def back(self) -> None:
+        """Read all that was before."""
+        earlier = True
+        while earlier:
+            got = self.ask(f"?before={self.first}")
+            self.read, self.first = self.data(got) + self.read, got["first"]
+            earlier = got["earlier"]
+
+
+def test_each_byte_of_a_log_is_read_once_while_it_grows(
+    api: Api, ann: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_pieces, "TAIL_BYTES", 40)
+    monkeypatch.setattr(log_pieces, "MOST_BYTES", 64)
+    job = api.rig.submit(owner="ann", max_preemptions=5)
+    assert Follower(ann, job).poll() == b""
+    first = Output(api, api.rig.worker().claim_one())
+    wrote = b"".join(first.write(f"line {n} हिन्दी\n".encode() * 3) for n in range(6))
+    wrote += first.write(b"no end of line " * 20)
+    follower = Follower(ann, job)
+    assert wrote.endswith(follower.read)
+    assert 0 < len(follower.read) <= 40
+    assert follower.poll() == b""
+    wrote += first.write("प".encode() * 50)
+    late, next_one = first.stored(b"late "), first.stored(b"next ")
+    first.index(next_one)
+    assert follower.poll() == "प".encode() * 50
+    first.index(late)
+    assert follower.poll() == b"late next "
+    wrote += b"late next "
+    api.rig.finish(first.grant, Reason.PREEMPTED)
+    second = Output(api, api.rig.worker().claim_one())
+    wrote += second.write(b"again\n") + second.write(b"x" * 300)
+    follower.poll()
+    assert {piece["attempt"] for piece in follower.got["pieces"]} == {2}
+    api.rig.finish(second.grant)
+    assert follower.poll() == b""
+    assert follower.got["over"]
+    follower.back()
+    assert follower.read == wrote
+    only = follower.ask("?attempt=1&after=0.0.-1.0")
+    assert wrote.startswith(follower.data(only))
+    assert ann.http.get(f"/jobs/{job}/log?after=1.2.3").status_code == 422
+    assert ann.http.get(f"/jobs/{job}/log?before=9{'9' * 18}.0.0.0").status_code == 422
+
+
+def test_a_chunk_that_is_gone_is_told_and_passed(api: Api, ann: Guest) -> None:
+    job = api.rig.submit(owner="ann")
+    output = Output(api, api.rig.worker().claim_one())
+    output.write(b"before ")
+    gone = output.stored(b"gone ")
+    output.index(gone)
+    output.write(b"after")
+    api.services.store.put(gone.key, b"altered")
+    got = Follower(ann, job).got
+    assert [piece["missing"] for piece in got["pieces"]] == [0, 5, 0]
+    forward = Follower(ann, job).ask("?after=0.0.-1.0")
+    assert [piece["missing"] for piece in forward["pieces"]] == [0, 5, 0]
+
+
+def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
+    rig = api.rig
+    job = rig.submit(owner="ann", name=EVIL, env={"A": EVIL}, labels={"zone": EVIL}, gpus=1)
+    waiting = ann.page(f"/jobs/{job}")
+    assert "Why it waits" in waiting
+    assert "alert(1)</script>" not in waiting
+    cpu = rig.submit(owner="ann", max_failures=1, bundle_digest="0" * 64)
+    rig.clock.advance(60)
+    grant = rig.worker("w1").claim_one()
+    rig.clock.advance(5)
+    rig.queue.report(grant.fence, Phase.RUNNING, progress=0.25)
+    rig.records.add_metrics(grant.fence, [MetricLine(0, 1.0, {"loss": 0.5})])
+    keys = AttemptKeys(cpu, 1, grant.fence.token)
+    rig.clock.advance(10)
+    rig.records.add_checkpoint(grant.fence, Checkpoint(0, keys.checkpoint_manifest(0), 2, 2048))
+    running = ann.page(f"/jobs/{cpu}?part=status")
+    assert "waiting 1 min, preparing 5 s, running 10 s" in running
+    assert "25" in running
+    assert "Preempt" in running
+    items = ann.http.get(f"/jobs/{cpu}/series").json()["items"]
+    assert [(item["key"], item["last"]) for item in items] == [("loss", [0.5])]
+    rig.clock.advance(20)
+    rig.finish(grant, Reason.PREEMPTED, detail=EVIL)
+    again = rig.worker("w1").claim_one()
+    data = b"weights"
+    file = Artifact(
+        f"a b/{EVIL[1:7]}.bin", keys.artifact("x"), len(data), hashlib.sha256(data).hexdigest()
+    )
+    api.services.store.put(file.key, data)
+    rig.records.add_artifacts(again.fence, [file])
+    rig.finish(again)
+    told = ann.page(f"/jobs/{cpu}")
+    assert "running 10 s, lost 20 s" in told
+    assert "checkpoint 1.0" in told
+    assert "alert(1)</script>" not in told
+    found = ann.http.get(f"/jobs/{cpu}/artifact", params={"path": file.path})
+    assert found.status_code == 303
+    assert api.http.get(found.headers["location"]).content == data
+    assert ann.http.get(f"/jobs/{cpu}/artifact?path=other").status_code == 404
+
+
+def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(
+    api: Api, ann: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_story, "RUNS_SHOWN", 2)
+    rig = api.rig
+    job = rig.submit(owner="ann", max_preemptions=5, sweep='lr "big" *')
+    for number in range(3):
+        grant = rig.worker("w1", price_per_hour=3.0).claim_one()
+        keys = AttemptKeys(job, grant.attempt, grant.fence.token)
+        kept = Checkpoint(0, keys.checkpoint_manifest(0), 1, 10)
+        assert rig.records.add_checkpoint(grant.fence, kept) if number < 2 else True
+        rig.clock.advance(1200)
+        rig.finish(grant, Reason.PREEMPTED, usage=Usage(cost=1.0, gpu_seconds=1200.0))
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        connection.execute("DELETE FROM checkpoint WHERE attempt = 1")
+    told = ann.page(f"/jobs/{job}")
+    assert ">3.00<" in told
+    assert ">1 h<" in told
+    assert "one that was thinned out" in told
+    assert "checkpoint 2.0" in told
+    (link,) = re.findall(r'href="(/jobs\?q=sweep[^"]*)"', told)
+    assert f'href="/jobs/{job}"' in ann.page(html.unescape(link))
+
+
+def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:
+    rig = api.rig
+    job = rig.submit(owner="ann", max_failures=0)
+    grant = rig.worker().claim_one()
+    for _ in range(2):
+        assert ann.act(f"/jobs/{job}/preempt").headers["location"] == f"/jobs/{job}"
+    assert rig.actions(job).count("asked to preempt") == 1
+    rig.finish(grant, Reason.EXIT_CODE, exit_code=1)
+    assert ann.act(f"/jobs/{job}/retry").status_code == 303
+    assert rig.state(job) is State.READY
+    assert ann.act(f"/jobs/{job}/retry").status_code == 409
+    for _ in range(2):
+        assert ann.act(f"/jobs/{job}/cancel").status_code == 303
+    assert rig.state(job) is State.CANCELLED

@@ -1,0 +1,244 @@
+"""The page of the jobs: its filter, acts on many, roles; the submit form."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from forge_schema.model.states import Reason, Role, State
+from forge_schema.queue.job_acts import MOST, JobActs, TooManyJobs
+from forge_schema.queue.records import Checkpoint
+from forge_schema.queue.templates import Templates
+from support.http.guest import Guest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import httpx
+    from support.http.api import Api
+    from support.queue.rig import Rig
+
+EVIL = "<script>alert(1)</script>'\""
+KEY = re.compile(r'name="idempotency_key" value="([^"]+)"')
+
+
+@pytest.fixture
+def ann(api: Api) -> Iterator[Guest]:
+    guest = Guest(api).login("ann", Role.SUBMITTER)
+    yield guest
+    guest.close()
+
+
+def listed(page: str) -> list[int]:
+    """Return the ids of the jobs that a page lists."""
+    return [int(found) for found in re.findall(r'<tr id="row-(\d+)"', page)]
+
+
+def counts(answer: httpx.Response) -> dict[str, str]:
+    """Return what an act says that it did."""
+    assert answer.status_code == 303, answer.text
+    said = parse_qs(urlsplit(answer.headers["location"]).query)
+    return {name: values[0] for name, values in said.items() if values != ["0"]}
+
+
+def test_the_list_shows_what_its_filter_says(api: Api, ann: Guest) -> None:
+    mine = api.rig.submit(name=f"net {EVIL}", owner="ann")
+    night = api.rig.submit(owner="ann", queue="night")
+    his = api.rig.submit(owner="bob")
+    assert listed(ann.page("/jobs")) == [night, mine]
+    assert listed(ann.page("/jobs?q=owner:bob")) == []
+    assert listed(ann.page("/jobs?part=rows&q=queue:n*")) == [night]
+    shown = ann.page("/jobs?q=net")
+    assert listed(shown) == [mine]
+    assert "alert(1)</script>" not in shown
+    assert listed(ann.page(f"/jobs?before={night}")) == [mine]
+    root = Guest(api).login("root", Role.ADMIN)
+    assert listed(root.page("/jobs")) == [his, night, mine]
+    assert "state%3Aready%22" not in root.page("/jobs")
+    assert 'href="/jobs?q=state%3Aready%2Crunning"' in root.page("/jobs?q=state:ready")
+    root.close()
+
+
+def test_a_filter_that_cannot_be_read_is_shown_with_its_place(ann: Guest) -> None:
+    shown = ann.page("/jobs?q=net+staet:ready")
+    assert "<mark>staet:ready</mark>" in shown
+    assert "the keys are state, owner" in html.unescape(shown)
+    assert 'value="net staet:ready"' in shown
+    assert "<mark>" in ann.page(f"/jobs?q=%22{EVIL.replace(chr(34), '')}")
+
+
+def ended(rig: Rig) -> int:
+    """Return a job that is dead."""
+    job = rig.submit(owner="ann", max_failures=0, priority=9)
+    rig.finish(rig.worker().claim_one(), Reason.EXIT_CODE, exit_code=1)
+    return job
+
+
+def test_many_are_cancelled_and_retried_and_each_answer_is_honest(api: Api, ann: Guest) -> None:
+    rig = api.rig
+    dead, his = ended(rig), rig.submit(owner="bob")
+    running = rig.submit(owner="ann", priority=8)
+    rig.worker().claim_one()
+    waiting, later = rig.submit(owner="ann"), rig.submit(owner="ann", delay_s=60)
+    some = [dead, running, waiting, later, his]
+    shown = ann.page("/jobs/confirm?act=cancel&" + "&".join(f"job={i}" for i in some))
+    assert f'name="jobs" value="{later} {waiting} {running} {dead}"' in shown
+    assert "Cancel 3 jobs" in shown
+    ids = " ".join(map(str, some))
+    first = {"did": "cancel", "cancelled": "2", "running": "1", "over": "1", "absent": "1"}
+    assert counts(ann.act("/jobs/cancel", jobs=ids)) == first
+    again = {"did": "cancel", "running": "1", "over": "3", "absent": "1"}
+    assert counts(ann.act("/jobs/cancel", jobs=ids, q="x y")) == {**again, "q": "x y"}
+    assert rig.state(his) is State.READY
+    retried = {"did": "retry", "retried": "1", "unfinished": "1", "over": "2", "absent": "1"}
+    assert counts(ann.act("/jobs/retry", jobs=ids)) == retried
+    assert counts(ann.act("/jobs/retry", jobs=ids)) == {
+        "did": "retry", "unfinished": "2", "over": "2", "absent": "1"
+    }  # fmt: skip
+    assert rig.actions(dead).count("retried") == 1
+    assert "1 job made ready again" in ann.page("/jobs?did=retry&retried=1")
+
+
+def test_all_that_match_are_those_that_the_act_is_for(api: Api, ann: Guest) -> None:
+    rig = api.rig
+    dead = ended(rig)
+    waiting, _his = rig.submit(owner="ann", name="net"), rig.submit(owner="bob", name="net")
+    shown = ann.page("/jobs/confirm?act=cancel&all=1")
+    assert f'name="jobs" value="{waiting}"' in shown
+    assert f'name="jobs" value="{dead}"' in ann.page("/jobs/confirm?act=retry&all=1&q=job")
+    assert "No job was chosen" in ann.page("/jobs/confirm?act=retry&all=1&q=state:running")
+    assert ann.http.get("/jobs/confirm?act=retry&all=1&q=staet:x").status_code == 422
+
+
+def test_acts_on_many_survive_a_lost_answer(rig: Rig) -> None:
+    dead, waiting = ended(rig), rig.submit(owner="ann")
+    acts = JobActs(rig.database, owner="ann", actor="user:ann")
+    rig.database.lose("retry_jobs", "cancel_jobs")
+    assert acts.retry([dead])["retried"] == 1
+    # The repeat cannot tell its own deed from another's.
+    assert acts.cancel([waiting]) == {"cancelled": 0, "running": 0, "over": 1, "absent": 0}
+    assert (rig.actions(dead).count("retried"), rig.state(waiting)) == (1, State.CANCELLED)
+    with pytest.raises(TooManyJobs):
+        acts.cancel(range(1, MOST + 2))
+
+
+def test_each_act_asks_for_its_role_and_its_token(api: Api, ann: Guest) -> None:
+    job, his = api.rig.submit(owner="ann"), api.rig.submit(owner="bob")
+    viewer = Guest(api).login("ann", Role.VIEWER)
+    acts = ("/jobs/cancel", "/jobs/retry", "/submit", "/submit/preview")
+    for path in (*acts, f"/jobs/{job}/cancel", f"/jobs/{job}/retry", f"/jobs/{job}/preempt"):
+        assert viewer.act(path, jobs=str(job)).status_code == 403, path
+        assert ann.form(path, jobs=str(job)).status_code == 403, path
+        assert Guest(api).form(path, jobs=str(job)).status_code == 303, path
+    for path in ("/jobs/confirm?act=cancel", "/submit"):
+        assert viewer.http.get(path).status_code == 403, path
+    assert "/submit" not in viewer.page(f"/jobs/{job}")
+    assert 'method="post" action="/jobs' not in viewer.page(f"/jobs/{job}")
+    for path in ("", "/log", "/series", "/artifact?path=x", "?part=status"):
+        theirs, none = (ann.http.get(f"/jobs/{i}{path}") for i in (his, his + 1))
+        assert (theirs.status_code, none.status_code) == (404, 404), path
+        same = [
+            re.sub(rf"(no job |jobs/){i}\b|[0-9a-f]{{32}}", "", a.text)
+            for a, i in ((theirs, his), (none, his + 1))
+        ]
+        assert same[0] == same[1], path
+    assert ann.http.get(f"/submit?from={his}").status_code == 404
+    assert ann.act(f"/jobs/{his}/cancel").status_code == 404
+    assert api.rig.state(job) is State.READY
+    viewer.close()
+
+
+def test_a_form_submits_once(api: Api, ann: Guest) -> None:
+    found = KEY.search(ann.page("/submit"))
+    assert found is not None
+    fields = {"idempotency_key": found[1], "name": "net", "command": "python -c 'print(1)'"}
+    fields |= {"gpus": "2", "vram": "39.5", "cpus": "4", "labels": "zone=eu*\n", "timeout": "1.5"}
+    fields |= {"env": "A=b=c\nB=", "more": json.dumps({"grace_s": 5}), "max_losses": "0"}
+    first, second = (ann.act("/submit", **fields) for _ in range(2))
+    assert first.status_code == second.status_code == 303
+    assert first.headers["location"] == second.headers["location"]
+    job = int(first.headers["location"].rpartition("/")[2])
+    told = api.rig.jobs.job(job)
+    assert told["spec"]["command"] == ["python", "-c", "print(1)"]
+    assert told["spec"]["env"] == {"A": "b=c", "B": ""}
+    needs = told["spec"]["resources"]
+    assert (needs["gpus"], needs["vram_mb"], needs["cpus"]) == (2, 40448, 4)
+    assert (told["timeout_s"], told["max_losses"], told["spec"]["grace_s"]) == (90, 0, 5)
+    changed = ann.act("/submit", **{**fields, "name": "other"})
+    assert changed.status_code == 422
+    assert "Submit it again to make a second job" in changed.text
+    renewed = KEY.search(changed.text)
+    assert renewed is not None
+    assert renewed[1] != found[1]
+    assert api.rig.count("job") == 1
+    again = ann.page(f"/submit?from={job}")
+    for said in (
+        'value="39.5"',
+        "zone=eu*",
+        "A=b=c",
+        "python -c",
+        'value="1.5"',
+        "&#34;grace_s&#34;: 5",
+    ):
+        assert said in again, said
+    assert "forge submit . --name net" in html.unescape(again)
+
+
+def test_a_job_that_is_submitted_again_starts_from_the_same_checkpoint(
+    api: Api, ann: Guest
+) -> None:
+    rig = api.rig
+    job = rig.submit(owner="ann")
+    grant = rig.worker().claim_one()
+    for number in range(2):
+        assert rig.records.add_checkpoint(grant.fence, Checkpoint(number, f"k{number}", 1, 1))
+    child = rig.submit(owner="ann", from_checkpoint={"job_id": job, "attempt": 1, "number": 0})
+    form = html.unescape(ann.page(f"/submit?from={child}"))
+    assert f"--from-checkpoint {job}:1.0" in form
+    more = form.partition('name="more"')[2].partition(">")[2].partition("</textarea>")[0]
+    made = ann.act("/submit", name="again", command="true", more=more)
+    told = rig.jobs.job(int(made.headers["location"].rpartition("/")[2]))
+    assert (told["source_job_id"], told["source_attempt"], told["source_number"]) == (job, 1, 0)
+    rig.rows("DELETE FROM checkpoint WHERE number = 0")
+    assert f"--from-checkpoint {job} " in html.unescape(ann.page(f"/submit?from={child}"))
+
+
+def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(
+    api: Api, ann: Guest
+) -> None:
+    Templates(api.rig.database, owner="ann", actor="user:ann").keep("nightly", {"command": ["x"]})
+    wrong = {
+        "gpus": ("two", "whole number"),
+        "memory": ("-1", "greater than 0"),
+        "labels": ("zone", "NAME=VALUE"),
+        "command": ("python 'x", "closing quotation"),
+        "more": ('{"colour": 1}', "colour"),
+        "env": ("LD_PRELOAD=x", "reserved"),
+        "queue": ("q" * 201, "200"),
+        "config_name": ("none", "no job config"),
+    }
+    for name, (text, said) in wrong.items():
+        fields = {"name": EVIL, "command": "true", name: text, "image": "mine"}
+        answer = ann.act("/submit", **fields)
+        shown = html.unescape(answer.text)
+        assert answer.status_code == 422, name
+        fault = re.search(rf'<span class="fault" id="fault-{name}">([^<]*)', shown)
+        assert fault is not None, name
+        assert said in fault[1], name
+        assert text in shown
+        assert 'value="mine"' in shown
+        assert "alert(1)</script>" not in answer.text
+    alone = ann.act("/submit", command="true", gpu_model="a100*").text
+    assert re.search(r'id="fault-gpus">[^<]*say gpus=1 too', alone)
+    assert api.rig.count("job") == 0
+    made = ann.act("/submit", config_name="nightly", name="n")
+    assert api.rig.jobs.job(int(made.headers["location"].rpartition("/")[2]))["spec"][
+        "command"
+    ] == ["x"]
+    preview = ann.act("/submit/preview", command="python train.py", gpus="1", name="a b").text
+    assert "forge submit . --name 'a b' --gpu 1 -- python train.py" in html.unescape(preview)
+    assert api.rig.count("job") == 1

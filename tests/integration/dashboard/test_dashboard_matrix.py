@@ -1,0 +1,162 @@
+"""Every page by every kind of visitor: the table says who comes in, and no page is without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from fastapi.routing import APIRoute
+from forge_functions.dashboard.site import ROUTERS
+from forge_schema.model.states import Role
+from support.http.api import bearer
+from support.http.guest import Guest
+from support.http.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from support.http.api import Api
+
+IN, NO, ABSENT, OUT = "in", "forbidden", "absent", "to the login"
+NOBODY = ("none", "lapsed", "revoked", "bearer", "worker")
+PEOPLE = ("viewer", "submitter", "other owner", "admin")
+
+
+def each(viewer: str, submitter: str, other: str, admin: str) -> dict[str, str]:
+    """Return what comes of a request of each kind of visitor."""
+    people = dict(zip(PEOPLE, (viewer, submitter, other, admin), strict=True))
+    return people | dict.fromkeys(NOBODY, OUT)
+
+
+SEES = each(IN, IN, IN, IN)
+SEES_OWN = each(IN, IN, ABSENT, IN)
+SUBMITS = each(NO, IN, IN, IN)
+ACTS_ON_OWN = each(NO, IN, ABSENT, IN)
+RULES = each(NO, NO, NO, IN)
+
+
+def fixed(path: str, **form: str) -> Callable[[World], tuple[str, dict[str, str]]]:
+    return lambda _world: (path, form)
+
+
+def of_job(what: str = "") -> Callable[[World], tuple[str, dict[str, str]]]:
+    return lambda world: (f"/jobs/{world.job()}{what}", {})
+
+
+def of_worker(what: str = "") -> Callable[[World], tuple[str, dict[str, str]]]:
+    return lambda world: (f"/workers/{world.absent_worker()}{what}", {})
+
+
+TABLE = {
+    ("GET", "/"): (SEES, fixed("/")),
+    ("GET", "/jobs"): (SEES, fixed("/jobs")),
+    ("GET", "/jobs/confirm"): (SUBMITS, fixed("/jobs/confirm?act=cancel&job=1")),
+    ("POST", "/jobs/{act}"): (SUBMITS, fixed("/jobs/cancel", jobs="1")),
+    ("GET", "/jobs/{job_id}"): (SEES_OWN, of_job()),
+    ("GET", "/jobs/{job_id}/log"): (SEES_OWN, of_job("/log")),
+    ("GET", "/jobs/{job_id}/series"): (SEES_OWN, of_job("/series")),
+    ("GET", "/jobs/{job_id}/artifact"): (SEES_OWN, of_job("/artifact")),
+    ("POST", "/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
+    ("POST", "/jobs/{job_id}/retry"): (
+        ACTS_ON_OWN,
+        lambda world: (f"/jobs/{world.dead_job()}/retry", {}),
+    ),
+    ("POST", "/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),
+    ("GET", "/submit"): (SUBMITS, fixed("/submit")),
+    ("POST", "/submit"): (SUBMITS, fixed("/submit")),
+    ("POST", "/submit/preview"): (SUBMITS, fixed("/submit/preview")),
+    ("GET", "/workers"): (SEES, fixed("/workers")),
+    ("GET", "/workers/new"): (RULES, fixed("/workers/new")),
+    ("POST", "/workers/new"): (RULES, fixed("/workers/new")),
+    ("GET", "/workers/{worker_id:int}"): (SEES, of_worker()),
+    ("POST", "/workers/{worker_id:int}/drain"): (RULES, of_worker("/drain")),
+    ("POST", "/workers/{worker_id:int}/token"): (RULES, of_worker("/token")),
+    ("POST", "/workers/{worker_id:int}/delete"): (RULES, of_worker("/delete")),
+    ("GET", "/queues"): (SEES, fixed("/queues")),
+    ("POST", "/queues/pause"): (RULES, fixed("/queues/pause", name="night", paused="true")),
+    ("POST", "/queues/limits"): (RULES, fixed("/queues/limits", name="night")),
+    ("GET", "/reports"): (SEES, fixed("/reports")),
+    ("GET", "/reports/{name}"): (SEES, fixed("/reports/job_status")),
+    ("GET", "/reports/{name}.csv"): (SEES, fixed("/reports/job_status.csv")),
+    ("GET", "/events"): (RULES, fixed("/events")),
+}
+# What is there before a login, and what ends it.
+OPEN = {
+    ("GET", "/static/{digest}/{path:path}"),
+    ("GET", "/login"),
+    ("POST", "/login"),
+    ("GET", "/login/link"),
+    ("POST", "/login/link"),
+    ("POST", "/preferences"),
+    ("POST", "/logout"),
+}
+
+
+class Visitors:
+    """One browser for each kind of visitor."""
+
+    def __init__(self, api: Api) -> None:
+        self.world = World(api)
+        roles = {"viewer": Role.VIEWER, "submitter": Role.SUBMITTER, "revoked": Role.ADMIN}
+        self.guests = {kind: Guest(api).login("ann", role) for kind, role in roles.items()}
+        self.guests["other owner"] = Guest(api).login("bob", Role.SUBMITTER)
+        self.guests["admin"] = Guest(api).login("root", Role.ADMIN)
+        self.tokens = {kind: guest.token() for kind, guest in self.guests.items()}
+        api.keys.revoke(self.guests["revoked"].key_id)
+        self.guests["lapsed"] = Guest(api).login("root", Role.ADMIN)
+        self.tokens["lapsed"] = self.guests["lapsed"].token()
+        self.guests["lapsed"].act("/logout")
+        key = api.keys.create("root", Role.ADMIN)[1]
+        self.guests["bearer"] = Guest(api, **bearer(key))
+        self.guests["worker"] = Guest(api, **self.world.holder.headers)
+        self.guests["none"] = Guest(api)
+
+    def call(self, kind: str, method: str, path: str, form: dict[str, str]) -> str:
+        """Send a request of one kind of visitor, and return what comes of it."""
+        guest = self.guests[kind]
+        if method == "GET":
+            answer = guest.http.get(path)
+        else:
+            answer = guest.form(path, csrf=self.tokens.get(kind, ""), **form)
+        assert answer.status_code < 500, answer.text
+        if answer.status_code == 303 and answer.headers["location"].startswith("/login"):
+            return OUT
+        return {401: OUT, 403: NO, 404: ABSENT}.get(answer.status_code, IN)
+
+    def close(self) -> None:
+        for guest in self.guests.values():
+            guest.close()
+
+
+def offered() -> set[tuple[str, str]]:
+    """Return every method and path of the dashboard."""
+    routes = [route for router in ROUTERS for route in router.routes]
+    return {
+        (method, route.path)
+        for route in routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    }
+
+
+def test_the_table_has_every_page_and_no_other() -> None:
+    assert offered() - OPEN == set(TABLE)
+    assert offered() >= OPEN
+
+
+@pytest.fixture(scope="module")
+def visitors(shared_api: Api) -> Iterator[Visitors]:
+    made = Visitors(shared_api)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("method", "path"), TABLE, ids=[f"{m} {p}" for m, p in TABLE])
+def test_each_kind_of_visitor_comes_as_far_as_the_table_says(
+    visitors: Visitors, method: str, path: str
+) -> None:
+    expected, request = TABLE[method, path]
+    found = {
+        kind: visitors.call(kind, method, *request(visitors.world)) for kind in visitors.guests
+    }
+    assert found == expected

@@ -1,0 +1,228 @@
+"""Pages: what every one of them says to a browser, and that none grows without bound."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from forge_functions.dashboard.assets import address, assets
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.states import Role
+from forge_schema.read import queue_pages
+from forge_schema.read.audit import Audit
+from forge_schema.read.report import REPORTS
+from psycopg.types.json import Jsonb
+from support.http.api import problem
+from support.http.guest import Guest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.http.api import Api
+
+EVIL = "<script>alert(1)</script>'\"&"
+INLINE = re.compile(r"<script(?![^>]* src=)|<style|\sstyle=|\son[a-z]+=|javascript:", re.IGNORECASE)
+PAGES = ["/", "/queues", "/reports", "/events", *(f"/reports/{name}" for name in REPORTS)]
+
+
+@pytest.fixture(scope="module")
+def root(shared_api: Api) -> Iterator[Guest]:
+    shared_api.rig.submit(name=EVIL, queue=EVIL, owner=EVIL)
+    shared_api.rig.submit(name=EVIL, queue="run", owner=EVIL)
+    shared_api.rig.worker(EVIL).claim_one()
+    guest = Guest(shared_api).login(EVIL, Role.ADMIN)
+    yield guest
+    guest.close()
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/none"])
+def test_a_page_lets_a_browser_do_next_to_nothing(root: Guest, path: str) -> None:
+    answer = root.http.get(path)
+    assert answer.status_code == (404 if path == "/none" else 200), answer.text[:300]
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["cache-control"] == "no-store"
+    assert not INLINE.search(answer.text.replace(EVIL, "")), "the policy forbids it"
+    assert "alert(1)</script>" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "part"), [("/", "now"), ("/queues", "rows"), ("/queues", "demand")]
+)
+def test_what_jobs_and_queues_are_called_is_only_text(root: Guest, path: str, part: str) -> None:
+    shown = root.page(f"{path}?part={part}")
+    assert "<html" not in shown
+    assert "&lt;script&gt;alert(1)" in shown
+    assert "<script" not in shown
+
+
+def test_only_what_is_a_part_is_one(root: Guest) -> None:
+    for part in ("none", "_rows", "", "__class__"):
+        assert root.http.get(f"/queues?part={part}").status_code == 404
+
+
+def test_assets_are_kept_for_good_under_the_hash_of_their_content(shared_api: Api) -> None:
+    for path, asset in assets().items():
+        answer = shared_api.http.get(address(path))
+        assert answer.content == asset.content
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert answer.headers["content-type"] == asset.kind
+        assert answer.headers["content-encoding"] == "gzip"
+    plain = shared_api.http.get(address("forge.css"), headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert gzip.decompress(assets()["forge.css"].packed) == plain.content
+    old = shared_api.http.get("/static/0123456789abcdef/forge.css")
+    assert (old.status_code, old.headers["cache-control"]) == (200, "no-cache")
+    for path in ("/static/0/../server.py", "/static/0/%2e%2e/page.py", "/static/0/", "/static/"):
+        assert shared_api.http.get(path).status_code == 404
+
+
+def test_every_language_is_offered_and_the_browsers_own_is_the_first(shared_api: Api) -> None:
+    guest = Guest(shared_api, **{"Accept-Language": "fr, hi-IN;q=0.8, en;q=0.5"})
+    page = guest.page("/login")
+    assert 'lang="hi"' in page
+    assert "लॉग इन" in page
+    guest.http.cookies.set("forge_language", "en")
+    assert "Log in" in guest.page("/login")
+    guest.close()
+
+
+def test_events_come_page_by_page_each_once(root: Guest) -> None:
+    for number in range(120):
+        Audit(root.api.rig.database).note("user:many", "many", {"number": number})
+    seen: list[int] = []
+    path: str | None = "/events?actor=user%3Amany&action=MANY"
+    while path is not None:
+        page = root.page(path)
+        numbers = [int(n) for n in re.findall(r'number</span> <span class="mono">(\d+)<', page)]
+        assert len(numbers) <= 50
+        seen += numbers
+        older = re.search(r'href="([^"]+)" rel="next"', page)
+        path = older[1].replace("&amp;", "&") if older else None
+    assert seen == list(range(119, -1, -1))
+    assert "No event fits." in root.page("/events?actor=nobody")
+    assert root.http.get("/events?job=x").status_code == 422
+
+
+def test_a_filter_looks_no_further_than_it_says(
+    root: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forge_schema.read.trail.REACH", 10)
+    page = root.page("/events?action=created+long+ago")
+    assert "Looked through the acts since" in page
+    assert 'rel="next"' in page
+
+
+def test_queues_come_page_by_page(root: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_pages, "PAGE", 3)
+    for number in range(7):
+        root.api.rig.submit(queue=f"page-{number}")
+    seen: list[str] = []
+    path: str | None = "/queues?after=page-"
+    while path is not None:
+        page = root.page(path)
+        found = re.findall(r'<th scope="row">(page-\d)</th>', page)
+        assert len(found) <= 3
+        seen += found
+        more = re.search(r'href="([^"]*after=page-\d)"', page)
+        path = more[1] if more else None
+    assert seen == [f"page-{number}" for number in range(7)]
+
+
+def test_who_is_no_admin_sees_the_own_jobs_alone(shared_api: Api) -> None:
+    shared_api.rig.submit(owner="zora", queue="zoras", name="zoras-own")
+    shared_api.rig.submit(owner="ann", queue="anns", name="anns-own")
+    ann = Guest(shared_api).login("ann", Role.VIEWER)
+    pages = [ann.page(path) for path in ("/queues", "/queues?part=demand", "/reports/job_status")]
+    assert "anns" in pages[0]
+    assert "anns-own" in pages[2]
+    assert not [page for page in pages if "zora" in page]
+    assert "/queues/pause" not in pages[0]
+    for path in ("/reports/audit", "/reports/audit.csv", "/events"):
+        assert ann.http.get(path).status_code == 403
+    ann.close()
+
+
+def test_a_report_is_saved_as_a_spreadsheet_takes_it(root: Guest) -> None:
+    root.api.rig.submit(owner="ann", name="=1+1", queue="sheet")
+    answer = root.http.get("/reports/job_status.csv?since=1h")
+    assert answer.headers["content-disposition"] == 'attachment; filename="job_status.csv"'
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert "'=1+1" in answer.text
+    assert ",=1+1" not in answer.text
+    grouped = root.page("/reports/job_status?since=1h&by=queue&by=state")
+    assert "<td>sheet</td>" in grouped
+    assert root.http.get("/reports/job_status?by=nothing").status_code in {400, 422}
+    assert root.http.get("/reports/none").status_code == 404
+
+
+def test_a_saved_report_is_read_by_programs_too(root: Guest) -> None:
+    rows = list(csv.DictReader(io.StringIO(root.http.get("/reports/audit.csv").text)))
+    details = [json.loads(row["detail"]) for row in rows if row["detail"]]
+    assert {"submitted", "dispatched"} <= {row["action"] for row in rows}
+    assert {type(detail) for detail in details} == {dict}
+    assert all(datetime.fromisoformat(row["at"]).tzinfo and "T" in row["at"] for row in rows)
+
+
+def test_what_is_stuck_is_told_however_long_it_has_been(api: Api) -> None:
+    api.rig.submit(labels={"zone": "moon"}, name="forgotten")
+    api.rig.clock.advance(30 * 86_400)
+    root = Guest(api).login("root", Role.ADMIN)
+    assert "forgotten" in root.page("/reports/stuck")
+    assert "forgotten" in root.page("/reports/stuck?since=")
+    assert "forgotten" not in root.page("/reports/stuck?since=7d")
+    root.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/jobs?q=%00",
+        "/jobs/confirm?act=cancel&all=1&q=%00",
+        "/workers?q=%00",
+        "/workers?after=%00",
+        "/jobs/1?files=%00",
+        "/jobs/1/artifact?path=%00",
+    ],
+)
+def test_what_no_row_can_hold_is_refused(root: Guest, path: str) -> None:
+    assert root.http.get(path).status_code == 422
+
+
+@pytest.mark.parametrize("odd", [["a"], "x", {"GPU-1": "x"}, {"GPU-1": {"power_w": "much"}}])
+def test_a_worker_that_tells_odd_things_has_its_page(root: Guest, odd: object) -> None:
+    rig = root.api.rig
+    worker = rig.worker("odd", gpus=[{"uuid": "GPU-1", "name": "T4", "vram_mb": 1}])
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        said = Jsonb({"gpus": odd, "quarantine": odd})
+        connection.execute("UPDATE worker SET condition = %s WHERE id = %s", [said, worker.id])
+    assert "Drain" in root.page(f"/workers/{worker.id}")
+
+
+def test_errors_are_pages_for_people_and_json_for_programs(
+    root: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "There is nothing here" in root.http.get("/none").text
+    problem(root.http.get("/none", headers={"Accept": "*/*"}), 404, "not_found")
+    problem(root.http.get("/api/none"), 404, "not_found")
+
+    def away(*_args: object, **_more: object) -> None:
+        raise DatabaseUnreachable("the database db.internal:5432/forge does not answer")
+
+    monkeypatch.setattr("forge_schema.database.pool.Database.rows", away)
+    answer = root.http.get("/queues")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert "Forge cannot answer now" in answer.text
+    assert "db.internal" not in answer.text
+    assert "frame-ancestors" in answer.headers["content-security-policy"]

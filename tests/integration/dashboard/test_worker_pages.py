@@ -1,0 +1,151 @@
+"""The pages of workers: who is shown what, and what an admin may have them do."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.states import Reason, Role
+from support.http.pages import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.http.api import Api
+
+GPUS = [{"uuid": "GPU-1", "name": "NVIDIA H100", "vram_mb": 81_559}]
+TOKEN = re.compile(r"fgw_[0-9]+_[0-9a-f]{64}_[0-9a-f]{8}")
+
+
+@pytest.fixture
+def admin(api: Api) -> Iterator[Reader]:
+    with closing(Reader(api)) as reader:
+        yield reader
+
+
+def test_the_list_is_filtered_and_paged_by_name(api: Api, admin: Reader) -> None:
+    for n in range(60):
+        gpus = GPUS if n % 2 else []
+        api.rig.worker(f"w{n:02}", gpus=gpus, labels={"zone": "eu" if n < 55 else "us"})
+    first = admin.page("/workers")
+    names = re.findall(r'<a href="/workers/\d+">(w\d\d)</a>', first)
+    assert names == [f"w{n:02}" for n in range(50)]
+    after = re.search(r'href="(/workers\?after=w49)"', first)
+    assert after is not None
+    assert re.findall(r">(w\d\d)</a>", admin.page(after[1])) == [f"w{n}" for n in range(50, 60)]
+    fit = admin.page("/workers?q=h100+zone%3Dus")
+    assert re.findall(r">(w\d\d)</a>", fit) == ["w55", "w57", "w59"]
+    assert "No worker fits" in admin.page("/workers?q=%25")
+    assert "No worker fits" in admin.page("/workers?status=draining")
+    rows = admin.page("/workers?part=rows&q=w01")
+    assert "1 \u00d7 NVIDIA H100" in rows
+    assert "<html" not in rows
+
+
+def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Reader) -> None:
+    worker = api.rig.worker("gpu-1", gpus=GPUS, price_per_hour=2.5)
+    job_id = api.rig.submit(name="train", gpus=1, owner="bob")
+    grant = worker.claim_one()
+    api.rig.finish(grant, Reason.EXIT_CODE, exit_code=3)
+    api.rig.clock.advance(60)
+    api.rig.sweep.tick()
+    assert worker.claim_one().fence.job_id == job_id
+    page = admin.page(f"/workers/{worker.id}")
+    for text in (
+        "NVIDIA H100",
+        "GPU-1",
+        "79.6 GiB",
+        f'href="/jobs/{job_id}"',
+        "exit code 3",
+        "registered",
+    ):
+        assert text in page, text
+    # Of other owners' jobs, a viewer learns that they are there.
+    with closing(Reader(api, Role.VIEWER, "ann")) as viewer:
+        page = viewer.page(f"/workers/{worker.id}")
+        assert "another owner" in page
+        assert "/jobs/" not in page.replace('href="/jobs"', "")
+        assert "registered" not in page
+        assert "/drain" not in page
+        refused = viewer.post(f"/workers/{worker.id}/drain", shown="/queues")
+        assert refused.status_code == 403
+        viewer.page("/workers/new", 403)
+    admin.page("/workers/999999", 404)
+
+
+def test_an_admin_drains_a_worker_and_takes_it_back(api: Api, admin: Reader) -> None:
+    worker = api.rig.worker("w")
+    here = f"/workers/{worker.id}"
+    assert admin.post(f"{here}/drain", shown=here).headers["location"] == here
+    assert "Let it take jobs again" in admin.page(here)
+    assert api.rig.registry.worker(worker.id)["command"] == "drain"
+    admin.post(f"{here}/drain", shown=here, undo="true")
+    assert api.rig.registry.worker(worker.id)["command"] is None
+
+
+def test_a_new_worker_is_shown_its_token_once(api: Api, admin: Reader) -> None:
+    fields = {"name": "gpu-7", "kind": "ephemeral", "labels": "zone=eu, team=a", "expiry": "7 days"}
+    made = admin.post("/workers/new", shown="/workers/new", **fields)
+    assert made.status_code == 200
+    assert made.headers["cache-control"] == "no-store"
+    (token,) = set(TOKEN.findall(made.text))
+    assert f"forge-worker --url {api.url} --token-file" in made.text
+    worker_id = int(token.split("_")[1])
+    here = f"/workers/{worker_id}"
+    row = api.rig.row("SELECT * FROM worker WHERE id = %s", worker_id)
+    assert (row["kind"], row["pinned_labels"]) == ("ephemeral", {"zone": "eu", "team": "a"})
+    assert row["token_expires_at"] is not None
+    assert TOKEN.search(admin.page(here)) is None
+    # What is sent again makes no second one.
+    again = admin.post("/workers/new", shown="/workers/new", **fields)
+    assert again.status_code == 409
+    assert "choose another name" in again.text
+    wrong = admin.post("/workers/new", shown="/workers/new", name="x", labels="zone")
+    assert wrong.status_code == 422
+    assert "zone=eu" in wrong.text
+
+    rotated = admin.post(f"{here}/token", shown=here)
+    (newer,) = set(TOKEN.findall(rotated.text))
+    assert newer != token
+    headers = {"X-Worker-Token": token}
+    assert api.http.post("/api/workers/claim", headers=headers, json={}).status_code == 401
+    assert (
+        api.http.post("/api/workers/claim", headers={"X-Worker-Token": newer}, json={}).status_code
+        != 401
+    )
+
+
+def test_only_a_worker_that_is_away_can_be_deleted(api: Api, admin: Reader) -> None:
+    worker = api.rig.worker("w")
+    worker.renew()
+    here = f"/workers/{worker.id}"
+    assert "It can be deleted once it is offline" in admin.page(here)
+    refused = admin.post(f"{here}/delete", shown=here)
+    assert refused.status_code == 409
+    assert "drain it, stop it" in refused.text
+    api.rig.registry.disconnect(worker.id, worker.machine.boot_id)
+    assert "It can be deleted once" not in admin.page(here)
+    assert admin.post(f"{here}/delete", shown=here).headers["location"] == "/workers"
+    assert "/drain" not in admin.page(here)
+
+
+def test_the_page_of_a_removed_worker_shows_what_it_did(api: Api, admin: Reader) -> None:
+    worker = api.rig.worker("spot-1")
+    job_id = api.rig.submit(name="train", owner="bob")
+    api.rig.finish(worker.claim_one(), Reason.EXIT_CODE, exit_code=3)
+    here = f"/workers/{worker.id}"
+    assert f'href="{here}"' in admin.page(f"/jobs/{job_id}")
+    WorkerTokens(api.rig.database, actor="user:root").delete(worker.id)
+    for page in (f"/jobs/{job_id}", "/jobs"):
+        assert f'href="{here}">spot-1<' in admin.page(page)
+    page = admin.page(here)
+    for text in ("This worker was removed", f'href="/jobs/{job_id}"', "exit code 3", "registered"):
+        assert text in page, text
+    assert "<html" not in admin.page(f"{here}?part=past")
+    with closing(Reader(api, Role.VIEWER, "ann")) as viewer:
+        page = viewer.page(here)
+        assert "train" not in page
+        assert "registered" not in page

@@ -1,0 +1,81 @@
+"""A replica takes over: it started long ago, and all the same nobody loses a job by it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from chaos.parts.postgres_pair import Pair, postgres_pair
+from forge_schema.database.migrate import upgrade
+from forge_schema.database.pool import Database
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Standing, WorkerStatus
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.registry import Machine, Registry
+from forge_schema.read.jobs import Jobs
+from forge_schema.sweeper.tick import Sweep
+from support.database.postgres import DEBIAN_15
+from support.services import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.waiting import Eventually
+
+TTL = timedelta(seconds=4)
+EVERY = timedelta(seconds=0.1)
+ROOM = Capacity(4, 1 << 20, 1 << 30)
+OVER = "SELECT count(*) FROM lease WHERE expires_at < forge_now()"
+OLD = "SELECT ticked_at > pg_postmaster_start_time() FROM sweeper"
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    require(DEBIAN_15.is_dir(), "Postgres 15 (Debian's package postgresql-15)")
+    # As for the other servers: closed to nobody, and short enough.
+    folder = Path(tempfile.mkdtemp(prefix="forge-pair-"))
+    folder.chmod(0o755)
+    try:
+        with postgres_pair(folder / "pair") as made:
+            upgrade(made.primary.url)
+            yield made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_leases_that_ran_out_at_a_failover_may_still_be_renewed(
+    pair: Pair, eventually: Eventually
+) -> None:
+    boot = uuid4()
+    with Database(pair.primary.url) as before:
+        queue = Queue(before, actor="user:ann", ttl=TTL)
+        queue.submit([JobSpec(name="j", owner="ann", command=["true"])] * 2)
+        worker = Registry(before, actor="user:ann").register(
+            Machine("w", boot, 4, 1 << 20, 1 << 30)
+        )
+        kept, gone = queue.claim(Lanes(before, worker), ROOM, count=2)
+        Sweep(queue, every=EVERY).tick()
+    pair.fail_over()
+    assert pair.primary.execute(OLD, "forge") == [(True,)]
+    eventually(lambda: pair.primary.execute(OVER, "forge") == [(2,)])
+    with Database(pair.primary.url) as after:
+        queue = Queue(after, actor="user:ann", ttl=TTL)
+        sweep = Sweep(queue, every=EVERY)
+        assert sweep.tick().requeued == 0
+        renewed = queue.renew(worker, boot, [kept.fence], WorkerStatus.BUSY)
+        assert renewed.standings == {kept.fence: Standing.OK}
+        assert sweep.tick().requeued == 0
+
+        def swept() -> bool:
+            queue.renew(worker, boot, [kept.fence], WorkerStatus.BUSY)
+            return sweep.tick().requeued == 1
+
+        eventually(swept)
+        states = [Jobs(after).job(grant.fence.job_id)["state"] for grant in (kept, gone)]
+    assert states == ["running", "ready"]

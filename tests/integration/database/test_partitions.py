@@ -1,0 +1,160 @@
+"""Months: made before the first row, without holding anybody up, and no row outside of them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from forge_schema.database.migrate import upgrade
+from forge_schema.database.pool import Database
+from forge_schema.queue.queue import Queue
+from forge_schema.sweeper.tick import Sweep
+from support.queue.rig import CENTURY, spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.queue.rig import Rig
+
+PARENTS = ("attempt", "event", "metric", "sample")
+MADE = """
+    SELECT inhrelid::regclass::text FROM pg_inherits
+    WHERE inhparent = ANY(ARRAY['attempt', 'event', 'metric', 'sample']::regclass[]) ORDER BY 1
+"""
+MONTHS = """
+    SELECT parent || to_char((now() AT TIME ZONE 'UTC') + make_interval(months => m), '_YYYY_MM')
+    FROM unnest(%s::text[]) AS parent, generate_series(0, 2) AS m
+"""
+# As a version before left it: every row lies outside of the months, of which some are missing.
+FIRST_ROW = """
+    INSERT INTO event (at, actor, action) VALUES (now(), 'user:ann', 'key_created');
+    INSERT INTO metric (job_id, token, rank, number, at, attempt, values)
+    SELECT 1, 1, 0, n, now() - make_interval(months => n), 1, '{}' FROM generate_series(0, 3) AS n;
+    INSERT INTO attempt (job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id,
+        ready_at, claimed_at, reason)
+    SELECT n, 1, 0, now(), n, gen_random_uuid(), 1, 1, now(), now(), 'succeeded'
+    FROM generate_series(1, 1000) AS n;
+"""
+
+
+def asked(url: str, query: str, *params: object) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute(query, params).fetchall()
+
+
+def loose(url: str) -> list[int]:
+    """Count the rows outside of the months."""
+    (counts,) = asked(
+        url, "SELECT " + ", ".join(f"(SELECT count(*) FROM {p}_default)" for p in PARENTS)
+    )
+    return [int(str(count)) for count in counts]
+
+
+@contextmanager
+def sweeping(url: str) -> Iterator[Sweep]:
+    with Database(url) as database:
+        yield Sweep(Queue(database, actor="sweeper"), every=CENTURY)
+
+
+def test_a_fresh_database_has_its_months_before_the_first_row(database_url: str) -> None:
+    with sweeping(database_url) as sweep:
+        before = asked(database_url, MADE)
+        assert set(asked(database_url, MONTHS, list(PARENTS))) <= set(before)
+        sweep._queue.submit([spec()])
+        sweep.tick()
+    assert asked(database_url, MADE) == before
+    assert loose(database_url) == [0, 0, 0, 0]
+    assert asked(database_url, "SELECT tableoid::regclass::text FROM event") == asked(
+        database_url, "SELECT to_char(now() AT TIME ZONE 'UTC', '\"event_\"YYYY_MM')"
+    )
+
+
+def test_a_tick_takes_no_lock_that_anybody_waits_for(database_url: str) -> None:
+    with sweeping(database_url) as sweep, psycopg.connect(database_url) as other:
+        sweep._queue.submit([spec()])
+        # It conflicts with every lock above ROW EXCLUSIVE.
+        other.execute(f"LOCK TABLE {', '.join(PARENTS)} IN SHARE UPDATE EXCLUSIVE MODE")
+        sweep.tick()
+        for parent in PARENTS:
+            asked(
+                database_url,
+                "SELECT set_config('lock_timeout', '1ms', false),"
+                " forge_add_months(%s, forge_now(), 2)",
+                parent,
+            )
+
+
+def test_a_reader_holds_up_no_tick_and_no_submit_while_months_are_missing(rig: Rig) -> None:
+    rig.submit()
+    with psycopg.connect(rig.url) as reader:
+        reader.execute("SELECT count(*) FROM event, attempt, metric, sample")
+        rig.sweep.tick()
+        rig.submit()
+        assert rig.count("event_default") == 2
+    rig.sweep.tick()
+    assert loose(rig.url) == [0, 0, 0, 0]
+    assert rig.count("event") == rig.count("event_2031_01") == 2
+
+
+def test_at_the_turn_of_the_month_rows_lie_in_the_new_one(rig: Rig) -> None:
+    rig.clock.set(datetime(2031, 1, 31, 23, 59, 59, tzinfo=UTC))
+    rig.sweep.tick()
+    made = rig.rows(MADE)
+    rig.submit()
+    rig.clock.advance(1)
+    rig.submit()
+    rig.sweep.tick()
+    assert [rig.count(f"event_2031_{month:02}") for month in (1, 2, 3)] == [1, 1, 0]
+    assert len(rig.rows(MADE)) == len(made) + len(PARENTS)
+    rig.sweep.tick()
+    assert len(rig.rows(MADE)) == len(made) + len(PARENTS)
+    # Somebody who made them, and did not hear of it, makes nothing the second time.
+    rig.clock.advance(timedelta(days=28).total_seconds())
+    rig.database.lose("make_partitions")
+    rig.sweep.tick()
+    assert len(rig.rows(MADE)) == len(made) + 2 * len(PARENTS)
+    assert loose(rig.url) == [0, 0, 0, 0]
+
+
+def test_rows_of_months_without_sweepers_come_into_them(rig: Rig) -> None:
+    for _ in range(4):
+        rig.submit()
+        rig.finish(rig.worker().claim_one())
+        rig.clock.advance(timedelta(days=31).total_seconds())
+    rig.sweep.tick()
+    assert loose(rig.url) == [0, 0, 0, 0]
+    assert [rig.count(f"attempt_2031_{month:02}") for month in (1, 2, 3, 4)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["no months", "those to come"])
+def test_an_old_database_is_repaired_by_the_migration(
+    empty_database_url: str, *, ahead: bool
+) -> None:
+    url = empty_database_url
+    upgrade(url, "0005")
+    with psycopg.connect(url, autocommit=True) as connection:
+        for (part,) in connection.execute(MADE).fetchall():
+            if not part.endswith("_default"):
+                connection.execute(f"DROP TABLE {part}")
+        if ahead:
+            for parent in PARENTS:
+                connection.execute(
+                    "SELECT forge_add_month(%s, date_trunc('month', now() + interval '1 month'"
+                    " * m)::date) FROM generate_series(1, 2) AS m",
+                    [parent],
+                )
+        connection.execute(FIRST_ROW)
+    assert loose(url) == [1000, 1, 4, 0]
+    upgrade(url)
+    upgrade(url)
+    assert loose(url) == [0, 0, 0, 0]
+    counted = asked(url, "SELECT (SELECT count(*) FROM attempt), (SELECT count(*) FROM event)")
+    assert counted == [(1000, 1)]
+    assert len(asked(url, "SELECT DISTINCT tableoid::regclass::text FROM metric")) == 4
+    ((part,),) = asked(url, "SELECT DISTINCT tableoid::regclass::text FROM attempt")
+    for change in ("DELETE FROM {}", "TRUNCATE {}"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            asked(url, change.format(part))

@@ -1,0 +1,133 @@
+"""Reports that hang hold up nobody else: workers and submitters have threads and connections."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+import psycopg
+import pytest
+from forge_functions.middleware.bulkheads import OF_ONE_CALLER, Part, part_of
+from forge_schema.model.states import Role
+from support.http.api import opened, problem
+from support.http.guest import Guest
+from support.http.http_worker import raw_worker
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    import httpx
+    from support.http.api import Api
+    from support.queue.rig import Rig
+
+Asked: TypeAlias = "Sequence[Future[httpx.Response]]"
+REPORT = "/api/reports/attempt_history"
+# Every report waits, in the database, until the gate is open.
+GATE = """
+CREATE TABLE gate (opened integer);
+ALTER VIEW attempt_history RENAME TO history;
+CREATE FUNCTION gated() RETURNS SETOF history LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    WHILE NOT EXISTS (SELECT FROM gate) LOOP PERFORM pg_sleep(0.05); END LOOP;
+    RETURN QUERY SELECT * FROM history;
+END $$;
+CREATE VIEW attempt_history AS SELECT * FROM gated();
+"""
+WAITING = """
+SELECT 1 FROM pg_stat_activity
+WHERE state = 'active' AND starts_with(query, 'SELECT * FROM "attempt_history"')
+    AND datname = current_database()
+"""
+
+
+@contextmanager
+def gate(rig: Rig) -> Iterator[None]:
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        connection.execute(GATE)
+        try:
+            yield
+        finally:
+            connection.execute("INSERT INTO gate VALUES (1)")
+
+
+@pytest.fixture
+def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
+    with opened(rig, tmp_path / "store", report_limit_s=600) as api:
+        api.http.timeout = 120
+        yield api
+
+
+def flooded(
+    pool: ThreadPoolExecutor, ask: Callable[[], httpx.Response]
+) -> Sequence[Future[httpx.Response]]:
+    """Ask for a report often; all but those that may wait are refused."""
+    asked = [pool.submit(ask) for _ in range(24)]
+    eventually(lambda: sum(one.done() for one in asked) == 24 - OF_ONE_CALLER)
+    return asked
+
+
+@pytest.mark.parametrize("pages", [False, True], ids=["api", "pages"])
+def test_others_go_on_while_reports_hang(api: Api, *, pages: bool) -> None:
+    worker, ann, rig = raw_worker(api), api.key(), api.rig
+    with ThreadPoolExecutor(24) as pool, gate(rig):
+        if pages:
+            guest = Guest(api).login("bob", Role.VIEWER)
+            guest.http.timeout = 120
+            flooded(pool, lambda: guest.http.get("/reports/attempt_history"))
+        else:
+            bob = api.key("bob", Role.VIEWER)
+            flooded(pool, lambda: bob.call("GET", REPORT))
+        eventually(lambda: len(rig.rows(WAITING)) == 2)
+        job = ann.submit()
+        assert worker.claim()[0]["job_id"] == job
+        assert worker.heartbeat() is not None
+        assert ann.get(f"/api/queue/jobs/{job}")["state"] == "running"
+        assert api.http.get("/health").is_success
+        assert len(rig.rows(WAITING)) == 2
+
+
+def test_caller_with_too_many_reports_is_told_when_to_come_again(api: Api) -> None:
+    bob, eve, ann = (api.key(owner, Role.VIEWER) for owner in ("bob", "eve", "ann"))
+    with ThreadPoolExecutor(48) as pool:
+        with gate(api.rig):
+            asked = [*flooded(pool, lambda: bob.call("GET", REPORT))]
+            asked += flooded(pool, lambda: eve.call("GET", REPORT))
+            answer = ann.call("GET", REPORT)
+            problem(answer, 503, "busy")
+            assert "since" in answer.json()["hint"]
+        answers = [one.result() for one in asked]
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert len(answers) - len(refused) == 2 * OF_ONE_CALLER
+    for answer in refused:
+        problem(answer, 429, "too_many_at_once")
+        assert int(answer.headers["retry-after"]) > 0
+    assert ann.get(REPORT)["items"] == []
+
+
+def test_report_that_takes_too_long_says_how_to_ask_for_less(rig: Rig, tmp_path: Path) -> None:
+    with opened(rig, tmp_path / "store", report_limit_s=0.2) as api, gate(rig):
+        answer = api.key().call("GET", REPORT)
+        problem(answer, 422, "report_too_slow")
+        assert "since" in answer.json()["hint"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "part"),
+    [
+        ("POST", "/api/workers/heartbeat", Part.PROTOCOL),
+        ("GET", "/api/workers/stream", Part.PROTOCOL),
+        ("POST", "/api/queue/submit", Part.PROTOCOL),
+        ("GET", "/health", Part.PROTOCOL),
+        ("GET", "/api/objects/a", Part.PROTOCOL),
+        ("GET", "/api/queue/jobs", Part.READS),
+        ("GET", "/jobs/1", Part.READS),
+        ("GET", "/metrics", Part.READS),
+        ("GET", "/api/reports/cost", Part.REPORTS),
+        ("GET", "/reports/cost.csv", Part.REPORTS),
+    ],
+)
+def test_parts_of_the_server(method: str, path: str, part: Part) -> None:
+    assert part_of(method, path) is part

@@ -1,0 +1,232 @@
+"""Around every request: ids, bounds on bodies, methods, one shape for every error."""
+
+from __future__ import annotations
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+from threading import Event
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+import structlog
+from forge_functions.middleware import guarded_route, requests
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.log import configure_log
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Role
+from forge_schema.protocol import messages
+from pydantic import ValidationError
+from support.http.api import SPEC, Api, problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHECK = "/api/queue/check"
+
+
+def pieces(size: int) -> Iterator[bytes]:
+    for _ in range(size // 65_536):
+        yield b" " * 65_536
+
+
+def test_every_answer_has_its_own_id_and_is_kept_by_nobody(shared_api: Api) -> None:
+    answers = [shared_api.http.get(path) for path in ("/health", "/health", "/none")]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == 3
+    assert {answer.headers["cache-control"] for answer in answers} == {"no-store"}
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_large_body_is_refused_however_it_comes(shared_api: Api, announced: bool) -> None:  # noqa: FBT001  a case
+    limit = shared_api.services.settings.body_limit_bytes
+    headers = {**shared_api.key().headers, "Content-Type": "application/json"}
+    body = b" " * (limit + 1) if announced else pieces(2 * limit)
+    answer = shared_api.http.post(CHECK, headers=headers, content=body)
+    assert str(limit) in problem(answer, 413, "too_large")
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "PIECE_WITHIN_S", 0.3)
+    address = urlsplit(api.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), 30) as slow:
+        head = (
+            f"POST {CHECK} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            f"Authorization: {api.key().headers['Authorization']}\r\nContent-Length: 100\r\n\r\n{{"
+        )
+        slow.sendall(head.encode())
+        answer = slow.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b'"code":"too_slow"' in answer
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 422),
+        (b"{", 422),
+        (b"[]", 422),
+        (b"null", 422),
+        (b'{"jobs": []}', 422),
+        (b'{"jobs": [[]]}', 422),
+        (b'{"\\ud800": 1}', 422),
+        (b'{"jobs": [{"\\ud800": 1}]}', 422),
+        (b"[" * 100_000, 400),
+        (b"\xff\xfe{", 400),
+        (b'{"jobs": "\xff"}', 400),
+        (b'{"jobs": ' + b"1" * 5000 + b"}", 400),
+    ],
+    ids=range(12),
+)
+def test_a_body_that_is_none_is_refused(shared_api: Api, body: bytes, status: int) -> None:
+    headers = {**shared_api.key().headers, "Content-Type": "application/json"}
+    problem(shared_api.http.post(CHECK, headers=headers, content=body), status, "invalid")
+
+
+def test_nobody_has_a_body_parsed(shared_api: Api) -> None:
+    for path in (CHECK, "/api/admin/keys", "/api/workers/heartbeat"):
+        headers = {"Content-Type": "application/json"}
+        answer = shared_api.http.post(path, headers=headers, content=b"{")
+        problem(answer, 401, "unauthenticated")
+
+
+def test_other_requests_are_answered_while_a_body_is_parsed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on = Event(), Event()
+
+    def slowly(body: bytes) -> object:
+        began.set()
+        assert go_on.wait(60)
+        return json.loads(body)
+
+    monkeypatch.setattr(guarded_route, "_parsed", slowly)
+    ann = api.key()
+    with ThreadPoolExecutor(1) as pool:
+        checked = pool.submit(ann.call, "POST", CHECK, {"jobs": [SPEC]})
+        try:
+            assert began.wait(60)
+            assert api.http.get("/health").is_success
+        finally:
+            go_on.set()
+        assert checked.result().is_success
+
+
+def test_objects_of_very_many_fields_are_refused_unread(shared_api: Api) -> None:
+    many = {f"k{n}": 1 for n in range(10_001)}
+    answer = shared_api.key().call("POST", CHECK, {"jobs": [many]})
+    assert "over 10000 fields" in problem(answer, 400, "invalid")
+
+
+def test_unknown_fields_are_refused_by_few_names_and_the_one_that_was_meant(
+    shared_api: Api,
+) -> None:
+    many = {f"k{n}": 1 for n in range(1000)}
+    job = {**SPEC, "worker_labels": {"zone": "eu"}, **many}
+    said = problem(shared_api.key().call("POST", CHECK, {"jobs": [job]}), 422, "invalid")
+    assert "worker_labels: this field is not known; did you mean labels?" in said
+    assert said.count("not known") == 5
+    with pytest.raises(ValidationError) as refused:
+        JobSpec.model_validate(job)
+    assert refused.value.error_count() == 5
+    beat = {"leases": [{"jobid": 1}] * 1000}
+    with pytest.raises(ValidationError) as refused:
+        messages.Heartbeat.model_validate(beat)
+    assert refused.value.error_count() < 5
+
+
+@pytest.mark.parametrize("path", ["/api/workers/claim", "/api/bundles", "/api/admin/keys"])
+def test_short_orders_have_short_bodies(shared_api: Api, path: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = shared_api.http.post(path, headers=headers, content=b" " * ((64 << 10) + 1))
+    assert "65536" in problem(answer, 413, "too_large")
+
+
+def test_a_body_of_another_type_is_refused(shared_api: Api) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        headers = {**shared_api.key().headers, "Content-Type": kind}
+        problem(shared_api.http.post(CHECK, headers=headers, content=b"{}"), 422, "invalid")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/health", "GET"),
+        ("PATCH", "/api/admin/workers", "GET, POST"),
+        ("POST", "/api/queue/templates/a", "DELETE, GET, PUT"),
+        ("OPTIONS", "/api/admin/workers/1", "DELETE"),
+    ],
+)
+def test_another_method_is_told_which_there_are(
+    shared_api: Api, method: str, path: str, allowed: str
+) -> None:
+    answer = shared_api.http.request(method, path)
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize("path", ["/none", "/api", "/api/workers/", "/api/queue/jobs/1/none", "//"])
+def test_a_path_that_is_none(shared_api: Api, path: str) -> None:
+    problem(httpx.get(shared_api.url + path, timeout=60), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/queue/jobs/0",
+        "/api/queue/jobs/-1",
+        "/api/queue/jobs/9223372036854775808",
+        "/api/queue/jobs/" + "9" * 5000,
+        "/api/queue/jobs/x",
+        "/api/queue/jobs/1%00",
+        "/api/queue/jobs?count=0",
+        "/api/queue/jobs?owner=%00",
+        "/api/queue/jobs?state=lost",
+        "/api/queue/jobs?colour=red",
+        "/api/queue/jobs?before=1e400",
+        "/api/queue/templates/%00",
+        "/api/queue/templates/" + "n" * 201,
+        "/api/reports/%00",
+        "/api/admin/events?after=-99999999999999999999",
+        "/api/admin/events?since_s=99999999999",
+        "/api/admin/events?actor=",
+    ],
+)
+def test_what_cannot_be_is_refused_and_no_fault_of_the_server(shared_api: Api, path: str) -> None:
+    problem(shared_api.key("root", Role.ADMIN).call("GET", path), 422, "invalid")
+
+
+def test_a_fault_of_the_server_gives_nothing_away(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: object) -> None:
+        raise ZeroDivisionError("SELECT secret FROM api_key")
+
+    monkeypatch.setattr("forge_schema.read.jobs.Jobs.job", broken)
+    log = StringIO()
+    # As it does when it serves: what structlog shows otherwise takes half a minute to lay out.
+    configure_log("json", log)
+    try:
+        answer = api.key().call("GET", "/api/queue/jobs/1")
+    finally:
+        structlog.reset_defaults()
+    assert "secret" not in problem(answer, 500, "internal")
+    assert answer.json()["request_id"] in log.getvalue()
+    assert "ZeroDivisionError: SELECT secret" in log.getvalue()
+
+
+def test_a_database_that_goes_away_is_no_fault_of_the_callers(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_args: object, **_more: object) -> None:
+        raise DatabaseUnreachable("the database db.internal:5432/forge does not answer")
+
+    ann = api.key()
+    monkeypatch.setattr("forge_schema.database.pool.Database.rows", away)
+    answer = ann.call("GET", "/api/queue/jobs")
+    assert "db.internal" not in problem(answer, 503, "database_unreachable")
+    assert answer.headers["retry-after"] == "5"

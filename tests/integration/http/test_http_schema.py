@@ -1,0 +1,143 @@
+"""The OpenAPI document against the server and against the functions, by schemathesis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import schemathesis
+from forge_functions.server import whole_app
+from schemathesis.config import (
+    ChecksConfig,
+    CoveragePhaseConfig,
+    GenerationConfig,
+    HealthCheck,
+    PhasesConfig,
+    PositiveDataAcceptanceConfig,
+    ProjectConfig,
+    ProjectsConfig,
+    SchemathesisConfig,
+)
+from schemathesis.config._checks import NegativeDataRejectionConfig
+from support.cloud.lambda_events import functions
+from support.http.api import opened
+from support.http.http_worker import held
+from support.http.server import listening, server_settings
+from support.http.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from schemathesis import Case
+    from schemathesis.schemas import BaseSchema
+    from support.queue.rig import Rig
+
+    AnyCase = Case[Any]
+
+# What is longer than the document allows, or as long, may be larger than a body may be.
+REFUSED = ["400", "401", "403", "404", "405", "409", "413", "422"]
+TAKEN = ["2xx", "401", "403", "404", "409", "413"]
+CHECKS = ChecksConfig(
+    negative_data_rejection=NegativeDataRejectionConfig(expected_statuses=REFUSED),
+    positive_data_acceptance=PositiveDataAcceptanceConfig(expected_statuses=TAKEN),
+)
+DOCUMENT = whole_app(server_settings("postgresql://none", "file:///none")).openapi()
+
+
+def described(examples: int, *, coverage: bool) -> BaseSchema:
+    """Return the document, to be tried with so many requests of each path.
+
+    `coverage` tries besides each bound that it names.
+    """
+    generation = GenerationConfig(
+        max_examples=examples,
+        deterministic=True,
+        # What JSON and a row cannot hold is tried elsewhere: it is not what the document speaks of.
+        allow_x00=False,
+        codec="utf-8",
+        with_security_parameters=False,
+        no_shrink=True,
+    )
+    phases = PhasesConfig(coverage=CoveragePhaseConfig(enabled=coverage))
+    project = ProjectConfig(generation=generation, checks=CHECKS, phases=phases)
+    config = SchemathesisConfig(
+        suppress_health_check=[HealthCheck.all], seed=1, projects=ProjectsConfig(default=project)
+    )
+    return schemathesis.openapi.from_dict(DOCUMENT, config=config)
+
+
+schema = described(8, coverage=True)
+# The functions have the same routes, and differ in how a request comes to them.
+by_events = described(4, coverage=False)
+
+
+class Target:
+    """Where the requests go, and what there is to name."""
+
+    def __init__(self, world: World, url: str) -> None:
+        self.world = world
+        self.url = url
+        self.grant, self.keys = world.lease()
+        self.names: dict[str, list[Any]] = {
+            "job_id": [world.job(), world.dead_job(), self.grant["job_id"]],
+            "worker_id": [world.absent_worker() for _ in range(3)],
+            "key_id": [world.spare_key() for _ in range(3)],
+            "name": ["job_status", world.template(), "night"],
+            "owner": ["ann", "bob", "root"],
+        }
+
+    def check(self, case: AnyCase) -> None:
+        """Send a request, and have every check look at the answer."""
+        self._aim(case)
+        works = case.operation.path.startswith("/api/workers/")
+        kind = "worker" if works else "admin"
+        case.call_and_validate(base_url=self.url, headers=self.world.callers[kind])
+
+    def _aim(self, case: AnyCase) -> None:
+        """Have what is well formed name what is there, now and then."""
+        if case.meta is None or not case.meta.generation.mode.is_positive:
+            return
+        body: dict[str, Any] = case.body if isinstance(case.body, dict) else {}
+        for n, end in enumerate(body.get("ends", [])):
+            end["job_id"] = n + 1  # no job ends twice, which a schema cannot say
+        for name, known in (("by", "owner"), ("since", "7d")):
+            if "reports" in case.operation.path and name in case.query:
+                case.query[name] = known  # of the words that there may be
+        if case.meta.phase.name.value == "coverage":
+            return
+        for name, there in self.names.items():
+            if name in case.path_parameters:
+                case.path_parameters[name] = there[len(str(case.body)) % len(there)]
+        if case.operation.path.startswith("/api/workers/job/"):
+            case.path_parameters["job_id"] = self.grant["job_id"]
+            body |= held(self.grant)
+        if "boot_id" in body:
+            body["boot_id"] = str(self.world.holder.boot_id)
+
+
+@pytest.fixture
+def server(rig: Rig, tmp_path: Path) -> Iterator[Target]:
+    with opened(rig, tmp_path / "store", long_poll_s=0.05) as api:
+        yield Target(World(api), api.url)
+
+
+@pytest.fixture
+def gateway(rig: Rig, tmp_path: Path) -> Iterator[Target]:
+    settings = server_settings(rig.url, (tmp_path / "store").as_uri())
+    with (
+        opened(rig, tmp_path / "store") as api,
+        functions(settings) as lambdas,
+        listening(lambdas) as url,
+    ):
+        yield Target(World(api), url)
+
+
+@schema.parametrize()
+def test_the_server_keeps_to_its_document(case: AnyCase, server: Target) -> None:
+    server.check(case)
+
+
+@by_events.parametrize()
+def test_the_functions_keep_to_it(case: AnyCase, gateway: Target) -> None:
+    gateway.check(case)

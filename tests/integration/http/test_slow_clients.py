@@ -1,0 +1,114 @@
+"""Clients that are slow on purpose: the server drops them, and answers everybody else."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from forge_functions.middleware import requests, slow_clients
+from forge_functions.server import whole_app
+from support.http.api import Api
+from support.http.http_worker import RawWorker, raw_worker
+from support.http.server import server_settings, serving
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.queue.rig import Rig
+
+HALF = b"GET /health HTTP/1.1\r\nHost: forge\r\nX-Slow: "
+
+
+@pytest.fixture
+def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
+    app = whole_app(server_settings(rig.url, (tmp_path / "store").as_uri()))
+    with serving(app, http=slow_clients.GuardedProtocol) as url:
+        api = Api(app, url, rig)
+        with api.http:
+            yield api
+
+
+def connect(api: Api, sent: bytes) -> socket.socket:
+    place = urlsplit(api.url)
+    made = socket.create_connection((place.hostname or "", place.port or 0), 60)
+    made.sendall(sent)
+    return made
+
+
+def is_dropped(connection: socket.socket) -> bool:
+    """Send a little more, as a slow client does, and tell whether nobody reads it."""
+    try:
+        connection.sendall(b"x")
+        connection.settimeout(0.05)
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_of_many_half_sent_requests_the_oldest_are_dropped(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_clients, "MOST_OF_ADDRESS", 20)
+    monkeypatch.setattr(slow_clients, "HEAD_WITHIN_S", 600)
+    with ExitStack() as held:
+        slow = [held.enter_context(connect(api, HALF)) for _ in range(60)]
+        for connection in slow[:40]:
+            eventually(partial(is_dropped, connection))
+        assert httpx.get(f"{api.url}/health", timeout=60).is_success
+        assert not is_dropped(slow[-1])
+
+
+def test_head_that_does_not_end_is_not_waited_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_clients, "HEAD_WITHIN_S", 0.3)
+    for sent in (b"", HALF, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n" + HALF):
+        with connect(api, sent) as slow:
+            eventually(partial(is_dropped, slow))
+    assert not slow_clients.GuardedProtocol.without_head.get("127.0.0.1")
+
+
+def test_body_that_trickles_ends_in_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_WITHIN_S", 0.3)
+    key = api.key().headers["Authorization"]
+    head = (
+        f"POST /api/queue/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        f"Authorization: {key}\r\nContent-Length: 1000\r\n\r\n"
+    )
+    with connect(api, head.encode()) as slow:
+        assert slow.makefile("rb").read().startswith(b"HTTP/1.1 408")
+
+
+@contextmanager
+def streaming(worker: RawWorker) -> Iterator[Iterator[bytes]]:
+    """Open a stream of hints, and lend what follows its first words."""
+    headers = {**worker.headers, "Accept": "text/event-stream"}
+    with worker.api.http.stream("GET", "/api/workers/stream", headers=headers) as answer:
+        words = answer.iter_raw()
+        assert next(words)
+        yield words
+
+
+def test_worker_has_two_streams_and_the_newest_stay(api: Api) -> None:
+    worker = raw_worker(api)
+    with ExitStack() as held:
+        streams = [held.enter_context(streaming(worker)) for _ in range(4)]
+        for old in streams[:2]:
+            assert list(old) is not None
+        eventually(lambda: api.services.hub.waiting == 2)
+
+
+def test_stream_of_a_deleted_worker_ends(api: Api) -> None:
+    worker = raw_worker(api, registered=False)
+    with streaming(worker) as words:
+        api.workers.delete(worker.id)
+        assert list(words) is not None

@@ -1,0 +1,122 @@
+"""Checkpoints of workers that have nothing but a token: restored, passed over, thinned, shared."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.storage import KeyInvalid, Store, open_store
+from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.store import HttpStore
+from forge_worker.queue.tls import Tls
+from support.http.api import opened
+from support.http.http_worker import PLENTY, machine, session
+from support.store.storage import moto_server, new_bucket, use_credentials
+from support.workers.attempts import attempt_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.queue.rig import Rig
+
+LIMIT_MB = 10
+
+
+@dataclass
+class Afar:
+    """A worker over HTTP that runs nothing, and the store behind its server."""
+
+    rig: Rig
+    gateway: HttpGateway
+    objects: HttpStore
+    store: Store
+    root: Path
+
+    def attempt(self) -> Attempt:
+        self.gateway.new_work()
+        (grant,) = self.gateway.finish_and_claim([], PLENTY, 1)[1]
+        return attempt_of(grant, self.root / str(grant.fence.token))
+
+    def again(self, attempt: Attempt) -> Attempt:
+        self.rig.queue.release(attempt.fence)
+        following = self.attempt()
+        assert following.fence.job_id == attempt.fence.job_id
+        return following
+
+    def sync(self, attempt: Attempt) -> CheckpointSync:
+        return CheckpointSync(attempt, self.objects.of(attempt), self.gateway, LIMIT_MB)
+
+    def keys(self, attempt: Attempt) -> list[str]:
+        return [one.key for one in self.store.list(f"jobs/{attempt.fence.job_id}/")]
+
+
+@pytest.fixture(params=["file", "s3"])
+def afar(
+    request: pytest.FixtureRequest, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Afar]:
+    (tmp_path / "store").mkdir()
+    with ExitStack() as held:
+        api = held.enter_context(opened(rig, tmp_path / "store"))
+        if request.param == "s3":
+            use_credentials(monkeypatch)
+            bucket = held.enter_context(new_bucket(held.enter_context(moto_server())))
+            api.services.settings.store_url = bucket.url()
+        made = held.enter_context(session([api.url], api.workers.create("w")[1]))
+        gateway = HttpGateway(made)
+        gateway.register(machine())
+        objects = HttpStore(made, Tls().context())
+        held.callback(objects.close)
+        store = open_store(api.services.settings.store_url)
+        yield Afar(rig, gateway, objects, store, tmp_path)
+
+
+def model(attempt: Attempt) -> str:
+    return (attempt.folders.checkpoint / "model").read_text()
+
+
+def test_a_worker_over_http_thins_out_restores_and_starts_from_another_job(afar: Afar) -> None:
+    source = afar.rig.submit(keep_checkpoints=1)
+    first = afar.attempt()
+    sync = afar.sync(first)
+    for content in ("one", "two", "three", "four"):
+        (first.folders.checkpoint / "model").write_text(content)
+        (first.folders.checkpoint / "same").write_text("same")
+        sync.step()
+        sync.thinner.step()
+    assert [row["number"] for row in afar.rig.jobs.checkpoints(source)] == [3, 0]
+    # Two manifests, and the files of the two: one of them is the same.
+    assert len(afar.keys(first)) == 5
+
+    newest = afar.gateway.restorable(source)[0]["key"]
+    oldest = afar.gateway.restorable(source)[1]["key"]
+    child = afar.rig.submit(from_checkpoint={"job_id": source}, priority=1)
+    other = afar.attempt()
+    assert other.fence.job_id == child
+    afar.sync(other).restore()
+    assert model(other) == "four"
+    # That one and no other: neither another manifest nor anything else of that job's.
+    objects = afar.objects.of(other)
+    objects.get(newest)
+    for key in (oldest, oldest.replace("checkpoints/000000.json", "artifacts/x")):
+        with pytest.raises(KeyInvalid):
+            objects.get(key)
+    stranger = afar.rig.submit(priority=1)
+    third = afar.attempt()
+    assert third.fence.job_id == stranger
+    for key in afar.keys(first):
+        with pytest.raises(KeyInvalid):
+            afar.objects.of(third).get(key)
+
+    afar.store.put(newest, b"damaged")
+    following = afar.again(first)
+    afar.sync(following).restore()
+    assert model(following) == "one"
+    assert "1.3 is passed over" in following.folders.log.read_text()
+    # Who lost the lease thins nothing.
+    afar.gateway.thin_checkpoints(first.fence, 1, everywhere=True)
+    assert len(afar.keys(first)) == 5

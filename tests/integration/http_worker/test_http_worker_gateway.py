@@ -1,0 +1,360 @@
+"""The gateway: the same over SQL and over HTTP, and what is done twice where an answer was lost."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from forge_schema.model.lease import End, Usage
+from forge_schema.model.states import (
+    Command,
+    Phase,
+    Reason,
+    Standing,
+    State,
+    Verdict,
+    WorkerKind,
+    WorkerStatus,
+)
+from forge_schema.queue.queue import WorkerUnknown
+from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.queue.records import Tested as OneTest
+from forge_worker.queue.gateway import SqlGateway
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.session import ServerRefused, TokenRefused
+from forge_worker.queue.servers import ServerUnreachable
+from support.http.api import opened
+from support.http.http_worker import DIGEST, PLENTY, claimed, machine, session
+from support.store.storage import proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from forge_schema.model.lease import Fence, Grant
+    from forge_worker.queue.gateway import Gateway
+    from support.http.api import Api
+    from support.queue.rig import Rig
+    from support.store.storage import Proxy
+    from support.waiting import Eventually
+
+TTL = timedelta(seconds=120)
+
+
+@pytest.fixture
+def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
+    with opened(rig, tmp_path / "store", long_poll_s=0.2) as made:
+        yield made
+
+
+@pytest.fixture
+def token(api: Api) -> str:
+    return api.workers.create("w")[1]
+
+
+@pytest.fixture(params=["sql", "http"])
+def gateway(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Gateway]:
+    if request.param == "sql":
+        direct = SqlGateway(rig.database, name="w", ttl=TTL)
+        direct.register(machine(name="w"))
+        yield direct
+        return
+    api: Api = request.getfixturevalue("api")
+    with session([api.url], request.getfixturevalue("token")) as opened_session:
+        over_http = HttpGateway(opened_session)
+        over_http.register(machine())
+        yield over_http
+
+
+def grant_of(gateway: Gateway, rig: Rig, **fields: Any) -> Grant:  # noqa: ANN401  fields of all types
+    rig.submit(**fields)
+    gateway.new_work()
+    (grant,) = gateway.finish_and_claim([], PLENTY, 1)[1]
+    return grant
+
+
+def chunk(grant: Grant, number: int = 0) -> LogChunk:
+    key = f"jobs/{grant.fence.job_id}/{grant.attempt}-{grant.fence.mark}/logs/{number:08d}.zst"
+    return LogChunk(number, key, 0, 5, DIGEST)
+
+
+def checkpoint(grant: Grant) -> Checkpoint:
+    stem = f"jobs/{grant.fence.job_id}/{grant.attempt}-{grant.fence.mark}/checkpoints"
+    return Checkpoint(0, f"{stem}/000000.json", 2, 10)
+
+
+TESTED = OneTest(0, "s", "t", Verdict.ERROR, 0.5, "é")
+
+
+def artifact(grant: Grant, path: str = "a") -> Artifact:
+    stem = f"jobs/{grant.fence.job_id}/{grant.attempt}-{grant.fence.mark}/artifacts"
+    return Artifact(path, f"{stem}/{path}", 1, DIGEST)
+
+
+def test_a_job_goes_its_way(gateway: Gateway, rig: Rig) -> None:
+    grant = grant_of(gateway, rig, timeout_s=60, priority=7, env={"A": "b"})
+    assert (grant.priority, grant.timeout_s, grant.attempt, grant.owner) == (7, 60, 1, "ann")
+    assert grant.spec["env"] == {"A": "b"}
+    assert gateway.report(grant.fence, Phase.RUNNING, devices=["GPU-1"]) is Standing.OK
+    assert gateway.add_log_chunk(grant.fence, chunk(grant))
+    assert gateway.latest_checkpoint(grant.fence.job_id) is None
+    assert gateway.add_checkpoint(grant.fence, checkpoint(grant))
+    latest = gateway.latest_checkpoint(grant.fence.job_id)
+    assert latest is not None
+    assert (latest["key"], latest["files"]) == (checkpoint(grant).key, 2)
+    assert gateway.add_artifacts(grant.fence, [artifact(grant)])
+    lines = [MetricLine(0, 1.0, {"loss": 0.5, "deep": [{"x": None}]})]
+    assert gateway.add_metrics(grant.fence, lines, progress=0.5)
+    assert gateway.add_result(grant.fence, {"a": [1, None]})
+    assert gateway.add_tests(grant.fence, [TESTED])
+    assert (rig.jobs.result(grant.fence.job_id) or {})["values"] == {"a": [1, None]}
+    (tested,) = rig.jobs.tests(grant.fence.job_id)
+    assert (tested["name"], tested["verdict"], tested["message"]) == ("t", "error", "é")
+    lease = rig.row("SELECT phase, devices, progress FROM lease")
+    assert tuple(lease.values()) == ("running", ["GPU-1"], 0.5)
+    renewal = gateway.renew([grant.fence], WorkerStatus.BUSY)
+    assert (renewal.standings, renewal.command) == ({grant.fence: Standing.OK}, None)
+    usage = Usage(gpu_seconds=2.0, energy_j=3.0, cost=4.0)
+    end = End(grant.fence, Reason.SUCCEEDED, 0, usage=usage)
+    (ended,), grants = gateway.finish_and_claim([end], PLENTY, 1)
+    assert (ended.job_id, ended.accepted, ended.state) == (
+        grant.fence.job_id, True, State.SUCCEEDED,
+    )  # fmt: skip
+    assert grants == []
+    (attempt,) = rig.jobs.attempts(grant.fence.job_id)
+    assert (attempt["gpu_seconds"], attempt["cost"]) == (2.0, 4.0)
+    gateway.disconnect()
+    assert rig.registry.workers()[0]["status"] == "offline"
+
+
+def test_a_lease_that_was_lost_is_lost_in_every_word(gateway: Gateway, rig: Rig) -> None:
+    grant = grant_of(gateway, rig)
+    rig.expire()
+    rig.sweep.tick()
+    fence = grant.fence
+    assert gateway.report(fence, Phase.RUNNING) is Standing.LOST
+    assert not gateway.add_log_chunk(fence, chunk(grant))
+    assert not gateway.add_checkpoint(fence, checkpoint(grant))
+    assert not gateway.add_artifacts(fence, [artifact(grant)])
+    assert not gateway.add_metrics(fence, [MetricLine(0, None, {})], progress=None)
+    assert not gateway.add_result(fence, {})
+    assert not gateway.add_tests(fence, [TESTED])
+    assert gateway.renew([fence], WorkerStatus.BUSY).standings == {fence: Standing.LOST}
+    success, failure = End(fence, Reason.SUCCEEDED), End(fence, Reason.OOM)
+    assert [ended.accepted for ended in gateway.finish([failure])] == [False]
+    assert not gateway.finish_and_claim([success], PLENTY, 0)[0][0].accepted
+    unheard = replace(fence, nonce=uuid4())
+    assert gateway.report(unheard, Phase.RUNNING) is Standing.LOST
+    assert [end.accepted for end in gateway.finish([End(unheard, Reason.OOM)])] == [False]
+    assert not gateway.finish_and_claim([End(unheard, Reason.SUCCEEDED)], PLENTY, 0)[0][0].accepted
+
+
+def test_what_is_asked_is_heard(gateway: Gateway, rig: Rig) -> None:
+    first, second = grant_of(gateway, rig), grant_of(gateway, rig)
+    rig.queue.cancel(first.fence.job_id)
+    rig.queue.preempt(second.fence.job_id)
+    rig.registry.command(rig.registry.workers()[0]["id"], Command.DRAIN)
+    renewal = gateway.renew([first.fence, second.fence], WorkerStatus.BUSY)
+    assert list(renewal.standings.values()) == [Standing.CANCELLED, Standing.PREEMPTED]
+    assert renewal.command == Command.DRAIN
+    assert gateway.report(first.fence, Phase.RUNNING) is Standing.CANCELLED
+
+
+def test_a_newer_boot_makes_this_one_unknown(gateway: Gateway, rig: Rig) -> None:
+    rig.rows("UPDATE worker SET boot_id = gen_random_uuid()")
+    with pytest.raises(WorkerUnknown):
+        gateway.renew([], WorkerStatus.IDLE)
+    gateway.register(machine(name="w"))
+    assert gateway.renew([], WorkerStatus.IDLE).standings == {}
+
+
+def test_what_a_job_said_may_be_anything(gateway: Gateway, rig: Rig) -> None:
+    grant = grant_of(gateway, rig)
+    detail = "\0 \udcff \U0001f600" + "x" * 20_000
+    (ended,) = gateway.finish([End(grant.fence, Reason.EXIT_CODE, 1, detail)])
+    assert ended.accepted
+    (attempt,) = rig.jobs.attempts(grant.fence.job_id)
+    assert attempt["detail"].startswith("\ufffd ? \U0001f600x")
+    assert len(attempt["detail"]) == 10_000
+
+
+def test_no_room_is_no_error(gateway: Gateway, rig: Rig) -> None:
+    rig.submit()
+    assert gateway.finish_and_claim([], replace(PLENTY, cpus=-1e-16), 1) == ([], [])
+
+
+def test_many_rows_travel(gateway: Gateway, rig: Rig) -> None:
+    grant = grant_of(gateway, rig)
+    files = [artifact(grant, f"{n:05d}/{'p' * 200}") for n in range(12_000)]
+    assert gateway.add_artifacts(grant.fence, files)
+    assert rig.count("artifact") == 12_000
+    lines = [MetricLine(n, float(n), {"text": "\x01" * 10_000}) for n in range(60)]
+    lines += [MetricLine(n, float(n), {"n": n}) for n in range(60, 12_000)]
+    assert gateway.add_metrics(grant.fence, lines, progress=0.5)
+    assert rig.count("metric") == 12_000
+
+
+def test_an_admins_word_reaches_the_worker(api: Api) -> None:
+    token = api.workers.create("spot", kind=WorkerKind.EPHEMERAL)[1]
+    with session([api.url], token) as opened_session:
+        told = HttpGateway(opened_session).register(machine(kind=WorkerKind.PERSISTENT))
+    assert (told.kind, told.heartbeat_s) == (WorkerKind.EPHEMERAL, 30.0)
+
+
+def test_a_token_that_was_replaced_is_read_again(api: Api, tmp_path: Path) -> None:
+    worker_id, token = api.workers.create("w")
+    file = tmp_path / "token"
+    file.write_text(token)
+    with session([api.url], token) as opened_session:
+        opened_session._read_token = file.read_text
+        gateway = HttpGateway(opened_session)
+        gateway.register(machine())
+        new = api.workers.rotate(worker_id)
+        for _ in range(30):
+            # It is not shown again and again, which would lock the worker out.
+            with pytest.raises(TokenRefused):
+                gateway.renew([], WorkerStatus.IDLE)
+        file.write_text(new)
+        gateway.renew([], WorkerStatus.IDLE)
+
+
+def test_what_a_server_refuses_is_not_asked_again(api: Api, token: str) -> None:
+    with session([api.url], token) as opened_session:
+        gateway = HttpGateway(opened_session)
+        gateway.register(machine())
+        grant = grant_of(gateway, api.rig)
+        with pytest.raises(ServerRefused, match="404 this lease has no such object"):
+            gateway.add_log_chunk(grant.fence, replace(chunk(grant), key="jobs/9/x"))
+        assert gateway.renew([grant.fence], WorkerStatus.BUSY).standings
+
+
+class Lossy:
+    """A gateway whose next answer, or next ones, get lost on the way back."""
+
+    def __init__(self, gateway: HttpGateway, between: Proxy, rig: Rig) -> None:
+        self.gateway, self.between, self.rig = gateway, between, rig
+
+    def lost(self, act: Callable[[], object]) -> None:
+        """Do something that the server does, and hear nothing of it."""
+        self.between.answer_limit = lambda _method, _path: 0
+        seen = len(self.between.seen)
+        with pytest.raises(ServerUnreachable):
+            act()
+        assert len(self.between.seen) == seen + 1
+        self.between.answer_limit = lambda _method, _path: None
+
+    def twice(self, act: Callable[[], Any], eventually: Eventually) -> Any:  # noqa: ANN401  its answer
+        """Do something whose first answer is lost, until it is answered."""
+        self.lost(act)
+        return answered(act, eventually)
+
+
+def answered(act: Callable[[], Any], eventually: Eventually) -> Any:  # noqa: ANN401  its answer
+    """Do something as soon as the server is asked again."""
+
+    def once() -> tuple[Any]:
+        try:
+            return (act(),)
+        except ServerUnreachable as error:
+            raise AssertionError from error
+
+    return eventually(once)[0]
+
+
+@pytest.fixture
+def lossy(api: Api, token: str) -> Iterator[Lossy]:
+    with ExitStack() as held:
+        between = held.enter_context(proxy(api.url))
+        gateway = HttpGateway(held.enter_context(session([between.url], token)))
+        gateway.register(machine())
+        yield Lossy(gateway, between, api.rig)
+
+
+def everything(rig: Rig) -> dict[str, int]:
+    tables = ("lease", "ready", "outcome", "attempt", "log_chunk", "checkpoint", "artifact",
+              "metric", "result", "test_result", "worker", "event")  # fmt: skip
+    return {table: rig.count(table) for table in tables}
+
+
+def verbs(gateway: HttpGateway, fence: Fence, grant: Grant) -> dict[str, Callable[[], object]]:
+    """Return each verb that changes something but the claim, as it is first done."""
+    known = machine()
+    lines = [MetricLine(0, 1.0, {"a": 1}), MetricLine(1, 2.0, {"a": 2})]
+    success, failure = End(fence, Reason.SUCCEEDED, 0), End(fence, Reason.OOM, 137, "too much")
+    return {
+        "register": lambda: gateway.register(known),
+        "renew": lambda: gateway.renew([fence], WorkerStatus.BUSY).standings,
+        "report": lambda: gateway.report(fence, Phase.RUNNING, devices=["d"]),
+        "log chunk": lambda: gateway.add_log_chunk(fence, chunk(grant)),
+        "checkpoint": lambda: gateway.add_checkpoint(fence, checkpoint(grant)),
+        "artifacts": lambda: gateway.add_artifacts(fence, [artifact(grant)]),
+        "metrics": lambda: gateway.add_metrics(fence, lines, progress=0.5),
+        "result": lambda: gateway.add_result(fence, {"a": 1}),
+        "tests": lambda: gateway.add_tests(fence, [TESTED]),
+        "success": lambda: gateway.finish_and_claim([success], PLENTY, 0)[0],
+        "failure": lambda: gateway.finish([failure]),
+        "disconnect": gateway.disconnect,
+    }
+
+
+VERBS = ["register", "renew", "report", "log chunk", "checkpoint", "artifacts", "metrics",
+         "result", "tests", "success", "failure", "disconnect"]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_answer_that_was_lost_is_answered_again_and_nothing_is_done_twice(
+    lossy: Lossy,
+    verb: str,
+    eventually: Eventually,
+) -> None:
+    gateway, rig = lossy.gateway, lossy.rig
+    grant = grant_of(gateway, rig)
+    act = verbs(gateway, grant.fence, grant)[verb]
+    lossy.lost(act)
+    # A boot that registers twice is two events, as any two registrations are.
+    once = everything(rig)
+    answers = [answered(act, eventually), act()]
+    assert answers[0] == answers[1]
+    after = everything(rig)
+    if verb == "register":
+        assert after.pop("event") > once.pop("event")
+    assert after == once
+    if verb in {"success", "failure"}:
+        (ended,) = answers[1]
+        assert ended.accepted
+    elif verb not in {"register", "disconnect", "renew", "report"}:
+        assert answers[1] is True
+
+
+def test_a_claim_whose_answer_was_lost_costs_one_lease_time(
+    lossy: Lossy,
+    eventually: Eventually,
+) -> None:
+    gateway, rig = lossy.gateway, lossy.rig
+    jobs = rig.submit_many(2)
+    lossy.lost(lambda: claimed(gateway))
+    (second,) = answered(lambda: claimed(gateway), eventually)
+    # The worker renews what it knows of, and the other lease runs out.
+    for _ in range(3):
+        rig.clock.advance(50)
+        gateway.renew([second.fence], WorkerStatus.BUSY)
+    rig.sweep.tick()
+    assert [rig.places(job) for job in jobs] == [["ready"], ["lease"]]
+
+
+def test_a_result_whose_answer_was_lost_with_a_claim_counts_once(
+    lossy: Lossy,
+    eventually: Eventually,
+) -> None:
+    gateway, rig = lossy.gateway, lossy.rig
+    grant = grant_of(gateway, rig)
+    rig.submit()
+    act = lambda: gateway.finish_and_claim([End(grant.fence, Reason.SUCCEEDED)], PLENTY, 1)  # noqa: E731
+    (ended,), grants = lossy.twice(act, eventually)
+    assert (ended.accepted, grants) == (True, [])
+    assert rig.count("outcome") == 1
+    assert rig.count("lease") == 1

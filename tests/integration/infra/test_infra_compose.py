@@ -1,0 +1,159 @@
+"""compose.yaml and the image: whole, without secrets, and with settings that the programs know."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # it ships no types
+from forge_functions.server import Settings as ServerSettings
+from forge_schema.sweeper.main import SweeperSettings
+from forge_worker.settings.settings import WorkerSettings
+from pydantic_settings import BaseSettings
+from support.cloud.cloudformation import INFRA
+
+ROOT = INFRA.parent
+COMPOSE = INFRA / "compose.yaml"
+SETTINGS: dict[str, type[BaseSettings]] = {
+    "forge-server": ServerSettings,
+    "forge-sweeper": SweeperSettings,
+    "forge-worker": WorkerSettings,
+}
+# Given by files, whose names are those of the variables in lower case.
+BY_FILE = ("forge_database_url", "forge_server_secret", "forge_token_file")
+
+
+@pytest.fixture
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
+    return loaded
+
+
+def ours(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the services of our own image."""
+    return {n: s for n, s in compose["services"].items() if s["image"].startswith("forge:")}
+
+
+def compose_is_there() -> bool:
+    """Tell whether the engine's command has the compose plugin."""
+    if shutil.which("docker") is None:
+        return False
+    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
+    return asked.returncode == 0
+
+
+@pytest.mark.skipif(not compose_is_there(), reason="docker compose is missing; the rest is read")
+def test_compose_takes_it() -> None:
+    command = ["docker", "compose", "-f", str(COMPOSE), "--profile", "worker", "config", "--quiet"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_whatever_a_service_names_is_there(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert set(service.get("secrets", [])) <= set(compose["secrets"]), name
+        assert set(service["networks"]) <= set(compose["networks"]), name
+        assert set(service.get("depends_on", {})) <= set(compose["services"]), name
+        for volume in service.get("volumes", []):
+            assert volume.partition(":")[0] in compose["volumes"], name
+
+
+def test_a_service_starts_once_what_it_needs_is_healthy(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        for other, given in service.get("depends_on", {}).items():
+            needed = compose["services"][other]
+            if given["condition"] == "service_healthy":
+                assert "healthcheck" in needed, f"{name} waits for {other} for ever"
+            else:
+                assert given["condition"] == "service_completed_successfully"
+                assert needed["restart"] == "on-failure"
+
+
+def test_our_services_run_our_programs_with_settings_that_they_know(
+    compose: dict[str, Any],
+) -> None:
+    for name, service in ours(compose).items():
+        program = service["command"][0]
+        assert Path(sys.executable).with_name(program).exists(), name
+        if program == "forge":
+            continue
+        known = {f"FORGE_{field.upper()}" for field in SETTINGS[program].model_fields}
+        given = set(service.get("environment", {}))
+        by_file = {s.upper() for s in service["secrets"] if s.startswith("forge_")}
+        assert given | by_file <= known, name
+
+
+def test_secrets_come_by_file_alone(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        for variable, value in service.get("environment", {}).items():
+            secret = "PASSWORD" in variable or variable.lower() in BY_FILE
+            assert not secret or value.startswith("/run/secrets/"), f"{name}: {variable}"
+    assert {given["file"] for given in compose["secrets"].values()} == {
+        f"secrets/{name}" for name in compose["secrets"]
+    }
+    ignored = subprocess.run(
+        ["git", "check-ignore", "--no-index", "infra/secrets/worker_token"], cwd=ROOT, check=False
+    )
+    assert ignored.returncode == 0, "a secret could be committed"
+
+
+def test_our_services_may_do_little(compose: dict[str, Any]) -> None:
+    for name, service in ours(compose).items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["read_only"] is True, name
+        assert service["init"] is True, name
+        assert "privileged" not in service, name
+        assert not [v for v in service.get("volumes", []) if "docker.sock" in v], name
+    # A job is somebody else's code.
+    assert compose["services"]["worker"]["networks"] == ["outside"]
+    assert compose["networks"]["inside"] == {"internal": True}
+
+
+def test_only_the_server_is_reached_and_from_this_machine(compose: dict[str, Any]) -> None:
+    ports = {name: s["ports"] for name, s in compose["services"].items() if "ports" in s}
+    assert ports == {"server": ["127.0.0.1:8900:8900"]}
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_entrypoint_is_a_shell_script(shell: str) -> None:
+    script = INFRA / "docker" / "entrypoint.sh"
+    subprocess.run([shell, "-n", script], check=True)
+    assert os.access(script, os.X_OK)
+
+
+def test_the_entrypoint_makes_variables_of_files(tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    # As `echo` writes it, and with what a shell could take for its own.
+    (secrets / "forge_server_secret").write_text("x $(id) `id` \"'\n", encoding="utf-8")
+    (secrets / "postgres_password").write_text("pw", encoding="utf-8")
+    ended = subprocess.run(
+        [INFRA / "docker" / "entrypoint.sh", "env"],
+        env={"PATH": os.environ["PATH"], "FORGE_SECRETS": str(secrets)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = ended.stdout.splitlines()
+    assert "FORGE_SERVER_SECRET=x $(id) `id` \"'" in said
+    assert not [line for line in said if "pw" in line.split("=")]
+
+
+def test_the_image_takes_what_it_copies_and_nothing_else() -> None:
+    dockerfile = (INFRA / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    let_in = (INFRA / "docker" / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
+    for line in dockerfile.splitlines():
+        words = line.split()
+        if words[:1] != ["COPY"] or words[1].startswith("--from"):
+            continue
+        for source in words[1:-1]:
+            assert (ROOT / source).exists(), source
+            assert f"!{source.partition('/')[0]}" in let_in or f"!{source}" in let_in, source
+    assert "--require-hashes" in dockerfile
+    assert "\nUSER forge\n" in dockerfile

@@ -1,0 +1,240 @@
+"""The templates of infra/, checked without AWS: by cfn-lint, SAM's translator, and reading."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_functions.settings import ServerSettings
+from forge_schema.sweeper.settings import SweepSettings
+from support.cloud.cloudformation import INFRA, SAMPLE, cfn_lint, of_type, parsed, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TEMPLATES = ("template.yaml", "workers.yaml")
+FUNCTIONS = ("Submit", "Admin", "Workers", "Dashboard", "Sweep", "Enrol")
+# What nobody may write where a name is wanted.
+HOSTILE = (
+    "x\nrunning: true",
+    "'; reboot; '",
+    '"$(reboot)"',
+    "a`reboot`",
+    "${AWS::AccountId}",
+    "a|b",
+)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_cfn_lint_finds_nothing(name: str) -> None:
+    ended = cfn_lint(INFRA / name)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
+
+
+def test_cfn_lint_finds_nothing_in_what_sam_makes_of_it(tmp_path: Path) -> None:
+    made = tmp_path / "translated.json"
+    made.write_text(json.dumps(translated()), encoding="utf-8")
+    # SAM asks for a condition once more inside of what depends on it.
+    ended = cfn_lint(made, "--ignore-checks", "W1028")
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
+
+
+def test_every_function_is_there_and_runs_what_the_zip_is_built_for() -> None:
+    functions = of_type(translated(), "AWS::Lambda::Function")
+    handlers = {f["Handler"] for f in functions.values()}
+    named = {
+        f"forge_functions.handlers.{n}.handler"
+        for n in ("submit", "admin", "workers", "dashboard", "sweep")
+    }
+    assert named <= handlers
+    for function in functions.values():
+        module, _, name = function["Handler"].rpartition(".")
+        assert name == "handler"
+        assert find_spec(module), f"{module} does not exist"
+        assert (function["Runtime"], function["Architectures"]) == ("python3.11", ["x86_64"])
+        # API Gateway waits for 30 s.
+        assert function["Timeout"] <= (55 if "sweep" in module else 29)
+
+
+def test_a_functions_variables_are_settings_of_the_server() -> None:
+    fields = ServerSettings.model_fields | SweepSettings.model_fields
+    known = {f"FORGE_{name.upper()}" for name in fields}
+    for name, function in of_type(translated(), "AWS::Lambda::Function").items():
+        given = set(function["Environment"]["Variables"])
+        needed = {"FORGE_DATABASE_URL", "FORGE_STORE_URL", "FORGE_SERVER_SECRET"}
+        assert needed <= given, name
+        assert given - known <= ({"FORGE_ENROL_ROLE"} if name == "Enrol" else set())
+
+
+def test_secrets_are_named_and_not_written() -> None:
+    for function in of_type(translated(), "AWS::Lambda::Function").values():
+        variables = function["Environment"]["Variables"]
+        for name in ("FORGE_DATABASE_URL", "FORGE_SERVER_SECRET"):
+            assert variables[name]["Fn::Sub"].startswith("{{resolve:secretsmanager:${")
+    (secret,) = of_type(translated(), "AWS::SecretsManager::Secret").values()
+    assert secret["GenerateSecretString"]["PasswordLength"] >= 32
+    # Neither a token nor a reference to one: user data is shown to many.
+    user_data = json.dumps(of_type(parsed("workers.yaml"), "AWS::EC2::LaunchTemplate"))
+    assert "resolve:" not in user_data
+    assert not re.search(r"fg[wk]_", user_data)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_text_that_an_operator_gives_has_a_pattern(name: str) -> None:
+    for parameter, given in parsed(name)["Parameters"].items():
+        if given["Type"] == "Number" or "AllowedValues" in given:
+            assert {"MinValue", "MaxValue"} <= set(given) or "AllowedValues" in given, parameter
+            continue
+        if given["Type"].startswith("AWS::SSM::Parameter::Value"):
+            continue
+        pattern = given["AllowedPattern"]
+        assert pattern.startswith("^"), parameter
+        assert pattern.endswith("$"), parameter
+        for hostile in HOSTILE:
+            assert not re.fullmatch(pattern, hostile), f"{parameter} takes {hostile!r}"
+        for value in defaults(given):
+            assert re.fullmatch(pattern, value), f"{parameter} refuses its own default"
+        if parameter in SAMPLE:
+            assert re.fullmatch(pattern, SAMPLE[parameter])
+
+
+def defaults(given: dict[str, Any]) -> list[str]:
+    """Return what a parameter is without anybody's word, each of a list by itself."""
+    if "Default" not in given:
+        return []
+    default: str = given["Default"]
+    return default.split(",") if given["Type"] == "CommaDelimitedList" else [default]
+
+
+def statements(template: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give every statement that allows a role something, with its place."""
+    for name, role in of_type(template, "AWS::IAM::Role").items():
+        assert "AWSLambdaBasicExecutionRole" not in json.dumps(role.get("ManagedPolicyArns", []))
+        for policy in role.get("Policies", []):
+            for statement in policy["PolicyDocument"]["Statement"]:
+                yield f"{name}.{policy['PolicyName']}", statement
+    for name, policy in of_type(template, "AWS::IAM::Policy").items():
+        for statement in policy["PolicyDocument"]["Statement"]:
+            yield name, statement
+
+
+def test_a_role_may_do_what_it_does_and_no_more() -> None:
+    allowed: dict[str, set[str]] = {}
+    for place, statement in statements(translated()):
+        actions = statement["Action"]
+        actions = [actions] if isinstance(actions, str) else actions
+        assert not [action for action in actions if "*" in action], place
+        assert statement["Resource"] != "*", place
+        allowed.setdefault(place, set()).update(actions)
+    logs = {"logs:CreateLogStream", "logs:PutLogEvents"}
+    objects = {"s3:GetObject", "s3:PutObject", "s3:ListBucket"}
+    assert allowed == {
+        **{f"{name}Role.log": logs for name in FUNCTIONS},
+        "SubmitRole.objects": objects,
+        "DashboardRole.objects": objects - {"s3:PutObject"},
+        "WorkersRole.objects": objects | {"s3:DeleteObject"},
+        "WorkerPolicy": {"execute-api:Invoke"},
+    }
+
+
+def _resources(action: str) -> dict[str, object]:
+    """Return where each role may do something."""
+    return {
+        place: statement["Resource"]
+        for place, statement in statements(translated())
+        if action in statement["Action"]
+    }
+
+
+def test_users_write_bundles_and_workers_write_jobs() -> None:
+    puts = _resources("s3:PutObject")
+    code = [{"Fn::Sub": "${Bucket.Arn}/forge/" + kind} for kind in ("bundles/*", "images/*")]
+    assert puts == {
+        "SubmitRole.objects": code,
+        "WorkersRole.objects": {"Fn::Sub": "${Bucket.Arn}/forge/jobs/*"},
+    }
+    assert _resources("s3:DeleteObject") == {
+        "WorkersRole.objects": {"Fn::Sub": "${Bucket.Arn}/forge/jobs/*/checkpoints/*"}
+    }
+
+
+def test_the_bucket_is_closed() -> None:
+    (bucket,) = of_type(translated(), "AWS::S3::Bucket").values()
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert bucket["OwnershipControls"]["Rules"] == [{"ObjectOwnership": "BucketOwnerEnforced"}]
+    assert "BucketEncryption" in bucket
+    (policy,) = of_type(translated(), "AWS::S3::BucketPolicy").values()
+    denied = policy["PolicyDocument"]["Statement"]
+    assert {s["Effect"] for s in denied} == {"Deny"}
+    conditions = [s["Condition"] for s in denied]
+    assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
+    assert {"NumericLessThan": {"s3:TlsVersion": "1.2"}} in conditions
+
+
+def test_what_is_kept_outlasts_the_stack_and_unfinished_uploads_do_not_last() -> None:
+    resources = translated()["Resources"]
+    for name in ("Bucket", "ServerSecret"):
+        assert resources[name]["DeletionPolicy"] == "Retain"
+        assert resources[name]["UpdateReplacePolicy"] == "Retain"
+    rules = resources["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    assert rules[0]["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] <= 7
+    optional = rules[1]["Fn::If"][2]
+    assert optional["Prefix"] == "forge/jobs/"
+
+
+def test_every_log_has_an_end() -> None:
+    logs = of_type(translated(), "AWS::Logs::LogGroup")
+    assert len(logs) == 1 + len(of_type(translated(), "AWS::Lambda::Function"))
+    assert all(log["RetentionInDays"] == {"Ref": "LogDays"} for log in logs.values())
+
+
+def test_the_sweep_goes_by_the_clock() -> None:
+    (rule,) = of_type(translated(), "AWS::Events::Rule").values()
+    assert rule["ScheduleExpression"] == "rate(1 minute)"
+
+
+def test_only_enrolment_asks_who_signed() -> None:
+    (api,) = of_type(translated(), "AWS::ApiGatewayV2::Api").values()
+    signed = {
+        path for path, methods in api["Body"]["paths"].items() if "AWS_IAM" in json.dumps(methods)
+    }
+    assert signed == {"/api/workers/enrol"}
+
+
+def test_machines_keep_their_metadata_to_themselves() -> None:
+    (machine,) = of_type(parsed("workers.yaml"), "AWS::EC2::LaunchTemplate").values()
+    data = machine["LaunchTemplateData"]
+    metadata = data["MetadataOptions"]
+    assert (metadata["HttpTokens"], metadata["HttpPutResponseHopLimit"]) == ("required", 1)
+    assert data["BlockDeviceMappings"][0]["Ebs"]["Encrypted"] is True
+    (group,) = of_type(parsed("workers.yaml"), "AWS::EC2::SecurityGroup").values()
+    assert "SecurityGroupIngress" not in group
+
+
+def test_machines_are_spot_and_none_without_demand() -> None:
+    (group,) = of_type(parsed("workers.yaml"), "AWS::AutoScaling::AutoScalingGroup").values()
+    bought = group["MixedInstancesPolicy"]["InstancesDistribution"]
+    assert bought["OnDemandBaseCapacity"] == bought["OnDemandPercentageAboveBaseCapacity"] == 0
+    assert group["MinSize"] == "0"
+    # A size given here would be set again by every deployment, whatever is running.
+    assert "DesiredCapacity" not in group
+
+
+def test_the_pool_is_given_what_it_asks_for() -> None:
+    given = parsed("template.yaml")["Resources"]["Pool"]["Properties"]["Parameters"]
+    asked = parsed("workers.yaml")["Parameters"]
+    assert set(given) <= set(asked)
+    assert {name for name, p in asked.items() if "Default" not in p} <= set(given)
+    for name, value in given.items():
+        if isinstance(value, dict) and value.get("Ref") in parsed("template.yaml")["Parameters"]:
+            ours = parsed("template.yaml")["Parameters"][value["Ref"]]
+            theirs = asked[name]
+            # What passes here must pass there, but for the empty name that makes no pool at all.
+            assert ours.get("AllowedPattern", "").replace("(|", "").rstrip(")$") == theirs.get(
+                "AllowedPattern", ""
+            ).rstrip(")$"), name
+            assert ours.get("MaxValue") == theirs.get("MaxValue"), name

@@ -1,0 +1,265 @@
+"""Checkpoints when something goes wrong: half of one stored, a restore cut off, one damaged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.manifest import CheckpointUnsound
+from forge_schema.model.spec import CheckpointSource, JobSpec
+from forge_schema.model.states import Reason
+from forge_schema.storage import StoreUnreachable
+from forge_worker.files.steady import steady_copy
+from forge_worker.job_io.checkpoints import sync as checkpoints
+from forge_worker.job_io.checkpoints.request import CheckpointCall
+from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from support.workers.attempts import Desk, desk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from forge_worker.job_runs.attempt import Attempt
+
+LIMIT_MB = 10
+TESTS = Path(__file__).parents[2]
+# Stores one checkpoint; then dies in the middle of the next, once its manifest is stored too.
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from support.workers.attempts import desk
+
+with desk(sys.argv[1], Path(sys.argv[2])) as here:
+    attempt = here.attempt()
+    sync = CheckpointSync(attempt, here.store, here.gateway, 10)
+    (attempt.folders.checkpoint / "model").write_text("whole")
+    sync.step()
+    (attempt.folders.checkpoint / "model").write_text("never seen")
+    here.gateway.add_checkpoint = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    sync.step()
+"""
+
+
+@pytest.fixture
+def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
+    with desk(database_url, tmp_path) as made:
+        yield made
+
+
+def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
+    return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB)
+
+
+def store(here: Desk, attempt: Attempt, *contents: str) -> CheckpointSync:
+    """Store a checkpoint of one file for each content."""
+    sync = sync_of(here, attempt)
+    for content in contents:
+        (attempt.folders.checkpoint / "model").write_text(content)
+        sync.step()
+    return sync
+
+
+def again(here: Desk, attempt: Attempt) -> Attempt:
+    here.gateway.queue.release(attempt.fence)
+    return here.attempt()
+
+
+def model(attempt: Attempt) -> str:
+    (only,) = attempt.folders.checkpoint.iterdir()
+    assert only.name == "model"
+    return only.read_text()
+
+
+def rows(here: Desk, job_id: int) -> list[dict[str, Any]]:
+    return here.gateway.restorable(job_id)
+
+
+def test_checkpoint_of_a_worker_killed_before_its_row_is_never_restored(
+    here: Desk, database_url: str, tmp_path: Path
+) -> None:
+    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(
+        [sys.executable, "-c", DIES, database_url, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+    assert ended.returncode == -9
+    manifests = [one for one in here.store.list("jobs/") if one.key.endswith(".json")]
+    assert len(manifests) == 2
+    with here.database.connection() as connection:
+        lease = connection.execute("SELECT job_id, token, nonce FROM lease").fetchone()
+    assert lease is not None
+    fence = Fence(**lease)
+    here.gateway.finish([End(fence, Reason.WORKER_LOST)])
+    following = here.attempt()
+    assert following.fence.job_id == fence.job_id
+    sync = sync_of(here, following)
+    sync.restore()
+    assert model(following) == "whole"
+    # What the dead one left goes with the first thinning of the next.
+    (following.folders.checkpoint / "model").write_text("more")
+    sync.step()
+    sync.thinner.step()
+    kept = {row["key"] for row in rows(here, fence.job_id)}
+    left = {one.key for one in here.store.list("jobs/") if one.key.endswith(".json")}
+    assert left == kept
+    assert len([one for one in here.store.list("jobs/") if "/files/" in one.key]) == 2
+
+
+def test_restore_that_was_cut_off_begins_again_with_an_empty_folder(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = here.attempt()
+    folder = first.folders.checkpoint
+    for name in ("a", "b", "c"):
+        (folder / name).write_text(name)
+    sync_of(here, first).step()
+    second = again(here, first)
+    get_file = here.store.get_file
+    fetched: list[str] = []
+
+    def breaks(key: str, path: Path, **words: Any) -> None:  # noqa: ANN401  passed on
+        if len(fetched) == 2:
+            path.with_name("half").write_text("of it")
+            raise StoreUnreachable("the store went away")
+        fetched.append(key)
+        get_file(key, path, **words)
+
+    monkeypatch.setattr(here.store, "get_file", breaks)
+    sync = sync_of(here, second)
+    with pytest.raises(StoreUnreachable):
+        sync.restore()
+    assert "passed over" not in second.folders.log.read_text()
+    monkeypatch.setattr(here.store, "get_file", get_file)
+    sync.restore()
+    found = {path.name: path.read_text() for path in second.folders.checkpoint.iterdir()}
+    assert found == {"a": "a", "b": "b", "c": "c"}
+
+
+def _alter(here: Desk, key: str) -> None:
+    here.store.put(key, b"altered")
+
+
+def _lose(here: Desk, key: str) -> None:
+    here.store.delete(key)
+
+
+@pytest.mark.parametrize("harm", [_alter, _lose])
+def test_damaged_checkpoint_is_passed_over_for_the_next_older_one(
+    here: Desk, harm: Callable[[Desk, str], None]
+) -> None:
+    first = here.attempt()
+    store(here, first, "one", "two", "three")
+    found = rows(here, first.fence.job_id)
+    assert [row["number"] for row in found] == [2, 1, 0]
+    harm(here, found[0]["key"])
+    files = sorted(one.key for one in here.store.list("jobs/") if "/files/000001-" in one.key)
+    harm(here, files[0])
+    second = again(here, first)
+    sync = sync_of(here, second)
+    sync.restore()
+    assert model(second) == "one"
+    said = second.folders.log.read_text()
+    assert "checkpoint 1.2 is passed over" in said
+    assert "checkpoint 1.1 is passed over" in said
+    # It is the newest from now on, whatever lies damaged below it.
+    (second.folders.checkpoint / "model").write_text("four")
+    sync.step()
+    third = again(here, second)
+    sync_of(here, third).restore()
+    assert model(third) == "four"
+    assert third.folders.log.read_text() == ""
+
+
+def test_job_never_begins_anew_where_it_was_to_start_from_what_is_damaged(here: Desk) -> None:
+    source = here.attempt()
+    store(here, source, "one")
+    asked = CheckpointSource(job_id=source.fence.job_id)
+    spec = JobSpec(name="j", owner="ann", command=["true"], from_checkpoint=asked)
+    here.gateway.queue.submit([spec])
+    child = here.attempt()
+    sync = sync_of(here, child)
+    sync.restore()
+    assert model(child) == "one"
+    sync.step()
+    assert len(rows(here, child.fence.job_id)) == 1
+    # The child's own checkpoints are made of its own objects.
+    (child.folders.checkpoint / "more").write_text("two")
+    sync.step()
+    own = rows(here, child.fence.job_id)[0]
+    assert own["job_id"] == child.fence.job_id
+    assert f"jobs/{source.fence.job_id}/" not in here.store.get(own["key"]).decode()
+
+    here.gateway.queue.submit([spec])
+    other = here.attempt()
+    _alter(here, rows(here, other.fence.job_id)[0]["key"])
+    with pytest.raises(CheckpointUnsound):
+        sync_of(here, other).restore()
+
+
+def test_the_folder_is_stored_at_once_when_the_job_asks(
+    here: Desk, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
+) -> None:
+    attempt = here.attempt()
+    job_id, folder = attempt.fence.job_id, attempt.folders.checkpoint
+    sync = sync_of(here, attempt)
+    assert sync.period_s == 30
+    call = CheckpointCall(attempt, sync)
+    add = here.gateway.add_checkpoint
+
+    def slow(fence: Any, row: Any) -> bool:  # noqa: ANN401  passed on
+        """Touch the file once more, with another content, while the first one is stored."""
+        if row.number == 0:
+            (folder / "model").write_text("two")
+            attempt.folders.save.touch()
+            call.step()
+        return add(fence, row)
+
+    monkeypatch.setattr(here.gateway, "add_checkpoint", slow)
+    sync.start()
+    call.start()
+    try:
+        (folder / "model").write_text("one")
+        attempt.folders.save.touch()
+        eventually(lambda: len(rows(here, job_id)) == 2)
+    finally:
+        call.end()
+        sync.end()
+    following = again(here, attempt)
+    sync_of(here, following).restore()
+    assert model(following) == "two"
+
+
+def test_files_that_stand_still_are_not_even_read_again(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    folder = attempt.folders.checkpoint
+    for name in ("big", "fresh"):
+        (folder / name).write_text(name)
+    os.utime(folder / "big", (1, 1))
+    sync = sync_of(here, attempt)
+    sync.step()
+    (folder / "new").write_text("new")
+    read: list[str] = []
+    copied = steady_copy
+
+    def watched(root: Path, relative: str, *words: Any, **more: Any) -> Any:  # noqa: ANN401  passed on
+        read.append(relative)
+        return copied(root, relative, *words, **more)
+
+    monkeypatch.setattr(checkpoints, "steady_copy", watched)
+    here.store.given.clear()
+    sync.step()
+    # A file just written may change again with the same time.
+    assert sorted(read) == ["fresh", "new"]
+    assert len([key for key in here.store.given if "/files/" in key]) == 1
+    following = again(here, attempt)
+    sync_of(here, following).restore()
+    names = {path.name: path.read_text() for path in following.folders.checkpoint.iterdir()}
+    assert names == {"big": "big", "fresh": "fresh", "new": "new"}

@@ -1,0 +1,395 @@
+"""The checkpoint sync, one step at a time, on a real queue and a real store."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pytest
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.storage import StoreError, StoreUnreachable
+from forge_worker.files import steady
+from forge_worker.files.safe_files import opened
+from forge_worker.job_io.checkpoints import sync as checkpoints
+from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from forge_worker.job_io.logs import LogShipper
+from forge_worker.job_runs.attempt import Attempt, Stopped
+from support.workers.attempts import Desk, desk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from forge_schema.queue.records import Checkpoint, LogChunk
+
+LIMIT_MB = 10
+
+
+@pytest.fixture
+def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
+    with desk(database_url, tmp_path) as made:
+        yield made
+
+
+def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
+    return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB)
+
+
+def fill(attempt: Attempt, **files: str) -> None:
+    """Write files into the checkpoint folder as a careful job does: beside, then renamed."""
+    for name, content in files.items():
+        new = attempt.folders.control / name
+        new.write_text(content)
+        new.rename(attempt.folders.checkpoint / name)
+
+
+def content(attempt: Attempt) -> dict[str, str]:
+    folder = attempt.folders.checkpoint
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in found}
+
+
+def given(here: Desk) -> list[str]:
+    """Return the files, not the manifests, that travelled since the last call."""
+    files = [key for key in here.store.given if "/checkpoints/files/" in key]
+    here.store.given.clear()
+    return files
+
+
+def again(here: Desk, attempt: Attempt) -> Attempt:
+    """Give the job back and claim it again."""
+    here.gateway.queue.release(attempt.fence)
+    following = here.attempt()
+    assert following.fence.job_id == attempt.fence.job_id
+    return following
+
+
+def forge(here: Desk, attempt: Attempt, *rows: dict[str, Any]) -> None:
+    """Replace the newest manifest by one of these entries."""
+    row = here.database.one("latest_checkpoint", job_id=attempt.fence.job_id)
+    assert row is not None
+    here.store.put(row["key"], json.dumps({"version": 1, "files": list(rows)}).encode())
+
+
+def test_files_that_did_not_change_do_not_travel_again(here: Desk) -> None:
+    first = here.attempt()
+    sync = sync_of(here, first)
+    fill(first, model="m1", optimizer="o1")
+    sync.step()
+    assert len(given(here)) == 2
+    fill(first, model="m2")
+    sync.step()
+    assert len(given(here)) == 1
+    sync.step()
+    assert here.store.given == []
+
+    second = again(here, first)
+    later = sync_of(here, second)
+    later.restore()
+    assert content(second) == {"model": "m2", "optimizer": "o1"}
+    later.step()
+    assert here.store.given == []
+    fill(second, model="m3")
+    later.step()
+    assert len(given(here)) == 1
+    third = again(here, second)
+    sync_of(here, third).restore()
+    assert content(third) == {"model": "m3", "optimizer": "o1"}
+
+
+def test_file_that_was_removed_is_not_restored(here: Desk) -> None:
+    first = here.attempt()
+    sync = sync_of(here, first)
+    fill(first, old="x", kept="y")
+    sync.step()
+    (first.folders.checkpoint / "old").unlink()
+    sync.step()
+    second = again(here, first)
+    sync_of(here, second).restore()
+    assert content(second) == {"kept": "y"}
+
+
+def test_checkpoint_without_its_row_is_never_restored(here: Desk) -> None:
+    first = here.attempt()
+    sync = sync_of(here, first)
+    fill(first, model="whole")
+    sync.step()
+    fill(first, model="half", optimizer="other half")
+    put_file = here.store.put_file
+
+    def broken(key: str, path: Path, **words: Any) -> bool:  # noqa: ANN401  passed on
+        if len([k for k in here.store.given if "/files/" in k]) >= 2:
+            raise StoreUnreachable("gone")
+        return put_file(key, path, **words)
+
+    here.store.put_file = broken  # type: ignore[method-assign]  # the store breaks half-way
+    with pytest.raises(StoreError):
+        sync.step()
+    second = again(here, first)
+    sync_of(here, second).restore()
+    assert content(second) == {"model": "whole"}
+
+
+def test_row_whose_answer_was_lost_goes_on_describing_its_object(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = here.attempt()
+    add = here.gateway.add_checkpoint
+
+    def lost(fence: Any, row: Checkpoint) -> bool:  # noqa: ANN401  passed on
+        add(fence, row)
+        raise DatabaseUnreachable("it committed, and nobody heard")
+
+    monkeypatch.setattr(here.gateway, "add_checkpoint", lost)
+    sync = sync_of(here, first)
+    fill(first, model="one")
+    with pytest.raises(DatabaseUnreachable):
+        sync.step()
+    monkeypatch.setattr(here.gateway, "add_checkpoint", add)
+    fill(first, model="longer", optimizer="new")
+    sync.step()
+    with here.database.connection() as connection:
+        rows = connection.execute("SELECT * FROM checkpoint ORDER BY number").fetchall()
+    assert [row["files"] for row in rows] == [1, 2]
+    for row in rows:
+        files = json.loads(here.store.get(row["key"]))["files"]
+        assert (len(files), sum(file["size"] for file in files)) == (row["files"], row["bytes"])
+
+
+def test_chunk_whose_answer_was_lost_keeps_its_length(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    add = here.gateway.add_log_chunk
+
+    def lost(fence: Any, chunk: LogChunk) -> bool:  # noqa: ANN401  passed on
+        add(fence, chunk)
+        raise DatabaseUnreachable("it committed, and nobody heard")
+
+    shipper = LogShipper(attempt, here.store, here.gateway, period_s=1)
+    attempt.note("one")
+    monkeypatch.setattr(here.gateway, "add_log_chunk", lost)
+    with pytest.raises(DatabaseUnreachable):
+        shipper.step()
+    monkeypatch.setattr(here.gateway, "add_log_chunk", add)
+    attempt.note("two")
+    shipper.step()
+    with here.database.connection() as connection:
+        rows = connection.execute("SELECT start, bytes FROM log_chunk ORDER BY number").fetchall()
+    length = len("forge: one\n")
+    assert [(row["start"], row["bytes"]) for row in rows] == [(0, length), (length, length)]
+
+
+def test_lost_lease_stores_no_row_and_stops_the_job(here: Desk) -> None:
+    first = here.attempt()
+    sync = sync_of(here, first)
+    fill(first, model="x")
+    here.gateway.queue.release(first.fence)
+    sync.step()
+    assert first.lost
+    assert here.gateway.latest_checkpoint(first.fence.job_id) is None
+
+
+def test_restore_ends_when_the_attempt_must_stop(here: Desk) -> None:
+    first = here.attempt()
+    fill(first, model="x")
+    sync_of(here, first).step()
+    second = again(here, first)
+    second.lose()
+    with pytest.raises(Stopped):
+        sync_of(here, second).restore()
+    assert content(second) == {}
+
+
+def passed_over(here: Desk, first: Attempt, why: str) -> Attempt:
+    """Restore in another attempt, which must find no checkpoint whole and say so."""
+    following = again(here, first)
+    sync_of(here, following).restore()
+    assert content(following) == {}
+    said = following.folders.log.read_text(errors="replace")
+    assert "1.0 is passed over" in said, why
+    assert "starts from the beginning" in said, why
+    return following
+
+
+def test_manifest_that_leads_elsewhere_is_passed_over(here: Desk) -> None:
+    attempt = here.attempt()
+    fill(attempt, model="x")
+    sync_of(here, attempt).step()
+    row = here.database.one("latest_checkpoint", job_id=attempt.fence.job_id)
+    assert row is not None
+    (entry,) = json.loads(here.store.get(row["key"]))["files"]
+    evil = ["/etc/cron.d/x", "../x", "a/../../x", "", ".", "nul\0", "a/..", 7, None, ["x"]]
+    for path in evil:
+        forge(here, attempt, entry, {**entry, "path": path})
+        attempt = passed_over(here, attempt, repr(path))
+    for key in ["bundles/x", "jobs/10000/1-1/logs/00000000.zst", "../x", 7]:
+        forge(here, attempt, {**entry, "key": key})
+        attempt = passed_over(here, attempt, repr(key))
+    for data in [b"", b"[]", b"{}", b'{"files": 1}', b"[" * 5000, b"\xff"]:
+        here.store.put(row["key"], data)
+        attempt = passed_over(here, attempt, repr(data))
+
+
+def test_folder_that_never_stands_still_is_stored_when_it_does(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAUSE_S", 0)
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    target = attempt.folders.checkpoint / "busy"
+    ended, begun = threading.Event(), threading.Event()
+
+    def write() -> None:
+        turn = 0
+        while not ended.is_set():
+            turn += 1
+            target.write_text(f"{turn} " * 1000 + f"{turn}")
+            begun.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    begun.wait()
+    for _ in range(20):
+        sync.step()
+    ended.set()
+    writer.join()
+    sync.step()
+    following = again(here, attempt)
+    sync_of(here, following).restore()
+    assert content(following)["busy"] == target.read_text()
+
+
+def test_file_that_cannot_be_read_keeps_the_checkpoint_out_and_is_named(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(root: Path, relative: str) -> AbstractContextManager[BinaryIO]:
+        if relative == "closed":
+            raise PermissionError(13, "Permission denied")
+        return opened(root, relative)
+
+    # Root, who may run this test, reads what is closed to everybody else.
+    monkeypatch.setattr(steady, "opened", closed)
+    attempt = here.attempt()
+    fill(attempt, open="x", closed="y")
+    sync = sync_of(here, attempt)
+    sync.step()
+    sync.step()
+    assert here.gateway.latest_checkpoint(attempt.fence.job_id) is None
+    assert attempt.folders.log.read_text().count("'closed' cannot be read") == 1
+
+
+def stored(here: Desk, attempt: Attempt) -> dict[str, str]:
+    """Return the files of the newest checkpoint; nothing where there is none."""
+    row = here.gateway.latest_checkpoint(attempt.fence.job_id)
+    files = json.loads(here.store.get(row["key"]))["files"] if row else []
+    return {file["path"]: here.store.get(file["key"]).decode() for file in files}
+
+
+def said(attempt: Attempt, words: str) -> int:
+    return attempt.folders.log.read_text().count(words)
+
+
+def test_model_rewritten_in_place_beside_a_growing_log_is_never_stored_torn(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAUSE_S", 0)
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    fill(attempt, config="c")
+    with (folder / "train.log").open("a") as log, (folder / "model").open("w") as model:
+        log.write("one\n")
+        log.flush()
+        model.write("\0first half")
+        model.flush()
+        sync.step()
+        assert stored(here, attempt) == {}
+        log.write("two\nthr")
+        log.flush()
+        sync.step()
+        # What was never stored whole is left out, and named.
+        assert stored(here, attempt) == {"config": "c", "train.log": "one\ntwo\n"}
+        assert said(attempt, "are stored without them: 'model', being written") == 1
+        model.write(", second half")
+        model.close()
+        log.write("ee\n")
+        log.flush()
+        sync.step()
+        whole = {"config": "c", "model": "\0first half, second half"}
+        assert stored(here, attempt) == {**whole, "train.log": "one\ntwo\nthree\n"}
+        with (folder / "model").open("w") as again_open:
+            again_open.write("\0another half" * 3)
+            again_open.flush()
+            log.write("four\n")
+            log.flush()
+            for _ in range(3):
+                sync.step()
+            assert stored(here, attempt) == {**whole, "train.log": "one\ntwo\nthree\nfour\n"}
+    assert said(attempt, "'model'") == 1
+    sync.step()
+    following = again(here, attempt)
+    sync_of(here, following).restore()
+    assert content(following)["model"] == "\0another half" * 3
+
+
+def test_log_that_only_grows_makes_no_checkpoint_of_what_is_stored(here: Desk) -> None:
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    fill(attempt, model="m")
+    sync.step()
+    (attempt.folders.checkpoint / "model").touch()
+    here.store.given.clear()
+    sync.step()
+    assert here.store.given == []
+
+
+def test_why_nothing_is_stored_is_said_once_in_the_jobs_log(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    fill(attempt, model="m")
+
+    def away(*_: object, **__: object) -> bool:
+        raise StoreUnreachable("gone fishing", hint="wait")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(here.store, "put_file", away)
+        for turn in range(4):
+            with pytest.raises(StoreUnreachable):
+                sync.step()
+            assert said(attempt, "could not be stored: gone fishing (wait)") == (turn > 0)
+    sync.step()
+    assert said(attempt, "checkpoints are stored again") == 1
+    assert stored(here, attempt) == {"model": "m"}
+
+
+def test_last_checkpoint_of_a_success_neither_fails_nor_holds_it_up(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "LAST_S", 0.2)
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    fill(attempt, model="m")
+    sync.job_ended = True
+    answered = threading.Event()
+
+    def hangs(*_: object, **__: object) -> bool:
+        answered.wait()
+        raise StoreUnreachable("too late")
+
+    monkeypatch.setattr(here.store, "put_file", hangs)
+    sync.finish()
+    assert said(attempt, "the last checkpoint is not stored: it takes too long") == 1
+    answered.set()
+
+    def away(*_: object, **__: object) -> bool:
+        raise StoreUnreachable("gone fishing")
+
+    monkeypatch.setattr(here.store, "put_file", away)
+    other = sync_of(here, attempt)
+    other.job_ended = True
+    other.finish()
+    assert said(attempt, "the checkpoint could not be stored: gone fishing") == 1

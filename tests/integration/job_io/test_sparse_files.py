@@ -1,0 +1,55 @@
+"""Files that are larger than what they have on the disk fill no worker's; on a real worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.spec import Resources
+from support.workers.worker import Bed, bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SPARSE = """
+import os, signal, sys
+with open(os.path.join(os.environ[sys.argv[1]], "sparse"), "wb") as file:
+    file.write(b"begun")
+    file.truncate(int(sys.argv[2]) << 20)
+if sys.argv[3:]: signal.pause()
+"""
+LINKED = """
+import os, pathlib, signal
+folder = pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"])
+(folder / "one").write_bytes(os.urandom(1 << 20))
+for name in range(60): os.link(folder / "one", folder / str(name))
+signal.pause()
+"""
+DISK = {"resources": Resources(cpus=0.5, memory_mb=256, disk_mb=50), "grace_s": 1}
+
+
+@pytest.fixture
+def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("process", tmp_path, database_url) as made:
+        yield made
+
+
+def test_what_would_be_too_much_as_a_copy_ends_its_job(process: Bed) -> None:
+    process.worker()
+    output, checkpoint = "FORGE_OUTPUT_DIR", "FORGE_CHECKPOINT_DIR"
+    refused = {
+        process.script(SPARSE, checkpoint, "3072", "waits", **DISK): "the checkpoint would be 3072",
+        process.script(LINKED, **DISK): "the checkpoint would be 61 MiB",
+        process.script(SPARSE, output, "3072", **DISK): "the output would be 3072 MiB",
+    }
+    small = process.script(SPARSE, output, "40", **DISK)
+    for job, why in refused.items():
+        row = process.ended(job)
+        assert (row["state"], row["reason"]) == ("dead", "disk_full")
+        assert why in row["detail"]
+        assert "50 MiB of disk were asked for" in row["detail"]
+        assert why.encode() in process.log(job)
+    process.succeeds(small)
+    whole = process.artifacts(small)["sparse"]
+    assert (len(whole), whole[:5], whole[5:].strip(b"\0")) == (40 << 20, b"begun", b"")

@@ -1,0 +1,121 @@
+"""The container engine is killed under running jobs and started again: each ends with the truth."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from support.engine.own_engine import IMAGE, OwnEngine, own_engine
+from support.workers.worker import Bed, Worker, bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.waiting import Eventually
+
+# Only the first attempt meets the engine's end; a later one is there to show that it was run again.
+FIRST = '[ "$FORGE_ATTEMPT" = 1 ] || { echo again; exit 0; }; echo up; '
+WAITS = "while [ ! -e go ]; do sleep 0.05; done; "
+ENDS = f"{FIRST}{WAITS}echo last; exit 7"
+# It leaves in good order when it is asked to: what an engine does that stops.
+GOES_ON = f"{FIRST}trap 'exit 0' TERM; {WAITS}echo end"
+IS_KILLED = f"{FIRST}{WAITS}"
+SETTINGS: dict[str, Any] = {"lease_ttl_s": 60, "network": "none", "default_image": IMAGE}
+
+
+@pytest.fixture(params=[True, False], ids=["live-restore", "no live-restore"])
+def engine(request: pytest.FixtureRequest) -> Iterator[OwnEngine]:
+    with own_engine(live_restore=request.param) as made:
+        yield made
+
+
+def folder(made: Bed, job: int) -> Path:
+    (found,) = made.workers[0].folder.glob(f"jobs/{job}-*")
+    return found
+
+
+def process_of(engine: OwnEngine, job: int) -> int:
+    (name,) = [name for name in engine.containers() if name.startswith(f"forge-{job}-")]
+    return engine.main_process(name)
+
+
+@pytest.mark.parametrize("dies", ["engine", "engine and agent"])
+def test_every_job_ends_with_the_truth(
+    tmp_path: Path, database_url: str, eventually: Eventually, engine: OwnEngine, dies: str
+) -> None:
+    with bed("docker", tmp_path, database_url, None, {"DOCKER_HOST": engine.url}) as made:
+        first = made.worker(**SETTINGS)
+        scripts = (ENDS, GOES_ON, IS_KILLED)
+        jobs = [made.submit("sh", "-c", script, max_losses=1) for script in scripts]
+        for job in jobs:
+            made.says(job, "up")
+        ends, goes_on, is_killed = jobs
+        gone = [process_of(engine, job) for job in (ends, is_killed)]
+        if dies != "engine":
+            first.kill()
+        engine.kill()
+        (folder(made, ends) / "work" / "go").touch()
+        os.kill(gone[1], signal.SIGKILL)
+        eventually(lambda: not any(map(psutil.pid_exists, gone)))
+        engine.start()
+        if dies != "engine":
+            made.worker(**SETTINGS)
+        if engine.live_restore:
+            (folder(made, goes_on) / "work" / "go").touch()
+            made.succeeds(goes_on)
+            assert made.log(goes_on).endswith(b"up\nend\n")
+            assert [made.ended(job)["exit_code"] for job in (ends, is_killed)] == [7, 137]
+            assert made.log(ends).endswith(b"up\nlast\n")
+            assert [len(made.reasons(job)) for job in jobs] == [1, 1, 1]
+        else:
+            # An engine that stops ends what runs, and leaves no sign of what had ended before.
+            for job in jobs:
+                made.succeeds(job)
+                assert made.reasons(job) == ["worker_lost", "succeeded"]
+                assert made.log(job).endswith(b"again\n")
+    assert engine.containers() == []
+    assert engine.mounts() == []
+
+
+def test_job_is_ended_while_the_engine_is_away_and_its_container_goes_with_the_engines_return(
+    tmp_path: Path, database_url: str, engine: OwnEngine, eventually: Eventually
+) -> None:
+    with bed("docker", tmp_path, database_url, None, {"DOCKER_HOST": engine.url}) as made:
+        made.worker(**SETTINGS)
+        job = made.submit("sh", "-c", f"echo up; {WAITS}", grace_s=1)
+        made.says(job, "up")
+        process = process_of(engine, job)
+        engine.kill()
+        made.queue.cancel(job)
+        eventually(lambda: not psutil.pid_exists(process))
+        assert made.ended(job)["state"] == "cancelled"
+        engine.start()
+        eventually(lambda: engine.containers() == [])
+    assert engine.mounts() == []
+
+
+def test_no_job_loses_anything_to_a_worker_whose_engine_is_dead(
+    tmp_path: Path, database_url: str, engine: OwnEngine, eventually: Eventually
+) -> None:
+    with bed("docker", tmp_path, database_url, None, {"DOCKER_HOST": engine.url}) as made:
+        worker = made.worker(**SETTINGS)
+        engine.kill()
+        jobs = [made.submit("true", max_losses=0) for _ in range(3)]
+        eventually(lambda: "container engine does not answer" in constraint(made, worker))
+        assert [made.job(job)["state"] for job in jobs] == ["ready"] * 3
+        engine.start()
+        for job in jobs:
+            made.succeeds(job)
+            assert made.reasons(job) == ["succeeded"]
+        eventually(lambda: constraint(made, worker) == "")
+
+
+def constraint(made: Bed, worker: Worker) -> str:
+    """Return why a worker takes no jobs, as the queue has it."""
+    (row,) = [row for row in made.registry.workers() if row["name"] == worker.name]
+    found: str = row["condition"].get("constrained", "")
+    return found

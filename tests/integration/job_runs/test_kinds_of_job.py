@@ -1,0 +1,260 @@
+"""Test jobs, results and the operator's handlers, from `forge` through a worker to what is read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+from support.client.command import command
+from support.workers.worker import Bed, bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HANDLERS = """
+import os, pathlib, threading
+
+def measure(arguments, context):
+    (context.output / "seen").write_text(context.env.get("MINE", ""))
+    found = {"env": os.environ.get("MINE"), "work": str(context.work), "job": context.job_id}
+    return {**arguments, **found}
+
+def breaks(arguments, context):
+    raise RuntimeError("no such luck")
+
+def waits(arguments, context):
+    print("waiting", flush=True)
+    while not context.should_stop():
+        threading.Event().wait(0.05)
+    print("asked to stop", flush=True)
+    return {"stopped": True}
+
+def odd(arguments, context):
+    return [1]
+"""
+POINTS = "[forge.handlers]\n" + "".join(
+    f"{name} = demo_handlers:{name}\n" for name in ("measure", "breaks", "waits", "odd", "no way")
+)
+TESTS = """
+import pytest
+
+def test_good(): pass
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_number(n): assert n == 1
+
+def test_skipped(): pytest.skip("no GPU")
+"""
+# What a job puts where its report and its result are looked for.
+HOSTILE = """
+import os, pathlib, sys
+result, report = (pathlib.Path(os.environ[f"FORGE_{name}_FILE"]) for name in ("RESULT", "JUNIT"))
+match sys.argv[1]:
+    case "links":
+        result.symlink_to("/etc/hostname")
+        report.symlink_to("/etc/passwd")
+    case "pipes":
+        os.mkfifo(result)
+        os.mkfifo(report)
+    case "lies":
+        result.write_text("[1]")
+        report.write_text('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>')
+    case "late":
+        result.write_text('{"n": 1}')
+        report.write_text('<s><testcase name="t"/></s>')
+        raise SystemExit(4)
+"""
+
+
+@pytest.fixture
+def handlers(tmp_path: Path) -> dict[str, str]:
+    """Install handlers, and return the environment of a worker that has them."""
+    place = tmp_path / "packages"
+    about = place / "demo_handlers-1.0.dist-info"
+    about.mkdir(parents=True)
+    (place / "demo_handlers.py").write_text(HANDLERS)
+    (about / "entry_points.txt").write_text(POINTS)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: demo-handlers\nVersion: 1.0\n")
+    return {"PYTHONPATH": str(place)}
+
+
+@pytest.fixture
+def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("process", tmp_path, database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("docker", tmp_path, database_url) as made:
+        yield made
+
+
+def said(bed: Bed, job_id: int) -> Any:  # noqa: ANN401  whatever JSON holds
+    return (bed.jobs.result(job_id) or {}).get("values")
+
+
+def verdicts(bed: Bed, job_id: int) -> dict[str, str]:
+    return {row["name"]: row["verdict"] for row in bed.jobs.tests(job_id)}
+
+
+def test_tests_are_followed_and_each_is_kept(process: Bed, tmp_path: Path) -> None:
+    forge = command(
+        tmp_path, FORGE_DATABASE_URL=process.database.url, FORGE_STORE_URL=process.store.url
+    )
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "test_it.py").write_text(TESTS)
+    (project / "old.xml").write_text('<s><testcase name="old"/></s>')
+    process.worker()
+    program = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+    done = forge("test", project, "--cpus", "0.5", "--memory", "256MB", "--with", program, "--",
+                 "-k", "not skipped")  # fmt: skip
+    assert (done.returncode, "1 failed, 2 passed" in done.stdout) == (1, True), done.stderr
+    assert "2 passed, 1 failed; `forge tests 1`" in done.stderr
+    failed = json.loads(forge("tests", "1", "--failed", "-o", "json").stdout)
+    assert [(row["name"], row["verdict"]) for row in failed] == [("test_number[2]", "failed")]
+    assert "assert 2 == 1" in failed[0]["message"]
+    assert failed[0]["suite"].endswith("test_it")
+    named = process.submit(
+        sys.executable, "-m", "pytest", "-q", folder=project, kind="test", junit="old.xml",
+        env={"PYTEST_ADDOPTS": "-k skipped -p no:cacheprovider"},
+    )  # fmt: skip
+    stale = process.submit("true", folder=project, kind="test", junit="old.xml")
+    ways = ("links", "pipes", "lies", "late")
+    other = {way: process.script(HOSTILE, way, kind="test") for way in ways}
+    process.succeeds(named)
+    assert verdicts(process, named) == {"test_skipped": "skipped"}
+    process.succeeds(stale)
+    assert (verdicts(process, stale), b"none at old.xml" in process.log(stale)) == ({}, True)
+    for way in ("links", "pipes", "lies"):
+        process.succeeds(other[way])
+        assert (verdicts(process, other[way]), said(process, other[way])) == ({}, None)
+    log = process.log(other["lies"])
+    assert b"document type" in log
+    assert b"the result is not kept" in log
+    late = process.ended(other["late"])
+    assert (late["exit_code"], said(process, other["late"])) == (4, {"n": 1})
+    assert verdicts(process, other["late"]) == {"t": "passed"}
+    assert json.loads(forge("result", str(other["late"]), "-o", "json").stdout) == {"n": 1}
+    assert forge("result", str(other["lies"])).returncode == 3
+
+
+def test_the_operators_handlers_run_without_leave_for_processes(
+    process: Bed, tmp_path: Path, handlers: dict[str, str]
+) -> None:
+    forge = command(
+        tmp_path, FORGE_DATABASE_URL=process.database.url, FORGE_STORE_URL=process.store.url
+    )
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    for name in ("json", "demo_handlers", "sitecustomize", "signal"):
+        (evil / f"{name}.py").write_text("print('EVIL', flush=True)\nraise SystemExit(9)\n")
+    process.environment = {**handlers, "FORGE_RUNNER": "auto", "FORGE_ALLOW_PROCESSES": "false"}
+    worker = process.worker()
+    given = ("--arg", "size=[1, 2]", "--arg", "word=a b", "--env", "MINE=x")
+    mischief = ("--folder", evil, "--env", f"PYTHONPATH={evil}")
+    needs = ("--cpus", "0.5", "--memory", "256MB")
+    done = forge("run-handler", "measure", "--wait", *given, *mischief, *needs)
+    assert (done.returncode, "EVIL" in done.stdout) == (0, False), done.stdout + done.stderr
+    found = said(process, 1)
+    assert (found["size"], found["word"], found["env"], found["job"]) == ([1, 2], "a b", None, 1)
+    assert found["work"].startswith(str(worker.folder))
+    assert process.artifacts(1) == {"seen": b"x"}
+    shown = json.loads(forge("workers", "-o", "json").stdout)
+    assert shown[0]["labels"]["forge.handlers"] == ",breaks,measure,odd,waits,"
+    breaks, odd, waits, absent = (
+        process.submit("x", kind="custom", handler=name)
+        for name in ("breaks", "odd", "waits", "absent")
+    )
+    assert process.ended(breaks)["exit_code"] == 1
+    assert b"no such luck" in process.log(breaks)
+    assert b"Traceback" in process.log(breaks)
+    assert process.ended(odd)["exit_code"] == 1
+    assert b"returns a dict or None" in process.log(odd)
+    process.says(waits, "waiting")
+    process.queue.cancel(waits)
+    assert process.ended(waits)["state"] == "cancelled"
+    assert b"asked to stop" in process.log(waits)
+    assert said(process, waits) == {"stopped": True}
+    assert process.job(absent)["state"] == "ready"
+    wrong = ({"requirements": "r.txt"}, {"image": "x"}, {"handler": None}, {"kind": "test"})
+    for more in wrong:
+        changed: dict[str, Any] = {"kind": "custom", "handler": "measure", **more}
+        with pytest.raises(ValidationError):
+            process.submit("x", **changed)
+    process.queue.cancel(absent)
+
+
+def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
+    process: Bed, tmp_path: Path
+) -> None:
+    forge = command(
+        tmp_path, FORGE_DATABASE_URL=process.database.url, FORGE_STORE_URL=process.store.url
+    )
+    project = tmp_path / "bench"
+    project.mkdir()
+    (project / "bench.py").write_text(
+        "import json, os, sys\n"
+        "asked = json.loads(os.environ['FORGE_PARAMETERS'])\n"
+        "found = {'ms': int(sys.argv[1]) * 2.0, 'asked': asked}\n"
+        "open(os.environ['FORGE_RESULT_FILE'], 'w').write(json.dumps(found))\n"
+    )
+    (project / "forge.toml").write_text(
+        "resources = {cpus = 0.5, memory = '128MB'}\nrepeat = 2\n[matrix]\nbatch = [1, 4]\n"
+    )
+    ask = ("benchmark", project, "--idempotency-key", "k", "-o", "json", "--", sys.executable,
+           "bench.py", "{batch}")  # fmt: skip
+    first, again = forge(*ask), forge(*ask)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == again.stdout
+    answer = json.loads(first.stdout)
+    assert (len(answer["job_ids"]), process.jobs.job(1)["name"]) == (4, "bench batch=1 repeat=1")
+    process.worker()
+    for job_id in answer["job_ids"]:
+        process.succeeds(job_id)
+    shown = json.loads(forge("sweep", answer["sweep"], "-o", "json").stdout)
+    assert shown["states"] == {"succeeded": 4}
+    assert [(p["parameters"], p["result"]["ms"]) for p in shown["points"]] == [
+        ({"batch": batch, "repeat": turn}, batch * 2.0) for batch in (1, 4) for turn in (1, 2)
+    ]
+    assert all(point["result"]["asked"] == point["parameters"] for point in shown["points"])
+    table = forge("compare", answer["sweep"], "--metric", "ms", "--by", "batch").stdout.split("\n")
+    assert [line.split() for line in table[1:3]] == [
+        ["batch=1", "2", "2", "2", "0", "1.000"],
+        ["batch=4", "2", "8", "8", "0", "4.000"],
+    ]
+    wrong = forge("benchmark", project, "--", "run", "{bach}")
+    assert (wrong.returncode, "{bach}" in wrong.stderr) == (2, True)
+    waits = forge("benchmark", project, "--label", "zone=none", "--", "run", "{batch}")
+    sweep = waits.stdout.strip()
+    assert sweep.startswith("bench-")
+    assert sweep != answer["sweep"]
+    gone = forge("cancel", "--sweep", sweep)
+    assert gone.returncode == 0, gone.stderr
+    assert "4 cancelled, 0 asked to stop" in gone.stderr
+    assert forge("cancel").returncode == 2
+
+
+def test_jobs_that_ask_to_share_a_container_get_their_own_and_are_told(
+    docker: Bed, tmp_path: Path
+) -> None:
+    urls = {"FORGE_DATABASE_URL": docker.database.url, "FORGE_STORE_URL": docker.store.url}
+    forge = command(tmp_path, **urls)
+    project = tmp_path / "small"
+    project.mkdir()
+    docker.worker()
+    small = ("--cpus", "0.5", "--memory", "256MB")
+    asked = forge("submit", project, *small, "--share", "--", "pwd")
+    (project / "forge.toml").write_text("share = true\n")
+    filed = forge("submit", project, *small, "--", "pwd")
+    for done in (asked, filed):
+        assert "each gets a container of its own" in done.stderr
+        assert docker.ended(int(done.stdout))["state"] == "succeeded"
+        assert docker.log(int(done.stdout)) == b"/forge/work\n"
+    silent = forge("submit", project, "--dry-run", "--no-share", "--", "pwd")
+    assert "container" not in silent.stderr

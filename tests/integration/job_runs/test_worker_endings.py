@@ -1,0 +1,258 @@
+"""How jobs end, in each kind of runner, and that nothing is left of any."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.spec import Resources
+from support.engine.registry import empty_registry
+from support.workers.worker import SMALL, Bed, bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.database.postgres import Server
+    from support.waiting import Eventually
+
+STUBBORN = """
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
+os.write(1, b"up\\n")
+while True:
+    signal.pause()
+"""
+LEAVES_CHILDREN = """
+import os, signal
+heard, said = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        os.write(1, b"orphan\\n")
+        os.write(said, b"!")
+        while True:
+            signal.pause()
+    os._exit(0)
+os.wait()
+os.read(heard, 1)
+os.write(1, b"parent\\n")
+"""
+FILLS_ITS_DISK = """
+import os, signal
+with open("big", "wb") as file:
+    for _ in range(60):
+        file.write(os.urandom(1 << 20))
+print("full", flush=True)
+signal.pause()
+"""
+WAITS = """
+import pathlib, threading
+pathlib.Path("up").touch()
+print("up", flush=True)
+while not pathlib.Path("go").exists():
+    threading.Event().wait(0.05)
+print("unharmed")
+"""
+EATS_MEMORY = """
+held = []
+while True:
+    held.append(b"x" * (8 << 20))
+"""
+
+
+@pytest.fixture(params=["process", "docker"])
+def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed(request.param, tmp_path, database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("docker", tmp_path, database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("process", tmp_path, database_url) as made:
+        yield made
+
+
+def test_exit_code_is_kept_and_charged_as_a_failure(both: Bed) -> None:
+    both.worker()
+    job = both.script("print('first'); raise SystemExit(3)", max_failures=1)
+    row = both.ended(job)
+    assert (row["state"], row["reason"], row["exit_code"]) == ("dead", "exit_code", 3)
+    assert both.reasons(job) == ["exit_code", "exit_code"]
+    assert both.log(job) == b"first\nfirst\n"
+
+
+def test_command_that_is_not_there_is_named_in_the_log(both: Bed) -> None:
+    both.worker()
+    job = both.submit("no-such-command")
+    assert both.ended(job)["exit_code"] == 127
+    assert b"no-such-command" in both.log(job)
+
+
+def test_job_that_ignores_sigterm_is_killed_after_its_grace(both: Bed) -> None:
+    both.worker()
+    job = both.script(STUBBORN, grace_s=1)
+    both.says(job, "up")
+    both.queue.cancel(job)
+    row = both.ended(job)
+    assert (row["state"], row["exit_code"]) == ("cancelled", 137)
+    assert both.log(job) == b"up\nno\n"
+
+
+def test_children_that_a_job_leaves_end_with_it(both: Bed) -> None:
+    both.worker()
+    job = both.script(LEAVES_CHILDREN)
+    both.succeeds(job)
+    assert sorted(both.log(job).split()) == [b"orphan", b"parent"]
+
+
+def test_job_over_its_disk_quota_ends_alone(both: Bed, eventually: Eventually) -> None:
+    both.worker()
+    neighbour = both.script(WAITS)
+    greedy = both.script(
+        FILLS_ITS_DISK,
+        max_failures=0,
+        resources=Resources(cpus=0.5, memory_mb=256, disk_mb=20),
+    )
+    row = both.ended(greedy)
+    assert (row["state"], row["reason"]) == ("dead", "disk_full")
+    assert "20 MiB were asked for" in row["detail"]
+    up = eventually(lambda: list(both.workers[0].folder.glob("jobs/*/work/up")))
+    up[0].with_name("go").touch()
+    both.succeeds(neighbour)
+    assert both.log(neighbour) == b"up\nunharmed\n"
+
+
+def test_job_over_its_memory_ends_as_oom(both: Bed) -> None:
+    both.worker()
+    small = Resources(cpus=0.5, memory_mb=64, disk_mb=100)
+    job = both.script(EATS_MEMORY, resources=small)
+    row = both.ended(job)
+    assert (row["state"], row["reason"]) == ("dead", "oom")
+    peak = both.jobs.attempts(job)[0]["peak_memory_mb"]
+    # An engine removes what it killed, perhaps before anybody has looked.
+    assert peak or both.kind == "docker"
+    measured = f" (highest measured use: {peak} MiB)" if peak else ""
+    more = 2 * max(64, peak or 0)
+    assert row["detail"] == (
+        f"needed more than its 64 MiB of memory{measured}: try --memory {more}MB"
+    )
+
+
+def test_job_over_its_time_limit_is_not_run_again(both: Bed) -> None:
+    both.worker()
+    job = both.script("print('up', flush=True); import signal; signal.pause()", timeout_s=1)
+    row = both.ended(job)
+    assert (row["state"], row["reason"]) == ("failed", "timeout")
+    assert both.reasons(job) == ["timeout"]
+
+
+def test_output_of_200_mb_is_stored_byte_for_byte(both: Bed) -> None:
+    both.worker(log_flush_s="0.5")
+    block, count = 1 << 20, 200
+    source = (
+        "import sys\n"
+        f"for n in range({count}):\n"
+        f"    sys.stdout.buffer.write(bytes([n % 251]) * {block})\n"
+    )
+    resources = Resources(cpus=1, memory_mb=256, disk_mb=1000)
+    job = both.script(source, resources=resources)
+    both.succeeds(job, timeout=90)
+    assert both.log(job) == b"".join(bytes([n % 251]) * block for n in range(count))
+
+
+def test_last_line_needs_no_end(both: Bed) -> None:
+    both.worker()
+    job = both.script("import sys; sys.stdout.write('a\\nhalf a line'); sys.stderr.write('!')")
+    both.succeeds(job)
+    assert sorted(both.log(job)) == sorted(b"a\nhalf a line!")
+
+
+def test_half_a_line_can_be_read_while_the_job_runs(process: Bed) -> None:
+    process.worker()
+    job = process.script("print('50 %', end='', flush=True); import signal; signal.pause()")
+    process.says(job, "50 %")
+    process.queue.cancel(job)
+    assert process.ended(job)["state"] == "cancelled"
+
+
+def test_worker_without_a_default_image_says_which_jobs_it_runs(
+    docker: Bed, eventually: Eventually
+) -> None:
+    worker = docker.worker(default_image="")
+    eventually(lambda: "--default-image (FORGE_DEFAULT_IMAGE)" in worker.output)
+
+
+def test_image_that_is_missing_ends_a_job_at_once(docker: Bed) -> None:
+    docker.worker()
+    with empty_registry() as registry:
+        job = docker.submit("true", image=f"{registry}/no-such-image:1")
+        row = docker.ended(job)
+    assert (row["state"], row["reason"]) == ("failed", "image_missing")
+    assert "no-such-image" in row["detail"]
+    assert docker.reasons(job) == ["image_missing"]
+
+
+def test_registry_that_does_not_answer_costs_a_loss_only(docker: Bed) -> None:
+    docker.worker()
+    job = docker.submit("true", image="127.0.0.1:9/no-such-image:1", max_losses=0, backoff_s=0)
+    row = docker.ended(job)
+    assert row["state"] == "dead"
+    assert docker.reasons(job) == ["start_failed", "start_failed"]
+
+
+def test_job_with_an_image_waits_for_a_worker_with_an_engine(process: Bed) -> None:
+    process.worker()
+    waits = process.submit("true", image="debian", priority=10)
+    runs = process.submit("true")
+    assert process.ended(runs)["state"] == "succeeded"
+    assert process.jobs.job(waits)["state"] == "ready"
+
+
+def test_jobs_run_at_once_as_far_as_cpus_and_memory_go(process: Bed) -> None:
+    process.worker(cpus=2, memory_mb=1200)
+    needs = [SMALL.model_copy(update={"memory_mb": 400})] * 5
+    needs += [SMALL.model_copy(update={"cpus": 1.5})] * 3
+    source = "import threading; threading.Event().wait(0.4)"
+    jobs = [process.script(source, resources=need) for need in needs]
+    for job in jobs:
+        process.succeeds(job)
+    # One statement ends a job and claims the next, and reads the clock for each by itself.
+    at_once = timedelta(milliseconds=300)
+    held = [(process.jobs.attempts(job)[0], need) for job, need in zip(jobs, needs, strict=True)]
+    loads = [
+        [need for other, need in held if other["claimed_at"] <= at < other["finished_at"] - at_once]
+        for at in (row["claimed_at"] for row, _ in held)
+    ]
+    assert max(sum(need.cpus or 0 for need in load) for load in loads) <= 2
+    assert max(sum(need.memory_mb or 0 for need in load) for load in loads) <= 1200
+    assert max(map(len, loads)) >= 2
+
+
+def test_workers_of_two_queues_share_an_engine_without_harm(
+    tmp_path: Path, postgres_server: Server, template_database: str
+) -> None:
+    # Each queue counts its jobs, attempts and tokens from one.
+    with ExitStack() as held:
+        beds = []
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            url = held.enter_context(postgres_server.database(template_database))
+            beds.append(held.enter_context(bed("docker", tmp_path / name, url)))
+            beds[-1].worker()
+        jobs = [made.script(WAITS) for made in beds]
+        for made, job in zip(beds, jobs, strict=True):
+            made.says(job, "up")
+        for made, job in zip(beds, jobs, strict=True):
+            next(made.workers[0].folder.glob("jobs/*/work")).joinpath("go").touch()
+            made.succeeds(job)
+        assert jobs[0] == jobs[1]

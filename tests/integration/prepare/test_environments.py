@@ -1,0 +1,239 @@
+"""Projects with requirements of their own: installed once, side by side, and never half."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.spec import Resources
+from support.wheels import project, wheel
+from support.workers.worker import Bed, bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+INSTALLING = b"forge: installing what requirements.txt requires"
+
+
+@pytest.fixture
+def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed("process", tmp_path, database_url) as made:
+        yield made
+
+
+@pytest.fixture(params=["process", "docker"])
+def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed(request.param, tmp_path, database_url) as made:
+        yield made
+
+
+def environments(bed: Bed) -> list[str]:
+    return [p.name for p in bed.workers[0].folder.glob("envs/*") if not p.name.startswith(".")]
+
+
+def test_conflicting_projects_run_side_by_side_and_install_once(either: Bed) -> None:
+    either.worker()
+    folders = [project(either.root / f"p{n}", "conflicted", f"{n}.0") for n in (1, 2)]
+
+    def run_both() -> list[bytes]:
+        jobs = [
+            either.submit("python", "main.py", folder=folder, requirements="requirements.txt")
+            for folder in folders
+        ]
+        for job in jobs:
+            either.succeeds(job, timeout=90)
+        return [either.log(job) for job in jobs]
+
+    for log, version in zip(run_both(), (b"1.0", b"2.0"), strict=True):
+        assert INSTALLING in log
+        assert b"Successfully installed conflicted-" + version in log
+        assert b"has " + version in log
+    for log, version in zip(run_both(), (b"1.0", b"2.0"), strict=True):
+        assert b"has " + version in log
+        assert INSTALLING not in log
+        assert b"Collecting" not in log
+    assert len(environments(either)) == 2
+    # A job that asked to share a container has one of its own, and the same environment.
+    shared = either.submit(
+        *("sh", "-c", "touch $XDG_CACHE_HOME/mine && python main.py"),
+        folder=folders[0], requirements="requirements.txt", share=True,
+    )  # fmt: skip
+    either.succeeds(shared)
+    assert b"has 1.0" in either.log(shared)
+
+
+def test_an_environment_is_its_owners_and_its_contents(process: Bed) -> None:
+    (process.root / "secrets").mkdir()
+    (process.root / "secrets" / "PIP_FIND_LINKS").write_text("wheels\n", encoding="utf-8")
+    process.worker(secrets_dir=process.root / "secrets")
+    folder = project(process.root / "p", "kept_apart", "1.0")
+    (folder / "pyproject.toml").write_text("[project]\ndependencies = ['kept_apart<2']\n")
+
+    def installs(path: str, owner: str = "ann") -> bool:
+        # The installation has the job's variables and its secrets.
+        pip = {"env": {"PIP_NO_INDEX": "1"}, "secrets": ["PIP_FIND_LINKS"]}
+        job = process.submit(
+            "python", "main.py", folder=folder, requirements=path, owner=owner, **pip
+        )
+        process.succeeds(job)
+        return b"forge: installing" in process.log(job)
+
+    assert installs("pyproject.toml")
+    (folder / "main.py").write_text("import kept_apart  # it is not part of the key\n")
+    assert not installs("pyproject.toml")
+    assert installs("requirements.txt")
+    # Another owner's variables and secrets may have had their part in it.
+    assert installs("pyproject.toml", owner="bob")
+
+
+def test_what_cannot_be_installed_is_the_users_to_correct(process: Bed) -> None:
+    process.worker()
+    folder = project(process.root / "p", "absent", "1.0")
+    (folder / "more.txt").write_text("absent==9\n", encoding="utf-8")
+    (folder / "net.txt").write_text("--index-url http://127.0.0.1:1/simple\nabsent\n")
+    asked = {
+        "requirements.txt": "No matching distribution found for absent==9",
+        "net.txt": "the network failed, or a package index could not be reached",
+        "none.txt": "the project's none.txt cannot be read: No such file",
+    }
+    quick = {"PIP_RETRIES": "1", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
+    jobs = {
+        path: process.submit("true", folder=folder, requirements=path, env=quick) for path in asked
+    }
+    for path, said in asked.items():
+        row = process.ended(jobs[path], timeout=60)
+        assert (row["reason"], said in row["detail"]) == ("exit_code", True), row["detail"]
+        assert row["exit_code"] == (None if path == "none.txt" else 1)
+        assert said.encode() in process.log(jobs[path])
+    assert environments(process) == []
+
+
+def test_a_worker_that_installs_nothing_says_so(process: Bed) -> None:
+    process.worker(allow_install=False)
+    folder = project(process.root / "p", "refused", "1.0")
+    row = process.ended(process.submit("true", folder=folder, requirements="requirements.txt"))
+    assert row["reason"] == "start_failed"
+    assert "this worker installs nothing" in row["detail"]
+
+
+def test_an_installation_cut_short_is_made_anew(process: Bed) -> None:
+    worker = process.worker(heartbeat_s=0.5, lease_ttl_s=2)
+    folder = project(process.root / "p", "cut_short", "1.0")
+    (folder / "hang").mkdir()
+    (folder / "hang" / "setup.py").write_text("import signal\nsignal.pause()\n")
+    wheel(folder / "wheels", "setuptools", "99.0")
+    (folder / "requirements.txt").write_text("--no-index\n--find-links wheels\n./hang\n")
+    job = process.submit("true", folder=folder, requirements="requirements.txt", max_losses=1)
+    process.says(job, "Processing ./hang")
+    worker.kill()
+    assert len(environments(process)) == 1
+    shutil.rmtree(folder / "hang")
+    process.queue.cancel(job)
+    process.worker()
+    process.ended(job)
+    (folder / "requirements.txt").write_text("--no-index\n--find-links wheels\ncut_short\n")
+    again = process.submit("python", "main.py", folder=folder, requirements="requirements.txt")
+    process.succeeds(again)
+    stopped = process.workers[-1]
+    assert stopped.leave(signal.SIGTERM) == 0
+
+
+FILLS = """
+import os, signal, sys
+for folder in sys.prefix, os.environ["TMPDIR"]:
+    with open(os.path.join(folder, "filled"), "wb") as file:
+        file.write(os.urandom(30 << 20))
+signal.pause()
+"""
+
+
+def test_installation_that_fills_the_disk_is_ended(either: Bed) -> None:
+    """Neither of the two places where it writes is over the limit by itself."""
+    either.worker()
+    folder = either.root / "p"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "requirements.txt").write_text("--no-index\n./lib\n", encoding="utf-8")
+    (folder / "lib" / "fills.py").write_text(FILLS, encoding="utf-8")
+    (folder / "lib" / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "fills"\nbackend-path = ["."]\n'
+    )
+    job = either.submit(
+        *("python", "main.py"), folder=folder, requirements="requirements.txt", max_failures=0,
+        resources=Resources(cpus=0.5, memory_mb=256, disk_mb=50),
+    )  # fmt: skip
+    row = either.ended(job, timeout=60)
+    assert (row["state"], row["reason"]) == ("dead", "disk_full")
+    assert "50 MiB were asked for" in row["detail"]
+    assert environments(either) == []
+
+
+def damaged(bed: Bed, damage: str) -> None:
+    (env,) = (bed.workers[0].folder / "envs" / name / "env" for name in environments(bed))
+    module = next(env.glob("lib/python*/site-packages/mended.py"))
+    if damage == "module":
+        module.unlink()
+    elif damage == "truncated":
+        module.write_text("")
+    else:
+        shutil.rmtree(env / "bin")
+
+
+@pytest.mark.parametrize("damage", ["module", "truncated", "bin"])
+def test_a_damaged_environment_is_made_anew_and_the_log_says_so(process: Bed, damage: str) -> None:
+    process.worker()
+    folder = project(process.root / "p", "mended", "1.0")
+
+    def log() -> bytes:
+        job = process.submit("python", "main.py", folder=folder, requirements="requirements.txt")
+        process.succeeds(job)
+        return process.log(job)
+
+    first = log()
+    damaged(process, damage)
+    second, third = log(), log()
+    for said in (first, second, third):
+        assert b"has 1.0 in " + str(process.workers[0].folder).encode() in said
+    told = b"forge: the cached environment is damaged (missing or changed: "
+    assert [told in said for said in (first, second, third)] == [False, True, False]
+    assert [INSTALLING in said for said in (first, second, third)] == [True, True, False]
+    assert len(environments(process)) == 1
+
+
+def test_a_damaged_environment_that_a_job_uses_stays_as_it_is(process: Bed) -> None:
+    worker = process.worker()
+    folder = project(process.root / "p", "mended", "1.0")
+    (folder / "waits.py").write_text(
+        "import os, threading\nprint('up', flush=True)\n"
+        "while not os.path.exists('go'):\n    threading.Event().wait(0.05)\n"
+        "import sys, mended\nprint(mended.VERSION)\n"
+    )
+    first = process.submit("python", "waits.py", folder=folder, requirements="requirements.txt")
+    process.says(first, "up")
+    (env,) = environments(process)
+    (worker.folder / "envs" / env / "env" / "bin" / "python3").unlink()
+    other = process.submit("python", "main.py", folder=folder, requirements="requirements.txt")
+    process.succeeds(other)
+    assert b"is damaged" in process.log(other)
+    assert sorted(environments(process)) == [env, f"{env}-1"]
+    next(worker.folder.glob("jobs/*/work")).joinpath("go").touch()
+    process.succeeds(first)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_requirements_of_a_process_are_not_met_by_the_machine_unless_asked(
+    process: Bed,
+    asked: bool,  # noqa: FBT001  pytest's parameter
+) -> None:
+    process.worker(host_packages=asked)
+    folder = project(process.root / "p", "alone", "1.0")
+    (folder / "main.py").write_text(
+        "import sys\nprint('open' if any(p.startswith(sys.base_prefix) and 'packages' in p"
+        " for p in sys.path) else 'closed')\n"
+    )
+    job = process.submit("python", "main.py", folder=folder, requirements="requirements.txt")
+    process.succeeds(job)
+    assert (b"open\n" in process.log(job)) == asked

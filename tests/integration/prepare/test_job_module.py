@@ -1,0 +1,168 @@
+"""`from forge_worker import job` inside of jobs, which need nothing installed for it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from forge_worker import job
+from forge_worker.prepare.job_module import JobModuleProvision
+from support.workers.attempts import attempt_of, some_grant
+from support.workers.runners import make_spec
+from support.workers.worker import Bed, bed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from forge_worker.runners.runner import Runner
+
+OLDEST = (3, 8)
+# Saves at once, and once more when asked to stop; the next attempt goes on from there.
+TRAINS = """
+import pathlib, threading
+from forge_worker import job
+
+folder = job.checkpoint_dir()
+place = folder / "step"
+if place.exists():
+    print("goes on after", place.read_text(), pathlib.Path(job.__file__).parent, flush=True)
+    (job.output_dir() / "done").write_text("yes")
+    raise SystemExit
+try:
+    pathlib.Path(job.__file__).write_text("mine")
+except OSError:
+    print("cannot be written", flush=True)
+place.write_text("1")
+job.report(step=1, total=2, loss=float("nan"))
+job.save_now()
+while not job.should_stop():
+    threading.Event().wait(0.05)
+raise SystemExit(1)
+"""
+
+
+@pytest.fixture(params=["process", "docker"])
+def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    with bed(request.param, tmp_path, database_url) as made:
+        yield made
+
+
+def test_a_job_saves_when_it_asks_for_it_reports_and_stops_when_asked(
+    either: Bed, eventually: Callable[..., None]
+) -> None:
+    either.worker()
+    # By the interval alone, nothing would be stored before the job has ended.
+    job_id = either.script(TRAINS, checkpoint_interval_s=3600)
+    eventually(lambda: either.jobs.checkpoints(job_id))
+    eventually(lambda: either.job(job_id)["progress"] == 0.5)
+    (line,) = either.jobs.metrics(job_id)
+    assert (line["step"], line["values"]["loss"]) == (1, "NaN")
+    assert either.queue.preempt(job_id)
+    either.succeeds(job_id)
+    assert either.reasons(job_id) == ["preempted", "succeeded"]
+    said = either.log(job_id).decode()
+    assert "goes on after 1" in said
+    if either.kind == "docker":
+        # Whoever runs a process of root's may write anywhere.
+        assert "cannot be written" in said
+        assert "/forge/python/forge_worker" in said
+    assert list(either.artifacts(job_id)) == ["done"]
+
+
+def test_the_jobs_own_path_and_its_own_package_come_first(tmp_path: Path) -> None:
+    root = tmp_path / "given"
+    root.mkdir()
+    spec = make_spec(tmp_path / "jobs", ())
+    attempt = attempt_of(some_grant(), tmp_path / "attempt")
+
+    class Nowhere:
+        def place(self, mount: Any) -> Path:  # noqa: ANN401  the runner's
+            return Path(mount.source)
+
+    provision = JobModuleProvision(root)
+    runner = cast("Runner", Nowhere())
+    (given,) = provision.provide(spec, attempt, runner).python_dirs
+    names = {path.name for path in Path(given, "forge_worker").iterdir()}
+    assert names == {"__init__.py", "job.py"}
+    # A process of root's may write there: the next job has it as it was.
+    module = Path(given, "forge_worker", "job.py")
+    module.chmod(0o600)
+    module.write_text("mine")
+    assert provision.provide(spec, attempt, runner).python_dirs == (given,)
+    assert module.read_bytes() == Path(job.__file__).read_bytes()
+    # Another package of this name, without the module: both can be imported.
+    installed = tmp_path / "site" / "forge_worker"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("")
+    (installed / "else_where.py").write_text("WORD = 'theirs'")
+    code = "import forge_worker.job; from forge_worker.else_where import WORD; print(WORD)"
+    for order in ([given, installed.parent], [given]):
+        path = os.pathsep.join(map(str, order))
+        ended = subprocess.run(
+            [sys.executable, "-S", "-c", code if len(order) > 1 else "import forge_worker.job"],
+            env={"PYTHONPATH": path},
+            check=False,
+            capture_output=True,
+        )
+        assert ended.returncode == 0, ended.stderr.decode()
+
+
+def test_it_runs_on_the_oldest_python_and_with_nothing_else(tmp_path: Path) -> None:
+    source = Path(job.__file__).read_text(encoding="utf-8")
+    ast.parse(source, feature_version=OLDEST)
+    package = tmp_path / "path" / "forge_worker"
+    package.mkdir(parents=True)
+    shutil.copy(job.__file__, package / "job.py")
+    code = (
+        "from forge_worker import job; job.report(step=1); job.save_now();"
+        "print(job.should_stop(), job.checkpoint_dir(), job.output_dir())"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": str(package.parent), "PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.stdout.split() == ["False", "checkpoint", "output"], ended.stderr
+    # Outside of Forge it leaves the two folders and nothing else.
+    assert {path.name for path in tmp_path.iterdir()} == {"path", "checkpoint", "output"}
+
+
+def test_lines_of_many_threads_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "metrics"
+    monkeypatch.setenv("FORGE_METRICS_FILE", str(file))
+
+    class Tensor:
+        def item(self) -> float:
+            return 0.5
+
+    def tell(number: int) -> None:
+        for step in range(200):
+            job.report(step=step, who=number, loss=Tensor(), text="x" * 500, odd={1: object})
+
+    threads = [threading.Thread(target=tell, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert sorted((line["who"], line["step"]) for line in lines) == [
+        (who, step) for who in range(8) for step in range(200)
+    ]
+    assert {line["loss"] for line in lines} == {0.5}
+    monkeypatch.setenv("FORGE_METRICS_FILE", str(tmp_path))
+    job.report(step=1)  # a folder: nothing is written, and nobody is hurt
+    loop: list[object] = []
+    loop.append(loop)
+    with pytest.raises(ValueError, match="ircular"):
+        job.report(loop=loop)

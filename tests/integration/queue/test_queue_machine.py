@@ -1,0 +1,66 @@
+"""Any order of verbs, any number of stale writers and lost answers: the invariants hold.
+
+`FORGE_TEST_MACHINE_EXAMPLES=2000 pytest -s tests/integration/queue/test_queue_machine.py
+--hypothesis-seed=1` runs as many examples, each another one with every seed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+import stamina
+from forge_schema.queue import claim, lanes, reservation
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from stamina.instrumentation import set_on_retry_hooks
+from support.database.clock import Steady
+from support.queue.queue_sources import SourcedMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.queue.rig import Rig
+
+WANTED = os.environ.get("FORGE_TEST_MACHINE_EXAMPLES")
+EXAMPLES = int(WANTED or 40)
+STEPS = 50
+
+
+@pytest.fixture
+def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SourcedMachine]]:
+    """The machine on this test's database, with two lanes and three workers for all its runs."""
+    steady = Steady()
+    for module in (lanes, claim, reservation):
+        monkeypatch.setattr(module, "monotonic", steady)
+    rig.submit()
+    rig.submit(labels={"zone": "eu"})
+    team = [rig.worker("eu", labels={"zone": "eu"}), rig.worker("a"), rig.worker("b")]
+    for worker in team:
+        worker.renew()
+    rig.sweep.tick()
+    # Thousands of answers are lost; none of it is news.
+    set_on_retry_hooks(())
+    with stamina.set_testing(True, attempts=4, cap=True):
+        yield type("Machine", (SourcedMachine,), {"rig": rig, "team": team})
+    set_on_retry_hooks(None)
+
+
+# A long run takes hours.
+@pytest.mark.timeout(0 if WANTED else 300)
+def test_whatever_happens_in_whatever_order(machine: type[SourcedMachine]) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            derandomize=WANTED is None,
+            database=None,
+            print_blob=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    print(f"{machine.examples} examples, {machine.steps} steps")  # noqa: T201  shown with -s
+    assert machine.examples >= EXAMPLES

@@ -1,0 +1,139 @@
+"""Pages of jobs by a filter: against the filter's meaning said in Python, and by keyset."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.model.states import Reason, State
+from forge_schema.read import job_pages
+from forge_schema.read.job_filter import Filter, parse
+from forge_schema.read.job_pages import page
+
+if TYPE_CHECKING:
+    from support.queue.rig import Rig
+
+FILTERS = (
+    "",
+    "state:running",
+    "state:running,ready",
+    "state:scheduled,dead",
+    "state:succeeded",
+    "state:failed,cancelled",
+    "state:dead owner:ann",
+    "owner:a*",
+    "owner:bob queue:night",
+    "queue:n?ght",
+    "queue:none",
+    "name:res*",
+    "name:resnet-1,RESNET-2",
+    "net 1",
+    "net state:succeeded,running",
+    "label:zone=eu*",
+    "label:zone label:disk=ssd",
+    "label:zone=us,zone=eu*",
+    "label:nope",
+    "worker:w1",
+    "worker:w* state:running",
+    "worker:w1 state:ready",
+    "reason:oom",
+    "reason:oom,timeout owner:bob",
+    "reason:succeeded",
+    "reason:oom state:failed",
+    "kind:test",
+    "kind:command state:dead",
+    "sweep:s1",
+    "sweep:s1,s2 state:ready",
+    "sweep:s*",
+    "since:1h",
+    "since:1h state:ready,dead",
+    "since:3h queue:night",
+)
+
+
+@pytest.fixture(scope="module")
+def past(shared_rig: Rig) -> Rig:
+    """Jobs of every state, of two owners, over some hours."""
+    rig = shared_rig
+    ends = (Reason.SUCCEEDED, Reason.OOM, Reason.TIMEOUT, Reason.EXIT_CODE, Reason.CANCELLED)
+    for n in range(60):
+        more: dict[str, Any] = {
+            "labels": [{}, {"zone": "eu-1"}, {"zone": "us", "disk": "ssd"}][n % 3]
+        }
+        more |= {"kind": "test"} if n % 7 == 0 else {}
+        more |= {"sweep": f"s{n % 3}"} if n % 5 == 0 else {}
+        more |= {"delay_s": 86_400} if n % 11 == 0 else {}
+        queue, owner = ("night" if n % 4 == 0 else "default"), ("bob" if n % 3 == 0 else "ann")
+        rig.submit(name=f"resnet-{n % 6}", queue=queue, owner=owner, max_failures=0, **more)
+        rig.clock.advance(300)
+        if n % 3 == 2:
+            labels = {"zone": "eu-1" if n % 2 else "us", "disk": "ssd"}
+            for grant in rig.worker(f"w{n % 2}", labels=labels).claim(2):
+                job_id = grant.fence.job_id
+                if job_id % 6:
+                    rig.finish(grant, ends[job_id % 5])
+    return rig
+
+
+def fits(wanted: Filter, job: dict[str, Any]) -> bool:
+    """Tell whether a job fits a filter; an own reading of what the docs say."""
+    plain = {
+        k: str(job[k]) for k in ("state", "owner", "queue", "reason", "kind", "sweep", "worker")
+    }
+    for key, values in wanted.terms.items():
+        if key == "since":
+            good = wanted.since is not None and job["age"] <= wanted.since
+        elif key == "name":
+            good = any(fnmatch.fnmatchcase(job["name"].lower(), v.lower()) for v in values)
+        else:
+            good = any(fnmatch.fnmatchcase(plain[key], v) for v in values)
+        if not good:
+            return False
+    for labels in wanted.labels:
+        pairs = [(n, v if s else "*") for n, s, v in (label.partition("=") for label in labels)]
+        if not any(
+            n in job["labels"] and fnmatch.fnmatchcase(job["labels"][n], v) for n, v in pairs
+        ):
+            return False
+    return all(word.lower() in job["name"].lower() for word in wanted.words)
+
+
+def everything(rig: Rig) -> list[dict[str, Any]]:
+    return rig.rows(
+        "SELECT job_status.*, job.kind, job.sweep, shape.labels,"
+        " forge_now() - job.submitted_at AS age"
+        " FROM job_status JOIN job ON job.id = job_status.job_id JOIN lane ON lane.id = job.lane_id"
+        " JOIN shape ON shape.id = lane.shape_id ORDER BY job_id DESC"
+    )
+
+
+# How many jobs one page looks at, and how many ready ones are few: as they are, and very small.
+@pytest.mark.parametrize(("look", "few"), [(job_pages.LOOK, job_pages.SORTABLE), (15, 3)])
+def test_a_filter_finds_what_it_says(
+    past: Rig, monkeypatch: pytest.MonkeyPatch, look: int, few: int
+) -> None:
+    monkeypatch.setattr(job_pages, "LOOK", look)
+    monkeypatch.setattr(job_pages, "SORTABLE", few)
+    jobs = everything(past)
+    assert {job["state"] for job in jobs} == {s.value for s in State}
+    for text in FILTERS:
+        wanted = parse(text)
+        for owner in (None, "ann"):
+            mine = [job for job in jobs if owner in {None, job["owner"]}]
+            expected = [job["job_id"] for job in mine if fits(wanted, job)]
+            assert found(past, wanted, owner) == expected, (text, owner)
+
+
+def found(rig: Rig, wanted: Filter, owner: str | None) -> list[int]:
+    """Return what all pages hold."""
+    ids: list[int] = []
+    before = None
+    for _ in range(100):
+        got = page(rig.database, wanted, owner=owner, before=before, count=13)
+        ids += [job["job_id"] for job in got.jobs]
+        if got.before is None:
+            return ids
+        assert before is None or got.before < before
+        before = got.before
+    raise AssertionError(f"{wanted} has no end")

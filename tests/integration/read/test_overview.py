@@ -1,0 +1,99 @@
+"""The overview: every figure of a small queue by hand, and for an owner their own jobs alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forge_schema.model.states import Phase, Reason, WorkerStatus
+from forge_schema.queue.records import MetricLine, Sample
+from forge_schema.read.overview import Overview
+
+if TYPE_CHECKING:
+    from support.queue.rig import Rig
+
+GPUS = [{"uuid": f"GPU-{n}", "name": "L4", "vram_mb": 24_000} for n in range(4)]
+
+
+def test_every_figure_of_a_small_queue(rig: Rig) -> None:
+    steady = rig.worker("steady", gpus=GPUS, accelerator="cuda", price_per_hour=2.5)
+    spare = rig.worker("spare", price_per_hour=0.5)
+    for reason in (Reason.SUCCEEDED, Reason.EXIT_CODE):
+        rig.submit(max_failures=0)
+        rig.finish(spare.claim_one(), reason)
+    rig.clock.advance(120)
+    rig.submit(owner="bob")
+    rig.finish(spare.claim_one())
+    taken = rig.submit(name="taken", gpus=2)
+    rig.finish(steady.claim_one(), Reason.PREEMPTED)
+    grant = steady.claim_one()
+    rig.queue.report(grant.fence, Phase.RUNNING)
+    lines: list[dict[str, object]] = [{"loss": 0.9, "lr": 0.1, "note": "warm"}, {"loss": 0.5}]
+    told = [MetricLine(n, None, values) for n, values in enumerate(lines)]
+    rig.records.add_metrics(grant.fence, told, progress=0.25)
+    rig.records.add_samples(grant.fence, [Sample(0, {"memory_mb": 7}), Sample(1, {"memory_mb": 9})])
+    condition = {"cpu_percent": 12.5}
+    rig.queue.renew(steady.id, steady.machine.boot_id, [grant.fence], WorkerStatus.BUSY, condition)
+    waits = rig.submit(name="waits", owner="bob")
+    rig.submit(owner="bob", delay_s=3600)
+    rig.clock.advance(40)
+    rig.submit()
+    rig.sweep.tick()
+
+    seen = Overview(rig.database).now(jobs=10, workers=10)
+    assert seen["at"] == rig.clock.now
+    assert seen["states"] == {"scheduled": 1, "ready": 2, "running": 1}
+    oldest = {"job_id": waits, "name": "waits", "owner": "bob", "queue": "default"}
+    assert seen["oldest"] == {**oldest, "paused": False, "waited_s": 40}
+    assert seen["ended"] == {"succeeded": 2, "failed": 0, "cancelled": 0, "dead": 1}
+    assert [some(minute) for minute in seen["throughput"]] == [
+        *[{}] * 57, {"succeeded": 1, "dead": 1}, {}, {"succeeded": 1},
+    ]  # fmt: skip
+    assert seen["gpus"] == {"there": 4, "busy": 2}
+    assert seen["fleet"] == {"offline": 1, "busy": 1}
+    assert seen["cost_per_hour"] == 2.5
+    assert seen["interruptions"] == {"preempted": 1}
+    sweeper = {"ticked_at": rig.clock.now, "silent_s": 0, "late_s": 0}
+    assert seen["sweeper"] == {**sweeper, "holds": False, "healthy": True}
+    (job,) = seen["jobs"]
+    assert (job["job_id"], job["attempt"], job["phase"]) == (taken, 2, "running")
+    assert (job["worker"], job["gpus"], job["elapsed_s"]) == ("steady", 2, 40)
+    assert (job["progress"], job["used"]) == (0.25, {"memory_mb": 9})
+    assert job["metrics"] == {"loss": 0.5, "lr": 0.1}
+    assert [(one["name"], one["leases"], one["gpus"]) for one in seen["workers"]] == [
+        ("steady", 1, 4),
+        ("spare", 0, 0),
+    ]
+    assert seen["workers"][0]["condition"] == condition
+    of_bob(rig, waits)
+
+
+def of_bob(rig: Rig, waits: int) -> None:
+    """Check what an owner sees who has no running job."""
+    seen = Overview(rig.database).now(owner="bob", jobs=10, workers=1)
+    assert seen["states"] == {"scheduled": 1, "ready": 1, "running": 0}
+    assert seen["oldest"]["job_id"] == waits
+    assert seen["ended"] == {"succeeded": 1, "failed": 0, "cancelled": 0, "dead": 0}
+    assert (seen["interruptions"], seen["jobs"], seen["cost_per_hour"]) == ({}, [], None)
+    assert seen["gpus"] == {"there": 4, "busy": 0}
+    assert [one["name"] for one in seen["workers"]] == ["steady"]
+
+
+def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig) -> None:
+    rig.submit()
+    rig.finish(rig.worker().claim_one(), Reason.PREEMPTED)
+    rig.finish(rig.worker().claim_one())
+    held = rig.submit()
+    rig.admin.pause("default")
+    rig.rows("UPDATE sweeper SET gap = '1 minute'")
+    rig.clock.advance(3601)
+    seen = Overview(rig.database).now()
+    assert (seen["ended"]["succeeded"], seen["interruptions"]) == (0, {"preempted": 1})
+    assert (seen["oldest"]["job_id"], seen["oldest"]["paused"]) == (held, True)
+    assert not seen["sweeper"]["healthy"]
+    rig.clock.advance(24 * 3600)
+    assert Overview(rig.database).now()["interruptions"] == {}
+
+
+def some(counts: dict[str, Any]) -> dict[str, int]:
+    """Return what is there of a minute's counts."""
+    return {name: count for name, count in counts.items() if name != "at" and count}

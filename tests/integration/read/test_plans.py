@@ -1,0 +1,236 @@
+"""Nothing that is read goes through the history: on a million attempts, by what was really done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.database.pool import Database
+from forge_schema.database.statements import statements
+from forge_schema.explain.explain import explain
+from forge_schema.model.states import State, WorkerStatus
+from forge_schema.queue.limits import Admin
+from forge_schema.queue.registry import Registry
+from forge_schema.queue.templates import Templates
+from forge_schema.read import job_pages, queue_pages, trail
+from forge_schema.read.benchmarks import Benchmarks
+from forge_schema.read.gauges import Gauges
+from forge_schema.read.job_filter import parse
+from forge_schema.read.job_story import JobStory, recent_bundles
+from forge_schema.read.overview import Overview
+from forge_schema.read.report import REPORTS
+from forge_schema.read.reports import Reports
+from forge_schema.read.series import Series
+from support.database.plans import HISTORY, assert_bounded, watched
+from support.past.plan_world import World, world
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from support.database.plans import Plan
+    from support.past.history import Past
+
+OWNERS = (None, "ann", "quiet", "nobody")
+STATES = (None, *([state] for state in State), [State.FAILED, State.DEAD])
+FILTERS = (
+    "owner:ann",
+    "owner:quiet state:failed",
+    "state:dead",
+    "state:ready",
+    "state:running queue:research",
+    "state:scheduled",
+    "reason:image_missing owner:tara",
+    "queue:nightly",
+    "kind:benchmark",
+    "sweep:grid-3",
+    "sweep:grid*",
+    "worker:h100*",
+    "since:1h",
+    "since:7d state:failed",
+    "label:zone=moon",
+    "nothing-is-called-so",
+    "state:cancelled finetune",
+)
+
+
+@pytest.fixture(scope="module")
+def there(past: tuple[str, Past]) -> Iterator[World]:
+    url, made = past
+    with Database(url, size=2, statement_s=120) as database:
+        yield world(database, made)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]:
+    with watched(monkeypatch) as plans:
+        yield plans
+
+
+def test_the_past_is_as_large_as_it_says(there: World) -> None:
+    with there.database.reporting() as connection:
+        query = "SELECT count(*) AS attempts, max(attempt) AS most FROM attempt"
+        (row,) = connection.execute(query).fetchall()
+        # The foreign keys were not looked at while it was made.
+        faults = connection.execute(
+            "SELECT FROM job LEFT JOIN lane ON lane.id = job.lane_id WHERE lane.id IS NULL LIMIT 1"
+        ).fetchall()
+    assert row["attempts"] >= 0.99 * there.past.attempts
+    assert faults == []
+
+
+def test_a_page_of_jobs_is_found_by_an_index(there: World, seen: list[Plan]) -> None:
+    for owner, states, before in product(OWNERS, STATES, (None, there.middle)):
+        there.jobs.jobs(owner=owner, states=states, before=before)
+    for text in FILTERS:
+        job_pages.page(there.database, parse(text))
+        job_pages.page(there.database, parse(text), owner="ann", before=there.middle)
+    # Of each of 200 lanes as many as fit on a page, before the newest of them are known.
+    assert_bounded(seen, 60_000)
+    assert {plan.name for plan in seen} >= {"page_jobs", "statuses"}
+
+
+ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
+    "job": lambda w, job: w.jobs.job(job),
+    "attempts": lambda w, job: w.jobs.attempts(job),
+    "artifacts": lambda w, job: w.jobs.artifacts(job),
+    "checkpoints": lambda w, job: w.jobs.checkpoints(job),
+    "events": lambda w, job: w.jobs.events(job),
+    "log_chunks": lambda w, job: w.jobs.log_chunks(job, after=(0, 0, -1)),
+    "log_chunks_before": lambda w, job: w.jobs.log_chunks_before(job, before=(2**62, 0, 0)),
+    "metrics": lambda w, job: w.jobs.metrics(job),
+    "metrics_last": lambda w, job: w.jobs.last_metrics(job),
+    "result": lambda w, job: w.jobs.result(job),
+    "tests": lambda w, job: w.jobs.tests(job),
+    "job_runs": lambda w, job: JobStory(w.database, job).runs(),
+    "job_spent": lambda w, job: JobStory(w.database, job).spent(),
+    "page_events": lambda w, job: JobStory(w.database, job).events(),
+    "page_artifacts": lambda w, job: JobStory(w.database, job).artifacts(count=100),
+    "job_asked": lambda w, job: JobStory(w.database, job).asked(),
+    "series_attempt": lambda w, job: Series(w.database).of(job),
+    "explain_job": lambda w, job: explain(w.database, job),
+    "audit": lambda w, job: w.audit.events(job_id=job, since=timedelta(days=400)),
+    "page_job_trail": lambda w, job: trail.page(w.database, trail.Wanted(job_id=job)),
+}
+ABOUT_ALL: dict[str, Callable[[World], object]] = {
+    "statuses": lambda w: w.jobs.statuses(w.ids, owner="ann"),
+    "audit": lambda w: [
+        w.audit.events(count=100),
+        w.audit.events(since=timedelta(days=150), count=100),
+        w.audit.events(worker_id=w.worker_id, count=100),
+        w.audit.events(actor="user:root", count=100),
+        w.audit.events(action="retried", count=100),
+    ],
+    "page_trail": lambda w: [
+        trail.page(w.database, trail.Wanted()),
+        trail.page(w.database, trail.Wanted(actor="nobody", before=1_000)),
+        trail.page(w.database, trail.Wanted(action="retried", worker_id=w.worker_id)),
+    ],
+    "page_queues": lambda w: [queue_pages.queues(w.database, owner=o) for o in OWNERS],
+    "page_demand": lambda w: [queue_pages.demand(w.database, owner=o) for o in OWNERS],
+    "gauge_ended": lambda w: twice(Gauges(w.database, timedelta(seconds=120)).count_ended),
+    "gauge_lanes": lambda w: Gauges(w.database, timedelta(seconds=120)).lanes(),
+    "gauge_fleet": lambda w: Gauges(w.database, timedelta(seconds=120)).fleet(),
+    "gauge_now": lambda w: Gauges(w.database, timedelta(seconds=120)).now(),
+    "queues": lambda w: Admin(w.database, actor="user:ann").queues(),
+    "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
+    "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
+    "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
+    "sweep_states": lambda w: Benchmarks(w.database, owner="ann", actor="a").states("grid-3"),
+    "sweep_points": lambda w: Benchmarks(w.database, owner="ann", actor="a").points("grid-3"),
+    "recent_bundles": lambda w: recent_bundles(w.database, "ann"),
+    "overview_ended": lambda w: [
+        Overview(w.database).now(owner=owner, jobs=200, workers=200) for owner in OWNERS
+    ],
+    "page_workers": lambda w: w.fleet.page(words=["h100"], statuses=[WorkerStatus.BUSY]),
+    "worker_named": lambda w: Registry(w.database, actor="user:ann").named("gone-1"),
+    "former_worker": lambda w: w.fleet.former(w.former_id),
+    "worker_page": lambda w: w.fleet.worker(w.worker_id),
+    "worker_jobs": lambda w: w.fleet.jobs(w.worker_id),
+    "worker_attempts": lambda w: [w.fleet.attempts(w.worker_id, owner=o) for o in OWNERS],
+    "worker_events": lambda w: w.fleet.events(w.worker_id),
+}
+
+
+def twice(act: Callable[[], object]) -> None:
+    """Call it, and call it again."""
+    act()
+    act()
+
+
+# A day of events is told by the day; a job's story, the workers and a shape are small.
+MOST = {"audit": 60_000, "explain_job": 40_000, "sweep_points": 20_000, "series_attempt": 100_000}
+
+
+@pytest.mark.parametrize("name", ABOUT_A_JOB)
+def test_what_is_told_of_a_job_is_found_by_an_index(
+    there: World, seen: list[Plan], name: str
+) -> None:
+    for job in there.ids:
+        ABOUT_A_JOB[name](there, job)
+    assert name in {plan.name for plan in seen}
+    assert_bounded(seen, MOST.get(name, 10_000))
+
+
+@pytest.mark.parametrize("name", ABOUT_ALL)
+def test_what_is_told_of_all_is_found_by_an_index(
+    there: World, seen: list[Plan], name: str
+) -> None:
+    ABOUT_ALL[name](there)
+    assert name in {plan.name for plan in seen}
+    assert_bounded(seen, MOST.get(name, 10_000))
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_of_a_day_does_not_read_half_a_year(
+    there: World, seen: list[Plan], name: str
+) -> None:
+    report, reports = REPORTS[name], Reports(there.database)
+    since = "1d" if report.time else None
+    reports.rows(name, since=since)
+    if report.owned:
+        reports.rows(name, since=since, owner="quiet")
+    if report.keys:
+        reports.rows(name, since=since, by=report.keys[:1])
+    read = {table: rows for plan in seen for table, rows in plan.read().items()}
+    # A day is a hundred-and-eightieth of it. The planner may well take a month for it, as a whole.
+    most = max(there.past.attempts // 4, 20_000)
+    assert {table: rows for table, rows in read.items() if rows > most} == {}, "\n".join(
+        str(plan) for plan in seen if any(rows > most for rows in plan.read().values())
+    )
+
+
+# They change something, and each is about what its caller names by key: a job, a lease, a worker.
+# Where such a one is slow, a claim is; see test_claim_stays_flat.py.
+VERBS = frozenset(
+    name
+    for name, path in statements().items()
+    if any(
+        word in path.read_text(encoding="utf-8")
+        for word in ("INSERT INTO", "UPDATE ", "DELETE FROM")
+    )
+)
+# What they read is not the history, or one row of it by its key.
+SMALL = frozenset({
+    "artifact", "attempt_marks", "drop_partitions", "due", "ended", "enrolled_worker", "health",
+    "heads", "held_job", "held_lease", "key", "keys", "lanes_within_limits", "lateness",
+    "latest_checkpoint", "lock_lanes", "lock_limits", "make_partitions", "match",
+    "missing_uploads", "next_worker_id", "overrun", "own_fences", "quotas", "restorable",
+    "session", "source", "submitted_before", "template", "worker_by_token", "workers_before",
+})  # fmt: skip
+# What one of the calls above runs besides.
+WITH = frozenset({
+    "explain_attempts", "explain_held", "explain_lanes", "explain_lease", "explain_recent",
+    "explain_running", "explain_serves", "explain_spent", "explain_workers", "overview_fleet",
+    "overview_interrupted", "overview_jobs", "overview_oldest", "overview_places",
+    "overview_sweeper", "overview_workers", "page_jobs", "series_metrics", "series_samples",
+})  # fmt: skip
+
+
+def test_every_statement_that_reads_is_looked_at() -> None:
+    looked_at = {*ABOUT_A_JOB, *ABOUT_ALL, *WITH, *SMALL, *VERBS}
+    assert set(statements()) - looked_at == set(), (
+        "a new statement: have a call that runs it in ABOUT_A_JOB or ABOUT_ALL above, so that its"
+        f" plan is looked at; or in SMALL, if it reads nothing of {', '.join(sorted(HISTORY))}"
+    )

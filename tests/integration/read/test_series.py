@@ -1,0 +1,191 @@
+"""The series of an attempt: the points of a chart, cut as their rule says, and no more."""
+
+from __future__ import annotations
+
+import math
+from math import sin
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from forge_client import ClientError
+from forge_schema.model.states import Reason
+from forge_schema.queue.records import MetricLine, Sample
+from forge_schema.read import series as module
+from forge_schema.read.series import BYTES, LINES, MOST_KEYS, SLACK, Series, Wanted
+from support.client.reaching import WAYS, reaching
+from support.database.explain import buffers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forge_schema.model.lease import Grant
+    from support.queue.rig import Rig
+
+UUID = "GPU-8a2b"
+
+
+def write(rig: Rig, grant: Grant, lines: list[dict[str, Any]], first: int = 0) -> None:
+    """Write metric lines, a second apart."""
+    for number, values in enumerate(lines, first):
+        rig.clock.advance(1)
+        line = MetricLine(number, values.get("step"), values)
+        assert rig.records.add_metrics(grant.fence, [line])
+
+
+def runs(values: list[float], points: int) -> list[list[float]]:
+    """Cut values into runs of one length, but for the last."""
+    each = math.ceil(len(values) / points) or 1
+    return [values[n : n + each] for n in range(0, len(values), each)]
+
+
+def by_key(found: dict[str, Any]) -> dict[tuple[str, str | None], dict[str, Any]]:
+    return {(item["key"], item["gpu"]): item for item in found["items"]}
+
+
+def test_points_are_runs_of_what_was_written(rig: Rig) -> None:
+    job = rig.submit()
+    grant = rig.worker().claim_one()
+    lines: list[dict[str, Any]] = [{"step": n, "loss": sin(n * n)} for n in range(103)]
+    for number in range(0, 103, 20):
+        lines[number]["accuracy"] = number / 103
+    lines[7] |= {"note": "text", "flag": True, "nested": {"a": 1}, "big": 10**400, "none": None}
+    write(rig, grant, lines)
+    found = Series(rig.database).of(job, Wanted(points=10))
+    assert (found["attempt"], found["rank"], found["running"], found["left_off"]) == (1, 0, True, 0)
+    assert (found["since"], found["until"]) == (grant_time(rig), rig.clock.now)
+    curves = by_key(found)
+    assert set(curves) == {("loss", None), ("accuracy", None)}
+    loss = curves["loss", None]
+    cut = runs([line["loss"] for line in lines], 10)
+    assert (loss["source"], loss["count"], len(cut)) == ("metric", 103, 10)
+    assert loss["min"] == [min(run) for run in cut]
+    assert loss["max"] == [max(run) for run in cut]
+    assert loss["last"] == [run[-1] for run in cut]
+    assert loss["avg"] == pytest.approx([sum(run) / len(run) for run in cut])
+    steps = [run[-1] for run in runs([float(n) for n in range(103)], 10)]
+    assert loss["step"] == steps
+    began = grant_time(rig).timestamp()
+    assert loss["t"] == [began + step + 1 for step in steps]
+    accuracy = curves["accuracy", None]
+    assert accuracy["last"] == [line["accuracy"] for line in lines if "accuracy" in line]
+    assert accuracy["min"] == accuracy["avg"] == accuracy["max"] == accuracy["last"]
+    assert accuracy["step"] == [0, 20, 40, 60, 80, 100]
+
+
+def grant_time(rig: Rig) -> Any:  # noqa: ANN401  a moment
+    return rig.row("SELECT claimed_at FROM lease")["claimed_at"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_both_ways_tell_the_same(rig: Rig, tmp_path: Path, way: str) -> None:
+    with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
+        job = rig.submit()
+        assert client.backend.findings.series(job).items == []
+        grant = rig.worker().claim_one()
+        write(rig, grant, [{"step": n, "loss": n, "lr": n} for n in range(9)])
+        told = client.backend.findings.series(job, attempt=1, rank=0, keys=["lr"], points=3)
+        wanted = Wanted(attempt=1, keys=["lr"], points=3)
+        assert told.model_dump() == Series(rig.database).of(job, wanted)
+        assert client.backend.findings.series(job, points=3).items[1] == told.items[0]
+        with pytest.raises(ClientError, match="there is no job"):
+            client.backend.findings.series(job + 1)
+
+
+def test_samples_tell_of_the_processes_and_of_each_gpu(rig: Rig) -> None:
+    job = rig.submit()
+    grant = rig.worker().claim_one()
+    for number in range(3):
+        look = {"utilisation": 10 * number, "power_w": 99.5, "lost": True}
+        values = {"memory_mb": number, "gpus": {UUID: look, "GPU-2": {"ecc": 0}}}
+        assert rig.records.add_samples(grant.fence, [Sample(number, values)])
+    odd: list[dict[str, object]] = [{"gpus": [1]}, {"gpus": {UUID: 7}}, {"gpus": None}]
+    kept = [Sample(3 + n, values) for n, values in enumerate(odd)]
+    assert rig.records.add_samples(grant.fence, kept)
+    found = Series(rig.database).of(job)
+    curves = by_key(found)
+    assert {item["source"] for item in found["items"]} == {"sample"}
+    assert set(curves) == {
+        ("memory_mb", None), ("utilisation", UUID), ("power_w", UUID), ("ecc", "GPU-2"),
+    }  # fmt: skip
+    assert curves["utilisation", UUID]["last"] == [0, 10, 20]
+    only = Series(rig.database).of(job, Wanted(keys=["power_w"]))
+    assert list(by_key(only)) == [("power_w", UUID)]
+
+
+def test_the_newest_attempt_that_has_any_is_meant(rig: Rig) -> None:
+    job = rig.submit()
+    worker = rig.worker()
+    series = Series(rig.database)
+    assert series.of(job) == {
+        "attempt": None, "rank": 0, "since": None, "until": None, "running": False, "left_off": 0,
+        "items": [],
+    }  # fmt: skip
+    for attempt in (1, 2, 3):
+        grant = worker.claim_one()
+        if attempt < 3:
+            write(rig, grant, [{"attempt": attempt}])
+            rig.finish(grant, Reason.PREEMPTED)
+    found = series.of(job)
+    assert (found["attempt"], found["running"], found["items"][0]["last"]) == (2, False, [2])
+    assert series.of(job, Wanted(attempt=1))["items"][0]["last"] == [1]
+    third = series.of(job, Wanted(attempt=3))
+    assert (third["attempt"], third["running"], third["items"]) == (3, True, [])
+    for absent in (Wanted(attempt=4), Wanted(rank=1)):
+        assert series.of(job, absent)["items"] == []
+    assert series.of(job + 1)["items"] == []
+
+
+def test_what_one_call_reads_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = rig.submit()
+    grant = rig.worker().claim_one()
+    many = [MetricLine(n, float(n), {"loss": n, **_wide(n)}) for n in range(1000)]
+    assert rig.records.add_metrics(grant.fence, many)
+    samples = [Sample(n, {"memory_mb": n}) for n in range(1000)]
+    assert rig.records.add_samples(grant.fence, samples)
+    rig.rows("DELETE FROM metric WHERE number BETWEEN 300 AND 600")
+    series = Series(rig.database)
+    found = series.of(job, Wanted(keys=["loss"]))
+    assert (found["items"][0]["count"], found["items"][0]["last"][-1]) == (699, 999)
+    all_keys = series.of(job, Wanted(points=2))
+    assert all_keys["left_off"] == 40
+    assert len([i for i in all_keys["items"] if i["source"] == "metric"]) == MOST_KEYS
+    monkeypatch.setattr(module, "LINES", 100)
+    fewer = by_key(series.of(job, Wanted(keys=["loss", "memory_mb"])))
+    assert fewer["memory_mb", None]["last"] == list(range(9, 1000, 10))
+    loss = fewer["loss", None]["last"]
+    assert loss == sorted({n if n < 300 else max(n, 601) for n in range(9, 1000, 10)})
+    monkeypatch.setattr(module, "BYTES", 10 * 2000)
+    assert by_key(series.of(job, Wanted(keys=["loss"])))["loss", None]["count"] < 30
+
+
+def _wide(number: int) -> dict[str, int]:
+    # Together 104 keys, and about two thousand bytes.
+    return {f"key {n:03}{'x' * 8}": number for n in range(103)}
+
+
+def test_other_jobs_cost_it_nothing(rig: Rig) -> None:
+    job = rig.submit()
+    grant = rig.worker().claim_one()
+    write(rig, grant, [{"loss": n} for n in range(50)])
+    rig.records.add_samples(grant.fence, [Sample(0, {"memory_mb": 1})])
+    params = {
+        "job_id": job, "token": grant.fence.token, "rank": 0, "attempt": None, "keys": None,
+        "since": rig.clock.now - SLACK, "until": rig.clock.now + SLACK, "lines": LINES,
+        "bytes": BYTES, "points": 500, "most_keys": MOST_KEYS,
+    }  # fmt: skip
+    names = ("series_attempt", "series_metrics", "series_samples")
+
+    def touched() -> list[int]:
+        with psycopg.connect(rig.url) as connection:
+            return [buffers(connection, name, params)[0] for name in names]
+
+    before = touched()
+    for table in ("metric", "sample"):
+        rig.rows(
+            f"INSERT INTO {table} (job_id, token, rank, number, at, attempt, values)"
+            " SELECT %s + n / 10, 9, 0, n, forge_now(), 1, '{}' FROM generate_series(10, 30000) n",
+            job,
+        )
+    # A level more of the index, once per look at it.
+    assert all(after <= was + 40 for was, after in zip(before, touched(), strict=True))

@@ -1,0 +1,235 @@
+"""Every invariant of a chaos run can be broken, and is told of when it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from chaos.check import ends, leases, objects, promises, reports, rest, sums
+from chaos.check.history import History
+from chaos.check.invariants import INVARIANTS, violations
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.states import Reason
+from forge_worker.agent.spool import FILE, Spool
+from support.engine.images import BASE_IMAGE
+from support.queue.chaos_script import Script
+from support.store.storage import use_credentials
+from support.workers.runners import require_docker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chaos.check.violation import Invariant
+    from support.queue.rig import Rig
+    from support.store.storage import Bucket
+
+PAGE = Path(__file__).parents[3] / "docs" / "reliability.md"
+ANOTHER = """
+    INSERT INTO attempt SELECT forged.* FROM attempt AS one, jsonb_populate_record(
+        one, jsonb_build_object('attempt', 2, 'token', one.token + 10000) || '{changes}'
+    ) AS forged
+    WHERE one.job_id = %(job_id)s
+"""
+
+
+def another(changes: str = "{}") -> str:
+    """Give a job one attempt more: its first one, but for these columns."""
+    return ANOTHER.replace("{changes}", changes)
+
+
+# What breaks an invariant for one job.
+FORGED: tuple[tuple[Invariant, str], ...] = (
+    (promises.ENDS, "DELETE FROM outcome WHERE job_id = %(job_id)s"),
+    (
+        promises.ONE_PER_KEY,
+        "UPDATE job SET idempotency_key = 'other' || id WHERE id = %(job_id)s",
+    ),
+    (
+        promises.STAYS_ENDED,
+        "UPDATE outcome SET state = 'failed', reason = 'oom' WHERE job_id = %(job_id)s",
+    ),
+    (
+        promises.CANCELS,
+        "UPDATE outcome SET state = 'failed', reason = 'oom' WHERE job_id = %(job_id)s",
+    ),
+    (
+        leases.RISES,
+        another('{"token": 0, "claimed_at": "2032-01-01", "finished_at": "2032-01-02"}'),
+    ),
+    (leases.ONE_LIVE, another('{"claimed_at": "2030-01-01", "finished_at": "2031-12-01"}')),
+    (
+        leases.ONE_PER_GPU,
+        "UPDATE attempt SET devices = '{GPU-1}', started_at = '2030-01-01'"
+        " WHERE job_id = %(job_id)s;" + another(),
+    ),
+    (leases.ALL_KEPT, "DELETE FROM attempt WHERE job_id = %(job_id)s"),
+    (
+        leases.EXPIRED_FIRST,
+        (
+            "UPDATE attempt SET reason = 'worker_lost', detail = 'the lease ran out'"
+            " WHERE job_id = %(job_id)s"
+        ),
+    ),
+    (
+        leases.RENEWED_BY_HOLDER,
+        "UPDATE chaos.change SET verb = 'renewed', by_holder = false WHERE job_id = %(job_id)s",
+    ),
+    (
+        leases.ENDED_BY_HOLDER,
+        "UPDATE chaos.change SET connection = 'idle' WHERE job_id = %(job_id)s",
+    ),
+    (ends.ONE_ACCEPTED, another()),
+    (
+        ends.NOT_BLAMED,
+        "UPDATE attempt SET reason = 'exit_code', exit_code = 137 WHERE job_id = %(job_id)s",
+    ),
+    (
+        ends.LAST_GRANTED,
+        another('{"claimed_at": "2032-01-01", "finished_at": "2032-01-02", "reason": "oom"}'),
+    ),
+    (ends.NO_REOPENING, another('{"reason": "oom"}')),
+    (
+        ends.WITHIN_BUDGET,
+        "UPDATE job SET max_losses = 0 WHERE id = %(job_id)s;"
+        "UPDATE attempt SET reason = 'worker_lost' WHERE job_id = %(job_id)s;" + another(),
+    ),
+    (
+        ends.DEAD_BEYOND,
+        "UPDATE outcome SET state = 'dead', reason = 'oom' WHERE job_id = %(job_id)s",
+    ),
+    (
+        ends.CANCELLED_RESTS,
+        (
+            "INSERT INTO event (at, actor, action, job_id)"
+            " VALUES ('2030-12-31', 'user:ann', 'asked to cancel', %(job_id)s)"
+        ),
+    ),
+    (
+        ends.ASKED_ENDS,
+        (
+            "INSERT INTO lease (job_id, rank, worker_id, lane_id, nice, attempt, failures, losses,"
+            " preemptions, ready_at, claimed_at, expires_at, asked)"
+            " SELECT job_id, 0, worker_id, lane_id, 0,"
+            " attempt, 0, 0, 0, ready_at, claimed_at, claimed_at + '1 s', 'cancelled' FROM attempt"
+            " WHERE job_id = %(job_id)s"
+        ),
+    ),
+    (ends.NUMBERED, "UPDATE attempt SET attempt = 3 WHERE job_id = %(job_id)s"),
+    (
+        sums.ONE_PLACE,
+        (
+            "INSERT INTO scheduled (job_id, lane_id, nice, run_at)"
+            " SELECT id, lane_id, nice, submitted_at FROM job WHERE id = %(job_id)s"
+        ),
+    ),
+    (sums.EVENTS, "DELETE FROM event WHERE job_id = %(job_id)s"),
+    (objects.OWN_PREFIX, "UPDATE artifact SET token = token + 10000 WHERE job_id = %(job_id)s"),
+    (objects.CONTIGUOUS, "UPDATE log_chunk SET start = 3 WHERE job_id = %(job_id)s"),
+    (objects.ACCEPTED_WROTE, "DELETE FROM artifact WHERE job_id = %(job_id)s"),
+    (
+        objects.SOUND,
+        "UPDATE artifact SET sha256 = repeat('0', 64) WHERE job_id = %(job_id)s",
+    ),
+    (
+        rest.NO_LEASE,
+        (
+            "INSERT INTO lease (job_id, rank, worker_id, lane_id, nice, attempt, failures, losses,"
+            " preemptions, ready_at, claimed_at, expires_at)"
+            " SELECT job_id, 0, worker_id, lane_id, 0,"
+            " attempt, 0, 0, 0, ready_at, claimed_at, claimed_at + '1 s' FROM attempt"
+            " WHERE job_id = %(job_id)s"
+        ),
+    ),
+)
+
+
+@pytest.fixture
+def script(rig: Rig, tmp_path: Path) -> Iterator[Script]:
+    history = History(tmp_path / "history.jsonl")
+    (tmp_path / "store").mkdir()
+    with Script(rig, (tmp_path / "store").as_uri(), history) as script:
+        yield script
+    history.close()
+
+
+def test_each_forgery_is_told_of_its_own_job(script: Script) -> None:
+    jobs = dict(zip(script.run_many(len(FORGED)), FORGED, strict=True))
+    path = script.history.path
+    assert violations(script.rig.url, script.store.url, path) == []
+    for job_id, (invariant, _) in jobs.items():
+        if invariant is promises.CANCELS:
+            script.history.note("cancelled", job_id=job_id, state="running")
+    with psycopg.connect(script.rig.url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        for job_id, (_, forgery) in jobs.items():
+            for part in forgery.split(";"):
+                connection.execute(part.encode(), {"job_id": job_id})
+    told = {
+        (one.job_id, one.invariant) for one in violations(script.rig.url, script.store.url, path)
+    }
+    forged = {(job_id, invariant.sentence) for job_id, (invariant, _) in jobs.items()}
+    assert forged - told == set()
+    assert sums.REPORTS.sentence in {sentence for _, sentence in told}
+
+
+def test_a_report_that_counts_wrongly_is_told(script: Script) -> None:
+    script.run_many(3)
+    with psycopg.connect(script.rig.url, autocommit=True) as connection:
+        told = connection.execute("SELECT pg_get_viewdef('queue_wait'::regclass)").fetchone()
+        wrong = str(told and told[0]).replace("count(*) AS", "count(*) + 1 AS")
+        connection.execute(f"CREATE OR REPLACE VIEW queue_wait AS {wrong}".encode())
+    (found,) = violations(script.rig.url, script.store.url, script.history.path)
+    assert (found.invariant, found.says[:11]) == (reports.AS_COMPUTED.sentence, "queue_wait:")
+
+
+@contextmanager
+def left_over(script: Script, folder: Path) -> Iterator[None]:
+    """Leave a folder, a result, a process below the folder, and a transaction."""
+    (folder / "jobs" / "one").mkdir(parents=True)
+    Spool(folder / FILE, 1).put(End(Fence(1, 1, uuid.uuid4()), Reason.SUCCEEDED))
+    script.history.note("folder", path=str(folder))
+    forgotten = subprocess.Popen([sys.executable, "-c", "input()"], cwd=folder, stdin=-1)
+    with psycopg.connect(script.rig.url) as connection, forgotten:
+        connection.execute("SELECT 1")
+        yield
+        forgotten.kill()
+
+
+def test_what_is_left_at_rest_is_told(
+    script: Script, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_docker()
+    use_credentials(monkeypatch)
+    path = script.history.path
+    label = f"forge-chaos-test={uuid.uuid4().hex}"
+    made = ["docker", "create", "--label", label, BASE_IMAGE, "true"]
+    container = subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
+    bucket.client.create_multipart_upload(Bucket=bucket.name, Key="forge/jobs/1/big")
+    try:
+        script.history.note("engine", url="unix:///var/run/docker.sock", labels=[label])
+        with left_over(script, tmp_path / "worker"):
+            found = violations(script.rig.url, bucket.url(), path)
+    finally:
+        subprocess.run(["docker", "rm", container], capture_output=True, check=True)
+    told = {one.invariant for one in found}
+    assert told == {one.sentence for one in rest.REST} - {rest.NO_LEASE.sentence}
+    # The folder and what is in it are there still, the rest is gone.
+    left = {one.invariant for one in violations(script.rig.url, script.store.url, path)}
+    assert left == {one.sentence for one in rest.REST if one in rest.ON_DISK}
+
+
+def test_page_lists_every_invariant_and_each_is_broken_here() -> None:
+    broken = {invariant.sentence for invariant, _ in FORGED} | {one.sentence for one in rest.REST}
+    broken |= {sums.REPORTS.sentence, reports.AS_COMPUTED.sentence}
+    sentences = [one.sentence for one in INVARIANTS]
+    assert sorted(sentences) == sorted(
+        {*broken, sums.REPORTS.sentence, reports.AS_COMPUTED.sentence}
+    )
+    listed = [line[2:] for line in PAGE.read_text().splitlines() if line.startswith("- ")]
+    assert [sentence for sentence in sentences if sentence not in listed] == []

@@ -1,0 +1,106 @@
+"""What the kernel holds a job in process mode to, and that its neighbours notice nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from forge_worker.runners.process import runner as process
+from forge_worker.runners.process.confinement import PIDS, confinement_of, parents
+from forge_worker.runners.process.runner import ProcessRunner
+from support.services import require
+from support.workers.runners import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Says what it is held to, and works until it has been held back.
+BUSY = """
+import os, pathlib
+own = dict(line.strip().split(":", 2)[1:] for line in open("/proc/self/cgroup"))
+group = lambda kind: pathlib.Path("/sys/fs/cgroup", kind, own[kind][1:])
+print((group("cpu") / "cpu.cfs_quota_us").read_text(), flush=True)
+print((group("pids") / "pids.max").read_text(), flush=True)
+while "nr_throttled 0" in (group("cpu") / "cpu.stat").read_text(): pass
+"""
+HOG = """
+import mmap
+held = mmap.mmap(-1, 1 << 30)
+for page in range(0, 1 << 30, 4096): held[page] = 1
+"""
+# Its child takes too much, and it does not care.
+CARELESS = f"""
+import subprocess, sys
+subprocess.call([sys.executable, "-c", {HOG!r}])
+"""
+WAITS = """
+import pathlib, threading
+print("up", flush=True)
+while not pathlib.Path("go").exists(): threading.Event().wait(0.05)
+"""
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(ProcessRunner(), tmp_path)
+    yield bench
+    bench.close()
+
+
+def require_groups() -> None:
+    require(set(parents()) >= {"cpu", "memory", "pids"}, "control groups that can be written")
+
+
+def test_job_gets_no_more_cpu_and_processes_than_it_was_lent(bench: Bench) -> None:
+    require_groups()
+    job = bench.python(BUSY, cpus=0.5)
+    assert job.result().code == 0
+    assert job.output.split() == [b"50000", str(PIDS).encode()]
+    assert not confinement_of(job.spec.name)
+
+
+@pytest.mark.parametrize("script", [HOG, CARELESS], ids=["itself", "its child"])
+def test_job_over_its_memory_ends_as_such_and_its_neighbour_does_not(
+    bench: Bench, script: str
+) -> None:
+    require_groups()
+    neighbour = bench.python(WAITS)
+    neighbour.expect(b"up")
+    job = bench.python(script, memory_mb=64)
+    assert job.result().oom_killed
+    used = job.handle.used()
+    # The kernel gave it no page too many.
+    assert used is not None
+    assert used.peak_memory_mb < 80
+    (neighbour.spec.work_dir / "go").touch()
+    assert neighbour.result().code == 0
+    assert not any(map(confinement_of, (job.spec.name, neighbour.spec.name)))
+
+
+def test_group_of_a_job_whose_shim_was_killed_is_removed(bench: Bench) -> None:
+    require_groups()
+    # What left the job's session is found by its group.
+    job = bench.python(f"import os; os.fork() or os.setsid()\n{WAITS}")
+    job.expect(b"up\nup\n")
+    assert confinement_of(job.spec.name)
+    (shim,) = [p for p in psutil.Process().children() if job.spec.name in p.cmdline()]
+    inside = shim.children(recursive=True)
+    shim.kill()
+    assert job.result().code is None
+    assert not confinement_of(job.spec.name)
+    _, alive = psutil.wait_procs(inside, 10)
+    assert alive == []
+
+
+def test_without_groups_jobs_have_cpus_of_their_own_and_are_watched(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "parents", dict)
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    script = f"import os; print(sorted(os.sched_getaffinity(0)), flush=True)\n{WAITS}"
+    jobs = [bench.python(script, cpus=1) for _ in cpus]
+    for job, cpu in zip(jobs, cpus, strict=True):
+        job.expect(f"[{cpu}]\nup".encode())

@@ -1,0 +1,156 @@
+"""What is measured gets older: what stays is what the rule says, whoever sweeps, and when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from forge_schema.queue.records import MetricLine, Records
+from forge_schema.sweeper import retention as module
+from forge_schema.sweeper.retention import Ageing, Ages
+from support.at_once import at_once
+from support.database.clock import START
+from support.database.databases import holding
+
+if TYPE_CHECKING:
+    from support.queue.rig import Rig
+
+    # A job, a token, a rank, a number, and when it was kept.
+    Row = tuple[int, int, int, int, datetime]
+
+ORIGIN = datetime(2000, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+TABLES = ("metric", "sample")
+
+
+def written() -> list[Row]:
+    """Return rows of eleven days: two ranks, an attempt after them, one that wrote once."""
+    rows: list[Row] = []
+    for job, token, rank, begin, beat in ((91, 5, 0, 0, 7), (91, 5, 1, 3, 31), (91, 6, 0, 5, 1000)):
+        # Some stretches that are dense, some lines that lie alone, and two at one time.
+        moments = [begin + day * 86_400 + n * beat for day in range(11) for n in range(14)]
+        moments += [begin + 3600 * hour for hour in range(0, 260, 37)] + [begin, begin]
+        for number, second in enumerate(sorted(moments)):
+            rows.append((job, token, rank, number, START + timedelta(seconds=second)))
+    rows.append((92, 9, 0, 0, START + timedelta(seconds=12)))
+    return rows
+
+
+def staying(rows: list[Row], now: datetime, ages: Ages) -> set[Row]:
+    """Return what the rule leaves of the rows, looking at each by itself."""
+    kept: set[Row] = set()
+    for _, each in groupby(sorted(rows), key=lambda row: row[:3]):
+        series = list(each)
+        kept |= {series[0], series[-1]}
+        kept |= {row for row in series if stays(row, series, now, ages)}
+    return kept
+
+
+def stays(row: Row, series: list[Row], now: datetime, ages: Ages) -> bool:
+    for width, age in ((module.MINUTE, ages.minute), (module.TEN_MINUTES, ages.ten_minutes)):
+        begins = row[4] - (row[4] - ORIGIN) % width
+        beside = [other for other in series if begins <= other[4] < begins + width]
+        if age and begins + width <= now - age and row != beside[0]:
+            return False
+    return True
+
+
+def keep(rig: Rig, rows: list[Row]) -> None:
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        for table in TABLES:
+            connection.cursor().executemany(
+                f"INSERT INTO {table} (job_id, token, rank, number, at, attempt, values)"
+                " VALUES (%s, %s, %s, %s, %s, 1, '{}')",
+                rows,
+            )
+
+
+def left(rig: Rig, table: str) -> set[Row]:
+    rows = rig.rows(f"SELECT job_id, token, rank, number, at FROM {table}")
+    return {(r["job_id"], r["token"], r["rank"], r["number"], r["at"]) for r in rows}
+
+
+def ageing(rig: Rig, ages: Ages | None = None) -> Ageing:
+    """Return one that no clock stops."""
+    return Ageing(rig.database, ages, clock=lambda: 0.0)
+
+
+def test_what_stays_is_what_the_rule_says(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, ages = written(), Ages()
+    keep(rig, rows)
+    rig.clock.set(START + timedelta(hours=20))
+    assert ageing(rig).thin() == 0
+    counts = [len(rows)]
+    for days, batch in ((4.3, 10_000), (10.0, 5), (20.0, 10_000)):
+        monkeypatch.setattr(module, "ROWS", batch)
+        rig.clock.set(START + days * DAY)
+        # Whoever comes second finds nothing, or goes on where the first one is.
+        at_once(ageing(rig).thin, ageing(rig).thin)
+        ageing(rig).thin()
+        expected = staying(rows, rig.clock.now, ages)
+        assert [left(rig, table) == expected for table in TABLES] == [True, True]
+        assert ageing(rig).thin() == 0
+        counts.append(len(expected))
+    # Each of the ages took something out.
+    assert counts == sorted(set(counts), reverse=True)
+
+
+def test_each_age_is_set_by_itself(rig: Rig) -> None:
+    rows = [row for row in written() if row[4] < START + DAY]
+    keep(rig, rows)
+    rig.clock.set(START + 30 * DAY)
+    assert ageing(rig, Ages(timedelta(0), timedelta(0))).thin() == 0
+    ages = Ages(timedelta(0), timedelta(days=2))
+    ageing(rig, ages).thin()
+    assert left(rig, "sample") == staying(rows, rig.clock.now, ages) != set(rows)
+
+
+def test_nobody_waits_for_anybody(rig: Rig) -> None:
+    keep(rig, [row for row in written() if row[4] < START + timedelta(minutes=9)])
+    rig.clock.set(START + 40 * DAY)
+    job = rig.submit()
+    grant = rig.worker().claim_one()
+    params: dict[str, Any] = {"width_s": 60, "age": DAY, "count": 100}
+    with holding(rig.url) as other:
+        row = other.one("thin_metrics", **params)
+        assert row is not None
+        assert row["gone"] > 0
+        # While one thins out, a second one passes by, and a worker writes.
+        assert rig.database.one("thin_metrics", **params) is None
+        assert rig.records.add_metrics(grant.fence, [MetricLine(0, None, {})])
+    with rig.uncommitted() as writing:
+        Records(writing.database).add_metrics(grant.fence, [MetricLine(1, None, {})])
+        assert ageing(rig).thin() > 0
+    assert rig.row("SELECT count(*) FROM metric WHERE job_id = %s", job)["count"] == 2
+
+
+def test_a_month_is_dropped_when_it_is_over_long_enough(rig: Rig) -> None:
+    # Those of the migration.
+    ageing(rig, Ages(measured_months=1, history_months=1)).drop()
+    months = [START, START + 40 * DAY, START + 70 * DAY]
+    for month in months:
+        rig.clock.set(month)
+        rig.sweep.tick()
+        keep(rig, [(7, 1, 0, month.month, month)])
+        rig.submit()
+        rig.finish(rig.worker().claim_one())
+    rig.clock.set(datetime(2031, 3, 31, 23, 59, tzinfo=UTC))
+    assert ageing(rig).drop() == 0
+    both = ageing(rig, Ages(measured_months=2))
+    assert both.drop() == 0
+    rig.clock.set(datetime(2031, 4, 1, tzinfo=UTC))
+    with psycopg.connect(rig.url) as reader:
+        reader.execute("SELECT count(*) FROM metric WHERE at < '2031-01-15'")
+        # Whoever reads is not waited for.
+        assert both.drop() == 1
+    assert max(at_once(both.drop, ageing(rig, Ages(measured_months=2)).drop)) == 1
+    assert both.drop() == 0
+    for table in TABLES:
+        assert {row[4].month for row in left(rig, table)} == {2, 3}
+    assert {r["finished_at"].month for r in rig.rows("SELECT * FROM attempt")} == {1, 2, 3}
+    assert ageing(rig, Ages(history_months=1)).drop() == 4
+    assert {r["finished_at"].month for r in rig.rows("SELECT * FROM attempt")} == {3}
+    assert {r["at"].month for r in rig.rows("SELECT * FROM event")} == {3}

@@ -1,0 +1,81 @@
+"""The templates of infra/, as SAM's own translator turns them into CloudFormation."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+# The translator ships no types.
+from samtranslator.translator.transform import transform  # type: ignore[import-untyped]
+from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
+
+INFRA = Path(__file__).parents[3] / "infra"
+CFN_LINT = Path(sys.executable).with_name("cfn-lint")
+SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:forge-AbCdEf"  # noqa: S105  its name
+SAMPLE = {
+    "DatabaseSecretArn": SECRET,
+    "WorkerVpcId": "vpc-0123456789abcdef0",
+    "WorkerSubnetIds": "subnet-0123456789abcdef0",
+}
+
+
+class _NoManagedPolicies:
+    """The templates name none, so nobody has to be asked for the list."""
+
+    def load(self) -> dict[str, str]:
+        return {}
+
+
+@cache
+def parsed(name: str) -> dict[str, Any]:
+    """Return a template with its intrinsic functions in their long form."""
+    template: dict[str, Any] = yaml_parse((INFRA / name).read_text(encoding="utf-8"))
+    return template
+
+
+@cache
+def translated(name: str = "template.yaml") -> dict[str, Any]:
+    """Return what CloudFormation would be given, as if the code had been uploaded.
+
+    Raises:
+        samtranslator.model.exceptions.InvalidDocumentException: SAM refuses the template.
+    """
+    template: dict[str, Any] = yaml_parse((INFRA / name).read_text(encoding="utf-8"))
+    template["Globals"]["Function"]["CodeUri"] = "s3://code/forge-lambda.zip"
+    template["Resources"]["Pool"]["Properties"]["Location"] = "https://s3.amazonaws.com/code/w"
+    with patch.dict(os.environ, AWS_DEFAULT_REGION="eu-west-1"):
+        done: dict[str, Any] = transform(template, dict(SAMPLE), _NoManagedPolicies())
+    return done
+
+
+def of_type(template: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    """Return the properties of a template's resources of one type, by name."""
+    resources = template["Resources"].items()
+    return {name: r.get("Properties", {}) for name, r in resources if r["Type"] == kind}
+
+
+def cfn_lint(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run cfn-lint with everything that it warns of, and without a network."""
+    return subprocess.run(
+        [CFN_LINT, "--regions", "eu-west-1", *options, "--", file],
+        env={"PATH": "/usr/bin:/bin", "HTTPS_PROXY": "http://127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def filled_in(text: str, **values: str) -> str:
+    """Return a text of `Fn::Sub` with its names replaced.
+
+    Raises:
+        KeyError: a name without a value.
+    """
+    return re.sub(r"\$\{([A-Za-z:]+)\}", lambda found: values[found[1].replace(":", "")], text)

@@ -1,0 +1,56 @@
+"""The functions' zip, built once for all test processes of a run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from support.services import require
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "infra" / "lambda_zip.py"
+RUNS_ON = (3, 11)
+BUILD_S = 300
+# What pip says when it cannot ask for a package that its cache does not hold.
+NOT_REACHED = ("Could not find a version", "No matching distribution", "Connection")
+
+
+def build(output: Path, **env: str) -> str:
+    """Build the zip and return what the script said.
+
+    Raises:
+        pytest.skip.Exception: the packages cannot be had here.
+    """
+    if sys.version_info[:2] != RUNS_ON:
+        # Not for `require`: tests by another interpreter are right to leave it out.
+        pytest.skip("the functions run on Python 3.11")
+    ended = subprocess.run(
+        [sys.executable, SCRIPT, "--output", output],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_S,
+        check=False,
+    )
+    if ended.returncode and any(said in ended.stderr for said in NOT_REACHED):
+        require(None, "the package index")
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def unpacked(shared: Path) -> Path:
+    """Return the zip's content, in a folder that all test processes share; the zip is beside it."""
+    folder = shared / "lambda"
+    with (shared / "lambda.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            build(shared / "lambda.zip")
+            with ZipFile(shared / "lambda.zip") as archive:
+                archive.extractall(shared / "lambda.partial")
+            (shared / "lambda.partial").rename(folder)
+    return folder

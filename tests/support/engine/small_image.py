@@ -1,0 +1,80 @@
+"""A small image, made of this machine's own shell, and what is made of it."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import tarfile
+import uuid
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from docker.errors import APIError
+from support.workers.runners import require_docker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from docker import DockerClient
+
+PROGRAMS = ("sh", "cat", "sleep")
+
+
+def layer(**files: bytes) -> bytes:
+    """Return a tar with a shell, a few programs, and files at its root."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for path in sorted(_parts()):
+            info = tarfile.TarInfo(path.lstrip("/"))
+            data = Path(path).resolve().read_bytes()
+            info.size, info.mode = len(data), 0o755
+            tar.addfile(info, io.BytesIO(data))
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o644
+            tar.addfile(info, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def _parts() -> set[str]:
+    programs = {f"/bin/{name}" for name in PROGRAMS}
+    listed = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True)
+    return programs | set(re.findall(r"(/\S+\.so\S*) \(", listed.stdout))
+
+
+@contextmanager
+def small_image(engine: DockerClient, **files: bytes) -> Iterator[str]:
+    """Lend an image of a name of its own; it holds `files`, so that no two are the same."""
+    require_docker()
+    name = f"forge-test-{uuid.uuid4().hex[:12]}:latest"
+    repository = name.partition(":")[0]
+    data = layer(unlike=os.urandom(16), **files)
+    engine.api.import_image_from_data(data, repository=repository, tag="latest")
+    try:
+        yield name
+    finally:
+        remove_images(engine, name)
+
+
+def saved(engine: DockerClient, name: str, into: Path) -> Path:
+    """Save an image as `docker save` does."""
+    with into.open("wb") as file:
+        for piece in engine.api.get_image(name):
+            file.write(piece)
+    return into
+
+
+def images_named(engine: DockerClient, part: str) -> list[str]:
+    """Return the names of the engine's images that hold a word."""
+    tags = [tag for image in engine.images.list() for tag in image.tags]
+    return sorted(tag for tag in tags if part in tag)
+
+
+def remove_images(engine: DockerClient, *names: str) -> None:
+    """Remove names, and images that have no other."""
+    for name in names:
+        with suppress(APIError):
+            engine.images.remove(name, force=True)

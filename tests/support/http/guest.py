@@ -1,0 +1,69 @@
+"""Somebody at a browser, as far as the server can tell: cookies, forms, an origin."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import httpx
+from support.http.api import bearer
+
+if TYPE_CHECKING:
+    from forge_schema.model.states import Role
+    from support.http.api import Api
+
+TOKEN = re.compile(r'"X-CSRF-Token": "([0-9a-f]{64})"')
+
+
+class Guest:
+    """Opens pages; its requests come from the server's own origin unless told otherwise."""
+
+    def __init__(self, api: Api, **headers: str) -> None:
+        self.api = api
+        # A connection that rested may be closed just as it is used again.
+        fresh = httpx.Limits(max_keepalive_connections=0)
+        given = {"Accept": "text/html", **headers}
+        self.http = httpx.Client(base_url=api.url, timeout=30, headers=given, limits=fresh)
+        self.key_id = ""
+
+    def login(self, owner: str, role: Role) -> Guest:
+        """Log in with a new key."""
+        self.key_id, text = self.api.keys.create(owner, role)
+        answer = self.send_key(text)
+        assert answer.status_code == 303, answer.text
+        return self
+
+    def send_key(self, text: str, to: str = "/") -> httpx.Response:
+        """Send the login's form."""
+        return self.form("/login", key=text, next=to)
+
+    def page(self, path: str) -> str:
+        """Return a page that is to be there."""
+        answer = self.http.get(path)
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:500]}"
+        return answer.text
+
+    def token(self) -> str:
+        """Return what every form of this session sends."""
+        found = TOKEN.search(self.page("/queues"))
+        assert found is not None
+        return found[1]
+
+    def act(self, path: str, **fields: str) -> httpx.Response:
+        """Send a form of a page of this session."""
+        return self.form(path, csrf=self.token(), **fields)
+
+    def form(self, path: str, **fields: str) -> httpx.Response:
+        """Send a form, from this server's origin."""
+        return self.http.post(path, data=fields, headers={"Origin": self.api.url})
+
+    def close(self) -> None:
+        self.http.close()
+
+
+def link(api: Api, key: str) -> str:
+    """Return what `forge dashboard` asks for."""
+    answer = api.http.post("/login/link", headers=bearer(key))
+    assert answer.status_code == 200, answer.text
+    path: str = answer.json()["path"]
+    return path

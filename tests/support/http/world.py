@@ -1,0 +1,114 @@
+"""Everything that a path can name, made anew for each request, and everybody who may call."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from forge_functions.auth.failures import Failures
+from forge_schema.model.lease import Fence
+from forge_schema.model.states import Reason, Role
+from forge_schema.storage.keys import AttemptKeys
+from support.http.api import bearer
+from support.http.http_worker import raw_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.http.api import Api
+
+DIGEST = hashlib.sha256(b"object").hexdigest()
+HOUR = timedelta(hours=1)
+Headers = dict[str, str]
+
+
+class World:
+    """A queue with ann's jobs, which a worker of this world may hold."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self._serial = count()
+        self.holder = raw_worker(api, "holder")
+        self.other = raw_worker(api, "other")
+        self.callers = self._callers()
+
+    def call(self, kind: str, method: str, path: str, body: object) -> int:
+        """Send a request of one kind of caller, and return the answer's status."""
+        # A caller whose secret is wrong tries it at every path here.
+        self.api.services.failures = Failures()
+        return self.api.caller(self.callers[kind]).call(method, path, body).status_code
+
+    def _callers(self) -> dict[str, Headers]:
+        submitter = self.api.key("ann", Role.SUBMITTER)
+        admins = [self.api.key("ann", Role.ADMIN) for _ in range(3)]
+        rotated, revoked, expired = admins
+        self.api.keys.rotate(rotated.key_id)
+        self.api.keys.revoke(revoked.key_id)
+        self._expire("api_key", "expires_at", expired.key_id)
+        return {
+            "none": {},
+            "viewer": self.api.key("ann", Role.VIEWER).headers,
+            "submitter": submitter.headers,
+            "token": bearer(submitter.post("/api/token")["token"]),
+            "other owner": self.api.key("bob", Role.SUBMITTER).headers,
+            "admin": self.api.key("root", Role.ADMIN).headers,
+            "worker": self.holder.headers,
+            "other worker": self.other.headers,
+            "rotated": rotated.headers | self._once_a_worker(self.api.workers.rotate),
+            "revoked": revoked.headers | self._once_a_worker(self.api.workers.delete),
+            "expired": expired.headers
+            | self._once_a_worker(lambda w: self._expire("worker", "token_expires_at", w)),
+        }
+
+    def _once_a_worker(self, over: Callable[[int], object]) -> Headers:
+        worker = raw_worker(self.api, self._name(), registered=False)
+        over(worker.id)
+        return worker.headers
+
+    def _expire(self, table: str, column: str, row_id: object) -> None:
+        self.api.rig.rows(f"UPDATE {table} SET {column} = forge_now() WHERE id = %s", row_id)
+
+    def _name(self) -> str:
+        return f"name-{next(self._serial)}"
+
+    def job(self) -> int:
+        """Submit a job of ann's."""
+        return self.api.rig.submit(owner="ann")
+
+    def sweep(self) -> str:
+        """Submit a job of a sweep of ann's."""
+        self.api.rig.submit(owner="ann", kind="benchmark", sweep="batches")
+        return "batches"
+
+    def dead_job(self) -> int:
+        """Return a job of ann's that can be retried."""
+        self.api.rig.submit(owner="ann", max_failures=0, priority=1000)
+        grant = self.api.rig.worker("ending").claim_one()
+        self.api.rig.finish(grant, Reason.EXIT_CODE)
+        return grant.fence.job_id
+
+    def absent_worker(self) -> int:
+        """Return a worker that never came."""
+        return self.api.workers.create(self._name())[0]
+
+    def spare_key(self) -> str:
+        """Return an API key that nobody uses."""
+        return self.api.keys.create("eve", Role.VIEWER)[0]
+
+    def template(self) -> str:
+        """Return a template of ann's, which a request before may have removed."""
+        self.api.rig.rows(
+            "INSERT INTO template (owner, name, spec, updated_at)"
+            " VALUES ('ann', 'nightly', '{}', forge_now()) ON CONFLICT DO NOTHING"
+        )
+        return "nightly"
+
+    def lease(self) -> tuple[dict[str, Any], AttemptKeys]:
+        """Have the holder hold a job of ann's; return its grant and what it may write."""
+        self.api.rig.submit(owner="ann", priority=1000)
+        (grant,) = self.holder.claim()
+        fence = Fence(grant["job_id"], grant["token"], UUID(grant["nonce"]))
+        return grant, AttemptKeys(fence.job_id, grant["attempt"], fence.mark)

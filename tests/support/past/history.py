@@ -1,0 +1,108 @@
+"""A database with a past: six months of jobs, most of them ended, made by few statements."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from forge_schema.model.spec import JobSpec, Resources
+
+STEPS = Path(__file__).parent
+ATTEMPTS, READY, LEASES, LATER = 1_000_000, 10_000, 500, 1_000
+
+NEEDS: tuple[dict[str, Any], ...] = (
+    {"cpus": 1},
+    {"cpus": 16, "memory_mb": 65_536},
+    {"cpus": 48, "memory_mb": 131_072},
+    {"cpus": 4, "gpus": 1, "accelerator": "cuda"},
+    {"cpus": 4, "gpus": 1, "gpu_model": "*L4*"},
+    {"cpus": 8, "gpus": 1, "gpu_model": "*A100*", "vram_mb": 40_000},
+    {"cpus": 32, "gpus": 4, "gpu_model": "*A100*"},
+    {"cpus": 64, "gpus": 8, "gpu_model": "*A100*"},
+    {"cpus": 16, "gpus": 1, "gpu_model": "*H100*"},
+    {"cpus": 64, "gpus": 4, "gpu_model": "*H100*"},
+    {"cpus": 128, "gpus": 8, "gpu_model": "*H100*"},
+    {"cpus": 16, "gpus": 2, "accelerator": "rocm"},
+)
+SHAPE = """
+    INSERT INTO shape (
+        accelerator, gpus, gpu_model, vram_mb, cpus, memory_mb, disk_mb, labels, nodes, target
+    )
+    VALUES (
+        %(accelerator)s, %(gpus)s, %(gpu_model)s, %(vram_mb)s, %(cpus)s, %(memory_mb)s, %(disk_mb)s,
+        %(labels)s, %(nodes)s, %(target)s
+    )
+    RETURNING id
+"""
+# Foreign keys would be looked up row by row: what is referred to is drawn from the tables. The
+# statistics are of all rows of a month, so that no plan depends on which ones were drawn.
+SETTINGS = """
+    SET session_replication_role = replica;
+    SET work_mem = '512MB';
+    SET synchronous_commit = off;
+    SET jit = off;
+    SET default_statistics_target = 1000;
+"""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is in such a database: how many of each."""
+
+    attempts: int
+    jobs: int
+    ready: int
+    leases: int
+    later: int
+
+
+def fill(url: str, attempts: int = ATTEMPTS) -> Past:
+    """Give a migrated, empty database a past of about so many attempts; as a superuser.
+
+    500 workers, 200 lanes and 20 owners; the jobs that wait and run are as many as a hundredth and
+    a two-thousandth of the attempts. Twice called, it makes the same but for the time of the call.
+    """
+    past = Past(
+        attempts=attempts,
+        jobs=round(attempts * 0.72),
+        ready=max(attempts * READY // ATTEMPTS, 60),
+        leases=max(attempts * LEASES // ATTEMPTS, 60),
+        later=max(attempts * LATER // ATTEMPTS, 20),
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(SETTINGS)
+        _scale(connection, past)
+        _shapes(connection)
+        for step in sorted(STEPS.glob("*.sql")):
+            connection.execute(step.read_text(encoding="utf-8").encode())
+        connection.execute("VACUUM (ANALYZE)")
+    return past
+
+
+def _scale(connection: psycopg.Connection[Any], past: Past) -> None:
+    connection.execute(
+        "CREATE TEMP TABLE scale AS SELECT forge_now() AS now, %s::bigint AS attempts,"
+        " %s::bigint AS jobs, %s::bigint AS ready, %s::bigint AS leases, %s::bigint AS later",
+        [past.attempts, past.jobs, past.ready, past.leases, past.later],
+    )
+
+
+def _shapes(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("CREATE TEMP TABLE specs (shape_id integer, spec jsonb)")
+    for needs in NEEDS:
+        asked = JobSpec(
+            name="job",
+            command=["python", "train.py", "--epochs", "90"],
+            owner="ann",
+            env={"WANDB_MODE": "offline"},
+            resources=Resources(**needs),
+        )
+        shape = asked.shape()
+        made = connection.execute(SHAPE, {**shape, "labels": json.dumps(shape["labels"])})
+        (shape_id,) = made.fetchone() or (0,)
+        connection.execute(
+            "INSERT INTO specs VALUES (%s, %s)", [shape_id, json.dumps(asked.payload())]
+        )

@@ -1,0 +1,294 @@
+"""Constructed cases of jobs that wait: what is to be said of each, and what is to start it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.explanation import Chance, Outlook
+from forge_schema.model.states import Command, Reason, WorkerKind, WorkerStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.queue.scene import Scene
+
+A100 = {"name": "NVIDIA A100-SXM4-80GB", "vram_mb": 81_920}
+T4 = {"name": "NVIDIA T4", "vram_mb": 16_384}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scene that returns its job; what is said of the job and of worker w; the first remedy.
+
+    `cure` is what brings the remedy about, where its own fields do not say it all.
+    """
+
+    name: str
+    made: Callable[[Scene], int]
+    outlook: Outlook
+    chance: Chance | None
+    remedy: str
+    changes: dict[str, Any] | None = None
+    says: str = ""
+    cure: Callable[[Scene], object] | None = None
+
+
+def alone(job: dict[str, Any], **machine: Any) -> Callable[[Scene], int]:  # noqa: ANN401  fields of all types
+    """Return a scene of one worker and one job."""
+
+    def made(scene: Scene) -> int:
+        scene.worker(**machine)
+        return scene.submit(**job)
+
+    return made
+
+
+def unfit(
+    name: str, job: dict[str, Any], machine: dict[str, Any], changes: dict[str, Any], says: str = ""
+) -> Case:
+    made = alone(job, **machine)
+    return Case(name, made, Outlook.UNFIT, Chance.UNFIT, "ask_less", changes, says)
+
+
+def lacking(name: str, job: dict[str, Any], says: str, **comes: Any) -> Case:  # noqa: ANN401  as above
+    """Return a case that only another worker helps."""
+    made = alone(job, labels={"forge.runs": "projects"})
+    cure: Callable[[Scene], object] = lambda scene: scene.worker("new", **comes)  # noqa: E731
+    return Case(name, made, Outlook.UNFIT, Chance.UNFIT, "add_worker", None, says, cure)
+
+
+def paused(scene: Scene) -> int:
+    scene.worker()
+    scene.admin.pause("night shift")
+    return scene.submit(queue="night shift")
+
+
+def owner_paused(scene: Scene) -> int:
+    scene.worker()
+    job = scene.submit()
+    pause_owner(scene, paused=True)
+    return job
+
+
+def pause_owner(scene: Scene, *, paused: bool) -> None:
+    scene.sql("UPDATE owner_quota SET paused = %s WHERE owner = 'ann'", paused)
+    scene.database.rows("lanes_follow", queue="default", owner=None)
+
+
+def limited(whose: str, gpus: int, **limits: Any) -> Callable[[Scene], int]:  # noqa: ANN401  limits as `Admin` takes them
+    """Return a scene with one job of ann's that runs, and limits that it uses up."""
+
+    def made(scene: Scene) -> int:
+        scene.worker(gpus=[A100] * 4)
+        scene.hold(gpus=gpus)
+        both: dict[str, Any] = {"max_jobs": None, "max_gpus": None, **limits}
+        if whose == "queue":
+            scene.admin.limit_queue("default", **both)
+        else:
+            scene.admin.limit_owner("ann", **both)
+        return scene.submit(gpus=gpus)
+
+    return made
+
+
+def busy(scene: Scene) -> int:
+    scene.worker(cpus=4)
+    scene.hold(cpus=3)
+    return scene.submit(cpus=2)
+
+
+def gpus_busy(scene: Scene) -> int:
+    scene.worker(gpus=[A100, A100])
+    scene.hold(gpus=1, devices=(1,))
+    return scene.submit(gpus=2)
+
+
+def gpu_of_another_worker(scene: Scene) -> int:
+    """Make two workers of one machine: what the one has of its GPU, the other has not."""
+    scene.worker("other", gpus=[T4])
+    scene.hold("other", gpus=1, devices=(0,))
+    scene.worker(gpus=[T4])
+    scene.sql("UPDATE worker SET gpus = (SELECT gpus FROM worker WHERE name = 'other')")
+    scene.sql("UPDATE worker SET command = 'drain' WHERE name = 'other'")
+    return scene.submit(gpus=1)
+
+
+def leaves(scene: Scene) -> int:
+    scene.worker(kind=WorkerKind.EPHEMERAL)
+    scene.hold()
+    return scene.submit()
+
+
+def asked(command: Command) -> Callable[[Scene], int]:
+    def made(scene: Scene) -> int:
+        scene.registry.command(scene.worker(), command)
+        return scene.submit()
+
+    return made
+
+
+def offline(scene: Scene) -> int:
+    worker_id = scene.worker()
+    scene.registry.disconnect(worker_id, scene.machines["w"][1].boot_id)
+    return scene.submit()
+
+
+def never_came(scene: Scene) -> int:
+    WorkerTokens(scene.database, actor="user:root").create("w")
+    return scene.submit()
+
+
+def leaving(scene: Scene) -> int:
+    scene.worker()
+    scene.heartbeat("w", WorkerStatus.IDLE, draining=True)
+    return scene.submit()
+
+
+def constrained(scene: Scene) -> int:
+    scene.worker()
+    scene.heartbeat("w", WorkerStatus.CONSTRAINED, constrained="memory at 97%")
+    return scene.submit()
+
+
+def behind(*others: dict[str, Any]) -> Callable[[Scene], int]:
+    """Return a scene with others that go before."""
+
+    def made(scene: Scene) -> int:
+        scene.worker()
+        for other in others:
+            scene.submit(**other)
+        return scene.submit()
+
+    return made
+
+
+def behind_by_share(scene: Scene) -> int:
+    scene.worker()
+    scene.hold()
+    job = scene.submit()
+    scene.submit(owner="bob")
+    return job
+
+
+def reserved(scene: Scene) -> int:
+    """Make a job that a worker keeps two GPUs for while it has but one free."""
+    scene.patience_s = 0.0
+    scene.worker(gpus=[A100, A100])
+    scene.hold(gpus=1, devices=(0,))
+    scene.submit(gpus=2, owner="bob")
+    return scene.submit(gpus=1)
+
+
+def delayed(scene: Scene) -> int:
+    scene.worker()
+    return scene.submit(delay_s=3600)
+
+
+def backing_off(scene: Scene) -> int:
+    scene.worker()
+    grant = scene.hold(backoff_s=3600)
+    scene.end(grant, Reason.EXIT_CODE, exit_code=1)
+    return grant.fence.job_id
+
+
+def due(*, swept: bool) -> Callable[[Scene], int]:
+    def made(scene: Scene) -> int:
+        job = delayed(scene)
+        scene.sql("UPDATE scheduled SET run_at = forge_now() - interval '1 s'")
+        when = "forge_now()" if swept else "forge_now() - interval '1 h'"
+        scene.sql(f"UPDATE sweeper SET ticked_at = {when}")
+        return job
+
+    return made
+
+
+def come_due(scene: Scene) -> None:
+    scene.sql("UPDATE scheduled SET run_at = forge_now()")
+    scene.database.rows("promote", job_id=None, count=100, actor="sweeper")
+
+
+def paused_and_unfit(scene: Scene) -> int:
+    scene.worker(memory_mb=512)
+    scene.admin.pause("default")
+    return scene.submit(memory_mb=1024)
+
+
+GPU = {"gpus": [T4], "cpus": 8}
+ZONE = {"labels": {"zone": "us"}}
+CASES = [
+    Case("no worker", lambda s: s.submit(cpus=2, labels={"zone": "eu*"}), Outlook.NO_WORKER,
+         None, "add_worker", None, "label zone=eu*",
+         lambda s: s.worker("new", labels={"zone": "eu-1"})),
+    unfit("CPUs", {"cpus": 9.5}, {}, {"cpus": 8.0}, "8 CPUs instead of 9.5"),
+    unfit("memory", {"memory_mb": 9000}, {}, {"memory_mb": 8192},
+          "8 GB of memory instead of 8.8 GB"),
+    unfit("disk", {"disk_mb": 9000}, {}, {"disk_mb": 8192}, "8 GB of disk"),
+    unfit("GPUs", {"gpus": 2}, GPU, {"gpus": 1}, "1 GPU instead of 2"),
+    unfit("GPUs of two kinds", {"gpus": 2}, {"gpus": [T4, A100]}, {"gpus": 1}),
+    unfit("GPU model", {"gpus": 1, "gpu_model": "a100*"}, GPU, {"gpu_model": "NVIDIA T4"}),
+    unfit("VRAM", {"gpus": 1, "vram_mb": 24_576}, GPU, {"vram_mb": 16_384},
+          "16 GB of VRAM per GPU instead of 24 GB: worker w has it"),
+    unfit("VRAM of the model", {"gpus": 1, "gpu_model": "t4", "vram_mb": 20_000},
+          {"gpus": [T4, A100]}, {"vram_mb": 16_384}),
+    unfit("accelerator", {"accelerator": "cuda"}, {}, {"accelerator": "cpu"}),
+    unfit("label", {"labels": {"zone": "eu*"}}, ZONE, {"labels": {"zone": "us"}},
+          "zone=us instead of eu*"),
+    unfit("no such label", {"labels": {"zone": "eu"}}, {}, {"labels": {"zone": None}},
+          "no label zone=eu"),
+    unfit("target", {"target": "local"}, {}, {"target": "auto"}),
+    unfit("two things", {"labels": {"zone": "eu"}, "gpus": 1, "vram_mb": 80_000}, {**GPU, **ZONE},
+          {"vram_mb": 16_384, "labels": {"zone": "us"}}),
+    lacking("no GPU anywhere", {"gpus": 1}, "1 GPU", gpus=[A100]),
+    lacking("no images", {"image": "me/train:1"}, "a worker that runs images"),
+    lacking("no builds", {"dockerfile": "Dockerfile"}, "a worker that runs builds",
+            labels={"forge.runs": "images,builds"}),
+    Case("no image", alone({}, labels={"forge.runs": "images"}), Outlook.UNFIT, Chance.UNFIT,
+         "name_image", says="--image, or start w with --default-image",
+         cure=lambda s: s.worker(labels={"forge.runs": "images,projects"})),
+    lacking("no handler", {"kind": "custom", "handler": "thumb"}, "the handler thumb",
+            labels={"forge.handlers": ",thumb,"}),
+    Case("paused", paused, Outlook.HELD, Chance.STARTS, "resume_queue",
+         says="forge resume 'night shift'"),
+    Case("owner paused", owner_paused, Outlook.HELD, Chance.STARTS, "resume_owner", says="ann",
+         cure=lambda s: pause_owner(s, paused=False)),
+    Case("queue's jobs", limited("queue", 0, max_jobs=1), Outlook.HELD, Chance.STARTS,
+         "raise_queue_jobs", says="forge limit default --jobs 2"),
+    Case("queue's GPUs", limited("queue", 2, max_gpus=3), Outlook.HELD, Chance.STARTS,
+         "raise_queue_gpus", says="forge limit default --gpus 4"),
+    Case("owner's jobs", limited("owner", 0, max_jobs=1), Outlook.HELD, Chance.STARTS,
+         "raise_owner_jobs", says="forge limit --owner ann --jobs 2"),
+    Case("owner's GPUs", limited("owner", 2, max_gpus=2), Outlook.HELD, Chance.STARTS,
+         "raise_owner_gpus", says="forge limit --owner ann --gpus 4"),
+    Case("busy", busy, Outlook.BUSY, Chance.BUSY, "wait_for_room", says="w"),
+    Case("GPUs busy", gpus_busy, Outlook.BUSY, Chance.BUSY, "wait_for_room"),
+    Case("a GPU of two workers", gpu_of_another_worker, Outlook.BUSY, Chance.BUSY, "wait_for_room"),
+    Case("leaves after its job", leaves, Outlook.BUSY, Chance.BUSY, "add_worker",
+         cure=lambda s: s.worker("new")),
+    Case("draining", asked(Command.DRAIN), Outlook.UNAVAILABLE, Chance.DRAINING, "undrain",
+         says="forge drain w --undo"),
+    Case("leaving", leaving, Outlook.UNAVAILABLE, Chance.DRAINING, "start_worker",
+         cure=lambda s: s.worker()),
+    Case("stopping", asked(Command.STOP), Outlook.UNAVAILABLE, Chance.STOPPING, "start_worker",
+         cure=lambda s: s.worker()),
+    Case("offline", offline, Outlook.UNAVAILABLE, Chance.OFFLINE, "start_worker",
+         cure=lambda s: s.worker()),
+    Case("never came", never_came, Outlook.UNAVAILABLE, Chance.NEVER_CAME, "start_worker",
+         cure=lambda s: s.worker()),
+    Case("constrained", constrained, Outlook.UNAVAILABLE, Chance.CONSTRAINED, "relieve",
+         says="memory at 97%", cure=lambda s: s.heartbeat("w", WorkerStatus.IDLE)),
+    Case("behind by priority", behind({"priority": 5}), Outlook.BEHIND, Chance.BEHIND,
+         "raise_priority", {"priority": 6}),
+    Case("behind by age", behind({}, {}), Outlook.BEHIND, Chance.BEHIND, "raise_priority",
+         {"priority": 1}),
+    Case("behind by fair share", behind_by_share, Outlook.BEHIND, Chance.BEHIND, "raise_priority",
+         {"priority": 1}),
+    Case("reserved", reserved, Outlook.BEHIND, Chance.RESERVED, "raise_priority", {"priority": 1}),
+    Case("delayed", delayed, Outlook.SCHEDULED, Chance.STARTS, "wait", cure=come_due),
+    Case("backing off", backing_off, Outlook.SCHEDULED, Chance.STARTS, "wait", cure=come_due),
+    Case("due", due(swept=True), Outlook.SCHEDULED, Chance.STARTS, "wait", cure=come_due),
+    Case("due and no sweeper", due(swept=False), Outlook.SCHEDULED, Chance.STARTS, "start_sweeper",
+         cure=come_due),
+    Case("paused and unfit", paused_and_unfit, Outlook.HELD, Chance.UNFIT, "resume_queue"),
+]  # fmt: skip

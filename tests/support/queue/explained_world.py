@@ -1,0 +1,230 @@
+"""Random fleets and queues, and what each worker's real claim then takes of them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from forge_schema.database.pool import SESSION, Connection
+from forge_schema.model.states import Command, Phase, WorkerKind
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.limits import Admin
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.registry import Machine, Registry
+from forge_worker.agent.claim_loop import needs
+from forge_worker.devices import Gpu
+from forge_worker.machine.gpu_locks import GpuLocks
+from forge_worker.machine.gpu_pool import GpuPool
+from forge_worker.machine.slots import Slots
+from hypothesis import strategies as st
+from psycopg.rows import dict_row
+from support.database.databases import Pinned
+from support.queue.rig import spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from forge_schema.model.spec import JobSpec
+
+KINDS = [("NVIDIA A100-SXM4-80GB", 80), ("NVIDIA A100-SXM4-40GB", 40), ("NVIDIA T4", 16)]
+NUMBERS = count(1)
+HUGE = 1_000_000.0
+
+JOBS = st.fixed_dictionaries(
+    {
+        "owner": st.sampled_from(["ann", "bob"]),
+        "queue": st.sampled_from(["default", "night"]),
+        "priority": st.integers(-1, 1),
+        "cpus": st.sampled_from([None, 0.5, 1, 2, 3]),
+        "memory_mb": st.sampled_from([None, 1000, 2000, 3000]),
+        "gpus": st.sampled_from([0, 0, 1, 1, 2, 4]),
+        "gpu_model": st.sampled_from(["*", "*", "a100*", "T4"]),
+        "vram_mb": st.sampled_from([0, 0, 20, 50]),
+        "accelerator": st.sampled_from(["any", "any", "cuda", "cpu"]),
+        "labels": st.sampled_from([{}, {}, {"zone": "e*"}, {"zone": "us"}]),
+        "target": st.sampled_from(["auto", "auto", "auto", "worker", "local"]),
+        "delay_s": st.sampled_from([0, 0, 0, 0, 60]),
+    }
+)
+WORKERS = st.fixed_dictionaries(
+    {
+        "cpus": st.integers(1, 6),
+        "memory_mb": st.integers(1, 6).map(lambda n: n * 1000),
+        "gpus": st.lists(st.sampled_from(KINDS), max_size=4),
+        "labels": st.sampled_from([{}, {"zone": "eu"}, {"zone": "us"}]),
+        "local": st.booleans(),
+        "kind": st.sampled_from([WorkerKind.PERSISTENT] * 3 + [WorkerKind.EPHEMERAL]),
+        "takes": st.integers(0, 2),
+        "tells": st.booleans(),
+        "state": st.sampled_from(
+            ["here"] * 5 + ["drain", "stop", "offline", "constrained", "draining"]
+        ),
+    }
+)
+LIMIT = st.sampled_from([None, None, None, 0, 1, 2, 4])
+LIMITS = st.fixed_dictionaries({"max_jobs": LIMIT, "max_gpus": LIMIT})
+WORLDS = st.fixed_dictionaries(
+    {
+        "workers": st.lists(WORKERS, min_size=1, max_size=3),
+        "before": st.lists(JOBS, max_size=3),
+        "jobs": st.lists(JOBS, min_size=1, max_size=6),
+        "queues": st.dictionaries(st.sampled_from(["default", "night"]), LIMITS, max_size=1),
+        "owners": st.dictionaries(st.sampled_from(["ann", "bob"]), LIMITS, max_size=1),
+        "weight": st.sampled_from([1.0, 2.0]),
+        "paused": st.sampled_from([None, None, None, "night", "default"]),
+        "patience_s": st.sampled_from([0.0, HUGE]),
+    }
+)
+
+
+@dataclass
+class Member:
+    """A worker by its real slots: what is free is counted as the agent counts it."""
+
+    id: int
+    slots: Slots
+    described: dict[str, Any]
+    held: list[int] = field(default_factory=list)
+
+    @property
+    def claims(self) -> bool:
+        """Whether its agent would ask for jobs; the queue itself refuses those that are to go."""
+        leaves = self.described["kind"] is WorkerKind.EPHEMERAL and bool(self.held)
+        return self.described["state"] not in {"offline", "constrained", "draining"} and not leaves
+
+    def frees(self) -> Iterator[Capacity]:
+        """Yield what is free, for each kind of free GPU in turn."""
+        for choice in self.slots.choices():
+            with self.slots.offer(choice) as (free, _):
+                yield free
+
+
+class ExplainedWorld:
+    """One example, in a transaction that is taken back."""
+
+    def __init__(
+        self, connection: Connection, url: str, drawn: dict[str, Any], locks: Path
+    ) -> None:
+        self.connection = connection
+        self.database = Pinned(url, connection)
+        self.queue = Queue(self.database, actor="user:ann")
+        self.patience_s: float = drawn["patience_s"]
+        admin = Admin(self.database, actor="user:root")
+        self.members = [self._member(one, locks) for one in drawn["workers"]]
+        self.queue.submit([_spec(job) for job in drawn["before"]])
+        for member in self.members:
+            self._fill(member)
+        self.jobs = self.queue.submit([_spec(job) for job in drawn["jobs"]])
+        for name, limits in drawn["queues"].items():
+            admin.limit_queue(name, **limits)
+        for owner, limits in drawn["owners"].items():
+            admin.limit_owner(owner, **limits, weight=drawn["weight"])
+        if drawn["paused"]:
+            admin.pause(drawn["paused"])
+        for member in self.members:
+            self._settle(member)
+
+    def _member(self, described: dict[str, Any], locks: Path) -> Member:
+        gpus = [Gpu(f"GPU-{next(NUMBERS)}", *kind) for kind in described["gpus"]]
+        machine = Machine(
+            name=f"w{next(NUMBERS)}",
+            boot_id=uuid4(),
+            disk_mb=100,
+            accelerator="cuda" if gpus else "cpu",
+            gpus=[gpu.reported() for gpu in gpus],
+            **{name: described[name] for name in ("cpus", "memory_mb", "labels", "local", "kind")},
+        )
+        whole = Capacity(machine.cpus, machine.memory_mb, machine.disk_mb)
+        slots = Slots(whole, GpuPool(gpus, locks=GpuLocks(locks)), max_jobs=100)
+        worker_id = Registry(self.database, actor="user:root").register(machine)
+        return Member(worker_id, slots, described)
+
+    def _fill(self, member: Member) -> None:
+        """Have a worker claim as its agent does, and tell which GPUs it gave, or not yet."""
+        most = member.described["takes"]
+        for choice in member.slots.choices():
+            with member.slots.offer(choice) as (free, _):
+                if len(member.held) >= most:
+                    return
+                for grant in self.claim(member, free):
+                    slot = member.slots.lend(grant.fence.token, needs(grant))
+                    member.held.append(grant.fence.token)
+                    # Which of two kinds it gave, nobody else can tell.
+                    if member.described["tells"] or len(set(member.described["gpus"])) > 1:
+                        self.queue.report(grant.fence, Phase.RUNNING, devices=slot.gpu_uuids)
+
+    def _settle(self, member: Member) -> None:
+        state = member.described["state"]
+        if state in {"drain", "stop"}:
+            Registry(self.database, actor="user:root").command(member.id, Command(state))
+        elif state != "here":
+            self.connection.execute(
+                "UPDATE worker SET status = %s::worker_status WHERE id = %s", [state, member.id]
+            )
+
+    def claim(self, member: Member, free: Capacity) -> list[Any]:
+        """Claim one job for a worker that knows nothing from before."""
+        lanes = Lanes(self.database, member.id, refresh_s=-1, patience_s=self.patience_s)
+        return self.queue.claim(lanes, free)
+
+    def taken(self, member: Member, *, of: int | None = None) -> set[int]:
+        """Return what a worker's claims take, each into what is free now; as if `of` were alone."""
+        if not member.claims:
+            return set()
+        found = set()
+        for free in member.frees():
+            with self.connection.transaction(force_rollback=True):
+                if of is not None:
+                    self.connection.execute("DELETE FROM ready WHERE job_id <> %s", [of])
+                found |= {grant.fence.job_id for grant in self.claim(member, free)}
+        return found
+
+    def waiting(self) -> list[int]:
+        """Return the jobs that nobody holds."""
+        rows = self.connection.execute(
+            "SELECT job_id FROM ready UNION ALL SELECT job_id FROM scheduled"
+        )
+        return [row["job_id"] for row in rows]
+
+    def close(self) -> None:
+        for member in self.members:
+            for token in member.held:
+                member.slots.take_back(token)
+
+
+class Worlds:
+    """Makes worlds on one connection; what each wrote is taken back."""
+
+    def __init__(self, url: str, locks: Path) -> None:
+        self._url = url
+        self._locks = locks
+        self._connection = Connection.connect(url, row_factory=dict_row)
+        self._connection.execute(SESSION)
+        self._connection.execute("SET idle_in_transaction_session_timeout = 0")
+        self._connection.commit()
+
+    @contextmanager
+    def world(self, drawn: dict[str, Any]) -> Iterator[ExplainedWorld]:
+        with self._connection.transaction(force_rollback=True):
+            world = ExplainedWorld(self._connection, self._url, drawn, self._locks)
+            try:
+                yield world
+            finally:
+                world.close()
+
+    @contextmanager
+    def undone(self) -> Iterator[Connection]:
+        """Lend the connection, and take back what is done on it."""
+        with self._connection.transaction(force_rollback=True):
+            yield self._connection
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _spec(described: dict[str, Any]) -> JobSpec:
+    return spec(**described)

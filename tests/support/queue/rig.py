@@ -1,0 +1,218 @@
+"""A queue for tests: a database of its own, a clock that stands still, workers without machines."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import psycopg
+from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
+from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.model.states import Reason, State, WorkerStatus
+from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.limits import Admin
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.records import Records
+from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.uploads import Uploads, named
+from forge_schema.read.jobs import Jobs
+from forge_schema.sweeper.tick import Sweep
+from psycopg.rows import dict_row
+from support.database.clock import Clock
+from support.database.databases import Recorded, holding
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CENTURY = timedelta(days=36_500)
+PLACES = ("ready", "scheduled", "lease", "outcome")
+
+
+def spec(**changes: Any) -> JobSpec:  # noqa: ANN401  fields of all types
+    """Make a small job; `changes` are fields of JobSpec or of its Resources."""
+    needs = {name: changes.pop(name) for name in list(changes) if name in Resources.model_fields}
+    resources = Resources(**{"cpus": 1, "memory_mb": 1, "disk_mb": 1, **needs})
+    return JobSpec(
+        **{"name": "job", "command": ["true"], "owner": "ann", "resources": resources, **changes}
+    )
+
+
+@dataclass
+class Worker:
+    """A registered worker that runs nothing; it looks at its lanes anew with every claim."""
+
+    rig: Rig
+    machine: Machine
+    id: int
+    lanes: Lanes
+    free: Capacity
+
+    def claim(self, count: int = 1) -> list[Grant]:
+        """Claim up to `count` jobs."""
+        return self.rig.queue.claim(self.lanes, self.free, count=count)
+
+    def claim_one(self) -> Grant:
+        """Claim the one job that there must be."""
+        (grant,) = self.claim()
+        return grant
+
+    def renew(self, *grants: Grant) -> Renewal:
+        """Renew what it holds."""
+        return self.renew_fences([grant.fence for grant in grants])
+
+    def renew_fences(self, fences: list[Fence]) -> Renewal:
+        """Renew what it says that it holds."""
+        return self.rig.queue.renew(self.id, self.machine.boot_id, fences, WorkerStatus.BUSY)
+
+
+class Rig:
+    """Everything that a test of the queue talks to."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = Clock(url)
+        self.database = Recorded(url)
+        self.database.open()
+        self.queue = Queue(self.database, actor="user:ann")
+        # However far a test moves the clock, that is no outage.
+        self.sweep = Sweep(Queue(self.database, actor="sweeper"), every=CENTURY)
+        self.registry = Registry(self.database, actor="user:root")
+        self.admin = Admin(self.database, actor="user:root")
+        self.records = Records(self.database)
+        self.jobs = Jobs(self.database)
+        self._eye = psycopg.connect(url, autocommit=True, row_factory=dict_row)
+        self.rows("UPDATE sweeper SET ticked_at = forge_now()")
+
+    def close(self) -> None:
+        self._eye.close()
+        self.database.close()
+        self.clock.close()
+
+    def submit(self, **changes: Any) -> int:  # noqa: ANN401  fields of all types
+        """Submit one job, described as for `spec`."""
+        return self.submit_many(1, **changes)[0]
+
+    def submit_many(self, count: int, **changes: Any) -> list[int]:  # noqa: ANN401  as above
+        """Submit equal jobs; what they bring along counts as uploaded."""
+        job = spec(**changes)
+        for sha256 in named(job):
+            Uploads(self.database).add(job.owner, sha256)
+        return self.queue.submit([job] * count)
+
+    def worker(self, name: str = "w", **changes: Any) -> Worker:  # noqa: ANN401  as above
+        """Register a worker with room for many jobs; `changes` are fields of Machine."""
+        machine = Machine(
+            **{
+                "name": name,
+                "boot_id": uuid4(),
+                "cpus": 100_000,
+                "memory_mb": 1_000_000,
+                "disk_mb": 1_000_000,
+                **changes,
+            }
+        )
+        worker_id = self.registry.register(machine)
+        lanes = Lanes(self.database, worker_id, refresh_s=-1)
+        room = (machine.cpus, machine.memory_mb, machine.disk_mb, len(machine.gpus))
+        return Worker(self, machine, worker_id, lanes, Capacity(*room))
+
+    def finish(
+        self,
+        grant: Grant,
+        reason: Reason = Reason.SUCCEEDED,
+        **changes: Any,  # noqa: ANN401  as above
+    ) -> Ended:
+        """End a lease; `changes` are fields of End."""
+        return self.queue.finish([End(grant.fence, reason, **changes)])[0]
+
+    def expire(self) -> None:
+        """Let every lease run out."""
+        self.clock.advance(self.queue.ttl.total_seconds() + 1)
+
+    def state(self, job_id: int) -> State:
+        """Return a job's state."""
+        return State(self.jobs.job(job_id)["state"])
+
+    def places(self, job_id: int) -> list[str]:
+        """Return the tables that hold a job."""
+        found = [f"SELECT '{t}' AS place FROM {t} WHERE job_id = %(job_id)s" for t in PLACES]
+        rows = self._eye.execute(" UNION ALL ".join(found), {"job_id": job_id})
+        return [row["place"] for row in rows]
+
+    def rows(self, query: str, *params: object) -> list[dict[str, Any]]:
+        """Look into the tables behind the queue's back."""
+        cursor = self._eye.execute(query, params)
+        return cursor.fetchall() if cursor.description else []
+
+    def row(self, query: str, *params: object) -> dict[str, Any]:
+        """Return the one row of a query."""
+        (row,) = self.rows(query, *params)
+        return row
+
+    def count(self, table: str) -> int:
+        """Count a table's rows."""
+        counted: int = self.row(f"SELECT count(*) AS count FROM {table}")["count"]
+        return counted
+
+    def actions(self, job_id: int) -> list[str]:
+        """Return what the audit trail says was done about a job."""
+        return [event["action"] for event in self.jobs.events(job_id)]
+
+    @contextmanager
+    def uncommitted(self) -> Iterator[Queue]:
+        """Give a queue whose verbs take effect together when the block ends."""
+        with holding(self.url) as database:
+            yield Queue(database, actor="user:bob")
+
+    @contextmanager
+    def listening(self) -> Iterator[Callable[[], list[str]]]:
+        """Listen as workers do; the callable given returns what was heard since."""
+        with psycopg.connect(self.url, autocommit=True) as ear:
+            ear.execute("LISTEN forge")
+            heard: list[str] = []
+
+            def one() -> list[str]:
+                if not heard:
+                    heard.extend(self._told(ear))
+                return [heard.pop(0)] if heard else []
+
+            yield one
+
+    def _told(self, ear: psycopg.Connection[Any]) -> list[str]:
+        # What was told before the mark comes before it, however busy the machine is.
+        self.rows("SELECT pg_notify('forge', 'mark')")
+        told: list[str] = []
+        for notice in ear.notifies(timeout=120):
+            if notice.payload == "mark":
+                break
+            told.append(notice.payload)
+        return told
+
+    def break_connections(self) -> None:
+        """Break every connection that holds a transaction open."""
+        self.rows(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state = 'idle in transaction'"
+        )
+
+    def wait_until_blocked(self, count: int = 1) -> None:
+        """Wait until so many statements wait for somebody's lock."""
+        eventually(
+            lambda: (
+                self.row(
+                    "SELECT count(*) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                )["count"]
+                == count
+            )
+        )
+
+
+def stale(grant: Grant, **changes: int | UUID) -> Fence:
+    """Return a grant's fence, wrong in one way."""
+    fence = {field.name: getattr(grant.fence, field.name) for field in fields(Fence)}
+    return Fence(**{**fence, **changes})

@@ -1,0 +1,166 @@
+"""A bench on which tests run jobs with one runner, and which leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.runners.process.runner import ProcessRunner
+from forge_worker.runners.runner import FOLDER_LABEL, WORKER_LABEL, Exit, Handle, Runner, RunSpec
+from support.engine.images import BASE_IMAGE
+from support.services import docker_answers, require
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONG_S = 60.0
+
+
+@cache
+def base_image_is_here() -> bool:
+    """Tell whether the engine has the tests' image."""
+    return docker_answers() and not subprocess.call(
+        ["docker", "image", "inspect", BASE_IMAGE],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def require_docker() -> None:
+    """Go on only with an engine that has the tests' image."""
+    require(docker_answers(), "a Docker engine")
+    require(base_image_is_here(), f"the image {BASE_IMAGE} (.ci/base-image.sh makes it)")
+
+
+def make_runner(kind: str) -> Runner:
+    """Return a runner with its default settings."""
+    if kind == "process":
+        return ProcessRunner()
+    require_docker()
+    return DockerRunner()
+
+
+def make_spec(root: Path, command: tuple[str, ...], **changes: Any) -> RunSpec:  # noqa: ANN401  fields of all types
+    """Return a job whose folders lie in `root`, small and with a grace of 20 s."""
+    name = changes.setdefault("name", f"forge-test-{uuid.uuid4().hex[:16]}")
+    places = {
+        folder: root / name / folder
+        for folder in ("work_dir", "output_dir", "checkpoint_dir", "control_dir")
+    }
+    for place in places.values():
+        place.mkdir(parents=True)
+    spec = RunSpec(
+        command=command,
+        env={},
+        log_path=root / name / "log",
+        image=BASE_IMAGE,
+        cpus=1,
+        memory_mb=512,
+        gpu_uuids=(),
+        grace_s=20,
+        labels={WORKER_LABEL: "desk", FOLDER_LABEL: f"folder of {name}", "forge.job": "1"},
+        **places,
+        name=name,
+    )
+    return replace(spec, **{key: value for key, value in changes.items() if key != "name"})
+
+
+@dataclass
+class Job:
+    """A started job and what a test asks about it."""
+
+    spec: RunSpec
+    handle: Handle
+
+    def result(self, timeout: float = LONG_S) -> Exit:
+        """Return the exit, which must come within `timeout` seconds."""
+        ended = self.handle.wait(timeout)
+        assert ended is not None, f"still running after {timeout:g} s"
+        return ended
+
+    @property
+    def output(self) -> bytes:
+        """All that the job has printed so far."""
+        return self.spec.log_path.read_bytes()
+
+    def expect(self, text: bytes) -> None:
+        """Wait until the job has printed `text`."""
+        eventually(lambda: text in self.output)
+
+
+@dataclass
+class Bench:
+    """Starts jobs below `root`."""
+
+    runner: Runner
+    root: Path
+    jobs: list[Job] = field(default_factory=list)
+
+    def run(self, *command: str, **changes: Any) -> Job:  # noqa: ANN401  fields of all types
+        """Start a command; `changes` are fields of its RunSpec."""
+        return self.start(make_spec(self.root, command, **changes))
+
+    def python(self, source: str, *arguments: str, **changes: Any) -> Job:  # noqa: ANN401  fields of all types
+        """Start a Python program, given as its source."""
+        return self.run(self.interpreter, "-c", source, *arguments, **changes)
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that jobs of this runner find."""
+        return "python3" if self.runner.kind == "docker" else sys.executable
+
+    def start(self, spec: RunSpec) -> Job:
+        """Start what `spec` says."""
+        job = Job(spec, self.runner.start(spec))
+        self.jobs.append(job)
+        return job
+
+    def close(self) -> None:
+        """Remove every job."""
+        for job in self.jobs:
+            job.handle.remove()
+
+
+def processes_with(token: str) -> list[int]:
+    """Return the machine's live processes, in containers too, that name `token`."""
+    return [
+        process.info["pid"]
+        for process in psutil.process_iter(["pid", "cmdline", "status"])
+        if process.info["pid"] != os.getpid()
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+        and any(token in word for word in process.info["cmdline"] or [])
+    ]
+
+
+@contextmanager
+def abandoned(kind: str, spec: RunSpec, ready: bytes) -> Iterator[None]:
+    """Have another process start the job, and kill that process once the job has said `ready`."""
+    packed = spec.log_path.with_name("spec")
+    packed.write_bytes(pickle.dumps(replace(spec, env=dict(spec.env), labels=dict(spec.labels))))
+    folder = Path(__file__).parent
+    driver = subprocess.Popen(
+        [sys.executable, str(folder / "abandon.py"), kind, str(packed)],
+        env={**os.environ, "PYTHONPATH": str(folder.parents[1])},
+    )
+    try:
+        eventually(lambda: spec.log_path.exists() and ready in spec.log_path.read_bytes())
+    finally:
+        driver.kill()
+        driver.wait()
+    try:
+        yield
+    finally:
+        runner = make_runner(kind)
+        for leftover in runner.leftovers(spec.labels[FOLDER_LABEL]):
+            runner.reap(leftover)

@@ -1,0 +1,150 @@
+"""What an answer of a server means to the worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.errors import ForgeError
+from forge_schema.queue.queue import WorkerUnknown
+from forge_schema.storage import StoreUnreachable
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.session import (
+    LeaseUnknown,
+    ServerFailed,
+    ServerRefused,
+    Session,
+    TokenRefused,
+    checked,
+)
+from forge_worker.queue.servers import NotAnswered, Servers, ServersRest, ServerUnreachable
+from forge_worker.queue.tls import Tls
+from support.workers.attempts import some_grant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def answer(status: int, code: str = "", **headers: str) -> httpx.Response:
+    """Make an answer, in the server's shape unless it has no code."""
+    if not code:
+        return httpx.Response(status, text="<html>", headers=headers)
+    body = {"code": code, "message": "why", "hint": "so", "request_id": "abc"}
+    return httpx.Response(status, json=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (answer(401, "unauthenticated"), TokenRefused),
+        (answer(409, "worker_unknown"), WorkerUnknown),
+        (answer(404, "lease_unknown"), LeaseUnknown),
+        (answer(404, "object_unknown"), ServerRefused),
+        (answer(404), ServerRefused),
+        (answer(422, "invalid"), ServerRefused),
+        (answer(307), ServerRefused),
+        (answer(503, "store_unreachable"), StoreUnreachable),
+        (answer(503, "store_error"), StoreUnreachable),
+        (answer(500, "internal"), ServerFailed),
+    ],
+    ids=str,
+)
+def test_an_answer_of_a_server_that_is_there(said: httpx.Response, kind: type[ForgeError]) -> None:
+    # Not NotAnswered: the server must not be left alone for it, since renewals go through it too.
+    with pytest.raises(kind) as error:
+        checked(said)
+    assert type(error.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("said", "sent", "rest_s"),
+    [
+        (answer(503, "database_unreachable", **{"Retry-After": "5"}), True, 5.0),
+        (answer(502), True, 0.0),
+        (answer(504), True, 0.0),
+        (answer(500), True, 0.0),
+        (answer(408, "too_slow"), True, 0.0),
+        (answer(429, "too_many_failures", **{"Retry-After": "60"}), False, 60.0),
+        (answer(429, **{"Retry-After": "soon"}), False, 0.0),
+        (answer(503, **{"Retry-After": "999999"}), True, 300.0),
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_none(said: httpx.Response, rest_s: float, *, sent: bool) -> None:
+    with pytest.raises(NotAnswered) as error:
+        checked(said)
+    assert (error.value.sent, error.value.rest_s) == (sent, rest_s)
+
+
+def test_what_is_waited_for_is_as_the_database() -> None:
+    assert issubclass(ServerFailed, DatabaseUnreachable)
+    assert issubclass(TokenRefused, DatabaseUnreachable)
+    assert not issubclass(ServerRefused, DatabaseUnreachable)
+
+
+class Tokens:
+    """Where a token is read, which may fail."""
+
+    def __init__(self) -> None:
+        self.now: str | None = "first"
+
+    def read(self) -> str:
+        if self.now is None:
+            raise ForgeError("gone")
+        return self.now
+
+
+@pytest.fixture
+def tokens() -> Tokens:
+    return Tokens()
+
+
+@pytest.fixture
+def session(tokens: Tokens) -> Iterator[Session]:
+    made = Session(Servers(["http://x"], longest_pause_s=1), tokens.read, Tls().context())
+    yield made
+    made.close()
+
+
+def test_a_token_that_was_refused_is_not_shown_again_soon(session: Session, tokens: Tokens) -> None:
+    assert session.token() == "first"
+    session._refused("first")
+    with pytest.raises(TokenRefused):
+        session.token()
+    tokens.now = "second"
+    assert session.token() == "second"
+    # What came too late was about the token before.
+    session._refused("first")
+    assert session.token() == "second"
+
+
+def test_a_token_whose_file_is_gone_is_waited_for(session: Session, tokens: Tokens) -> None:
+    assert session.token() == "first"
+    session._refused("first")
+    tokens.now = None
+    with pytest.raises(TokenRefused):
+        session.token()
+    tokens.now = "second"
+    assert session.token() == "second"
+
+
+def test_a_thinning_that_is_not_answered_in_time_lets_no_server_rest(session: Session) -> None:
+    asked: list[str] = []
+
+    def late(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        raise httpx.ReadTimeout("too long", request=request)
+
+    session.client.close()
+    session.client = httpx.Client(transport=httpx.MockTransport(late))
+    fence, gateway = some_grant().fence, HttpGateway(session)
+    with pytest.raises(ServerUnreachable):
+        gateway.thin_checkpoints(fence, 5, everywhere=True)
+    session.servers.awake()
+    with pytest.raises(ServerUnreachable):
+        gateway.latest_checkpoint(fence.job_id)
+    with pytest.raises(ServersRest):
+        session.servers.awake()
+    assert len(asked) == 2

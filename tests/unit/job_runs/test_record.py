@@ -1,0 +1,96 @@
+"""What an attempt leaves in its folder for a later agent, and what of it cannot be used."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.states import Reason
+from forge_worker.job_runs import job_state
+from forge_worker.job_runs.attempt import Stop
+from forge_worker.job_runs.clock import this_boot
+from forge_worker.job_runs.cursors import BYTES, Places
+from forge_worker.machine.slots import Slot
+from forge_worker.runners.runner import Exit
+from support.workers.attempts import attempt_of, some_grant
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forge_worker.job_runs.attempt import Attempt
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    made = attempt_of(some_grant(), tmp_path / "attempt")
+    job_state.record_of(made, Slot(0.5, 100, 200, ("GPU-1",)), "docker", "forge-7-1-3").write()
+    return made
+
+
+def test_places_outlive_their_object_and_need_no_more_room(tmp_path: Path) -> None:
+    path = tmp_path / "places"
+    places = Places(path)
+    assert places["never"] == 0
+    places.keep(start=1 << 40, number=3)
+    places.keep(number=4)
+    again = Places(path)
+    assert (again["start"], again["number"], again["never"]) == (1 << 40, 4, 0)
+    assert path.stat().st_size == BYTES
+    with pytest.raises(ValueError, match="more places"):
+        places.keep(**{f"a long name {n}": n for n in range(200)})
+    assert Places(path)["number"] == 4
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"number": "4"}', '{"number": 4'])
+def test_places_that_are_none_are_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "places"
+    path.write_text(content)
+    with pytest.raises(ValueError):  # noqa: PT011  the decoder's own words, or ours
+        Places(path)
+
+
+def test_record_is_read_as_it_was_written(attempt: Attempt) -> None:
+    attempt.places.keep(log_number=5)
+    found = job_state.read(attempt.folders)
+    assert found is not None
+    assert found.attempt.grant == attempt.grant
+    assert found.attempt.claimed_s == attempt.claimed_s
+    assert found.attempt.places["log_number"] == 5
+    assert (found.slot, found.kind) == (Slot(0.5, 100, 200, ("GPU-1",)), "docker")
+    assert (found.container, found.boot) == ("forge-7-1-3", this_boot())
+    assert attempt.folders.fence() == attempt.fence
+    root = attempt.folders.root
+    assert (job_state.kept_stop(root), job_state.kept_exit(root)) == (None, None)
+    job_state.keep_stop(root, Stop(Reason.TIMEOUT, "over 3 s"))
+    job_state.keep_exit(root, Exit(137, oom_killed=True, detail="x"))
+    assert job_state.kept_stop(root) == Stop(Reason.TIMEOUT, "over 3 s")
+    assert job_state.kept_exit(root) == Exit(137, oom_killed=True, detail="x")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("lease.json", None),
+        ("lease.json", ""),
+        ("lease.json", "[]"),
+        ("places", "{"),
+        ("stop.json", '{"reason": "no such"}'),
+        ("exit.json", '{"status": 3}'),
+    ],
+)
+def test_record_that_is_broken_is_none(attempt: Attempt, name: str, content: str | None) -> None:
+    path = attempt.folders.root / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    assert job_state.read(attempt.folders) is None
+
+
+def test_record_of_an_older_worker_gives_its_lease_back_and_no_more(attempt: Attempt) -> None:
+    path = attempt.folders.root / "lease.json"
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps({name: kept[name] for name in ("job_id", "token", "nonce")}))
+    assert job_state.read(attempt.folders) is None
+    assert attempt.folders.fence() == attempt.fence

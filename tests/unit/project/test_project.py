@@ -1,0 +1,148 @@
+"""forge.toml: what it may hold, and how a mistake in it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forge_client.errors import ClientError
+from forge_client.project.forge_toml import Project
+from forge_client.project.toml_places import place
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "forge-toml.md"
+
+
+def read(folder: Path, text: str) -> Project:
+    (folder / "forge.toml").write_text(text, encoding="utf-8")
+    return Project.read(folder)
+
+
+def refusal(folder: Path, text: str) -> ClientError:
+    with pytest.raises(ClientError) as caught:
+        read(folder, text)
+    assert caught.value.code == "project_invalid"
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+def test_a_folder_without_one_leaves_everything_unset(tmp_path: Path) -> None:
+    spec = Project.read(tmp_path).request().changed({"command": ["ls"]})
+    assert spec.spec(owner="ann", name="folder") == {
+        "owner": "ann",
+        "name": "folder",
+        "command": ["ls"],
+        "labels": {},
+        "env": {},
+        "resources": {},
+    }
+
+
+def test_the_documented_example_is_valid_and_names_every_key(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
+    project = read(tmp_path, text)
+    # Two take the place of `image`, and so stand there as comments.
+    unnamed = set(Project.model_fields) - project.model_fields_set
+    # Four are said by the commands that make such jobs.
+    made = {"handler", "arguments", "parameters", "sweep"}
+    # Two are of one submission, and not of the project.
+    once = {"idempotency_key", "from_checkpoint"}
+    assert unnamed == {*once, "image_tar", "dockerfile", *made}
+    assert all(f"# {name} = " in text for name in ("image_tar", "dockerfile"))
+    assert project.resources.model_fields_set == set(type(project.resources).model_fields)
+
+
+def test_words_become_what_the_queue_wants(tmp_path: Path) -> None:
+    text = """
+    command = "python train.py --name 'two words'"
+    timeout = "1h30m"
+    checkpoint_interval = 2
+    grace = "500ms"
+    [resources]
+    memory = "1.5GB"
+    disk = "1025K"
+    gpus = 2
+    """
+    spec = read(tmp_path, text).request().spec(owner="ann", name="x")
+    assert spec["command"] == ["python", "train.py", "--name", "two words"]
+    assert (spec["timeout_s"], spec["checkpoint_interval_s"], spec["grace_s"]) == (5400, 2.0, 0.5)
+    assert spec["resources"] == {"memory_mb": 1536, "disk_mb": 2, "gpus": 2}
+
+
+def test_options_win_and_add_to_labels_env_and_resources(tmp_path: Path) -> None:
+    text = """
+    name = "a"
+    priority = 1
+    [labels]
+    zone = "eu"
+    [env]
+    A = "1"
+    [resources]
+    cpus = 2
+    memory = "1GB"
+    """
+    changes = {"name": "b", "labels": {"disk": "ssd"}, "env": {"A": "2"}, "memory": "2GB"}
+    request = read(tmp_path, text).request().changed({**changes, "priority": None})
+    spec = request.changed({"command": ["ls"]}).spec(owner="ann", name="x")
+    assert (spec["name"], spec["priority"]) == ("b", 1)
+    assert spec["labels"] == {"zone": "eu", "disk": "ssd"}
+    assert spec["env"] == {"A": "2"}
+    assert spec["resources"] == {"cpus": 2.0, "memory_mb": 2048}
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "hint"),
+    [
+        ('name = "x"\nprioritty = 3\n', "line 2, column 1", "'priority'"),
+        ("[resources]\n  memroy = '1GB'\n", "line 2, column 3", "'memory'"),
+        ("[connection]\napi_key = 'x'\n", "line 2, column 1", "database_url"),
+        ("memory = '1GB'\n", "line 1, column 1", "[resources]"),
+        ("[resorces]\ncpus = 1\n", "line 1, column 2", "'resources'"),
+        ("resources.cpu = 1\n", "line 1, column 1", "'cpus'"),
+        ("resources = { cpu = 1 }\n", "line 1, column 1", "'cpus'"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_place_and_a_suggestion(
+    tmp_path: Path, text: str, where: str, hint: str
+) -> None:
+    error = refusal(tmp_path, text)
+    assert where in error.message
+    assert "unknown key" in error.message
+    assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('name = "x"\npriority = "high"\n', "line 2, column 1: priority: "),
+        ("\n[resources]\nmemory = 'much'\n", "line 3, column 1: resources.memory: 'much' is not"),
+        ("[resources]\nmemory = 512\n", "512 is not a size; write 512MB"),
+        ("timeout = 'soon'\n", "line 1, column 1: timeout: 'soon' is not a duration"),
+        ("[labels]\nzone = 3\n", "line 2, column 1: labels.zone: "),
+        ("command = 3\n", "line 1, column 1: command: "),
+        ("name = \n", "line 1, column 8"),
+        ("name = 'x'\nname = 'y'\n", "line 2, column 11"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refusal(tmp_path, text).message
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "forge.toml").write_bytes(b"name = '\xff'\n")
+    with pytest.raises(ClientError, match="UTF-8"):
+        Project.read(tmp_path)
+
+
+def test_an_empty_command_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(ClientError) as caught:
+        read(tmp_path, "command = []\n").request().spec(owner="ann", name="x")
+    assert caught.value.code == "command_empty"
+    assert "--" in caught.value.hint
+
+
+def test_a_key_is_found_below_its_own_table_only() -> None:
+    text = 'name = "x"\n[env]\nname = "y"\n\n[resources] # cpus = 1\n "cpus" = 2\n'
+    assert place(text, ("name",)) == (1, 1)
+    assert place(text, ("env", "name")) == (3, 1)
+    assert place(text, ("resources", "cpus")) == (6, 2)
+    assert place(text, ("resources", "gone")) == (5, 2)

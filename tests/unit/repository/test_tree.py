@@ -1,0 +1,124 @@
+"""The rules of the tree itself."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = (
+    "schema",
+    "lambda",
+    "worker",
+    "client",
+    "infra",
+    "examples",
+    "benchmarks",
+    "tests",
+    "requirements",
+)
+MADE = {".venv", "__pycache__", "runs", "node_modules"}
+LONGEST = 500
+NAMES_THAT_SAY_NOTHING = {"util", "utils", "common", "helper", "helpers", "misc"}
+# An index, a download address, or a file of one machine: a pin is a name, a version and hashes.
+FOREIGN = re.compile(
+    r"://|index-url|find-links|trusted-host|@ |^\s*(-e|-f|-i)\b|\.whl\b", re.MULTILINE
+)
+SLEEP = re.compile(r"\btime\.sleep\(|from time import .*\bsleep\b")
+# One pattern for both, as a comment may hold an apostrophe and a quoted text two dashes.
+SQL_COMMENT_OR_QUOTED = re.compile(
+    r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"|\$(\w*)\$.*?\$\1\$", re.DOTALL
+)
+
+
+@cache
+def _files(suffix: str) -> list[Path]:
+    """List the sources, found without git, which a copy of the tree may lack."""
+    return sorted(
+        path
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob(f"*{suffix}")
+        if path.is_file() and not MADE & set(path.relative_to(ROOT).parts)
+    )
+
+
+def _breaking(suffix: str, pattern: re.Pattern[str], below: str = ".") -> list[str]:
+    """Name the files below a folder whose text has the pattern."""
+    return [
+        str(path.relative_to(ROOT))
+        for path in _files(suffix)
+        if path.is_relative_to(ROOT / below) and pattern.search(path.read_text(encoding="utf-8"))
+    ]
+
+
+def statements(source: str) -> list[str]:
+    """Split SQL at its semicolons, those in comments and quotes left out."""
+    bare = SQL_COMMENT_OR_QUOTED.sub(_blank, source)
+    return [part.strip() for part in bare.split(";") if part.strip()]
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " if match[0].startswith(("--", "/*")) else "''"
+
+
+def test_no_module_is_over_500_lines() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for suffix in (".py", ".sql")
+        for path in _files(suffix)
+    }
+    assert lengths
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    modules = [path.relative_to(ROOT) for path in _files(".py")]
+    named = [path for path in modules if NAMES_THAT_SAY_NOTHING & {path.stem, *path.parts}]
+    assert named == []
+
+
+def test_lambda_is_a_folder_and_never_a_package() -> None:
+    assert not (ROOT / "lambda" / "__init__.py").exists()
+
+
+def test_no_test_sleeps() -> None:
+    assert _breaking(".py", SLEEP, "tests") == []
+
+
+def test_the_pinned_lists_name_no_host_and_no_path() -> None:
+    assert _breaking(".txt", FOREIGN, "requirements") == []
+
+
+def test_every_pin_has_its_hash() -> None:
+    lists = [path for path in _files(".txt") if path.parent == ROOT / "requirements"]
+    assert {path.stem for path in lists} == {"base", "worker", "functions", "demo", "dev"}
+    for path in lists:
+        entries = re.split(r"\n(?=\w)", path.read_text(encoding="utf-8"))[1:]
+        assert entries
+        assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_every_query_is_one_statement() -> None:
+    queries = [path for path in _files(".sql") if path.parts[-3] == "sql"]
+    assert queries
+    counts = {path.name: len(statements(path.read_text(encoding="utf-8"))) for path in queries}
+    assert {name: count for name, count in counts.items() if count != 1} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("SELECT 1", 1),
+        ("SELECT 1;\n", 1),
+        ("-- one; two\nSELECT ';' /* ; */;", 1),
+        ("SELECT '--', 1; SELECT 2", 2),
+        ("DO $do$ BEGIN NULL; END $do$;", 1),
+        ("-- nobody's; SELECT 1\nSELECT 'a'; -- it's\n", 1),
+        ("-- nothing", 0),
+    ],
+)
+def test_statements_are_counted_outside_comments_and_quotes(source: str, count: int) -> None:
+    assert len(statements(source)) == count

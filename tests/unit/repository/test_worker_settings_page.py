@@ -1,0 +1,139 @@
+"""The settings' page, the help and the variables say the same as the settings themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from forge_worker.settings import help as help_text
+from forge_worker.settings.settings import WorkerSettings
+from forge_worker.settings.table import Setting, profile_rows, table
+from pydantic_settings import CliApp
+
+PAGE = Path(__file__).parents[3] / "docs" / "worker-settings.md"
+NEEDED = {"FORGE_DATABASE_URL": "postgresql://x/y", "FORGE_STORE_URL": "file:///store"}
+# A value for each setting which is not its default, as a variable has it.
+GIVEN = {
+    "url": "http://a", "token_file": "/token", "tls_ca": "/ca", "database_url": "postgresql://z",
+    "store_url": "file:///z", "worker_name": "w", "worker_dir": "/w", "labels": "a=b", "tags": "t",
+    "profile": "light", "gpus": "none", "runner": "docker", "default_image": "i", "network": "none",
+    "allowed_images": "a,b", "pull": "never", "extra_mounts": "/a:/b", "secrets_dir": "/s",
+    "lock_dir": "/l", "spot": "aws", "spot_url": "http://127.0.0.1:9",
+    "lease_ttl_s": "200", "lease_policy": "strict",
+}  # fmt: skip
+
+
+def rows() -> list[str]:
+    """Return what the page must say, line for line."""
+    said: list[str] = []
+    for group, settings in groupby(table(), key=lambda setting: setting.group):
+        said += [f"## {group}", "| flag | variable | default | what it is |", "|---|---|---|---|"]
+        said += [row(setting) for setting in settings]
+    return said
+
+
+def row(setting: Setting) -> str:
+    flag = setting.flag.replace("|", "\\|")
+    default = f"`{setting.default}`" if setting.default else ""
+    return f"| `{flag}` | `{setting.variable}` | {default} | {setting.about} |"
+
+
+def profiles() -> list[str]:
+    return [f"| `{profile}` | `{flag}` | {value} |" for profile, flag, value in profile_rows()]
+
+
+def test_page_has_every_setting_and_profile_and_no_more() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    heads = ("## ", "| flag", "|---|---|---|---|", "| `--")
+    told = [line for line in lines if line.startswith(heads)]
+    assert told[: len(rows())] == rows()
+    assert [line for line in told[len(rows()) :] if line.startswith("| `--")] == []
+    start = lines.index("| profile | flag | value |") + 2
+    assert lines[start : start + len(profiles())] == profiles()
+
+
+def test_help_has_every_setting() -> None:
+    said = help_text.text()
+    for setting in table():
+        assert f"  {setting.flag}  [{setting.variable}]\n" in said
+    assert {setting.name for setting in table()} == set(WorkerSettings.model_fields)
+    assert "lambda" not in said
+    assert max(map(len, said.splitlines())) < 100
+    assert said.index("--url") < said.index("--cpus") < said.index("--status")
+
+
+# A token of its own is tried with the settings about servers.
+@pytest.mark.parametrize("setting", [s for s in table() if s.name != "token"], ids=lambda s: s.name)
+def test_every_setting_has_a_variable_and_a_flag(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {**NEEDED}
+    if setting.name in ("url", "token_file"):
+        environment = {"FORGE_STATUS": "1"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    before = CliApp.run(WorkerSettings, cli_args=[])
+    is_switch = isinstance(getattr(before, setting.name), bool)
+    value = GIVEN.get(setting.name, str(not getattr(before, setting.name)) if is_switch else "42")
+    flag, _, place = setting.flag.partition(" ")
+    by_flag = CliApp.run(WorkerSettings, cli_args=[flag, value] if place else [flag])
+    monkeypatch.setenv(setting.variable, value)
+    by_variable = CliApp.run(WorkerSettings, cli_args=[])
+    found: list[Any] = [getattr(by, setting.name) for by in (before, by_flag, by_variable)]
+    assert found[1] == found[2] != found[0]
+
+
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [
+        ("benchmark", {"max_jobs": 1, "memory_reserve_mb": 0}),
+        ("test", {"max_jobs": 4 * (psutil.cpu_count() or 1), "poll_s": 1}),
+        ("light", {"max_jobs": 2, "cpus": max(1, (psutil.cpu_count() or 1) / 2)}),
+        ("", {"max_jobs": 64, "max_cpu_percent": None}),
+    ],
+)
+def test_profile_sets_defaults(
+    profile: str, said: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**NEEDED, "FORGE_PROFILE": profile}.items():
+        monkeypatch.setenv(name, value)
+    read = CliApp.run(WorkerSettings, cli_args=[])
+    assert {name: getattr(read, name) for name in said} == said
+
+
+def test_what_is_set_besides_a_profile_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**NEEDED, "FORGE_MAX_JOBS": "7", "FORGE_CPUS": "3"}.items():
+        monkeypatch.setenv(name, value)
+    flags = ["--profile", "light", "--cpus", "1.5", "--max-cpu-percent", "99"]
+    read = CliApp.run(WorkerSettings, cli_args=flags)
+    assert (read.max_jobs, read.cpus, read.max_cpu_percent) == (7, 1.5, 99)
+    assert read.max_memory_percent == 70
+    assert CliApp.run(WorkerSettings, cli_args=["--profile", "test"]).max_jobs == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nope"], "unrecognized arguments: --nope; --help lists the flags"),
+        (["--max-jobs"], "argument --max-jobs: expected one argument"),
+        (["--profile", "fast"], "--profile: "),
+        (["--max-cpu-percent", "101"], "--max-cpu-percent: "),
+    ],
+)
+def test_wrong_flags_are_named_in_a_line(words: list[str], said: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "forge_worker.main", *words],
+        env={"PATH": os.environ["PATH"], "HOME": "/nowhere", **NEEDED},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
