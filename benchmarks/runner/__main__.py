@@ -29,9 +29,9 @@ from forge_schema.log import configure_log
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import keys, open_store
-from forge_worker import direct
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.delivery import Delivery
+from forge_worker.connect import connect
 from forge_worker.job_io.checkpoints.sync import CheckpointSync
 from forge_worker.job_runs.folders import Folders
 from forge_worker.job_runs.job_run import JobRun
@@ -255,9 +255,9 @@ def worker(kind: str, url: str, root: Path) -> Iterator[None]:
         }
     )
     folder.mkdir()
-    with direct.transport(settings) as linked:
-        agent = Agent(settings, linked.gateway, linked.objects, available(settings))
-        with linked.loops(agent):
+    with connect(settings) as transport:
+        agent = Agent(settings, transport.gateway, transport.objects, available(settings))
+        with transport.loops(work=agent.claimer.wake, asked=agent.keeper.wake):
             thread = Thread(target=agent.run, name=kind)
             thread.start()
             try:

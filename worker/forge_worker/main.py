@@ -14,11 +14,11 @@ from forge_schema.queue.registry import NameInUse
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from forge_worker import direct, over_http
 from forge_worker.agent import signals
 from forge_worker.agent.agent import Agent
 from forge_worker.commands import recovery, status, status_words
 from forge_worker.commands.doctor import lacking
+from forge_worker.connect import connect
 from forge_worker.privacy import shown_flags
 from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
@@ -125,21 +125,20 @@ def serve(settings: WorkerSettings) -> None:
 
 
 def _work(settings: WorkerSettings) -> None:
-    transport = over_http.transport if settings.url else direct.transport
     with ExitStack() as stack:
-        linked = until_answered(
-            lambda: stack.enter_context(transport(settings)),
+        transport = until_answered(
+            lambda: stack.enter_context(connect(settings)),
             limit_s=settings.reconnect_limit_s,
             unanswered=partial(strict.end_leftovers, settings),
         )
         monitor = _monitor(settings)
-        linked = monitor.on(linked) if monitor else linked
-        agent = Agent(settings, linked.gateway, linked.objects, available(settings))
+        transport = monitor.on(transport) if monitor else transport
+        agent = Agent(settings, transport.gateway, transport.objects, available(settings))
         if monitor and settings.metrics_port is not None:
             host, port = settings.metrics_host, settings.metrics_port
             stack.enter_context(monitor.served(agent, host, port))
         signals.listen(drain=agent.drain, stop=agent.stop)
-        with linked.loops(agent):
+        with transport.loops(work=agent.claimer.wake, asked=agent.keeper.wake):
             agent.run()
 
 

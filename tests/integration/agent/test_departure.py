@@ -13,10 +13,10 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason
 from forge_schema.queue.lanes import Lanes
 from forge_schema.read.jobs import Jobs
-from forge_worker import direct
 from forge_worker.agent.agent import UNSAFE, Agent
 from forge_worker.agent.courier import Courier
 from forge_worker.agent.spool import FILE, Spool
+from forge_worker.connect import connect
 from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.queue.listener import Listener
 from forge_worker.runners.choice import available
@@ -55,8 +55,8 @@ def agent(root: Path, database_url: str, held: Event, go: Event) -> Iterator[tup
         "poll_s": 0.2,
     }
     settings = WorkerSettings(**given)
-    with direct.transport(settings) as linked:
-        claim = linked.gateway.finish_and_claim
+    with connect(settings) as transport:
+        claim = transport.gateway.finish_and_claim
 
         def late(*args: Any) -> Any:  # noqa: ANN401  passed on as they are
             answer = claim(*args)
@@ -66,10 +66,10 @@ def agent(root: Path, database_url: str, held: Event, go: Event) -> Iterator[tup
             return answer
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(linked.gateway, "finish_and_claim", late)
+            patched.setattr(transport.gateway, "finish_and_claim", late)
             yield (
-                Agent(settings, linked.gateway, linked.objects, available(settings)),
-                linked.gateway,
+                Agent(settings, transport.gateway, transport.objects, available(settings)),
+                transport.gateway,
             )
 
 

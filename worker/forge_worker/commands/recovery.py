@@ -11,9 +11,9 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 
-from forge_worker import direct, over_http
 from forge_worker.agent import spool, state_file
 from forge_worker.agent.courier import Courier
+from forge_worker.connect import connect
 from forge_worker.files.removal import remove_tree
 from forge_worker.files.safe_files import weight
 from forge_worker.job_runs import job_state, leftovers
@@ -146,10 +146,9 @@ def _told(spooled: spool.Spool, gateway: Gateway) -> str:
 def _gateway(settings: WorkerSettings, stack: ExitStack) -> Gateway:
     if not settings.queue_is_named:
         raise QueueNotNamed("the queue is not named here")
-    transport = over_http.transport if settings.url else direct.transport
     # It speaks as the worker that left all this, and makes up no name.
     named = settings.model_copy(update={"worker_name": _earlier_name(settings)})
-    return stack.enter_context(transport(named)).gateway
+    return stack.enter_context(connect(named)).gateway
 
 
 def _earlier_name(settings: WorkerSettings) -> str:

@@ -9,10 +9,10 @@ from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.holdings import Holdings
 
-from forge_worker import over_http
 from forge_worker.agent import spool, state_file
 from forge_worker.agent.snapshot import queue_words
 from forge_worker.commands.doctor import lacking
+from forge_worker.connect import connect
 from forge_worker.devices.inventory import Inventory
 from forge_worker.job_runs.folders import Folders
 from forge_worker.machine.limits import limits_of
@@ -136,8 +136,8 @@ def _directly(settings: WorkerSettings, worker_id: int, jobs: set[int]) -> dict[
 
 
 def _over_http(settings: WorkerSettings, _worker_id: int, jobs: set[int]) -> dict[int, str]:
-    with over_http.transport(settings) as linked:
-        return {job: _standing(linked.gateway.latest_checkpoint, job) for job in jobs}
+    with connect(settings) as transport:
+        return {job: _standing(transport.gateway.latest_checkpoint, job) for job in jobs}
 
 
 def _standing(ask: Callable[[int], object], job: int) -> str:

@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import ProcessCollector, start_http_server
 
 from forge_worker.agent.agent import Agent
-from forge_worker.link import Link
+from forge_worker.connect import Transport
 from forge_worker.monitor.gauges import Gauges
 from forge_worker.monitor.metered import metered_gateway, metered_objects
 from forge_worker.monitor.meters import Meters
@@ -17,18 +17,18 @@ log = structlog.get_logger(__name__)
 
 
 class Monitor:
-    """The meters of one agent: put them on its link first, then serve them beside it."""
+    """The meters of one agent: put them on its transport first, then serve them beside it."""
 
     def __init__(self) -> None:
         self._meters = Meters()
         ProcessCollector(registry=self._meters.registry)
 
-    def on(self, linked: Link) -> Link:
-        """Return the link with meters on it."""
+    def on(self, transport: Transport) -> Transport:
+        """Return the transport with meters on it."""
         return replace(
-            linked,
-            gateway=metered_gateway(linked.gateway, self._meters),
-            objects=lambda attempt: metered_objects(linked.objects(attempt), self._meters),
+            transport,
+            gateway=metered_gateway(transport.gateway, self._meters),
+            objects=lambda attempt: metered_objects(transport.objects(attempt), self._meters),
         )
 
     @contextmanager

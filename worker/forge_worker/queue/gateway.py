@@ -132,16 +132,16 @@ class SqlGateway:
         self.latest_checkpoint = records.latest_checkpoint
         self.restorable = records.restorable
         self._thinning = None if store is None else Thinning(database, store)
-        self._worker_id = 0
+        self.worker_id = 0
         self._boot_id = UUID(int=0)
         self._lanes = Lanes(database, 0)
 
     def register(self, machine: Machine) -> Registration:
-        self._worker_id = self._registry.register(machine)
+        self.worker_id = self._registry.register(machine)
         self._boot_id = machine.boot_id
-        self._lanes = Lanes(self._database, self._worker_id)
+        self._lanes = Lanes(self._database, self.worker_id)
         queue_id = self._registry.queue_id()
-        return Registration(self._worker_id, machine.name, machine.kind, queue_id=queue_id)
+        return Registration(self.worker_id, machine.name, machine.kind, queue_id=queue_id)
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int
@@ -165,7 +165,7 @@ class SqlGateway:
         status: WorkerStatus,
         condition: Mapping[str, object] | None = None,
     ) -> Renewal:
-        return self._renewals.renew(self._worker_id, self._boot_id, leases, status, condition)
+        return self._renewals.renew(self.worker_id, self._boot_id, leases, status, condition)
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
         return self.queue.report(fence, phase, devices=devices)
@@ -182,4 +182,4 @@ class SqlGateway:
         self._lanes.doubt()
 
     def disconnect(self) -> None:
-        self._registry.disconnect(self._worker_id, self._boot_id)
+        self._registry.disconnect(self.worker_id, self._boot_id)

@@ -1,0 +1,191 @@
+"""Connect to the queue and the store: over SQL on a trusted network, or over HTTP with a token."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import structlog
+from forge_schema.queue.queue import Queue
+from forge_schema.storage import Store, StoreError, open_store
+from forge_schema.sweeper.sweeper import Sweeper
+from forge_schema.sweeper.tick import Sweep, Windows
+
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.loop import Loop
+from forge_worker.queue.circuit_breaker import RestedDatabase
+from forge_worker.queue.gateway import Gateway, SqlGateway
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.hints import HttpHints
+from forge_worker.queue.http.session import Session
+from forge_worker.queue.http.store import HttpStore
+from forge_worker.queue.listener import Listener
+from forge_worker.queue.objects import Objects
+from forge_worker.queue.servers import Servers
+from forge_worker.queue.tls import Tls
+from forge_worker.settings.settings import WorkerSettings
+
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+# The pool's own limit: a statement that finds no connection by then is tried again later.
+PATIENCE_S = 5.0
+TIDY_PERIOD_S = 86_400.0
+# Longer than any upload takes.
+UNFINISHED_S = 2 * 86_400.0
+
+log = structlog.get_logger(__name__)
+
+
+class Loops(Protocol):
+    """What a transport runs beside the agent."""
+
+    def __call__(
+        self, *, work: Callable[[], None], asked: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """Run the loops while the block runs.
+
+        Args:
+            work: called when there may be new jobs.
+            asked: called when the queue has a request for this worker or one of its jobs.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """One way to the queue and the store, whichever it is."""
+
+    gateway: Gateway
+    objects: Callable[[Attempt], Objects]
+    loops: Loops
+
+
+def connect(settings: WorkerSettings) -> AbstractContextManager[Transport]:
+    """Open the transport that the settings name, and close it when the block ends.
+
+    Raises:
+        ForgeError: database or store do not answer, or are not what they should be.
+        CertificatesUnusable: the file of certificates holds none.
+    """
+    return _over_http(settings) if settings.url else _direct(settings)
+
+
+@contextmanager
+def _direct(settings: WorkerSettings) -> Iterator[Transport]:
+    with _database(settings, 8) as database, _database(settings, 1) as renewals:
+        store = open_store(settings.store_url)
+        store.check()
+        gateway = SqlGateway(
+            database, name=settings.name(), ttl=settings.ttl, store=store, renewals=renewals
+        )
+
+        @contextmanager
+        def loops(*, work: Callable[[], None], asked: Callable[[], None]) -> Iterator[None]:
+            def asked_of(worker_id: str) -> None:
+                if worker_id == str(gateway.worker_id):
+                    asked()
+
+            listener = Listener(
+                settings.database_url,
+                work=partial(_new_work, gateway, work),
+                asked=asked_of,
+                awake=database.awake,
+                back=gateway.came_back,
+            )
+            with _running(Tidier(store)), _running(listener), _sweeping(settings, database):
+                yield
+
+        yield Transport(gateway, lambda _: store, loops)
+
+
+def _database(settings: WorkerSettings, size: int) -> RestedDatabase:
+    return RestedDatabase(
+        settings.database_url,
+        size=size,
+        prepare=settings.prepare,
+        patience_s=PATIENCE_S,
+        # After a longer pause, leases could not be renewed in time once it is back.
+        longest_pause_s=min(settings.reconnect_limit_s, settings.lease_ttl_s / 4),
+    )
+
+
+@contextmanager
+def _sweeping(settings: WorkerSettings, database: RestedDatabase) -> Iterator[None]:
+    if not settings.sweep:
+        yield
+        return
+    queue = Queue(database, actor=f"worker:{settings.name()}", ttl=settings.ttl)
+    windows = Windows(offline=timedelta(seconds=settings.offline_s))
+    sweep = Sweep(queue, windows=windows, every=timedelta(seconds=settings.sweep_s))
+    sweeper = Sweeper(sweep, period_s=settings.sweep_s)
+    sweeper.start()
+    try:
+        yield
+    finally:
+        sweeper.end()
+
+
+class Tidier(Loop):
+    """Removes from the store what killed writers left unfinished: at the start, then daily."""
+
+    name = "tidy"
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(TIDY_PERIOD_S)
+        self._store = store
+
+    def step(self) -> None:
+        try:
+            removed = self._store.tidy(UNFINISHED_S)
+        except StoreError as error:
+            log.warning("the store was not tidied", error=error.message)
+            return
+        if removed:
+            log.info("tidied", unfinished=removed)
+
+    def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for
+        """Have it end; a look that is under way is not waited for."""
+        self._ending.set()
+        self.wake()
+
+
+@contextmanager
+def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
+    tls = Tls(settings.tls_ca, verify=not settings.insecure_skip_verify).context()
+    for url in settings.url:
+        _warn_in_the_clear(url)
+    servers = Servers(settings.url, longest_pause_s=settings.reconnect_limit_s)
+    with (
+        closing(Session(servers, settings.worker_token, tls)) as session,
+        closing(HttpStore(session, tls)) as store,
+    ):
+        gateway = HttpGateway(session)
+
+        def loops(
+            *, work: Callable[[], None], asked: Callable[[], None]
+        ) -> AbstractContextManager[None]:
+            return _running(HttpHints(session, work=partial(_new_work, gateway, work), asked=asked))
+
+        yield Transport(gateway, store.of, loops)
+
+
+def _warn_in_the_clear(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        log.warning("the worker's token travels unencrypted; use https", url=url)
+
+
+def _new_work(gateway: Gateway, work: Callable[[], None]) -> None:
+    # First, so that the claim which follows looks everywhere.
+    gateway.new_work()
+    work()
+
+
+@contextmanager
+def _running(loop: Loop) -> Iterator[None]:
+    loop.start()
+    try:
+        yield
+    finally:
+        loop.end()
