@@ -35,15 +35,18 @@ class Ear:
 
     def __init__(self, worker_id: int) -> None:
         self.worker_id = worker_id
+        self.waits = False
         self._loop = asyncio.get_running_loop()
         self._told = asyncio.Event()
         self._heard: set[str] = set()
 
     async def wait(self, timeout_s: float) -> set[str]:
         """Return what was heard since the last time; an empty set after `timeout_s` seconds."""
+        self.waits = True
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._told.wait()
+        self.waits = False
         self._told.clear()
         heard, self._heard = self._heard, set()
         return heard
@@ -72,8 +75,9 @@ class Hub:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
-        return len(self._ears)
+        """How many have looked, and wait for a hint."""
+        with self._lock:
+            return sum(ear.waits for ear in self._ears)
 
     @contextmanager
     def stream(self, worker_id: int) -> Iterator[Ear]:
