@@ -5,10 +5,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from forge_schema.model.explanation import Explanation
+from forge_schema.model.overview import Overview
+
 from forge_client.administration import Administration
-from forge_client.answers.explanation import Explanation
 from forge_client.answers.findings import Findings
-from forge_client.answers.overview import Overview
 from forge_client.answers.records import (
     Artifact,
     Attempt,

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from forge_client.answers.explanation import Explanation
+from forge_schema.model.explanation import Explanation
+
 from forge_client.answers.findings import JobTest, MetricLine, all_metrics, all_tests
 from forge_client.answers.records import Artifact, Checkpoint, JobStatus
 from forge_client.backend import Backend

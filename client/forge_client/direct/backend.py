@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.explain import explain
+from forge_schema.model.explanation import Explanation
+from forge_schema.model.overview import Overview
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Command, State
 from forge_schema.queue.queue import Queue
@@ -22,8 +24,6 @@ from forge_schema.read.report import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.storage import Store, keys, open_store
 
-from forge_client.answers.explanation import Explanation
-from forge_client.answers.overview import Overview
 from forge_client.answers.records import (
     Artifact,
     Attempt,

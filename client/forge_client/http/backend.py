@@ -8,8 +8,9 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
-from forge_client.answers.explanation import Explanation
-from forge_client.answers.overview import Overview
+from forge_schema.model.explanation import Explanation
+from forge_schema.model.overview import Overview
+
 from forge_client.answers.records import (
     Artifact,
     Attempt,

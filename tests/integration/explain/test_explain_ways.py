@@ -12,7 +12,7 @@ from support.client.reaching import WAYS, reaching
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_client.answers.explanation import Explanation
+    from forge_schema.model.explanation import Explanation
     from support.queue.rig import Rig
 
 T4 = {"name": "NVIDIA T4", "uuid": "GPU-a", "vram_mb": 16_384}

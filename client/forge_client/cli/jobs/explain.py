@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from forge_schema.model.explanation import Explanation, Remedy, Requirement
+from forge_schema.model.record import Record
 
-from forge_client.answers.explanation import Explanation, Remedy, Requirement
-from forge_client.answers.records import Record
 from forge_client.cli.options.quantity import MIB, readable_seconds, readable_size
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
@@ -136,8 +136,9 @@ def _verdict(requirement: Requirement) -> str:
     if not requirement.met:
         return "lacking"
     free, wanted = requirement.free, requirement.wanted
-    numbers = isinstance(free, int | float) and isinstance(wanted, int | float)
-    return "not free" if numbers and free < wanted else "ok"
+    if isinstance(free, int | float) and isinstance(wanted, int | float) and free < wanted:
+        return "not free"
+    return "ok"
 
 
 def _value(name: str, value: object) -> str:

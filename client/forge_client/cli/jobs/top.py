@@ -5,9 +5,9 @@ from contextlib import suppress
 from typing import Annotated
 
 import typer
+from forge_schema.model.overview import Overview
 from rich.live import Live
 
-from forge_client.answers.overview import Overview
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.spans import span

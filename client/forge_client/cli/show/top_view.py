@@ -1,16 +1,18 @@
 """What `forge top` shows of an overview."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from forge_schema.model.overview import Overview, RunningJob, WorkerUse
+from forge_schema.model.states import Reason, State
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from forge_client.answers.overview import Overview, RunningJob, WorkerUse
 from forge_client.cli.options.quantity import readable_seconds, readable_size
 from forge_client.cli.show.output import CONTROLS, STATE_STYLES
 
+W = TypeVar("W", bound=str)
 BARS = "▁▂▃▄▅▆▇█"
 RECENT_MIN = 10
 HEAD_LINES = 8
@@ -53,7 +55,7 @@ def view(seen: Overview, height: int | None = None, trouble: str = "") -> Render
     parts: list[RenderableType] = [_head(seen, trouble), Text()]
     parts.append(_table(WORKERS, seen.workers[:workers], sum(seen.fleet.values())))
     if seen.jobs:
-        parts += [Text(), _table(JOBS, seen.jobs[:jobs], seen.states["running"])]
+        parts += [Text(), _table(JOBS, seen.jobs[:jobs], seen.states[State.RUNNING])]
     return Group(*parts)
 
 
@@ -78,22 +80,22 @@ def _head(seen: Overview, trouble: str) -> Table:
 def _facts(seen: Overview) -> list[tuple[str, Text]]:
     return [
         ("at", Text(f"{seen.at.astimezone():%H:%M:%S}")),
-        ("jobs", _counts(seen.states)),
+        ("jobs", _counts(seen.states, "jobs")),
         ("oldest", Text(_oldest(seen))),
-        ("last hour", _counts({state: n for state, n in seen.ended.items() if n} or {"ended": 0})),
+        ("last hour", _counts({state: n for state, n in seen.ended.items() if n}, "ended")),
         ("throughput", Text(_throughput(seen))),
-        ("fleet", _counts(seen.fleet or {"workers": 0}).append(Text(_fleet(seen)))),
+        ("fleet", _counts(seen.fleet, "workers").append(Text(_fleet(seen)))),
         ("last day", Text(_words(seen.interruptions) or "no interruptions")),
         ("sweeper", _sweeper(seen)),
     ]
 
 
-def _counts(counts: Mapping[str, int]) -> Text:
+def _counts(counts: Mapping[W, int], none: str) -> Text:
     words = [Text(f"{n} {name}", style=STATE_STYLES.get(name, "")) for name, n in counts.items()]
-    return Text(", ").join(words)
+    return Text(", ").join(words or [Text(f"0 {none}")])
 
 
-def _words(counts: Mapping[str, int]) -> str:
+def _words(counts: Mapping[Reason, int]) -> str:
     return ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items())
 
 

@@ -1,13 +1,15 @@
-"""What an answer holds of how everything stands."""
+"""How everything stands: the jobs, the workers, the sweeper."""
 
 from datetime import datetime
 from typing import Any
 
+from pydantic import Field
+
+from forge_schema.model.record import Open, Record
 from forge_schema.model.states import Asked, Command, Phase, Reason, State, WorkerKind, WorkerStatus
-from pydantic import BaseModel
 
 
-class Oldest(BaseModel):
+class Oldest(Record):
     """The job that is ready for the longest; one that is paused only where nothing else waits."""
 
     job_id: int
@@ -18,7 +20,7 @@ class Oldest(BaseModel):
     waited_s: float
 
 
-class Minute(BaseModel):
+class Minute(Record):
     """How many jobs ended how in one minute."""
 
     at: datetime
@@ -27,25 +29,30 @@ class Minute(BaseModel):
     cancelled: int
     dead: int
 
+    @property
+    def jobs(self) -> int:
+        """How many ended in all."""
+        return self.succeeded + self.failed + self.cancelled + self.dead
 
-class Gpus(BaseModel):
+
+class Gpus(Record):
     """How many GPUs the workers have that are there, and how many of them are lent."""
 
     there: int
     busy: int
 
 
-class Sweeper(BaseModel):
+class Sweeper(Record):
     """When a sweeper was last here; `late_s` is for how long the most overdue job waits for one."""
 
-    ticked_at: datetime | None
-    silent_s: float | None
+    ticked_at: datetime | None = None
+    silent_s: float | None = None
     late_s: float
     holds: bool
     healthy: bool
 
 
-class RunningJob(BaseModel):
+class RunningJob(Record):
     """A job that runs: `used` is its last sample, `metrics` the last numbers that it wrote."""
 
     job_id: int
@@ -53,50 +60,50 @@ class RunningJob(BaseModel):
     owner: str
     queue: str
     attempt: int
-    phase: Phase
-    progress: float | None
-    asked: Asked | None
+    phase: Open[Phase]
+    progress: float | None = None
+    asked: Open[Asked] | None = None
     worker_id: int
-    worker: str | None
+    worker: str | None = None
     gpus: int
     elapsed_s: float
-    used: dict[str, Any] | None
-    metrics: dict[str, float]
+    used: dict[str, Any] | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
 
 
-class WorkerUse(BaseModel):
+class WorkerUse(Record):
     """A worker, how long it has been silent, and how its machine was when it was last heard."""
 
     id: int
     name: str
-    kind: WorkerKind
-    status: WorkerStatus
-    command: Command | None
+    kind: Open[WorkerKind]
+    status: Open[WorkerStatus]
+    command: Open[Command] | None = None
     cpus: float
     memory_mb: int
     gpus: int
-    price_per_hour: float | None
-    condition: dict[str, Any]
+    price_per_hour: float | None = None
+    condition: dict[str, Any] = Field(default_factory=dict)
     silent_s: float
     leases: int
 
 
-class Overview(BaseModel):
+class Overview(Record):
     """How everything stands.
 
     `states` counts jobs that have not ended, `ended` those of the last hour, `throughput` the same
-    by minute; `interruptions` counts attempts of the last day by reason.
+    by minute, the oldest first; `interruptions` counts attempts of the last day by reason.
     """
 
     at: datetime
-    states: dict[State, int]
-    oldest: Oldest | None
-    ended: dict[State, int]
+    states: dict[Open[State], int]
+    oldest: Oldest | None = None
+    ended: dict[Open[State], int]
     throughput: list[Minute]
     gpus: Gpus
-    fleet: dict[WorkerStatus, int]
-    cost_per_hour: float | None
-    interruptions: dict[Reason, int]
+    fleet: dict[Open[WorkerStatus], int]
+    cost_per_hour: float | None = None
+    interruptions: dict[Open[Reason], int]
     sweeper: Sweeper
     jobs: list[RunningJob]
     workers: list[WorkerUse]
