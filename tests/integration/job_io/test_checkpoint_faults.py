@@ -14,7 +14,7 @@ from forge_schema.model.manifest import CheckpointUnsound
 from forge_schema.model.spec import CheckpointSource, JobSpec
 from forge_schema.model.states import Reason
 from forge_schema.storage import StoreUnreachable
-from forge_worker.files.steady import steady_copy
+from forge_worker.files.copies import steady_copy
 from forge_worker.job_io.checkpoints import sync as checkpoints
 from forge_worker.job_io.checkpoints.request import CheckpointCall
 from forge_worker.job_io.checkpoints.sync import CheckpointSync

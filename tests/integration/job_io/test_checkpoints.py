@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.storage import StoreError, StoreUnreachable
-from forge_worker.files import steady
+from forge_worker.files import copies
 from forge_worker.files.safe_files import opened
 from forge_worker.job_io.checkpoints import sync as checkpoints
 from forge_worker.job_io.checkpoints.sync import CheckpointSync
@@ -271,7 +271,7 @@ def test_file_that_cannot_be_read_keeps_the_checkpoint_out_and_is_named(
         return opened(root, relative)
 
     # Root, who may run this test, reads what is closed to everybody else.
-    monkeypatch.setattr(steady, "opened", closed)
+    monkeypatch.setattr(copies, "opened", closed)
     attempt = here.attempt()
     fill(attempt, open="x", closed="y")
     sync = sync_of(here, attempt)

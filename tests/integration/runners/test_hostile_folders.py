@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.files.removal import remove_tree
+from forge_worker.files.safe_files import remove_tree
 from forge_worker.runners.docker.runner import DockerRunner, give, give_mounted
 from forge_worker.runners.runner import Mount
 from support.services import require

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.files.removal import remove_tree
+from forge_worker.files.safe_files import remove_tree
 from support.workers.runners import Bench, abandoned, make_runner, make_spec, processes_with
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
-from forge_worker.machine.fault_watch import FaultWatch
+from forge_worker.machine.gpu_health import FaultWatch
 from forge_worker.machine.gpu_meter import GpuMeter
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Watching:
 
 @pytest.fixture
 def gpus(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
-    monkeypatch.setattr("forge_worker.machine.fault_watch.HEAR_S", 0.01)
+    monkeypatch.setattr("forge_worker.machine.gpu_health.HEAR_S", 0.01)
     nvml.gpu("GPU-a")
     nvml.gpu("GPU-b")
     with nvml.here(monkeypatch):

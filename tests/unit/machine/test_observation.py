@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pynvml
+from forge_worker.machine.admission import Observer
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
-from forge_worker.machine.observation import Observer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_worker.machine.quarantine import FILE, Quarantine, release
-from forge_worker.machine.xids import FATAL, THE_JOBS_OWN, verdict
+from forge_worker.machine.gpu_health import (
+    FATAL,
+    FILE,
+    THE_JOBS_OWN,
+    Quarantine,
+    release,
+    xid_fault,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,5 +45,5 @@ def test_file_that_is_none_and_folder_that_is_gone_stop_nobody(tmp_path: Path) -
 
 def test_xids_of_the_job_are_not_the_gpus() -> None:
     assert THE_JOBS_OWN.isdisjoint(FATAL)
-    assert verdict(79) == "XID 79: the GPU has fallen off the bus"
-    assert [verdict(code) for code in (13, 31, 43, 45, 63, 92)] == [None] * 6
+    assert xid_fault(79) == "XID 79: the GPU has fallen off the bus"
+    assert [xid_fault(code) for code in (13, 31, 43, 45, 63, 92)] == [None] * 6

@@ -35,15 +35,11 @@ from forge_worker.job_runs.folders import Folders
 from forge_worker.job_runs.job_environment import Host
 from forge_worker.job_runs.job_run import Around, JobRun
 from forge_worker.loop import Loop
-from forge_worker.machine.admission import Guard
-from forge_worker.machine.fault_watch import FaultWatch
-from forge_worker.machine.faults import Faults
+from forge_worker.machine.admission import Admission, Observer, limits_of
+from forge_worker.machine.gpu_health import Faults, FaultWatch, Quarantine
 from forge_worker.machine.gpu_locks import GpuLocks
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.gpu_pool import GpuPool
-from forge_worker.machine.limits import limits_of
-from forge_worker.machine.observation import Observer
-from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slot, Slots
 from forge_worker.prepare.images import Images
 from forge_worker.prepare.kinds import KindProvision
@@ -121,7 +117,7 @@ class Agent:
         clouds = clouds_of(settings.spot, settings.spot_url)
         self._spot = SpotWatch(clouds, self.heed)
         self._around = self._made_around(objects)
-        self.guard = self._made_guard()
+        self.admission = self._made_admission()
         self._state = StateKeeper(settings.worker_dir, self.told)
         self.claimer = self._made_claimer()
         self._spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
@@ -161,9 +157,9 @@ class Agent:
             provisions=(images, *own_provisions(settings), KindProvision()),
         )
 
-    def _made_guard(self) -> Guard:
+    def _made_admission(self) -> Admission:
         settings = self._settings
-        return Guard(
+        return Admission(
             limits_of(settings),
             Observer(settings.worker_dir),
             period_s=settings.sample_s,
@@ -180,7 +176,7 @@ class Agent:
             self._start_job,
             period_s=self._settings.poll_s,
             ephemeral=self._settings.ephemeral,
-            allowed=lambda: self.guard.open and not self._unsafe,
+            allowed=lambda: self.admission.open and not self._unsafe,
             room=lambda: self._health.room(self._running.preparing()),
         )
 
@@ -227,7 +223,7 @@ class Agent:
             return
         self._go_on(found)
         loops: list[Loop] = [
-            self.guard,
+            self.admission,
             self._health,
             self.keeper,
             self._countdown,
@@ -348,7 +344,7 @@ class Agent:
         return {uuid for slot in self._slots.lent.values() for uuid in slot.gpu_uuids}
 
     def _condition(self) -> dict[str, object]:
-        condition = {**self.guard.condition(), **self._faults.condition()}
+        condition = {**self.admission.condition(), **self._faults.condition()}
         why = (condition.get("constrained"), self._health.reason, UNSAFE if self._unsafe else "")
         condition["constrained"] = "; ".join(str(one) for one in why if one)
         if self._leaving:

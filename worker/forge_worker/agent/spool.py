@@ -19,7 +19,7 @@ from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.states import Reason
 from forge_schema.queue.queue import storable
 
-from forge_worker.files.durable import sync_folder
+from forge_worker.files.atomic import sync_folder
 
 FILE = "spool"
 SLOT_BYTES = 32 << 10

@@ -6,10 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from forge_worker.files.atomic import write_atomically
 from forge_worker.loop import Loop
 
 NAME = "state.json"
-FRESH = "state.new"
 PERIOD_S = 1.0
 
 
@@ -33,9 +33,7 @@ class StateKeeper(Loop):
         text = json.dumps(self._told(), indent=1)
         if text == self._written:
             return
-        fresh = self._path.with_name(FRESH)
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(self._path)
+        write_atomically(self._path, text, durable=False)
         self._written = text
 
     def end(self, patience_s: float | None = None) -> None:

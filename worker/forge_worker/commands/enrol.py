@@ -4,7 +4,6 @@ The pod shows the service-account token that its cluster projects into it. The w
 jobs, have only the token that comes back.
 """
 
-import os
 import ssl
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from forge_schema.protocol.answers import Enrolled
 from pydantic import BeforeValidator, Field, PositiveFloat, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from forge_worker.files.atomic import write_atomically
 from forge_worker.queue.http.session import AGENT, PATH, TIMEOUT, TokenRefused, not_answered, read
 from forge_worker.queue.server_url import urls
 from forge_worker.queue.servers import Servers
@@ -93,12 +93,7 @@ def _ask(url: str, identity: Path, tls: ssl.SSLContext) -> Enrolled:
 
 def write(file: Path, token: str) -> None:
     """Write a token whole, readable by this user alone."""
-    fresh = file.with_name(f"{file.name}.new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as written:
-        written.write(f"{token}\n")
-    fresh.replace(file)
+    write_atomically(file, f"{token}\n", durable=False, mode=0o600)
 
 
 if __name__ == "__main__":

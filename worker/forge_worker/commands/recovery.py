@@ -14,11 +14,10 @@ from forge_schema.model.states import Reason
 from forge_worker.agent import spool, state_file
 from forge_worker.agent.courier import Courier
 from forge_worker.connect import connect
-from forge_worker.files.removal import remove_tree
-from forge_worker.files.safe_files import weight
+from forge_worker.files.safe_files import remove_tree, weight
 from forge_worker.job_runs import job_state, leftovers
 from forge_worker.job_runs.folders import Folders
-from forge_worker.machine import quarantine
+from forge_worker.machine import gpu_health
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner, engine_answers
 from forge_worker.runners.process.confinement import confinement_of
@@ -54,7 +53,7 @@ def recover(settings: WorkerSettings) -> Iterator[str]:
     yield from _ended(settings, runners)
     yield from _given_back(settings, runners)
     _forget(settings.worker_dir)
-    for uuid in quarantine.release(settings.worker_dir):
+    for uuid in gpu_health.release(settings.worker_dir):
         yield f"GPU {uuid} is lent again"
     yield "recovered: nothing of an earlier agent is left"
 
@@ -71,7 +70,7 @@ def _forget(folder: Path) -> None:
             f"not all is recovered: left is {', '.join(map(str, left))}",
             hint="once the container engine answers and the folders can be removed, do it again",
         )
-    for name in (state_file.NAME, state_file.FRESH, crashes.FILE):
+    for name in (state_file.NAME, f"{state_file.NAME}.new", crashes.FILE):
         (folder / name).unlink(missing_ok=True)
 
 

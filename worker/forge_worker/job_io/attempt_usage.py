@@ -9,9 +9,9 @@ from threading import Lock
 from forge_schema.model.lease import Usage
 from forge_schema.queue.records import Sample
 
+from forge_worker.files.atomic import write_atomically
 from forge_worker.job_io.usage import UsageMeter
 from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.job_state import replace
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.runner import Handle
@@ -101,7 +101,8 @@ class Watched:
     def _keep(self, number: int) -> None:
         # Without it, a later agent would count less; nothing else hangs on it.
         with suppress(OSError):
-            replace(self.attempt.folders.root / FILE, {"next": number, **self._usage.kept()})
+            kept = json.dumps({"next": number, **self._usage.kept()})
+            write_atomically(self.attempt.folders.root / FILE, kept, durable=False)
 
     def _go_on(self) -> None:
         file = self.attempt.folders.root / FILE

@@ -8,8 +8,7 @@ from uuid import UUID
 import structlog
 from forge_schema.model.lease import Fence
 
-from forge_worker.files.removal import remove_tree
-from forge_worker.files.safe_files import BLOCK, weight
+from forge_worker.files.safe_files import BLOCK, remove_tree, weight
 
 log = structlog.get_logger(__name__)
 

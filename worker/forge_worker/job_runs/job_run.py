@@ -18,8 +18,8 @@ from forge_schema.model.states import Phase, Reason
 from forge_schema.storage.errors import StoreError
 
 from forge_worker.agent.health import Health
+from forge_worker.files.copies import DiskFull
 from forge_worker.files.safe_files import touch
-from forge_worker.files.staging import DiskFull
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.job_io.checkpoints.request import CheckpointCall
 from forge_worker.job_io.checkpoints.sync import CheckpointSync

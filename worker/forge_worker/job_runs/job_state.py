@@ -12,6 +12,7 @@ from uuid import UUID
 from forge_schema.model.lease import Fence, Grant
 from forge_schema.model.states import Reason
 
+from forge_worker.files.atomic import write_atomically
 from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.job_runs.clock import this_boot
 from forge_worker.job_runs.cursors import BYTES, MODE
@@ -65,7 +66,7 @@ class Record:
             "claimed_s": self.attempt.claimed_s,
             "boot": self.boot,
         }
-        replace(self.attempt.folders.root / LEASE, kept)
+        write_atomically(self.attempt.folders.root / LEASE, json.dumps(kept), durable=False)
         # What is kept later has its room on the disk from now on.
         self.attempt.places.keep(recorded=1)
         for name in (STOP, EXIT):
@@ -132,13 +133,6 @@ def kept_exit(root: Path) -> Exit | None:
     """
     kept = _kept(root / EXIT)
     return None if not kept else Exit(**kept)
-
-
-def replace(path: Path, kept: Mapping[str, Any]) -> None:
-    """Write a small JSON file whole, or leave what was there."""
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.write_text(json.dumps(kept), encoding="utf-8")
-    fresh.replace(path)
 
 
 def overwrite(path: Path, kept: Mapping[str, Any]) -> None:

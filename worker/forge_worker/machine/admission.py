@@ -1,45 +1,158 @@
-"""The guard: no new job while the machine is past its limits, nor for a while after that."""
+"""Admission control: take no new job while the machine is past its limits, nor soon after."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from time import monotonic
 from typing import Protocol
 
+import psutil
 import structlog
 
 from forge_worker.loop import Loop
-from forge_worker.machine.limits import Limits
-from forge_worker.machine.observation import Observation
+from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
+from forge_worker.settings.machine import MachineSettings
 
-# The use of CPUs is counted from look to look; over less than this it says nothing.
-SHORTEST_LOOK_S = 1.0
+# CPU use is measured between two looks; over a shorter time it means nothing.
+SHORTEST_MEASUREMENT_S = 1.0
 
 log = structlog.get_logger(__name__)
 
 
-class Looks(Protocol):
-    """Whoever can say how the machine is."""
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The machine at one moment: percent of all CPUs and of the memory, MiB free, each GPU."""
+
+    cpu_percent: float
+    memory_percent: float
+    memory_free_mb: int
+    disk_free_mb: int
+    gpus: Mapping[str, GpuLook] = field(default_factory=dict)
+
+    def reported(self) -> dict[str, object]:
+        """Return it as JSON takes it."""
+        return {
+            "cpu_percent": round(self.cpu_percent, 1),
+            "memory_percent": round(self.memory_percent, 1),
+            "memory_free_mb": self.memory_free_mb,
+            "disk_free_mb": self.disk_free_mb,
+            "gpus": {uuid: look.reported() for uuid, look in self.gpus.items()},
+        }
+
+
+class Observer:
+    """Observe the machine; for one thread, since CPU use is measured between its looks."""
+
+    def __init__(self, folder: Path, meter: GpuMeter | None = None) -> None:
+        self._folder = folder
+        self._meter = meter or GpuMeter()
+        self._ticks = _ticks()
 
     def look(self, gpus: Iterable[str] = ()) -> Observation:
-        """Return how the machine is now."""
+        """Return the state of the machine; a GPU that NVML does not know is left out.
+
+        Raises:
+            OSError: the folder is gone.
+        """
+        memory = psutil.virtual_memory()
+        return Observation(
+            cpu_percent=self._cpu_percent(),
+            memory_percent=float(memory.percent),
+            memory_free_mb=memory.available >> 20,
+            disk_free_mb=self.disk_free_mb(),
+            gpus=self._meter.look(gpus),
+        )
 
     def disk_free_mb(self) -> int:
-        """Return what is free now where jobs write, MiB."""
+        """Return the free disk where jobs write, MiB; from any thread.
+
+        Raises:
+            OSError: the folder is gone.
+        """
+        return psutil.disk_usage(str(self._folder)).free >> 20
+
+    def _cpu_percent(self) -> float:
+        before, self._ticks = self._ticks, _ticks()
+        busy, whole = (now - then for now, then in zip(self._ticks, before, strict=True))
+        return min(100.0, 100.0 * busy / whole) if whole > 0 else 0.0
 
 
-class Guard(Loop):
-    """Looks at the machine every `period_s` seconds; `reason` is why it takes no jobs, or "".
+def _ticks() -> tuple[float, float]:
+    """Return the seconds that all CPUs were busy, and those that passed for them."""
+    times = psutil.cpu_times()._asdict()
+    # Linux counts a guest's time as its host's too.
+    whole = sum(seconds for name, seconds in times.items() if not name.startswith("guest"))
+    return whole - times["idle"] - times.get("iowait", 0.0), whole
 
-    Running jobs are left alone. Past a limit the machine is constrained at once; it is no longer
-    when all was within the limits for `cooldown_s` seconds.
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Percent and MiB; None is no limit."""
+
+    cpu_percent: float | None = None
+    memory_percent: float | None = None
+    gpu_percent: float | None = None
+    memory_reserve_mb: int = 0
+    disk_floor_mb: int = 0
+
+    def passed(self, seen: Observation, own_gpus: Collection[str] = ()) -> Iterator[str]:
+        """Describe each limit that is exceeded; GPUs that the worker's own jobs use are exempt."""
+        uses = {
+            "the CPUs are used": (seen.cpu_percent, self.cpu_percent),
+            "the memory is used": (seen.memory_percent, self.memory_percent),
+            **{
+                f"GPU {uuid} is used by others": (look.utilisation, self.gpu_percent)
+                for uuid, look in seen.gpus.items()
+                if uuid not in own_gpus
+            },
+        }
+        for words, (percent, limit) in uses.items():
+            if percent is not None and limit is not None and percent > limit:
+                yield f"{words} to {percent:.0f} %, at most {limit:g} % is allowed"
+        floors = {
+            "memory": (seen.memory_free_mb, self.memory_reserve_mb),
+            "disk": (seen.disk_free_mb, self.disk_floor_mb),
+        }
+        for what, (free, floor) in floors.items():
+            if free < floor:
+                yield f"{free} MiB of {what} are free, {floor} MiB must stay free"
+
+
+def limits_of(settings: MachineSettings) -> Limits:
+    """Return the limits that the operator has set."""
+    return Limits(
+        settings.max_cpu_percent,
+        settings.max_memory_percent,
+        settings.max_gpu_percent,
+        settings.memory_reserve_mb,
+        settings.disk_floor_mb,
+    )
+
+
+class Observes(Protocol):
+    """An observer of the machine."""
+
+    def look(self, gpus: Iterable[str] = ()) -> Observation:
+        """Return the state of the machine now."""
+
+    def disk_free_mb(self) -> int:
+        """Return the free disk where jobs write, MiB."""
+
+
+class Admission(Loop):
+    """Check the machine every `period_s` seconds; `reason` is why it takes no jobs, or "".
+
+    Running jobs are left alone. The machine is constrained as soon as it passes a limit, until it
+    has been within all limits for `cooldown_s` seconds.
     """
 
-    name = "guard"
+    name = "admission"
 
     def __init__(
         self,
         limits: Limits,
-        looks: Looks,
+        observer: Observes,
         *,
         period_s: float,
         cooldown_s: float,
@@ -50,7 +163,7 @@ class Guard(Loop):
     ) -> None:
         super().__init__(period_s)
         self._limits = limits
-        self._looks = looks
+        self._observer = observer
         self._cooldown_s = cooldown_s
         self._gpus = gpus
         self._own_gpus = own_gpus
@@ -62,29 +175,29 @@ class Guard(Loop):
         self.reason = ""
 
     def start(self) -> None:
-        """Look, so that there is an answer, and go on looking."""
+        """Look once, so that there is an answer, and then periodically."""
         if self._limits.cpu_percent is not None:
-            self._looks.look()
-            self._ending.wait(min(self.period_s, SHORTEST_LOOK_S))
+            self._observer.look()
+            self._ending.wait(min(self.period_s, SHORTEST_MEASUREMENT_S))
         self.step()
         super().start()
 
     @property
     def open(self) -> bool:
-        """Whether a new job may be taken; a disk can fill between two looks, so it is asked now."""
+        """Whether a new job may be taken; free disk is read now, as it can go between two looks."""
         if self.reason:
             return False
-        room = self._looks.disk_free_mb() >= self._limits.disk_floor_mb
-        if not room:
+        has_disk = self._observer.disk_free_mb() >= self._limits.disk_floor_mb
+        if not has_disk:
             self.wake()
-        return room
+        return has_disk
 
     def step(self) -> None:
         """Look once, and judge."""
-        seen = self._looks.look(self._gpus)
+        seen = self._observer.look(self._gpus)
         with self._lock:
             self._seen = seen
-            before, self.reason = self.reason, self._judged(seen)
+            before, self.reason = self.reason, self._constraint(seen)
         if bool(before) != bool(self.reason):
             if self.reason:
                 log.warning("constrained: no new jobs are taken", reason=self.reason)
@@ -93,12 +206,12 @@ class Guard(Loop):
             self._changed()
 
     def condition(self) -> dict[str, object]:
-        """Return how the machine is, and why it is constrained if it is, as JSON takes it."""
+        """Return the machine's condition, and why it is constrained if it is, for JSON."""
         with self._lock:
             seen = {} if self._seen is None else self._seen.reported()
             return {**seen, "constrained": self.reason}
 
-    def _judged(self, seen: Observation) -> str:
+    def _constraint(self, seen: Observation) -> str:
         now = self._clock()
         if passed := "; ".join(self._limits.passed(seen, self._own_gpus())):
             self._past_at = now

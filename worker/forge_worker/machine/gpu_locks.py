@@ -4,13 +4,14 @@ The kernel frees the locks of a process that dies, also when its job lives on; w
 on a GPU shows as a stranger's process then, and keeps others off.
 """
 
-import fcntl
 import os
 import stat
 from contextlib import suppress
 from pathlib import Path
 
 from forge_schema.model.errors import ForgeError
+
+from forge_worker.files.locks import try_lock
 
 FOR_ALL = 0o1777
 READABLE = 0o644
@@ -55,9 +56,7 @@ class GpuLocks:
                 f"GPUs cannot be locked in {self._folder}: {error}",
                 hint="name a folder that all workers of this machine may write to: FORGE_LOCK_DIR",
             ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(lock):
             os.close(lock)
             return False
         self._open[uuid] = lock

@@ -7,13 +7,14 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from io import BufferedReader, BufferedWriter
+from io import BufferedReader
 from pathlib import Path
 
 import structlog
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage import Progress, keys
 
+from forge_worker.files.locks import try_lock
 from forge_worker.prepare.extract import BundleRefused, Limits, extract
 from forge_worker.queue.objects import Objects
 
@@ -124,7 +125,7 @@ class BundleCache:
         name = f"{int(digest[:8], 16) % TURNS:02d}"
         with (self._turns / name).open("ab") as file:
             deadline = time.monotonic() + TURN_SECONDS
-            while not _locked(file, fcntl.LOCK_EX) and time.monotonic() < deadline:
+            while not try_lock(file) and time.monotonic() < deadline:
                 time.sleep(TURN_POLL_SECONDS)
                 if progress:
                     progress(0)
@@ -171,18 +172,10 @@ def _is_at(file: BufferedReader, path: Path) -> bool:
 
 def _removed(path: Path) -> bool:
     with suppress(FileNotFoundError), path.open("rb") as file:
-        if _locked(file, fcntl.LOCK_EX) and _is_at(file, path):
+        if try_lock(file) and _is_at(file, path):
             path.unlink()
             return True
     return False
-
-
-def _locked(file: BufferedReader | BufferedWriter, kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _sha256(file: BufferedReader) -> str:

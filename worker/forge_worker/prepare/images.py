@@ -11,8 +11,7 @@ import structlog
 from docker import DockerClient
 from forge_schema.storage import ObjectMissing, keys
 
-from forge_worker.files.removal import remove_tree
-from forge_worker.files.safe_files import opened
+from forge_worker.files.safe_files import opened, remove_tree
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.prepare.keyed_lock import Turns
 from forge_worker.queue.objects import Objects

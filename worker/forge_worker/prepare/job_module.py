@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from threading import Lock
 
-from forge_worker.files.removal import remove_tree
+from forge_worker.files.safe_files import remove_tree
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 

@@ -7,7 +7,6 @@ Jobs may write in the folders, and put a link where something else was: whatever
 reached name by name, following none.
 """
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -17,8 +16,8 @@ from contextlib import contextmanager, suppress
 from io import BufferedWriter
 from pathlib import Path
 
-from forge_worker.files.removal import remove_tree
-from forge_worker.files.safe_files import Parts, entered, weight
+from forge_worker.files.locks import try_lock
+from forge_worker.files.safe_files import Parts, entered, remove_tree, weight
 from forge_worker.job_runs.folders import Folders
 
 POLL_S = 0.05
@@ -38,7 +37,7 @@ class KeptFolders:
     def turn(self, key: str, wait: Callable[[], None]) -> Iterator[Path]:
         """Let one at a time see to a folder; what `wait`, called meanwhile, raises ends it."""
         with self._lock_file(key) as file:
-            while not _locked(file.fileno()):
+            while not try_lock(file.fileno()):
                 wait()
                 time.sleep(POLL_S)
             yield self.root / key
@@ -75,7 +74,7 @@ class KeptFolders:
     def _drop(self, parts: Parts, used: int, weigh: Weigh) -> bool:
         key = parts[0]
         with self._lock_file(key) as file:
-            if not _locked(file.fileno()) or self.used(key):
+            if not try_lock(file.fileno()) or self.used(key):
                 return False
             # A job may have come and gone since it was weighed.
             if weigh(self.root, parts)[0] != used:
@@ -112,12 +111,4 @@ def _remove(path: Path) -> bool:
     if path.is_dir() and not path.is_symlink():
         return remove_tree(path)
     path.unlink(missing_ok=True)
-    return True
-
-
-def _locked(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True

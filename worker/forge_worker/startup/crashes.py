@@ -11,7 +11,7 @@ from time import time
 
 import structlog
 
-from forge_worker.files.durable import replace
+from forge_worker.files.atomic import write_atomically
 
 FILE = "crashes.json"
 # Ends within this long of their start are those of one trouble.
@@ -113,6 +113,6 @@ def _before(kept: Crashes, now: float) -> Crashes:
 
 def _keep(folder: Path, crashes: Crashes) -> None:
     try:
-        replace(folder / FILE, asdict(crashes))
+        write_atomically(folder / FILE, json.dumps(asdict(crashes)), durable=True)
     except OSError as error:
         log.warning("how this start goes is not kept", error=str(error))

@@ -1,13 +1,12 @@
 """Who owns what is found on a machine: the worker's folder, by a random id that it keeps."""
 
-import os
 import secrets
 from pathlib import Path
 from uuid import UUID
 
 import structlog
 
-from forge_worker.files.durable import sync_folder
+from forge_worker.files.atomic import write_atomically
 
 FILE, QUEUE = "id", "queue"
 
@@ -30,7 +29,7 @@ def of(folder: Path) -> UUID:
     if (folder / FILE).exists():
         log.warning("the file of this folder's id is broken; it gets a new one")
     made = UUID(bytes=secrets.token_bytes(16), version=4)
-    _keep(folder / FILE, made)
+    write_atomically(folder / FILE, f"{made}\n", durable=True)
     return made
 
 
@@ -46,7 +45,7 @@ def serves(folder: Path, queue: UUID) -> None:
         OSError: the disk is full or faulty.
     """
     if queue_served(folder) != queue:
-        _keep(folder / QUEUE, queue)
+        write_atomically(folder / QUEUE, f"{queue}\n", durable=True)
 
 
 def _read(path: Path) -> UUID | None:
@@ -54,13 +53,3 @@ def _read(path: Path) -> UUID | None:
         return UUID(path.read_text(encoding="ascii").strip())
     except (OSError, ValueError):
         return None
-
-
-def _keep(path: Path, value: UUID) -> None:
-    fresh = path.with_name(f"{path.name}.new")
-    with fresh.open("w", encoding="ascii") as file:
-        file.write(f"{value}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    sync_folder(path.parent)

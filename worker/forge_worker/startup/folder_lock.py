@@ -1,6 +1,5 @@
 """The lock of a worker's folder: one agent at a time, and who that is."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +9,8 @@ from typing import IO
 
 import psutil
 from forge_schema.model.errors import ForgeError
+
+from forge_worker.files.locks import try_lock
 
 # Whoever only looks, such as `--status`, holds it for an instant.
 PATIENCE_S = 1.0
@@ -51,7 +52,7 @@ def holder(folder: Path) -> int | None:
     """
     try:
         with (folder / "lock").open() as lock:
-            if _locked(lock):
+            if try_lock(lock):
                 return None
             text = lock.read()
     except FileNotFoundError:
@@ -64,16 +65,8 @@ def holder(folder: Path) -> int | None:
 
 def _taken(lock: IO[str]) -> bool:
     until = monotonic() + PATIENCE_S
-    while not _locked(lock):
+    while not try_lock(lock):
         if monotonic() > until:
             return False
         sleep(RETRY_S)
-    return True
-
-
-def _locked(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True

@@ -6,11 +6,11 @@ from time import time_ns
 import structlog
 
 from forge_worker.agent import spool, state_file
-from forge_worker.machine import quarantine
+from forge_worker.machine import gpu_health
 from forge_worker.startup import crashes, folder_id
 
 FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
-KEPT = (quarantine.FILE, crashes.FILE, spool.FILE)
+KEPT = (gpu_health.FILE, crashes.FILE, spool.FILE)
 FILES = ("name", folder_id.FILE, folder_id.QUEUE, state_file.NAME, *KEPT)
 
 log = structlog.get_logger(__name__)

@@ -14,9 +14,8 @@ from forge_schema.model.states import Reason
 from forge_schema.queue.records import Checkpoint
 from forge_schema.storage import ObjectTooLarge
 
+from forge_worker.files.copies import Copy, DiskFull, Part, Shape, check_size, steady_copy
 from forge_worker.files.safe_files import Listing, listing
-from forge_worker.files.staging import DiskFull, check_size
-from forge_worker.files.steady import Copy, Part, Shape, steady_copy
 from forge_worker.job_io.checkpoints.notes import CheckpointNotes
 from forge_worker.job_io.checkpoints.restore import Restore
 from forge_worker.job_io.checkpoints.thinner import Thinner

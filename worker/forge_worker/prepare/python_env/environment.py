@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.files.removal import remove_tree
+from forge_worker.files.safe_files import remove_tree
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.prepare.lru_folders import KeptFolders
 from forge_worker.prepare.python_env import inventory

@@ -12,7 +12,7 @@ from time import monotonic
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.files.removal import remove_tree
+from forge_worker.files.safe_files import remove_tree
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.prepare.provisions import ProvisionFailed
 from forge_worker.prepare.python_env.pip_program import pip_program

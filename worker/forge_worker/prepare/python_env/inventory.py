@@ -4,7 +4,7 @@ import json
 import stat
 from pathlib import Path
 
-from forge_worker.files.durable import replace
+from forge_worker.files.atomic import write_atomically
 from forge_worker.files.safe_files import walk
 
 FILE = "complete"
@@ -21,7 +21,7 @@ def write(folder: Path, env: Path) -> None:
     Raises:
         OSError: the disk is full or faulty.
     """
-    replace(folder / FILE, _sizes(env))
+    write_atomically(folder / FILE, json.dumps(_sizes(env)), durable=True)
 
 
 def damage(folder: Path, env: Path) -> str | None:

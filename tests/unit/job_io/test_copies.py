@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_worker.files.copies import PIECE, copy
 from forge_worker.files.safe_files import weight
-from forge_worker.files.staging import PIECE, copy
 from forge_worker.job_runs.attempt import Stopped
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The guard: what makes a machine constrained, and when it is no longer."""
+"""The admission: what makes a machine constrained, and when it is no longer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.machine.admission import Guard
+from forge_worker.machine.admission import Admission, Limits, Observation, limits_of
 from forge_worker.machine.gpu_meter import GpuLook
-from forge_worker.machine.limits import Limits, limits_of
-from forge_worker.machine.observation import Observation
 from forge_worker.settings.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ class Machine:
         self.asked: list[str] = []
         self.changes = 0
         self.own: set[str] = set()
-        self.guard = Guard(
+        self.admission = Admission(
             LIMITS,
             self,
             period_s=10,
@@ -51,11 +49,11 @@ class Machine:
         self.changes += 1
 
     def after(self, seconds: float, **changes: Any) -> bool:  # noqa: ANN401  fields of all types
-        """Let time pass, have the guard look, and return whether a job may be taken."""
+        """Let time pass, have the admission look, and return whether a job may be taken."""
         self.now += seconds
         self.seen = replace(CALM, **changes)
-        self.guard.step()
-        return self.guard.open
+        self.admission.step()
+        return self.admission.open
 
 
 @pytest.mark.parametrize(
@@ -71,8 +69,8 @@ class Machine:
 def test_each_limit_has_its_words(changes: dict[str, Any], said: str) -> None:
     machine = Machine()
     assert not machine.after(0, **changes)
-    assert said in machine.guard.reason
-    assert machine.guard.condition()["constrained"] == machine.guard.reason
+    assert said in machine.admission.reason
+    assert machine.admission.condition()["constrained"] == machine.admission.reason
     assert machine.asked == ["GPU-a", "GPU-b"]
 
 
@@ -87,14 +85,14 @@ def test_own_jobs_may_use_their_gpus() -> None:
     both = {"GPU-a": GpuLook(99.0), "GPU-b": GpuLook(99.0)}
     assert machine.after(0, gpus={"GPU-a": GpuLook(99.0)})
     assert not machine.after(1, gpus=both)
-    assert "GPU-b" in machine.guard.reason
-    assert "GPU-a" not in machine.guard.reason
+    assert "GPU-b" in machine.admission.reason
+    assert "GPU-a" not in machine.admission.reason
 
 
 def test_all_limits_that_are_passed_are_said() -> None:
     machine = Machine()
     machine.after(0, cpu_percent=99.0, disk_free_mb=1)
-    assert machine.guard.reason.count("; ") == 1
+    assert machine.admission.reason.count("; ") == 1
 
 
 def test_it_takes_jobs_again_only_after_the_whole_cooldown() -> None:
@@ -102,19 +100,19 @@ def test_it_takes_jobs_again_only_after_the_whole_cooldown() -> None:
     assert machine.after(0)
     assert not machine.after(10, cpu_percent=99.0)
     assert not machine.after(10)
-    assert "must last for 60 s" in machine.guard.reason
+    assert "must last for 60 s" in machine.admission.reason
     assert not machine.after(COOLDOWN_S - 20)
     # A relapse, and also one by another limit, begins the wait anew.
     assert not machine.after(9, memory_percent=99.0)
     assert not machine.after(COOLDOWN_S - 0.1)
     assert machine.after(0.2)
     assert machine.changes == 2
-    assert machine.guard.condition() == {**CALM.reported(), "constrained": ""}
+    assert machine.admission.condition() == {**CALM.reported(), "constrained": ""}
 
 
 def test_without_limits_nothing_constrains() -> None:
     machine = Machine()
-    machine.guard = Guard(Limits(), machine, period_s=10, cooldown_s=1)
+    machine.admission = Admission(Limits(), machine, period_s=10, cooldown_s=1)
     worst = {"memory_percent": 100.0, "memory_free_mb": 0, "disk_free_mb": 0}
     assert machine.after(0, cpu_percent=100.0, **worst, gpus={"GPU-a": GpuLook(100.0)})
 
@@ -136,5 +134,5 @@ def test_a_disk_that_filled_between_two_looks_takes_no_job() -> None:
     machine = Machine()
     assert machine.after(0)
     machine.seen = replace(CALM, disk_free_mb=1)
-    assert not machine.guard.open
-    assert machine.guard.reason == ""
+    assert not machine.admission.open
+    assert machine.admission.reason == ""

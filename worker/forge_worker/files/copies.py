@@ -1,8 +1,12 @@
-"""Copies of single files while their job runs: whole, or grown at the end, but never torn.
+"""Copies of a job's files: bounded in size, and of files that are still written never torn.
 
-A file is whole when it did not change while it was copied, and nobody has it open for writing or
-has written to it for long. A file that is being written still counts if it has only grown: then
-what was stored of it before is its beginning.
+They belong to the agent, no link of the job leads elsewhere, and no disk watch weighs them. A file
+may claim to be far larger than what it has on the disk, and may have many names, so the size is
+checked first.
+
+A copy is whole when the file did not change meanwhile, and nobody has it open for writing or has
+written to it for long. A file that is being written still counts if it has only grown: then what
+was stored of it before is its beginning.
 """
 
 import fcntl
@@ -16,15 +20,58 @@ from pathlib import Path
 from signal import SIGURG
 from typing import BinaryIO
 
-from forge_worker.files.safe_files import Status, opened, status_in
-from forge_worker.files.staging import PIECE, copy
+from forge_schema.model.errors import ForgeError
 
+from forge_worker.files.safe_files import Listing, Status, opened, status_in
+
+PIECE = 1 << 16
 # The kernel's clock for files stands still for so long: a write in that time leaves no trace.
 TICK_NS = 20_000_000
 # A file that is open for writing counts as whole when it was not written to for so long …
 OPEN_QUIET_NS = 30_000_000_000
 # … and where the file system does not tell whether it is open, when it was not for so long.
 QUIET_NS = 2_000_000_000
+
+
+class DiskFull(ForgeError):
+    """What a job wants stored is larger than the disk that it asked for."""
+
+    code = "disk_full"
+
+
+def check_size(files: Listing, what: str, limit_mb: int) -> None:
+    """Refuse files that would be too much as copies, each name for itself and holes filled.
+
+    Raises:
+        DiskFull: they would be more than `limit_mb` MiB.
+    """
+    size = sum(size for size, _, _ in files.values())
+    if size > limit_mb << 20:
+        raise DiskFull(
+            f"{what} would be {size >> 20} MiB, with the holes of sparse files and with each name"
+            f" of a file, and {limit_mb} MiB of disk were asked for",
+            hint="ask for more with --disk, or write less there",
+        )
+
+
+def copy(source: BinaryIO, into: Path, size: int, go_on: Callable[[], None]) -> None:
+    """Copy the first `size` bytes of a file; pieces of nothing but zeros take no room.
+
+    Raises:
+        OSError: this machine's disk is full or faulty.
+
+    What `go_on`, called before each piece, raises ends it.
+    """
+    with into.open("wb") as target:
+        left = size
+        while piece := source.read(min(PIECE, left)):
+            go_on()
+            left -= len(piece)
+            if piece == bytes(len(piece)):
+                target.seek(len(piece), os.SEEK_CUR)
+            else:
+                target.write(piece)
+        target.truncate()
 
 
 class Shape(Enum):

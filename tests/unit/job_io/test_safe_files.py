@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.files.removal import remove_tree
-from forge_worker.files.safe_files import listing, opened, touch, weight
+from forge_worker.files.safe_files import listing, opened, remove_tree, touch, weight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import trees
