@@ -1,0 +1,46 @@
+"""The documents lead somewhere, and fit on a screen."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ("docs", "tests", "infra", "examples", "benchmarks")
+CODE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+@cache
+def _documents() -> tuple[Path, ...]:
+    below = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md")]
+    return (*sorted(ROOT.glob("*.md")), *sorted(below))
+
+
+@cache
+def _prose(path: Path) -> str:
+    return CODE.sub("", path.read_text(encoding="utf-8"))
+
+
+@cache
+def _anchors(path: Path) -> set[str]:
+    """Return the names that GitHub gives to a document's headings."""
+    bare = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(_prose(path)))
+    return {heading.replace(" ", "-") for heading in bare}
+
+
+def _leads_nowhere(path: Path, target: str, anchor: str) -> bool:
+    found = path.parent / target if target else path
+    if not found.exists():
+        return True
+    return bool(anchor) and found.suffix == ".md" and anchor not in _anchors(found)
+
+
+@pytest.mark.parametrize("path", _documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_of_a_document_resolves(path: Path) -> None:
+    links = LINK.findall(_prose(path))
+    assert [link for link in links if _leads_nowhere(path, *link)] == []
