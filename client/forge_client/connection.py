@@ -4,7 +4,6 @@ from importlib.util import find_spec
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.settings import Settings
 
 
@@ -37,5 +36,4 @@ def require_extra(module: str, extra: str, purpose: str) -> None:
             f"this installation of Forge cannot {purpose}: {module} is not installed",
             hint=f"pip install 'forge-queue[{extra}]'",
             code="extra_missing",
-            exit_code=ExitCode.SETUP,
         )

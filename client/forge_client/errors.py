@@ -1,22 +1,18 @@
 """The errors that the client shows to people: no traceback, one line and a hint."""
 
+from forge_schema.model.errors import ForgeError
 
-class ClientError(Exception):
-    """An error with a stable `code`, a `message`, a `hint` and the command's `exit_code`."""
+from forge_client.exit_codes import EXIT_CODES, ExitCode
+
+
+class ClientError(ForgeError):
+    """A `ForgeError` with the command's `exit_code`, by default the one of its `code`."""
 
     code = "client_error"
-    exit_code = 1
 
     def __init__(
-        self,
-        message: str,
-        *,
-        hint: str = "",
-        code: str | None = None,
-        exit_code: int | None = None,
+        self, message: str, *, hint: str = "", code: str | None = None, exit_code: int | None = None
     ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.code = code or self.code
-        self.exit_code = self.exit_code if exit_code is None else exit_code
+        super().__init__(message, hint=hint, code=code)
+        by_code = EXIT_CODES.get(self.code, ExitCode.FAILED)
+        self.exit_code = int(by_code if exit_code is None else exit_code)

@@ -15,7 +15,6 @@ from pydantic_settings import (
 )
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.http.server import Server, checked_key, checked_url, read_key
 from forge_client.up import running
 
@@ -49,7 +48,6 @@ class Connection:
                 "a database is named, but no store",
                 hint="set FORGE_STORE_URL, or pass --store-url",
                 code="store_not_named",
-                exit_code=ExitCode.SETUP,
             )
         return self.store_url
 
@@ -109,7 +107,6 @@ class Settings(BaseSettings):
                 "this needs the database itself, but a server is named",
                 hint="name the database with --database-url",
                 code="database_not_named",
-                exit_code=ExitCode.SETUP,
             )
         if self.database_url:
             return Connection(self.database_url, self.store_url)
@@ -192,4 +189,4 @@ def _refused(error: ValidationError) -> ClientError:
 
 
 def _conflict(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="settings_invalid", exit_code=ExitCode.SETUP)
+    return ClientError(message, hint=hint, code="settings_invalid")

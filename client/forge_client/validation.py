@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from forge_client.answers.records import STATES
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 LARGEST_ID = 2**63 - 1
 
@@ -20,7 +19,6 @@ def checked_job(job_id: int) -> int:
             f"there is no job {job_id}",
             hint="`forge ps` lists the jobs",
             code="job_unknown",
-            exit_code=ExitCode.NOT_FOUND,
         )
     return job_id
 
@@ -36,6 +34,5 @@ def checked_states(words: Sequence[str]) -> Sequence[str]:
             f"no job is ever {min(unknown)!r}",
             hint=f"its state is one of {', '.join(STATES)}",
             code="state_unknown",
-            exit_code=ExitCode.USAGE,
         )
     return words

@@ -3,7 +3,6 @@
 import psycopg
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 SCHEMES = ("postgresql://", "postgres://")
 
@@ -28,5 +27,4 @@ def _wrong(what: str) -> ClientError:
         f"this is no database URL: {what}",
         hint="write postgresql://user:password@host:5432/database",
         code="database_url_invalid",
-        exit_code=ExitCode.SETUP,
     )

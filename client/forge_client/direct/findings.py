@@ -20,7 +20,6 @@ from forge_client.answers.findings import (
 )
 from forge_client.direct.translation import translated
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.validation import checked_job
 
 
@@ -120,5 +119,4 @@ def _verdict(word: str) -> Verdict:
             f"{word!r} is no verdict",
             hint=f"one of {', '.join(Verdict)}",
             code="option_invalid",
-            exit_code=ExitCode.USAGE,
         ) from None

@@ -7,7 +7,6 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.queue.templates import Templates
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 Fields = Mapping[str, Any]
 # What no config can know of the jobs made from it.
@@ -41,7 +40,6 @@ def check_config(config: Fields) -> None:
             f"{taken[0]}: a job config cannot have it",
             hint="leave it to the jobs made from it",
             code="spec_invalid",
-            exit_code=ExitCode.USAGE,
         )
     JobSpec.model_validate({**SAMPLE, **config})
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 # Where a field stands in the request, which whoever wrote the job did not.
 PLACE = re.compile(r"body\.(jobs\.\d+|spec)\.")
@@ -24,5 +23,4 @@ def plainly() -> Iterator[None]:
             message,
             hint="`forge submit --help` lists what a job can ask for",
             code="spec_invalid",
-            exit_code=ExitCode.USAGE,
         ) from error

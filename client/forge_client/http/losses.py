@@ -6,7 +6,6 @@ import ssl
 import httpx
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.http.patience import Passing
 
 # Nothing was sent, so it can be sent again.
@@ -34,7 +33,7 @@ SCHEME_HINT = "check that the URL begins as the server serves it, with http:// o
 
 
 def _tls(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="tls_failed", exit_code=ExitCode.SETUP)
+    return ClientError(message, hint=hint, code="tls_failed")
 
 
 def _unreachable(place: str, why: str) -> ClientError:
@@ -42,7 +41,6 @@ def _unreachable(place: str, why: str) -> ClientError:
         f"{place} does not answer: {why}",
         hint="check the URL, that the server runs, and that this machine may reach it",
         code="server_unreachable",
-        exit_code=ExitCode.UNREACHABLE,
     )
 
 

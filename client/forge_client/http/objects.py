@@ -35,7 +35,6 @@ class UrlRefused(ClientError):
     """The store does not take the URL, whose time may be over."""
 
     code = "url_refused"
-    exit_code = ExitCode.DENIED
 
 
 class Objects:
@@ -114,7 +113,6 @@ def _check(answer: httpx.Response) -> None:
             "the object is not in the store any more",
             hint="it may have been removed by age; run the job again",
             code="object_missing",
-            exit_code=ExitCode.FAILED,
         )
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise UrlRefused(

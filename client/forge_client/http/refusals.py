@@ -10,6 +10,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.http.patience import Passing
 from forge_client.project.request import in_own_words
 
+# By status, so that a code which only a newer server knows has the right one too.
 EXIT_CODES = {
     HTTPStatus.BAD_REQUEST: ExitCode.USAGE,
     HTTPStatus.UNAUTHORIZED: ExitCode.DENIED,
@@ -95,7 +96,6 @@ def not_forge(answer: httpx.Response, place: str) -> ClientError:
         f"{place} does not answer as a Forge server does: HTTP {answer.status_code}, {kind}",
         hint="check the URL, its port and the path in it",
         code="not_forge",
-        exit_code=ExitCode.SETUP,
     )
 
 
@@ -104,7 +104,6 @@ def _older(place: str) -> ClientError:
         f"the server at {place} does not know this request",
         hint="check the path in the URL; or the server is older than this `forge`",
         code="path_unknown",
-        exit_code=ExitCode.SETUP,
     )
 
 
@@ -130,7 +129,6 @@ def _elsewhere(answer: httpx.Response, place: str) -> ClientError:
         f"{place} sends on to {to}",
         hint="name that URL, if it is the server",
         code="redirected",
-        exit_code=ExitCode.SETUP,
     )
 
 

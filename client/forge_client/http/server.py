@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 WORKER_PREFIX = "fgw_"
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -94,4 +93,4 @@ def read_key(path: Path) -> str:
 
 
 def _wrong(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="server_invalid", exit_code=ExitCode.SETUP)
+    return ClientError(message, hint=hint, code="server_invalid")

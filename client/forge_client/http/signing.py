@@ -12,7 +12,6 @@ from urllib.parse import quote
 import httpx
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 FORM = "forge-v1"
 NONCE_BYTES = 16
@@ -89,5 +88,4 @@ def _wrong(path: Path, why: str, hint: str = "") -> ClientError:
         hint=hint
         or "`openssl genpkey -algorithm ed25519` makes one; name it with FORGE_SIGNING_KEY_FILE",
         code="signing_key_invalid",
-        exit_code=ExitCode.SETUP,
     )

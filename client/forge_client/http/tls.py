@@ -5,7 +5,6 @@ import ssl
 import httpx
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.http.server import Server
 
 
@@ -28,6 +27,5 @@ def context(server: Server) -> ssl.SSLContext:
                 f"the certificates in {server.ca} cannot be used: {why}",
                 hint="name a PEM file with --tls-ca or FORGE_TLS_CA",
                 code="tls_ca_invalid",
-                exit_code=ExitCode.SETUP,
             ) from error
     return made

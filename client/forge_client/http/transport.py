@@ -8,7 +8,6 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.http import tls
 from forge_client.http.losses import loss
 from forge_client.http.patience import patiently
@@ -131,7 +130,6 @@ class Transport:
             f"{self.server.url} answers in a way that this version of `forge` does not know",
             hint="check the URL; `forge --version` and the server's version should be close",
             code="not_forge",
-            exit_code=ExitCode.SETUP,
         )
 
     def _ask(self, method: str, path: str, *, again: bool, **given: Any) -> Any:  # noqa: ANN401 - as above
@@ -191,5 +189,4 @@ def _no_key() -> ClientError:
         hint="set FORGE_API_KEY, or pass --api-key-file; an admin makes a key with"
         " `forge keys create`",
         code="api_key_missing",
-        exit_code=ExitCode.DENIED,
     )

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from forge_client.cli.options.quantity import Size
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.project.image_tar import DIGEST
 from forge_client.project.request import TABLES, Request, plain
 from forge_client.project.toml_places import fault, place
@@ -112,5 +111,4 @@ def _wrong(path: Path, what: str, hint: str = "") -> ClientError:
         f"{path}: {what}",
         hint=hint or "see docs/forge-toml.md for what it may hold",
         code="project_invalid",
-        exit_code=ExitCode.USAGE,
     )

@@ -62,6 +62,5 @@ def _lines(path: Path) -> list[str]:
                 f"line {number} of {path} is not a pattern: {line!r}",
                 hint="Correct the line; its rules are those of .gitignore.",
                 code="ignore_file_invalid",
-                exit_code=2,
             ) from error
     return lines

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 PIECE = 1 << 20
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -22,7 +21,6 @@ class ImageTarUnfit(ClientError):
     """The file is no saved image."""
 
     code = "image_tar_unfit"
-    exit_code = ExitCode.USAGE
 
 
 @dataclass(frozen=True)

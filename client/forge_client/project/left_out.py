@@ -48,7 +48,6 @@ class Guard:
                 f"--include: not a pattern: {error}",
                 hint="write it as in .gitignore: --include .env, --include 'certs/*.pem'",
                 code="include_invalid",
-                exit_code=2,
             ) from error
 
     def includes(self, name: str, *, folder: bool) -> bool:

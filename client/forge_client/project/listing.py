@@ -20,7 +20,6 @@ class BundleError(ClientError):
     """The folder cannot become a bundle."""
 
     code = "bundle_invalid"
-    exit_code = 2
 
 
 @dataclass(frozen=True)

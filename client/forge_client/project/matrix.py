@@ -10,7 +10,6 @@ from math import isfinite, prod
 from typing import Any
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.project.request import Request, no_command
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -161,4 +160,4 @@ def _text(value: Scalar) -> str:
 
 
 def _wrong(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="matrix_invalid", exit_code=ExitCode.USAGE)
+    return ClientError(message, hint=hint, code="matrix_invalid")

@@ -10,7 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Val
 
 from forge_client.cli.options.quantity import MIB, Duration, Room
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.project.checkpoint_name import CheckpointName
 
 
@@ -212,7 +211,6 @@ def no_command() -> ClientError:
         hint="write it after --, as in `forge submit . -- python train.py`, or as"
         " `command` in forge.toml",
         code="command_empty",
-        exit_code=ExitCode.USAGE,
     )
 
 
@@ -226,7 +224,6 @@ def refused(error: ValidationError) -> ClientError:
         said if first["type"] == "extra_forbidden" else in_own_words(said),
         hint="`forge submit --help` lists what a job can ask for",
         code="spec_invalid",
-        exit_code=ExitCode.USAGE,
     )
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing
 from forge_client.project.request import Request
 
@@ -67,4 +66,4 @@ def _check(path: str, listing: Listing) -> None:
 
 
 def _wrong(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="requirements_invalid", exit_code=ExitCode.USAGE)
+    return ClientError(message, hint=hint, code="requirements_invalid")

@@ -86,7 +86,6 @@ def stop(folder: Path, *, drain: bool) -> None:
             f"no `forge up` runs in {folder}",
             hint="name its folder with --dir",
             code="not_running",
-            exit_code=ExitCode.UNREACHABLE,
         )
     os.kill(pid, signal.SIGINT if drain else signal.SIGTERM)
     deadline = float("inf") if drain else time.monotonic() + STOP_S

@@ -12,7 +12,6 @@ from typing import NoReturn, Protocol
 import psutil
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 MARK = "forge-shim"
 LIST_S = 30.0
@@ -120,7 +119,6 @@ def _process(labels: set[str]) -> Process | None:
                     "the job runs here as another user, who alone may look into it",
                     hint=f"run this as {shim.username()}, or as root",
                     code="not_allowed",
-                    exit_code=ExitCode.DENIED,
                 ) from error
             except psutil.NoSuchProcess:
                 return None

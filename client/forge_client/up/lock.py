@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 FILE = "lock"
 
@@ -39,7 +38,6 @@ def already_running(folder: Path, pid: str) -> ClientError:
         f"a `forge up` runs on {folder} already" + (f", process {pid}" * bool(pid)),
         hint="use it as it is, end it with `forge down`, or name another --dir",
         code="already_running",
-        exit_code=ExitCode.CONFLICT,
     )
 
 

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from forge_client import default_paths
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 FILE = "connection.json"
 
@@ -55,7 +54,6 @@ def find(folder: Path | None = None) -> Running:
             hint="start `forge up` in another terminal, or set FORGE_URL and FORGE_API_KEY, or"
             " FORGE_DATABASE_URL and FORGE_STORE_URL",
             code="not_running",
-            exit_code=ExitCode.UNREACHABLE,
         ) from error
 
 

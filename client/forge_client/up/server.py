@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.up.asked import Asked
 from forge_client.up.child_process import ChildProcess, end_leftover
 from forge_client.up.workers import Say
@@ -43,7 +42,6 @@ class Server:
                 f"something else answers on port {port} of this machine already",
                 hint="name another --port, or none: then one that is free is taken",
                 code="port_taken",
-                exit_code=ExitCode.CONFLICT,
             )
         self._port = port or 0
         self._say = say

@@ -10,7 +10,6 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 NO_LIMIT = "none"
 MOST = 2**31 - 1
@@ -61,7 +60,6 @@ def resume(context: typer.Context, queue: QueueName) -> None:
                 f"there is no queue {queue!r}",
                 hint="`forge queues` lists them",
                 code="queue_not_found",
-                exit_code=ExitCode.NOT_FOUND,
             )
         backend.admin.pause(queue, paused=False)
     narration.say(f"queue {queue} goes on")
@@ -143,4 +141,4 @@ def _limits(max_jobs: int | None, max_gpus: int | None) -> str:
 
 
 def _wrong(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="option_invalid", exit_code=ExitCode.USAGE)
+    return ClientError(message, hint=hint, code="option_invalid")

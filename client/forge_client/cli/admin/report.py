@@ -12,7 +12,6 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.exports import write_csv, write_parquet
 from forge_client.cli.show.output import Column, Format, inline
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 
 class ReportFormat(StrEnum):
@@ -46,7 +45,6 @@ def report(
             "a terminal cannot show Parquet",
             hint="send it to a file: forge report … -o parquet > report.parquet",
             code="usage",
-            exit_code=ExitCode.USAGE,
         )
     with backend_of(context) as backend:
         if name is None:

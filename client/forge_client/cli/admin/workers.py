@@ -11,7 +11,6 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 
 def heard(worker: WorkerInfo) -> str:
@@ -80,5 +79,4 @@ def find_worker(backend: Backend, worker: str) -> WorkerInfo:
         f"there is no worker {worker!r}",
         hint="`forge workers` lists them",
         code="worker_not_found",
-        exit_code=ExitCode.NOT_FOUND,
     )

@@ -32,7 +32,6 @@ def cancel(
             "there is nothing to cancel",
             hint="name jobs by their ids, or a benchmark by --sweep",
             code="option_invalid",
-            exit_code=ExitCode.USAGE,
         )
     with backend_of(context) as backend:
         if sweep is not None:
@@ -51,7 +50,8 @@ def _cancel(backend: Backend, job: int) -> None:
     state = backend.cancel(job)
     if state not in ANSWERS:
         raise ClientError(
-            f"job {job} had {state} already", code="already_over", exit_code=ExitCode.CONFLICT
+            f"job {job} had {state} already",
+            code="already_over",
         )
     narration.say(ANSWERS[state].format(job))
 
@@ -85,6 +85,5 @@ def preempt(context: typer.Context, job: JobId) -> None:
                 f"job {job} does not run, or is asked to end already",
                 hint=f"`forge show {job}` says where it is",
                 code="not_running_job",
-                exit_code=ExitCode.CONFLICT,
             )
         narration.say(f"job {job} is asked to leave its worker")

@@ -11,7 +11,6 @@ from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import connect
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport
 from forge_client.settings import Settings
@@ -46,7 +45,6 @@ def _server(settings: Settings) -> Server:
             "the dashboard is a server's, but a database is named",
             hint="name the server with --url, or set FORGE_URL and FORGE_API_KEY",
             code="server_not_named",
-            exit_code=ExitCode.SETUP,
         )
     url = running.find(settings.dir).url
     with connect(settings) as backend:

@@ -17,7 +17,6 @@ from forge_client.cli.show.sending import send
 from forge_client.cli.show.waiting import wait_for
 from forge_client.connection import connect
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
 
@@ -79,7 +78,6 @@ def result(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE
             f"job {job} has no result",
             hint="a job writes one JSON object to $FORGE_RESULT_FILE; it is read when it has ended",
             code="no_result",
-            exit_code=ExitCode.NOT_FOUND,
         )
     values = found.values
     output.show_one(
@@ -101,7 +99,6 @@ def arguments(texts: Sequence[str]) -> dict[str, Any]:
                 f"--arg {text!r}: " + ("it stands there twice" if key in found else "it is none"),
                 hint="write KEY=VALUE once for each: --arg size=3 --arg 'shape=[2, 3]'",
                 code="option_invalid",
-                exit_code=ExitCode.USAGE,
             )
         found[key] = _value(value)
     return found

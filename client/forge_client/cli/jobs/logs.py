@@ -74,7 +74,6 @@ def _print(backend: Backend, job: JobDetail, part: Part, teller: Teller) -> None
             f"job {job.job_id} has had no attempt {part.attempt}",
             hint=f"`forge show {job.job_id}` lists its attempts",
             code="attempt_unknown",
-            exit_code=ExitCode.NOT_FOUND,
         )
     teller.known = job
     for piece in LogReading(backend, job, part).new(final=True):

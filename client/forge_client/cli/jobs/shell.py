@@ -8,7 +8,6 @@ from forge_client.cli.jobs.submit import command_of
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 
 def enter(context: typer.Context, job: JobId) -> None:
@@ -37,14 +36,12 @@ def _running(backend: Backend, job: int) -> JobStatus:
             f"job {job} does not run: it is {status.state}",
             hint=f"`forge show {job}` says where it is, `forge logs {job}` what it wrote",
             code="not_running_job",
-            exit_code=ExitCode.CONFLICT,
         )
     if status.phase in {"claimed", "preparing"}:
         raise ClientError(
             f"job {job} is being prepared on worker {status.worker}, and has not started yet",
             hint=f"`forge logs -f {job}` shows how far it is",
             code="not_running_job",
-            exit_code=ExitCode.CONFLICT,
         )
     return status
 
@@ -56,7 +53,6 @@ def _elsewhere(status: JobStatus) -> ClientError:
         " where this user could see it",
         hint=f"on that worker's machine, through ssh say: {ways}{status.job_id}) sh`",
         code="not_on_this_machine",
-        exit_code=ExitCode.CONFLICT,
     )
 
 

@@ -230,7 +230,7 @@ def _limit(text: str | None) -> int | None:
 
 
 def _wrong(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="option_invalid", exit_code=ExitCode.USAGE)
+    return ClientError(message, hint=hint, code="option_invalid")
 
 
 def tell_left_out(listing: Listing) -> None:

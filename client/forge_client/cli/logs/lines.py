@@ -7,7 +7,6 @@ from shlex import quote
 
 from forge_client.cli.logs.reader import Piece
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 # What a job writes without ever ending the line must not fill the memory.
 LINE_BYTES = 1 << 20
@@ -115,5 +114,4 @@ def pattern(text: str) -> re.Pattern[str]:
             f"--grep {text!r} is no regular expression: {error}",
             hint=f"to look for the text itself, write {quote(re.escape(text))}",
             code="option_invalid",
-            exit_code=ExitCode.USAGE,
         ) from error

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 LabelOption = Annotated[
     list[str] | None,
@@ -27,6 +26,5 @@ def labels(texts: Sequence[str]) -> dict[str, str]:
                 f"--label {text!r} is no label",
                 hint="write NAME=VALUE, as in --label zone=eu*",
                 code="option_invalid",
-                exit_code=ExitCode.USAGE,
             )
     return {name.strip(): value.strip() for name, _, value in pairs}

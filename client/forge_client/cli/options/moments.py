@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from forge_client.backend import Backend
 from forge_client.cli.options.quantity import seconds
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 
 def moment(option: str, text: str, backend: Backend) -> datetime:
@@ -26,5 +25,4 @@ def moment(option: str, text: str, backend: Backend) -> datetime:
             f"{option} {text!r} is neither a time nor how long ago",
             hint="write 10m, 2h, 3d, or a time as 2026-11-01T12:00",
             code="option_invalid",
-            exit_code=ExitCode.USAGE,
         ) from error

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 LENGTH = 32
 # What stands before the key's 32 bytes: the algorithm's name in DER (RFC 8410), and in OpenSSH's
@@ -45,5 +44,4 @@ def _wrong(path: Path, why: str) -> ClientError:
         f"--public-key-file {path}: {why}",
         hint="`openssl pkey -in private.pem -pubout` writes it, and ssh-keygen a .pub file",
         code="public_key_invalid",
-        exit_code=ExitCode.USAGE,
     )

@@ -7,7 +7,6 @@ import typer
 
 from forge_client.cli.options.quantity import seconds
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 Expires = Annotated[
     str | None, typer.Option("--expires", help="After how long, such as 30d; never without it.")
@@ -42,5 +41,7 @@ def span(option: str, text: str) -> timedelta:
 
 def _wrong(message: str) -> ClientError:
     return ClientError(
-        message, hint="write 12h or 30d", code="option_invalid", exit_code=ExitCode.USAGE
+        message,
+        hint="write 12h or 30d",
+        code="option_invalid",
     )

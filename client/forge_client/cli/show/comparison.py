@@ -9,7 +9,6 @@ from typing import Any
 
 from forge_client.answers.findings import SweepPoint
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 
 # What every job has, whatever it says itself.
 MEASURED = ("seconds", "gpu_seconds", "energy_j")
@@ -115,7 +114,6 @@ def _unknown(message: str, known: Iterable[str]) -> ClientError:
         message,
         hint=f"there is: {', '.join(listed[:SHOWN])}{more}" if listed else "there is none at all",
         code="name_unknown",
-        exit_code=ExitCode.USAGE,
     )
 
 
