@@ -81,7 +81,7 @@ class Client:
             command: what to run in it; text is split as a shell would.
             config: a kept job config, which takes the place of forge.toml.
             **spec: fields by their names in forge.toml, `[resources]` included, such as
-                `name`, `gpus`, `memory="2GB"`, `timeout="2h"`, `labels`, `env`.
+                `name`, `gpus`, `memory="2GiB"`, `timeout="2h"`, `labels`, `env`.
 
         Raises:
             ClientError: something is wrong with the folder or a field, or nothing answers.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import zstandard
+from forge_schema.model.quantities import size_text
 
 from forge_client.project.listing import BundleError, Entry, Listing, readable, scan
 
@@ -77,10 +78,10 @@ def _refuse_too_large(listing: Listing, limit_bytes: int) -> None:
     biggest = heapq.nlargest(BIGGEST_SHOWN, listing.files, key=lambda entry: entry.size)
     if total <= limit_bytes and all(entry.size <= LARGEST_FILE for entry in biggest):
         return
-    shown = ", ".join(f"{entry.name} ({_readable_size(entry.size)})" for entry in biggest)
+    shown = ", ".join(f"{entry.name} ({size_text(entry.size)})" for entry in biggest)
     raise BundleError(
-        f"{listing.root} holds {_readable_size(total)}, over the limit of"
-        f" {_readable_size(limit_bytes)}; the biggest files: {shown}",
+        f"{listing.root} holds {size_text(total)}, over the limit of"
+        f" {size_text(limit_bytes)}; the biggest files: {shown}",
         code="bundle_too_large",
         hint="List what the job does not need in .forgeignore, or raise the limit.",
     )
@@ -158,11 +159,3 @@ def _partial(out: Path) -> Iterator[IO[bytes]]:
         partial.replace(out)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _readable_size(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:  # noqa: PLR2004  what these units mean
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -6,9 +6,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
+from forge_schema.model.quantities import Size
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from forge_client.cli.options.quantity import Size
 from forge_client.errors import ClientError
 from forge_client.project.image_tar import DIGEST
 from forge_client.project.request import TABLES, Request, plain

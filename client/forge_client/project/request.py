@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
+from forge_schema.model.quantities import MIB, Capacity, Duration
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError
 
-from forge_client.cli.options.quantity import MIB, Duration, Room
 from forge_client.errors import ClientError
 from forge_client.project.checkpoint_name import CheckpointName
 
@@ -27,16 +27,16 @@ IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
 
 
 class Resources(BaseModel):
-    """What a job needs; sizes such as `512MB`, `cpus` may be a fraction."""
+    """What a job needs; sizes such as `512MiB`, `cpus` may be a fraction."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cpus: float | None = None
-    memory: Room | None = None
-    disk: Room | None = None
+    memory: Capacity | None = None
+    disk: Capacity | None = None
     gpus: int | None = None
     gpu_model: str | None = None
-    vram: Room | None = None
+    vram: Capacity | None = None
     accelerator: str | None = None
 
     def spec(self) -> dict[str, Any]:

@@ -4,21 +4,16 @@ import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
 from markupsafe import Markup
 
 from forge_functions.dashboard.words import reader, t
 
 NONE = "\u2013"
-MINUTE, HOUR, DAY = 60, 3600, 86_400
 # A row may be a little younger than the moment by which its page tells ages.
 JUST_S = 5
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-# A duration is told by its largest unit and the next.
-STEPS = (
-    (DAY, "{n} d", HOUR, "{n} h"),
-    (HOUR, "{n} h", MINUTE, "{n} min"),
-    (MINUTE, "{n} min", 1, "{n} s"),
-)
+MINUS = "\u2212"
+DURATIONS = {"d": "{n} d", "h": "{n} h", "min": "{n} min", "s": "{n} s"}
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -42,10 +37,7 @@ def size(value: float | None) -> str:
     """Write a number of bytes in the unit that suits it."""
     if value is None:
         return NONE
-    step = 0
-    while abs(value) >= 1024 and step < len(UNITS) - 1:  # noqa: PLR2004 - of a unit in the next
-        value, step = value / 1024, step + 1
-    return f"{value:,.{0 if value >= 100 or value == int(value) else 1}f} {UNITS[step]}"  # noqa: PLR2004 - three digits suffice
+    return size_text(value)
 
 
 def duration(value: float | timedelta | None) -> str:
@@ -53,17 +45,9 @@ def duration(value: float | timedelta | None) -> str:
     if value is None:
         return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
-    if seconds < 0:
-        return "\u2212" + duration(-seconds)
-    if 0 < seconds < 1:
-        return t("{n} ms", n=f"{1000 * seconds:.0f}")
-    whole = round(seconds)
-    for large, large_unit, small, small_unit in STEPS:
-        if whole >= large:
-            rest = whole % large // small
-            told = t(large_unit, n=f"{whole // large:,}")
-            return f"{told} {t(small_unit, n=rest)}" if rest else told
-    return t("{n} s", n=whole)
+    parts = duration_parts(abs(seconds))
+    told = " ".join(t(DURATIONS[unit], n=number) for number, unit in parts)
+    return f"{MINUS}{told}" if seconds < 0 else told
 
 
 def moment(value: datetime | None) -> Markup | str:

@@ -28,7 +28,7 @@ def submit_line(asked: Mapping[str, Any]) -> str:
     words = ["forge", "submit", "."]
     for options, said in ((OPTIONS, asked), (NEEDS, needs)):
         words += [_word(option, said[name]) for name, option in options.items() if name in said]
-    words += [_word(o, f"{needs[name]}MB") for name, o in ROOMS.items() if name in needs]
+    words += [_word(o, f"{needs[name]}MiB") for name, o in ROOMS.items() if name in needs]
     if "timeout_s" in asked:
         words.append(_word("--timeout", f"{asked['timeout_s']}s"))
     if source := asked.get("from_checkpoint"):

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 from forge_schema.database.pool import Row
 from forge_schema.explain.fleet import Candidate
 from forge_schema.explain.room import Kind
-from forge_schema.explain.text import COUNTS, LABEL, SIZES, size
+from forge_schema.explain.text import COUNTS, LABEL, SIZES
+from forge_schema.model.quantities import MIB, size_text
 from forge_schema.model.spec import HANDLERS, RUNS
 from forge_schema.queue.lane import Capacity, Lane, read
 
@@ -114,4 +115,4 @@ def _thing(name: str, value: JsonValue) -> str:
 def _amount(name: str, value: JsonValue) -> str:
     if not isinstance(value, int | float):
         return str(value)
-    return size(value) if name in SIZES else f"{value:g}"
+    return size_text(value * MIB) if name in SIZES else f"{value:g}"

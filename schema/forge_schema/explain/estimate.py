@@ -9,9 +9,10 @@ from statistics import median
 from forge_schema.database.pool import Database, Row, run
 from forge_schema.explain.fleet import Candidate, Fleet
 from forge_schema.explain.room import Room, devices, room
-from forge_schema.explain.text import span, times
+from forge_schema.explain.text import times
 from forge_schema.model.explanation import Estimate
 from forge_schema.model.lease import array
+from forge_schema.model.quantities import duration_text
 from forge_schema.queue.lane import read
 
 # The shortest past that has enough is asked, and so much of it is looked at.
@@ -69,7 +70,8 @@ def _by_pace(job: Row, fleet: Fleet, ahead: int, past: Past) -> Estimate | None:
     ended = past.ended({*fleet.front.lanes(), job["id"]})
     if ended < ENOUGH:
         return None
-    basis = f"{ended} jobs that compete for these workers succeeded within {span(past.seconds)}"
+    period = duration_text(past.seconds)
+    basis = f"{ended} jobs that compete for these workers succeeded within {period}"
     return Estimate(
         wait_s=(ahead + 1) * past.seconds / ended,
         basis=f"{basis}, and {times(ahead, 'job')} go before it",

@@ -6,8 +6,9 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fit import requirements
 from forge_schema.explain.front import Before, Front
 from forge_schema.explain.room import Room, devices, room
-from forge_schema.explain.text import SIZES, lack, size, span, times, wish
+from forge_schema.explain.text import SIZES, lack, times, wish
 from forge_schema.model.explanation import Chance, Requirement, WorkerChance
+from forge_schema.model.quantities import MIB, duration_text, size_text
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
 from forge_schema.queue.lane import Lane, read
 
@@ -144,7 +145,7 @@ def _chance(one: Candidate, front: Front | None) -> WorkerChance:
 
 
 def _text(one: Candidate, chance: Chance, ahead: int) -> str:
-    silent = span(one.row["silent_s"])
+    silent = duration_text(one.row["silent_s"])
     return {
         Chance.STARTS: "takes it with its next claim",
         Chance.BEHIND: f"takes {times(ahead, 'other job')} first",
@@ -182,7 +183,7 @@ def _too_little(one: Candidate) -> str:
 
 def _free(asked: Requirement) -> str:
     free = asked.free if isinstance(asked.free, int | float) else 0
-    return size(free) if asked.name in SIZES else f"{free:g}"
+    return size_text(free * MIB) if asked.name in SIZES else f"{free:g}"
 
 
 def _distance(chance: WorkerChance) -> tuple[float, float, int, str]:

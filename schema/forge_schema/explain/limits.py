@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from forge_schema.database.pool import Row
-from forge_schema.explain.text import span, times
+from forge_schema.explain.text import times
 from forge_schema.model.explanation import Limit
+from forge_schema.model.quantities import duration_text
 
 # A sweeper that was not here for so long is missed, in seconds.
 SWEEP_MISSED_S = 120.0
@@ -26,14 +27,14 @@ def _times(job: Row) -> Iterator[Limit]:
     elif job["attempt"]:
         code, text = "backing_off", _retrying(job, left_s)
     else:
-        code, text = "delayed", f"it is not to run for another {span(left_s)}"
+        code, text = "delayed", f"it is not to run for another {duration_text(left_s)}"
     yield Limit(code=code, text=text, until=job["run_at"], wait_s=left_s)
 
 
 def _retrying(job: Row, left_s: float) -> str:
     left = job["max_failures"] - job["failures"]
     retries = f" ({left} {'retry' if left == 1 else 'retries'} left)" if job["failures"] else ""
-    return f"attempt {job['attempt']} failed; retrying in {span(left_s)}{retries}"
+    return f"attempt {job['attempt']} failed; retrying in {duration_text(left_s)}{retries}"
 
 
 def sweepless(job: Row) -> bool:
@@ -44,7 +45,7 @@ def sweepless(job: Row) -> bool:
 
 def _since(job: Row) -> str:
     silent = job["sweep_silent_s"]
-    return "so far" if silent is None else f"for {span(silent)}"
+    return "so far" if silent is None else f"for {duration_text(silent)}"
 
 
 def _pauses(job: Row) -> Iterator[Limit]:

@@ -2,8 +2,9 @@
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fleet import candidates
-from forge_schema.explain.text import span, times
+from forge_schema.explain.text import times
 from forge_schema.model.explanation import AttemptEnd, End, Remedy, Run, Spending
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Budget, Phase, Reason, State
 
 LAST_ATTEMPTS = 20
@@ -147,4 +148,4 @@ def running_text(found: Run) -> str:
     """Say in one sentence where a job runs."""
     asked = f"; it is asked to end: {found.asked}" if found.asked else ""
     phase = "" if found.phase == Phase.RUNNING else f" ({found.phase})"
-    return f"running on {found.worker} for {span(found.held_s)}{phase}{asked}"
+    return f"running on {found.worker} for {duration_text(found.held_s)}{phase}{asked}"

@@ -9,8 +9,9 @@ from forge_schema.explain.changes import Changes, for_free, for_idle, free_now, 
 from forge_schema.explain.fit import wishes
 from forge_schema.explain.fleet import Candidate, Fleet
 from forge_schema.explain.limits import sweepless
-from forge_schema.explain.text import LABEL, span, times, wish
+from forge_schema.explain.text import LABEL, times, wish
 from forge_schema.model.explanation import Chance, Limit, Remedy, WorkerChance
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.spec import RUNS, RUNS_IMAGES, RUNS_PROJECTS
 
 # So many alternatives are named, and for them so many of the nearest workers are looked at.
@@ -47,7 +48,7 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
 
 def _of_time(job: Row, limit: Limit) -> Remedy:
     if limit.code != "due":
-        return _needed("wait", f"wait {span(limit.wait_s or 0)}: it is ready then")
+        return _needed("wait", f"wait {duration_text(limit.wait_s or 0)}: it is ready then")
     if sweepless(job):
         return _needed("start_sweeper", "start a sweeper", "forge-sweeper")
     return _needed("wait", "wait for the next sweep")

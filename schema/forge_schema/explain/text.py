@@ -1,29 +1,15 @@
-"""An explanation's words: sizes, spans and requirements as people read them."""
+"""The wording of an explanation: counts and requirements as people read them."""
 
 from pydantic import JsonValue
 
 from forge_schema.model.explanation import Requirement
+from forge_schema.model.quantities import MIB, size_text
 from forge_schema.model.spec import HANDLERS, RUNS
 
 LABEL = "label:"
-GIB = 1024
-MINUTE, HOUR, DAY = 60, 3600, 86_400
 COUNTS = {"cpus": "CPU", "gpus": "GPU"}
 WORDS = {"gpu_model": "GPUs like"}
 SIZES = {"memory_mb": "memory", "disk_mb": "disk", "vram_mb": "VRAM per GPU"}
-
-
-def size(mib: float) -> str:
-    """Return MiB as people read them."""
-    return f"{mib:.0f} MB" if abs(mib) < GIB else f"{round(mib / GIB, 1):g} GB"
-
-
-def span(seconds: float) -> str:
-    """Return a length of time by its largest unit that says enough."""
-    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def times(count: int, what: str) -> str:
@@ -42,7 +28,7 @@ def wish(requirement: Requirement) -> str:
     if name.startswith(LABEL):
         return _label(name.removeprefix(LABEL), str(wanted))
     if name in SIZES:
-        return f"{size(_number(wanted))} of {SIZES[name]}"
+        return f"{size_text(_number(wanted) * MIB)} of {SIZES[name]}"
     if name in COUNTS:
         return times_of(_number(wanted), COUNTS[name])
     if name == "target":
@@ -66,7 +52,7 @@ def _label(name: str, pattern: str) -> str:
 def _instead(requirement: Requirement) -> str:
     name, has = requirement.name, requirement.has
     if name in SIZES:
-        return f"it has {size(_number(has))}"
+        return f"it has {size_text(_number(has) * MIB)}"
     if name == "target":
         return "it is one" if has == "local" else "it is none"
     if has in (None, "", []):

@@ -7,15 +7,14 @@ from datetime import timedelta
 from enum import StrEnum
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import DAY, span
 from forge_schema.model.states import JobKind, Reason, State
 from forge_schema.read.filter_text import Said, quoted, terms
 
 KEYS = ("state", "owner", "queue", "name", "label", "worker", "reason", "kind", "sweep", "since")
 ENUMS: dict[str, type[StrEnum]] = {"state": State, "reason": Reason, "kind": JobKind}
 LENGTH = 1000
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-MOST_S = 100 * 365 * 86_400
-_SPAN = re.compile(r"(?:\d{1,9}[smhdw])+")
+MOST_S = 100 * 365 * DAY
 _LABEL = re.compile(r"[^=]+(=.*)?", re.DOTALL)
 
 
@@ -61,7 +60,7 @@ class Filter:
     def since(self) -> timedelta | None:
         """How long ago a job may have been submitted."""
         said = self.values("since")
-        return timedelta(seconds=_seconds(said[0])) if said else None
+        return timedelta(seconds=span(said[0])) if said else None
 
     def having(self, key: str, *values: str) -> "Filter":
         """Return the filter with other values for a key; without any, it does not ask for it."""
@@ -131,11 +130,10 @@ def _example(key: str) -> str:
 
 
 def _is_span(text: str) -> bool:
-    return _SPAN.fullmatch(text) is not None and _seconds(text) <= MOST_S
-
-
-def _seconds(text: str) -> int:
-    return sum(int(n) * UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
+    try:
+        return span(text) <= MOST_S
+    except ValueError:
+        return False
 
 
 def _wrong(said: Said, message: str, hint: str) -> FilterInvalid:

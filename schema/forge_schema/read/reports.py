@@ -1,14 +1,14 @@
 """Reads the reporting views: whole, since a time, of one owner, or grouped."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from psycopg import sql
 
 from forge_schema.database.pool import Connection, Database, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import span
 from forge_schema.read.report import REPORTS, Report
-from forge_schema.read.since import moment
 
 PAGE = 1000
 
@@ -23,6 +23,31 @@ class ReportColumnUnknown(ForgeError):
     """A report cannot be grouped by this, or bounded by time."""
 
     code = "report_column_unknown"
+
+
+class SinceInvalid(ForgeError):
+    """A report cannot begin there: it is neither an age nor a time."""
+
+    code = "since_invalid"
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """Return the point in time that a text names; one without a zone is in UTC.
+
+    Raises:
+        SinceInvalid: it is neither an age nor a time.
+    """
+    said = text.strip()
+    try:
+        if "-" not in said[1:]:
+            return now - timedelta(seconds=span(said))
+        when = datetime.fromisoformat(said)
+    except (ValueError, OverflowError):
+        raise SinceInvalid(
+            f"{text!r} is no time to begin at",
+            hint="write 90m, 12h, 7d, 4w, or a day as 2026-11-01",
+        ) from None
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 
 def report(name: str) -> Report:

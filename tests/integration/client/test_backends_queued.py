@@ -33,7 +33,7 @@ def test_a_job_that_no_online_worker_can_run_is_said_to_be_one(
     tell_job(backend.job(job))
     tell_nobody(backend, job)
     queued, nobody = capsys.readouterr().err.splitlines()
-    gets = "1 GPU, a share of its worker's CPUs and memory, 10 GB of disk"
+    gets = "1 GPU, a share of its worker's CPUs and memory, 10 GiB of disk"
     assert queued == f"job {job} 'x' is queued: {gets}"
     assert nobody.startswith("no online worker can run it: start another worker with 1 GPU")
     assert f"forge explain {job}" in nobody
@@ -55,4 +55,4 @@ def test_what_is_named_is_told_as_named(backend: Backend) -> None:
     named = {"cpus": 2.5, "memory_mb": 8192, "disk_mb": 512, "gpus": 2, "gpu_model": "a100*"}
     (job,) = backend.submit([{**SPEC, "resources": {**named, "vram_mb": 40_960}}])
     said = resources(backend.job(job).spec["resources"])
-    assert said == "2 GPUs like a100* with 40 GB, 2.5 CPUs, 8.0 GB of memory, 512 MB of disk"
+    assert said == "2 GPUs like a100* with 40 GiB, 2.5 CPUs, 8 GiB of memory, 512 MiB of disk"

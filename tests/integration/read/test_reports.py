@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.database.statements import views
 from forge_schema.read.report import REPORTS
-from forge_schema.read.reports import ReportColumnUnknown, Reports, ReportUnknown
-from forge_schema.read.since import SinceInvalid, moment
+from forge_schema.read.reports import (
+    ReportColumnUnknown,
+    Reports,
+    ReportUnknown,
+    SinceInvalid,
+    moment,
+)
 from support.past.report_sums import GROUPED, SINGLE, VIEWS, Sums, computed, difference, grouped
 from support.past.varied import OWNERS, fill
 

@@ -162,7 +162,7 @@ def test_each_move_of_a_job_is_named(capsys: pytest.CaptureFixture[str]) -> None
         "preparing",
         "running",
         "asked to stop: preempted",
-        "attempt 1 was interrupted (preempted) after 0.0 s; waiting for a worker to continue",
+        "attempt 1 was interrupted (preempted) after 0 s; waiting for a worker to continue",
         "attempt 2 on worker w2",
         "running",
         "job 1 'x' succeeded",

@@ -104,7 +104,7 @@ def test_following_writes_output_as_it_is_and_tells_the_rest_on_stderr(
     assert printed.err.decode().splitlines() == [
         "job 1 'x' is ready, but no worker is connected",
         "— attempt 1 on worker w1 —",
-        "— attempt 1 was interrupted (worker lost) after 0.0 s; waiting for a worker to continue —",
+        "— attempt 1 was interrupted (worker lost) after 0 s; waiting for a worker to continue —",
         "— attempt 2 on worker w2 —",
         "job 1 'x' succeeded",
     ]

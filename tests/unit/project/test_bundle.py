@@ -289,7 +289,7 @@ class TestRefused:
         with pytest.raises(BundleError) as caught:
             pack(project, tmp_path / "b", limit_bytes=1_000_000)
         assert caught.value.code == "bundle_too_large"
-        assert "data/weights.bin (4.8 MiB), notes (2.0 KiB)" in caught.value.message
+        assert "data/weights.bin (4.8 MiB), notes (2 KiB)" in caught.value.message
         assert ".forgeignore" in caught.value.hint
         assert not (tmp_path / "b").exists()
 

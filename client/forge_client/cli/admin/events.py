@@ -9,7 +9,7 @@ import typer
 from forge_client.answers.records import AuditEvent
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.spans import span
+from forge_client.cli.options.times import span
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Column, Format, FormatOption, inline
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.model.quantities import duration_text
 
 from forge_client.answers.records import Key
 from forge_client.cli.options.public_key import read_public_key
-from forge_client.cli.options.quantity import readable_seconds
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.spans import Expires, lasting
+from forge_client.cli.options.times import Expires, lasting
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 
@@ -100,4 +100,4 @@ def revoke(context: typer.Context, key: KeyId) -> None:
 
 
 def _until(lasts: timedelta | None) -> str:
-    return f", for {readable_seconds(lasts.total_seconds())}" if lasts else ""
+    return f", for {duration_text(lasts.total_seconds())}" if lasts else ""

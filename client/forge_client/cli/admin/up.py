@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.model.quantities import MIB, capacity
 
 from forge_client import default_paths
-from forge_client.cli.options.quantity import MIB, room
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
@@ -24,7 +24,7 @@ def up(
     cpus: Annotated[
         float | None, typer.Option(help="CPUs for each worker; the machine is shared by default.")
     ] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory for each, such as 4GB.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory for each, such as 4GiB.")] = None,
     port: Annotated[
         int | None, typer.Option(help="The server's port; it keeps the one it got.", max=65535)
     ] = None,
@@ -44,7 +44,7 @@ def up(
     )
     from forge_client.up.plan import Plan  # noqa: PLC0415
 
-    memory_mb = None if memory is None else room(memory) // MIB
+    memory_mb = None if memory is None else capacity(memory) // MIB
     chosen = (folder or settings_of(context).dir or default_paths.default_dir()).absolute()
     plan = Plan(chosen, workers, cpus, memory_mb, port)
     narration.say(f"starting in {plan.dir}")

@@ -3,10 +3,10 @@
 from typing import Annotated, Any
 
 import typer
+from forge_schema.model.quantities import duration_text, size_text
 
 from forge_client.answers.records import WorkerInfo
 from forge_client.backend import Backend
-from forge_client.cli.options.quantity import readable_seconds, readable_size
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
@@ -17,7 +17,7 @@ def heard(worker: WorkerInfo) -> str:
     """Return when a worker was last heard; one that an admin made may not have come yet."""
     if worker.status == "connecting":
         return "not yet"
-    return f"{readable_seconds(worker.silent_s)} ago"
+    return f"{duration_text(worker.silent_s)} ago"
 
 
 COLUMNS: list[Column] = [
@@ -26,7 +26,7 @@ COLUMNS: list[Column] = [
     ("STATUS", lambda w: w.status),
     ("JOBS", lambda w: w.leases),
     ("CPUS", lambda w: f"{w.cpus:g}"),
-    ("MEMORY", lambda w: readable_size(w.memory_mb << 20)),
+    ("MEMORY", lambda w: size_text(w.memory_mb << 20)),
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
     ("LABELS", lambda w: ",".join(f"{name}={value}" for name, value in w.labels.items())),
     ("USE", lambda w: in_use(w.condition)),

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.model.quantities import size_text
 
-from forge_client.cli.options.quantity import readable_size
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.downloads import download_all
@@ -13,7 +13,7 @@ from forge_client.cli.show.output import Column, Format, FormatOption
 
 COLUMNS: list[Column] = [
     ("PATH", lambda a: a.path),
-    ("SIZE", lambda a: readable_size(a.bytes)),
+    ("SIZE", lambda a: size_text(a.bytes)),
     ("SHA256", lambda a: a.sha256),
 ]
 
@@ -34,5 +34,5 @@ def artifacts(
             total = sum(file.bytes for file in files)
             with narration.transfer("downloading", total) as progress:
                 download_all(backend, files, to, progress)
-            narration.say(f"{len(files)} files, {readable_size(total)}, in {to}")
+            narration.say(f"{len(files)} files, {size_text(total)}, in {to}")
     output.show(files, COLUMNS, form)

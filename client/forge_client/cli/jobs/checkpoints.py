@@ -1,18 +1,18 @@
 """`forge checkpoints`: what a job has stored of its state while it ran."""
 
 import typer
+from forge_schema.model.quantities import duration_text, size_text
 
 from forge_client.cli.jobs.ps import source
-from forge_client.cli.options.quantity import readable_seconds, readable_size
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 
 COLUMNS: list[Column] = [
     ("CHECKPOINT", lambda c: c.name),
-    ("AGE", lambda c: readable_seconds(c.age_s)),
+    ("AGE", lambda c: duration_text(c.age_s)),
     ("FILES", lambda c: c.files),
-    ("SIZE", lambda c: readable_size(c.bytes)),
+    ("SIZE", lambda c: size_text(c.bytes)),
     ("NEXT", lambda c: "restored next" if c.next else ""),
 ]
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.explanation import Explanation, Remedy, Requirement
+from forge_schema.model.quantities import MIB, duration_text, size_text
 from forge_schema.model.record import Record
 
-from forge_client.cli.options.quantity import MIB, readable_seconds, readable_size
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import first_line
@@ -19,7 +19,7 @@ WORKERS: list[Column] = [
     ("WORKER", lambda w: w.worker),
     ("CHANCE", lambda w: w.chance.replace("_", " ")),
     ("JOBS", lambda w: w.leases),
-    ("HEARD", lambda w: f"{readable_seconds(w.silent_s)} ago"),
+    ("HEARD", lambda w: f"{duration_text(w.silent_s)} ago"),
     ("WHY", lambda w: w.text),
 ]
 NEEDS: list[Column] = [
@@ -35,7 +35,7 @@ ATTEMPTS: list[Column] = [
     ("REASON", lambda a: a.reason),
     ("COSTS", lambda a: a.budget),
     ("EXIT", lambda a: a.exit_code),
-    ("HELD", lambda a: readable_seconds(a.held_s)),
+    ("HELD", lambda a: duration_text(a.held_s)),
     ("DETAIL", lambda a: first_line(a.detail)),
 ]
 
@@ -61,7 +61,7 @@ def _print(found: Explanation) -> None:
         ("queue", f"{found.queue}, priority {found.priority}"),
         ("in front", _in_front(found)),
         ("estimate", _estimate(found)),
-        ("waited", readable_seconds(found.run.waited_s) if found.run else ""),
+        ("waited", duration_text(found.run.waited_s) if found.run else ""),
         ("devices", " ".join(found.run.devices) if found.run else ""),
         ("detail", found.end.detail if found.end else ""),
         ("retry", found.end.retry if found.end else ""),
@@ -118,7 +118,7 @@ def _in_front(found: Explanation) -> str:
 def _estimate(found: Explanation) -> str:
     if found.estimate is None:
         return ""
-    return f"about {readable_seconds(found.estimate.wait_s)}: {found.estimate.basis}"
+    return f"about {duration_text(found.estimate.wait_s)}: {found.estimate.basis}"
 
 
 def _spent(found: Explanation) -> str:
@@ -143,7 +143,7 @@ def _verdict(requirement: Requirement) -> str:
 
 def _value(name: str, value: object) -> str:
     if isinstance(value, int | float):
-        return readable_size(value * MIB) if name in SIZES else f"{value:g}"
+        return size_text(value * MIB) if name in SIZES else f"{value:g}"
     if isinstance(value, list):
         return ", ".join(str(one) for one in value)
     return "" if value is None else str(value)

@@ -9,8 +9,8 @@ from forge_client.backend import Backend
 from forge_client.cli.logs.lines import Shaping, pattern
 from forge_client.cli.logs.reader import Part
 from forge_client.cli.logs.reading import LogReading, several_ranks
-from forge_client.cli.options.moments import moment
 from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.times import moment
 from forge_client.cli.show import narration
 from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError

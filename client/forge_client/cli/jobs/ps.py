@@ -3,9 +3,9 @@
 from typing import Annotated
 
 import typer
+from forge_schema.model.quantities import duration_text
 
 from forge_client.answers.records import Attempt, Event, JobDetail, JobStatus
-from forge_client.cli.options.quantity import readable_seconds
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.endings import first_line, reason_in_words, what_follows
@@ -53,8 +53,8 @@ ATTEMPTS: list[Column] = [
     ("WORKER", lambda a: a.worker),
     ("REASON", lambda a: a.reason),
     ("EXIT", lambda a: a.exit_code),
-    ("WAITED", lambda a: readable_seconds(a.waited_s)),
-    ("HELD", lambda a: readable_seconds(a.held_s)),
+    ("WAITED", lambda a: duration_text(a.waited_s)),
+    ("HELD", lambda a: duration_text(a.held_s)),
     ("ACCEPTED", lambda a: "yes" if a.accepted else ""),
     ("DETAIL", lambda a: first_line(a.detail)),
 ]
@@ -129,7 +129,7 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         ("queue", f"{job.queue}, priority {job.priority}"),
         ("submitted", ago(job.submitted_at)),
         ("finished", ago(job.finished_at)),
-        ("time limit", readable_seconds(job.timeout_s) if job.timeout_s else ""),
+        ("time limit", duration_text(job.timeout_s) if job.timeout_s else ""),
         ("budgets", f"{failures}, {job.max_losses} losses, {job.max_preemptions} preemptions"),
         ("starts from", source(job)),
         ("resources", resources(job.spec.get("resources"))),

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from forge_schema.model.quantities import size, size_text
 from typer.core import TyperCommand
 
 from forge_client.answers.records import JobDetail
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.labels import labels
-from forge_client.cli.options.quantity import readable_size, size
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption
@@ -62,11 +62,11 @@ def submit(
     name: Annotated[str | None, typer.Option(help="The folder's name by default.")] = None,
     gpu: Annotated[int | None, typer.Option("--gpu", "--gpus", help="How many.", min=0)] = None,
     gpu_model: Annotated[str | None, typer.Option(help="Such as 'a100*'.")] = None,
-    vram: Annotated[str | None, typer.Option(help="Of each GPU, such as 40GB.")] = None,
+    vram: Annotated[str | None, typer.Option(help="Of each GPU, such as 40GiB.")] = None,
     accelerator: Annotated[str | None, typer.Option(help="any, cpu, cuda, rocm or mps.")] = None,
     cpus: Annotated[float | None, typer.Option(help="CPUs, may be a fraction.")] = None,
-    memory: Annotated[str | None, typer.Option(help="Such as 2GB.")] = None,
-    disk: Annotated[str | None, typer.Option(help="Such as 10GB.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Such as 2GiB.")] = None,
+    disk: Annotated[str | None, typer.Option(help="Such as 10GiB.")] = None,
     image: Annotated[
         str | None, typer.Option(envvar="FORGE_IMAGE", help="The container image.")
     ] = None,
@@ -100,7 +100,7 @@ def submit(
         str | None, typer.Option(help="A kept job config, in place of forge.toml's job.")
     ] = None,
     delay: Annotated[str | None, typer.Option(help="Not to be run before, such as 1h.")] = None,
-    limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GB.")] = None,
+    limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GiB.")] = None,
     include: o.IncludeOption = None,
     share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,
@@ -226,7 +226,7 @@ def _limit(text: str | None) -> int | None:
     try:
         return size(text)
     except ValueError as error:
-        raise _wrong(f"--limit: {error}", "write 500MB or 2GB") from error
+        raise _wrong(f"--limit: {error}", "write 500MiB or 2GiB") from error
 
 
 def _wrong(message: str, hint: str) -> ClientError:
@@ -243,7 +243,7 @@ def tell(stored: Uploaded) -> None:
     """Say what was packed, and whether it had to be uploaded."""
     bundle = stored.bundle
     files = f"{bundle.files} file" + "s" * (bundle.files != 1)
-    sizes = f"{readable_size(bundle.unpacked_size)} → {readable_size(bundle.size)}"
+    sizes = f"{size_text(bundle.unpacked_size)} → {size_text(bundle.size)}"
     done = "uploaded" if stored.anew else "already there"
     narration.say(f"packed {files}, {sizes}, {done}")
 
@@ -252,7 +252,7 @@ def tell_images(stored: Mapping[ImageTar, bool]) -> None:
     """Say what images go along, and whether they had to be uploaded."""
     for image, anew in stored.items():
         done = "uploaded" if anew else "already there"
-        narration.say(f"image {image.path.name}, {readable_size(image.size)}, {done}")
+        narration.say(f"image {image.path.name}, {size_text(image.size)}, {done}")
 
 
 def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
@@ -287,7 +287,7 @@ def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:
 def _print_plan(spec: dict[str, Any], listing: Listing) -> None:
     output.fields([(name.removesuffix("_s"), output.inline(value)) for name, value in spec.items()])
     print()  # noqa: T201 - the data
-    columns = [("FILE", lambda e: e.name), ("SIZE", lambda e: readable_size(e.size))]
+    columns = [("FILE", lambda e: e.name), ("SIZE", lambda e: size_text(e.size))]
     output.show(listing.files, columns, Format.TABLE)
-    total = readable_size(listing.total_bytes)
+    total = size_text(listing.total_bytes)
     narration.say(f"{len(listing.files)} files, {total}; nothing was uploaded")

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.spans import span
+from forge_client.cli.options.times import span
 from forge_client.cli.show import output
 from forge_client.cli.show.keyboard import keyboard
 from forge_client.cli.show.output import Format, FormatOption

@@ -14,7 +14,7 @@ ShareOption = Annotated[
 NameOption = Annotated[str | None, typer.Option("--name", help="The folder's name by default.")]
 GpuOption = Annotated[int | None, typer.Option("--gpu", "--gpus", help="How many.", min=0)]
 CpusOption = Annotated[float | None, typer.Option("--cpus", help="CPUs, may be a fraction.")]
-MemoryOption = Annotated[str | None, typer.Option("--memory", help="Such as 2GB.")]
+MemoryOption = Annotated[str | None, typer.Option("--memory", help="Such as 2GiB.")]
 ImageOption = Annotated[
     str | None, typer.Option("--image", envvar="FORGE_IMAGE", help="The container image.")
 ]

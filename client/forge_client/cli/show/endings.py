@@ -1,7 +1,8 @@
 """How attempts and jobs ended, in a sentence."""
 
+from forge_schema.model.quantities import duration_text
+
 from forge_client.answers.records import Attempt, JobDetail, JobStatus
-from forge_client.cli.options.quantity import spoken_seconds
 
 # What the machines did; the job goes on by itself.
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault"}
@@ -52,7 +53,7 @@ def _hopeless(status: JobStatus) -> bool:
 def attempt_ending(ended: Attempt) -> str:
     """Return how an attempt ended, and after how long."""
     began = ended.started_at or ended.claimed_at
-    after = f"after {spoken_seconds((ended.finished_at - began).total_seconds())}"
+    after = f"after {duration_text((ended.finished_at - began).total_seconds())}"
     return f"attempt {ended.attempt} {_happened(ended)} {after}"
 
 
@@ -73,7 +74,7 @@ def what_follows(status: JobDetail, reason: str) -> str:
         return "waiting for a worker to continue"
     when = "now"
     if status.state == "scheduled" and status.due_in_s is not None:
-        when = f"in {spoken_seconds(max(0.0, status.due_in_s))}"
+        when = f"in {duration_text(max(0.0, status.due_in_s))}"
     left = status.retries_left
     if reason not in FAILURES or left is None:
         return f"retrying {when}"

@@ -10,12 +10,11 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from forge_schema.model.quantities import duration_text
 from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-from forge_client.cli.options.quantity import readable_seconds
 
 Column = tuple[str, Callable[[Any], object]]
 """A column's title, and what it shows of a row."""
@@ -88,7 +87,7 @@ def ago(moment: datetime | None) -> str:
     if moment is None:
         return ""
     passed = (datetime.now(UTC) - moment).total_seconds()
-    return f"in {readable_seconds(-passed)}" if passed < -1 else f"{readable_seconds(passed)} ago"
+    return f"in {duration_text(-passed)}" if passed < -1 else f"{duration_text(passed)} ago"
 
 
 def inline(value: object) -> str:

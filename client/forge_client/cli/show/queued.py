@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from forge_schema.model.quantities import MIB, size_text
+
 from forge_client.answers.records import JobDetail
 from forge_client.backend import Backend
-from forge_client.cli.options.quantity import MIB, readable_size
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError
 
@@ -46,9 +47,9 @@ def resources(asked: object) -> str:
     parts = [
         *_gpus(asked),
         *([_count(asked["cpus"], "CPU")] if asked.get("cpus") else []),
-        *([f"{readable_size(memory * MIB)} of memory"] if memory else []),
+        *([f"{size_text(memory * MIB)} of memory"] if memory else []),
         *_shares(asked),
-        *([f"{readable_size(disk * MIB)} of disk"] if disk else []),
+        *([f"{size_text(disk * MIB)} of disk"] if disk else []),
     ]
     return ", ".join(parts)
 
@@ -58,7 +59,7 @@ def _gpus(asked: Mapping[str, Any]) -> list[str]:
         return [] if asked.get("accelerator") in {None, "any"} else [str(asked["accelerator"])]
     model, vram = asked.get("gpu_model", "*"), asked.get("vram_mb")
     kind = "" if model == "*" else f" like {model}"
-    room = f" with {readable_size(vram * MIB)}" if vram else ""
+    room = f" with {size_text(vram * MIB)}" if vram else ""
     device = "" if asked.get("accelerator") in {None, "any"} else f" ({asked['accelerator']})"
     return [f"{_count(asked['gpus'], 'GPU')}{kind}{room}{device}"]
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from forge_schema.model.overview import Overview, RunningJob, WorkerUse
+from forge_schema.model.quantities import duration_text, size_text
 from forge_schema.model.states import Reason, State
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from forge_client.cli.options.quantity import readable_seconds, readable_size
 from forge_client.cli.show.output import CONTROLS, STATE_STYLES
 
 W = TypeVar("W", bound=str)
@@ -22,7 +22,7 @@ MOST_METRICS = 4
 WORKERS: list[tuple[str, Callable[[WorkerUse], str]]] = [
     ("WORKER", lambda w: w.name),
     ("STATUS", lambda w: w.status),
-    ("HEARD", lambda w: f"{readable_seconds(w.silent_s)} ago"),
+    ("HEARD", lambda w: f"{duration_text(w.silent_s)} ago"),
     ("JOBS", lambda w: str(w.leases)),
     ("CPU", lambda w: _percent(w.condition.get("cpu_percent"))),
     ("MEMORY", lambda w: _percent(w.condition.get("memory_percent"))),
@@ -36,7 +36,7 @@ JOBS: list[tuple[str, Callable[[RunningJob], str]]] = [
     ("TRY", lambda j: str(j.attempt)),
     ("PHASE", lambda j: f"{j.asked}: {j.phase}" if j.asked else j.phase),
     ("DONE", lambda j: "" if j.progress is None else _percent(100 * j.progress)),
-    ("FOR", lambda j: readable_seconds(j.elapsed_s)),
+    ("FOR", lambda j: duration_text(j.elapsed_s)),
     ("MEMORY", lambda j: _size((j.used or {}).get("memory_mb"))),
     ("GPU", lambda j: _gpu_use((j.used or {}).get("gpus"), j.gpus)),
     ("LAST", lambda j: _metrics(j.metrics)),
@@ -104,7 +104,7 @@ def _oldest(seen: Overview) -> str:
         return "nothing waits"
     held = ", paused" * oldest.paused
     return _plain(
-        f"job {oldest.job_id} {oldest.name!r} waits for {readable_seconds(oldest.waited_s)}{held}"
+        f"job {oldest.job_id} {oldest.name!r} waits for {duration_text(oldest.waited_s)}{held}"
     )
 
 
@@ -126,7 +126,7 @@ def _sweeper(seen: Overview) -> Text:
     sweeper = seen.sweeper
     if sweeper.silent_s is None:
         return Text("none has ever been here", style="red")
-    said = f"here {readable_seconds(sweeper.silent_s)} ago"
+    said = f"here {duration_text(sweeper.silent_s)} ago"
     if not sweeper.healthy:
         return Text(f"{said}: does one run?", style="red")
     return Text(said + ", leaves leases alone after a start or outage" * sweeper.holds)
@@ -159,7 +159,7 @@ def _percent(value: object) -> str:
 
 
 def _size(mib: object) -> str:
-    return readable_size(mib * 2**20) if isinstance(mib, int | float) else ""
+    return size_text(mib * 2**20) if isinstance(mib, int | float) else ""
 
 
 def _gpu_use(gpus: object, there: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forge_client.cli.options.quantity import readable_seconds, readable_size, room, seconds, size
+from forge_schema.model.quantities import capacity, duration_text, seconds, size, size_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("90s", 90), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("1d 2h", 93600), ("250ms", 0.25),
-     ("10min", 600), ("45", 45), (7, 7), (0.5, 0.5)],
+     ("10min", 600), ("1w", 604_800), ("45", 45), (7, 7), (0.5, 0.5)],
 )  # fmt: skip
 def test_durations(text: object, expected: float) -> None:
     assert seconds(text) == expected
@@ -38,32 +38,48 @@ def test_what_is_no_size_is_refused(text: object) -> None:
         size(text)
 
 
-def test_room_is_a_size() -> None:
-    assert [room(text) for text in ("1.5GB", "1025K", "0")] == [1536 << 20, 1025 << 10, 0]
+def test_a_capacity_is_a_size() -> None:
+    assert [capacity(text) for text in ("1.5GB", "1025K", "0")] == [1536 << 20, 1025 << 10, 0]
 
 
 @pytest.mark.parametrize("text", ["2", "512", "1.5K", "10B"])
-def test_room_that_lacks_its_unit_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is \d+ bytes; write 512MB or 2GB"):
-        room(text)
+def test_a_capacity_that_lacks_its_unit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is \d+ bytes; write 512MiB or 2GiB"):
+        capacity(text)
 
 
 @pytest.mark.parametrize(
     ("count", "shown"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KB"), (34 << 10, "34 KB"), (5 << 40, "5.0 TB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (34 << 10, "34 KiB"),
+        (5 << 40, "5 TiB"),
+        (int(79.6 * (1 << 30)), "79.6 GiB"),
+        (200 << 20, "200 MiB"),
+    ],
 )
 def test_sizes_are_shown_short(count: int, shown: str) -> None:
-    assert readable_size(count) == shown
+    assert size_text(count) == shown
 
 
 @pytest.mark.parametrize(
     ("count", "shown"),
-    [(-3, "0.0s"), (0.04, "0.0s"), (9.94, "9.9s"), (61, "1m1s"), (3600, "1h"), (90_061, "1d1h")],
+    [
+        (-3, "0 s"),
+        (0.04, "0 s"),
+        (9.94, "9.9 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h"),
+        (90_061, "1 d 1 h"),
+        (86_401, "1 d"),
+    ],
 )
 def test_durations_are_shown_by_their_two_largest_units(count: float, shown: str) -> None:
-    assert readable_seconds(count) == shown
+    assert duration_text(count) == shown
 
 
 @given(st.integers(min_value=10, max_value=10**9))
 def test_a_duration_shown_reads_back_within_its_second_unit(count: int) -> None:
-    assert 0 <= count - seconds(readable_seconds(count)) < 3600
+    assert 0 <= count - seconds(duration_text(count)) < 3600

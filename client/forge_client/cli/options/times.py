@@ -1,0 +1,64 @@
+"""Durations and points in time on the command line."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+from forge_schema.model.quantities import seconds
+
+from forge_client.backend import Backend
+from forge_client.errors import ClientError
+
+Expires = Annotated[
+    str | None, typer.Option("--expires", help="After how long, such as 30d; never without it.")
+]
+
+
+def lasting(expires: str | None) -> timedelta | None:
+    """Return how long a key or token is valid; None is for ever.
+
+    Raises:
+        ClientError: it is not a duration.
+    """
+    return None if expires is None else span("--expires", expires)
+
+
+def span(option: str, text: str) -> timedelta:
+    """Return an option's duration.
+
+    Raises:
+        ClientError: it is not a duration, or below a second.
+    """
+    try:
+        found = timedelta(seconds=seconds(text))
+    except OverflowError:
+        raise _invalid(f"{option} {text!r} is too long") from None
+    except ValueError as error:
+        raise _invalid(f"{option}: {error}") from error
+    if found < timedelta(seconds=1):
+        raise _invalid(f"{option} {text!r} is below a second")
+    return found
+
+
+def moment(option: str, text: str, backend: Backend) -> datetime:
+    """Return the point in time that an option names; one without a zone is this machine's.
+
+    An age is counted by the queue's clock: this machine's may be wrong.
+
+    Raises:
+        ClientError: it is neither a time nor an age.
+    """
+    try:
+        if "-" in text[1:]:
+            return datetime.fromisoformat(text).astimezone(UTC)
+        age = timedelta(seconds=seconds(text))
+        return backend.overview().at - age
+    except (ValueError, OverflowError) as error:
+        raise _invalid(
+            f"{option} {text!r} is neither a time nor how long ago",
+            "write 10m, 2h, 3d, or a time as 2026-11-01T12:00",
+        ) from error
+
+
+def _invalid(message: str, hint: str = "write 12h or 30d") -> ClientError:
+    return ClientError(message, hint=hint, code="option_invalid")

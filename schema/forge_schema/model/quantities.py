@@ -1,0 +1,108 @@
+"""Durations and sizes as people write and read them: `90s`, `1h30m`, `512MiB`, `2G`."""
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+MIB = 1 << 20
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+SECONDS = {"ms": 0.001, "s": 1, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+# As for docker run: every unit is a power of 1024, whichever way it is spelled.
+BYTES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+TENTHS_BELOW = 10
+WHOLE_FROM = 100
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])")
+_DURATION = re.compile(rf"\s*(?:{_PART.pattern}\s*)+")
+_NUMBER = re.compile(r"\s*\d+(\.\d+)?\s*")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
+
+
+def seconds(text: object) -> float:
+    """Return a duration in seconds; a bare number is one already.
+
+    Raises:
+        ValueError: it is not a duration.
+    """
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        return float(text)
+    if isinstance(text, str) and _NUMBER.fullmatch(text):
+        return float(text)
+    return span(text)
+
+
+def span(text: object) -> float:
+    """Return a duration with its units in seconds.
+
+    Raises:
+        ValueError: it is not a duration, or a number without a unit.
+    """
+    if not isinstance(text, str) or not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration; write 90s, 30m or 1h30m")
+    return sum(float(number) * SECONDS[unit] for number, unit in _PART.findall(text))
+
+
+def size(text: object) -> int:
+    """Return a size in bytes; K, M, G and T are powers of 1024.
+
+    Raises:
+        ValueError: it is not a size.
+    """
+    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"{text!r} is not a size; write 512MiB or 2GiB")
+    return int(float(match[1]) * 1024 ** BYTES[match[2].upper()])
+
+
+def capacity(text: object) -> int:
+    """Return a size of memory or disk in bytes: one below a MiB has lost its unit.
+
+    Raises:
+        ValueError: it is not a size, or too small to be meant.
+    """
+    count = size(text)
+    if 0 < count < MIB:
+        raise ValueError(f"{text!r} is {count} bytes; write 512MiB or 2GiB")
+    return count
+
+
+def size_text(count: float) -> str:
+    """Write a number of bytes in the unit that suits it: `1.5 KiB`."""
+    step = 0
+    while abs(count) >= 1024 and step < len(UNITS) - 1:  # noqa: PLR2004 - what these units mean
+        count, step = count / 1024, step + 1
+    digits = 0 if abs(count) >= WHOLE_FROM else 1
+    return f"{_short(count, digits)} {UNITS[step]}"
+
+
+def duration_text(count: float) -> str:
+    """Write a duration in seconds by its largest unit and the next: `1 h 30 min`."""
+    return " ".join(f"{number} {unit}" for number, unit in duration_parts(count))
+
+
+def duration_parts(count: float) -> list[tuple[str, str]]:
+    """Return the numbers and units (`d`, `h`, `min`, `s`) of a duration as it is written."""
+    if count < TENTHS_BELOW:
+        return [(_short(max(0.0, count), 1), "s")]
+    whole = round(count)
+    parts = [(whole // DAY, "d"), (whole // HOUR % 24, "h"), (whole // MINUTE % 60, "min")]
+    parts.append((whole % MINUTE, "s"))
+    first = next(place for place, (number, _) in enumerate(parts) if number)
+    return [(str(number), unit) for number, unit in parts[first : first + 2] if number]
+
+
+def _short(number: float, digits: int) -> str:
+    text = f"{number:.{digits}f}"
+    return text.removesuffix(".0") if digits else text
+
+
+Duration = Annotated[float, BeforeValidator(seconds)]
+"""Seconds, from a number or from text such as `1h30m`."""
+
+Capacity = Annotated[int, BeforeValidator(capacity)]
+"""Bytes of memory or disk, from text such as `512MiB`."""
+
+Size = Annotated[int, BeforeValidator(size)]
+"""Bytes, from text such as `512MiB`."""
