@@ -16,16 +16,15 @@ from forge_schema.sweeper.tick import Sweep, Windows
 
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.loop import Loop
-from forge_worker.queue.circuit_breaker import RestedDatabase
+from forge_worker.queue.circuit_breaker import BreakerDatabase, Servers
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.hints import HttpHints
+from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore
 from forge_worker.queue.listener import Listener
 from forge_worker.queue.objects import Objects
-from forge_worker.queue.servers import Servers
-from forge_worker.queue.tls import Tls
 from forge_worker.settings.settings import WorkerSettings
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -99,8 +98,8 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
         yield Transport(gateway, lambda _: store, loops)
 
 
-def _database(settings: WorkerSettings, size: int) -> RestedDatabase:
-    return RestedDatabase(
+def _database(settings: WorkerSettings, size: int) -> BreakerDatabase:
+    return BreakerDatabase(
         settings.database_url,
         size=size,
         prepare=settings.prepare,
@@ -111,7 +110,7 @@ def _database(settings: WorkerSettings, size: int) -> RestedDatabase:
 
 
 @contextmanager
-def _sweeping(settings: WorkerSettings, database: RestedDatabase) -> Iterator[None]:
+def _sweeping(settings: WorkerSettings, database: BreakerDatabase) -> Iterator[None]:
     if not settings.sweep:
         yield
         return

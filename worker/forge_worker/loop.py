@@ -7,7 +7,7 @@ from threading import Event, Thread
 import structlog
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.queue.servers import ServersRest
+from forge_worker.queue.circuit_breaker import CircuitOpen
 
 AFTER_FAILURE_S = 3.0
 # To ask whether they still rest costs nothing.
@@ -59,7 +59,7 @@ class Loop(ABC):
             pause_s = self.period_s
             try:
                 self.step()
-            except ServersRest:
+            except CircuitOpen:
                 # Why they rest was said once for all loops.
                 pause_s = min(pause_s, WHILE_THEY_REST_S)
             except Exception as error:

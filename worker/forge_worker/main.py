@@ -22,8 +22,7 @@ from forge_worker.connect import connect
 from forge_worker.privacy import shown_flags
 from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
-from forge_worker.settings.clamp import within_the_machine
-from forge_worker.settings.settings import WorkerSettings
+from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
 from forge_worker.startup import beside_up, crashes, strict
 from forge_worker.startup.folder_lock import STOP_IT, held
 from forge_worker.startup.queue_wait import until_answered
@@ -121,7 +120,7 @@ def serve(settings: WorkerSettings) -> None:
         put_aside(folder)
         for lack in lacking(settings):
             log.warning("missing", what=lack.what, so=lack.so, do=lack.do)
-        _work(within_the_machine(settings))
+        _work(clamp_to_machine(settings))
 
 
 def _work(settings: WorkerSettings) -> None:

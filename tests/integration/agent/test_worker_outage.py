@@ -21,11 +21,10 @@ from forge_worker.job_runs import job_state
 from forge_worker.job_runs.adoption import MOST_HASTY, take_up
 from forge_worker.job_runs.clock import seconds
 from forge_worker.machine.slots import Slot
-from forge_worker.queue.circuit_breaker import RestedDatabase
+from forge_worker.queue.circuit_breaker import BreakerDatabase, CircuitOpen, ServerUnreachable
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerFailed, ServerRefused, TokenRefused
-from forge_worker.queue.servers import ServersRest, ServerUnreachable
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Exit
 from forge_worker.settings.settings import WorkerSettings
@@ -309,8 +308,8 @@ def test_statement_that_failed_is_an_answer(
         raise DatabaseUnreachable("x") from cause
 
     monkeypatch.setattr(Database, "rows", fail)
-    database = RestedDatabase("postgresql:///x", size=1, longest_pause_s=60)
-    expected = [ServerUnreachable, ServersRest] if away else [DatabaseUnreachable] * 2
+    database = BreakerDatabase("postgresql:///x", size=1, longest_pause_s=60)
+    expected = [ServerUnreachable, CircuitOpen] if away else [DatabaseUnreachable] * 2
     for kind in expected:
         with pytest.raises(DatabaseUnreachable) as failed:
             database.rows("health")
@@ -320,7 +319,7 @@ def test_statement_that_failed_is_an_answer(
 def test_renewal_waits_for_no_other_statement(counter: Desk, database_url: str) -> None:
     options: dict[str, Any] = {"longest_pause_s": 1, "patience_s": 0.2}
     with (
-        RestedDatabase(database_url, size=1, **options) as busy,
+        BreakerDatabase(database_url, size=1, **options) as busy,
         Database(database_url, size=1) as own,
     ):
         gateway = SqlGateway(busy, name="desk", ttl=counter.gateway.queue.ttl, renewals=own)
@@ -330,7 +329,7 @@ def test_renewal_waits_for_no_other_statement(counter: Desk, database_url: str) 
             with pytest.raises(ServerUnreachable):
                 gateway.report(fence, Phase.RUNNING)
             # Others do not even try, for a moment.
-            with pytest.raises(ServersRest):
+            with pytest.raises(CircuitOpen):
                 gateway.report(fence, Phase.RUNNING)
             renewal = gateway.renew([fence], WorkerStatus.BUSY)
         assert renewal.standings == {fence: Standing.OK}

@@ -11,8 +11,8 @@ from forge_schema.storage import KeyInvalid, Store, open_store
 from forge_worker.job_io.checkpoints.sync import CheckpointSync
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.store import HttpStore
-from forge_worker.queue.tls import Tls
 from support.http.api import opened
 from support.http.http_worker import PLENTY, machine, session
 from support.store.storage import moto_server, new_bucket, use_credentials

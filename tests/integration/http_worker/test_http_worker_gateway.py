@@ -23,10 +23,10 @@ from forge_schema.model.states import (
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.queue.records import Tested as OneTest
+from forge_worker.queue.circuit_breaker import ServerUnreachable
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerRefused, TokenRefused
-from forge_worker.queue.servers import ServerUnreachable
 from support.http.api import opened
 from support.http.http_worker import DIGEST, PLENTY, claimed, machine, session
 from support.store.storage import proxy

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from forge_schema.model.states import Command
+from forge_worker.queue.circuit_breaker import NotAnswered
 from forge_worker.queue.http import hints as http_hints
 from forge_worker.queue.http.hints import HttpHints
-from forge_worker.queue.servers import NotAnswered
 from support.http.api import opened
 from support.http.http_worker import raw_worker, session
 from support.http.tcp_proxy import tcp_proxy

@@ -12,10 +12,10 @@ import pytest
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoreUnreachable, open_store
 from forge_schema.storage.errors import StoreError
 from forge_worker.job_runs.attempt import Attempt, Stopped
+from forge_worker.queue.circuit_breaker import ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.store import HttpObjects, HttpStore, LeaseLost
-from forge_worker.queue.servers import ServerUnreachable
-from forge_worker.queue.tls import Tls
 from support.http.api import opened
 from support.http.http_worker import PLENTY, machine, session
 from support.store.storage import answer, drop, moto_server, new_bucket, proxy, use_credentials

@@ -7,8 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.prepare.lru_folders import KeptFolders
-from forge_worker.prepare.model_cache import CacheProvision, owner_key
+from forge_worker.prepare.cache import CacheProvision, LruFolders, owner_key
 from forge_worker.runners.process.runner import ProcessRunner
 from support.workers.attempts import attempt_of, some_grant
 from support.workers.runners import make_spec
@@ -133,7 +132,7 @@ def test_the_oldest_of_the_caches_is_dropped_first_and_nothing_in_use(tmp_path: 
     (root / "a" / "link").symlink_to(tmp_path)
     (jobs / "running").mkdir(parents=True)
     (jobs / "running" / "kept").write_text("caches/b\n")
-    provision = CacheProvision(KeptFolders(root, jobs, (2 << 20) + (1 << 19)))
+    provision = CacheProvision(LruFolders(root, jobs, (2 << 20) + (1 << 19)))
     spec = make_spec(tmp_path, ("true",))
     made = attempt_of(some_grant(), jobs / "next")
     given = provision.provide(spec, made, ProcessRunner())

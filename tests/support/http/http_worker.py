@@ -11,10 +11,10 @@ import httpx
 from forge_schema.model.states import WorkerKind
 from forge_schema.queue.lanes import Capacity
 from forge_schema.queue.registry import Machine
+from forge_worker.queue.circuit_breaker import Servers
 from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.session import Session
-from forge_worker.queue.servers import Servers
-from forge_worker.queue.tls import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
-from forge_worker.queue.servers import NotAnswered, Servers, ServersRest, ServerUnreachable
+from forge_worker.queue.circuit_breaker import CircuitOpen, NotAnswered, Servers, ServerUnreachable
 
 FIRST, SECOND, THIRD = "http://first", "http://second", "http://third"
 
@@ -82,7 +82,7 @@ def test_when_all_rest_nobody_is_asked(net: Net) -> None:
     with pytest.raises(ServerUnreachable, match="http://first and http://second: refused"):
         servers.ask(net.question)
     net.heard()
-    with pytest.raises(ServersRest, match="http://first and http://second: refused"):
+    with pytest.raises(CircuitOpen, match="http://first and http://second: refused"):
         servers.ask(net.question)
     assert net.heard() == []
     # The worker waits for it as it waits for the database.

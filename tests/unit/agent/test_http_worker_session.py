@@ -10,7 +10,9 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.storage import StoreUnreachable
+from forge_worker.queue.circuit_breaker import CircuitOpen, NotAnswered, Servers, ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.session import (
     LeaseUnknown,
     ServerFailed,
@@ -19,8 +21,6 @@ from forge_worker.queue.http.session import (
     TokenRefused,
     checked,
 )
-from forge_worker.queue.servers import NotAnswered, Servers, ServersRest, ServerUnreachable
-from forge_worker.queue.tls import Tls
 from support.workers.attempts import some_grant
 
 if TYPE_CHECKING:
@@ -145,6 +145,6 @@ def test_a_thinning_that_is_not_answered_in_time_lets_no_server_rest(session: Se
     session.servers.awake()
     with pytest.raises(ServerUnreachable):
         gateway.latest_checkpoint(fence.job_id)
-    with pytest.raises(ServersRest):
+    with pytest.raises(CircuitOpen):
         session.servers.awake()
     assert len(asked) == 2

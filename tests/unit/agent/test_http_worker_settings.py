@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.access import tokens
 from forge_schema.access.tokens import TokenKind
-from forge_worker.queue.tls import CertificatesUnusable, Tls
-from forge_worker.settings.queue import TokenUnusable
-from forge_worker.settings.settings import WorkerSettings
+from forge_worker.queue.http.server import CertificatesUnusable, Tls
+from forge_worker.settings.settings import TokenUnusable, WorkerSettings
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 

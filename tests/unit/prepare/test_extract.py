@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from forge_worker.prepare.extract import BundleRefused, Limits, extract
-from forge_worker.prepare.tar_stream import FEED
+from forge_worker.prepare.archive import Limits, extract
+from forge_worker.prepare.tar_stream import FEED, BundleRefused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import trees

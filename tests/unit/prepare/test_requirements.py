@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_worker.job_runs.attempt import Stopped
 from forge_worker.prepare.provisions import ProvisionFailed
-from forge_worker.prepare.python_env.requirements import Requirements, read
+from forge_worker.prepare.requirements import Requirements, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from forge_client.errors import ClientError
 from forge_client.project import names as packed_names
 from forge_client.project.bundle import BundleError, Listing, pack, pack_listing, scan
 from forge_client.project.left_out import sentence
-from forge_worker.prepare import entry_names
-from forge_worker.prepare.extract import Limits, extract
+from forge_worker.prepare import archive
+from forge_worker.prepare.archive import Limits, extract
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from support import trees
@@ -108,8 +108,8 @@ class TestPack:
     def test_packer_and_extractor_agree_on_names(self, path: str) -> None:
         if not path.startswith("/") and "" not in path.split("/"):
             assume(not {".", ".."} & set(path.split("/")))  # no listing of a folder has these
-            assert packed_names.fault(path) == entry_names.fault(path)
-        assert packed_names.folded(path) == entry_names.folded(path)
+            assert packed_names.fault(path) == archive.name_fault(path)
+        assert packed_names.folded(path) == archive.folded(path)
 
 
 class TestIgnored:

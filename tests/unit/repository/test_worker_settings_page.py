@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 from forge_worker.settings import help as help_text
+from forge_worker.settings.help import Setting, profile_rows, table
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.settings.table import Setting, profile_rows, table
 from pydantic_settings import CliApp
 
 PAGE = Path(__file__).parents[3] / "docs" / "worker-settings.md"

@@ -42,8 +42,7 @@ from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.gpu_pool import GpuPool
 from forge_worker.machine.slots import Slot, Slots
 from forge_worker.prepare.images import Images
-from forge_worker.prepare.kinds import KindProvision
-from forge_worker.prepare.own_provisions import own_provisions
+from forge_worker.prepare.order import provisions_in_order
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.runners.choice import Runners
@@ -154,7 +153,7 @@ class Agent:
             sampler=self._sampler,
             settle_faults=self._fault_watch.settle,
             health=self._health,
-            provisions=(images, *own_provisions(settings), KindProvision()),
+            provisions=provisions_in_order(settings, images),
         )
 
     def _made_admission(self) -> Admission:

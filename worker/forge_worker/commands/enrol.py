@@ -17,11 +17,10 @@ from pydantic import BeforeValidator, Field, PositiveFloat, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from forge_worker.files.atomic import write_atomically
+from forge_worker.queue.circuit_breaker import Servers
+from forge_worker.queue.http.server import Tls, urls
 from forge_worker.queue.http.session import AGENT, PATH, TIMEOUT, TokenRefused, not_answered, read
-from forge_worker.queue.server_url import urls
-from forge_worker.queue.servers import Servers
-from forge_worker.queue.tls import Tls
-from forge_worker.settings.queue import File
+from forge_worker.settings.sections import OptionalPath
 from forge_worker.startup.queue_wait import until_answered
 
 
@@ -37,7 +36,7 @@ class EnrolSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
 
     url: Annotated[list[str], NoDecode, BeforeValidator(urls)] = Field(min_length=1)
-    tls_ca: File = None
+    tls_ca: OptionalPath = None
     reconnect_limit_s: PositiveFloat = 15.0
     token_file: Path = Field(description="where the worker will read its token")
     identity_file: Path = Path("/var/run/secrets/forge/token")

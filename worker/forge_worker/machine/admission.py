@@ -12,7 +12,7 @@ import structlog
 
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
-from forge_worker.settings.machine import MachineSettings
+from forge_worker.settings.sections import MachineSettings
 
 # CPU use is measured between two looks; over a shorter time it means nothing.
 SHORTEST_MEASUREMENT_S = 1.0

@@ -15,15 +15,16 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.storage import Progress, keys
 
 from forge_worker.files.locks import try_lock
-from forge_worker.prepare.extract import BundleRefused, Limits, extract
+from forge_worker.prepare.archive import Limits, extract
+from forge_worker.prepare.tar_stream import BundleRefused
 from forge_worker.queue.objects import Objects
 
 __all__ = ["BundleCache", "BundleCorrupt", "BundleRefused", "Limits"]
 
 DOWNLOADS = 2  # one, and one more when what came is not what was asked for
-TURNS = 64  # lock files; bundles that share one are fetched one after the other
-TURN_SECONDS = 900.0
-TURN_POLL_SECONDS = 0.05
+LOCK_FILES = 64  # lock files; bundles that share one are fetched one after the other
+LOCK_SECONDS = 900.0
+LOCK_POLL_SECONDS = 0.05
 STALE_SECONDS = 3600.0
 
 log = structlog.get_logger(__name__)
@@ -44,8 +45,8 @@ class BundleCache:
 
     def __init__(self, store: Objects, root: Path, max_bytes: int) -> None:
         self.store, self.root, self.max_bytes = store, root, max_bytes
-        self._arriving, self._turns = root / "arriving", root / "turns"
-        for folder in (self._arriving, self._turns):
+        self._arriving, self._locks = root / "arriving", root / "turns"
+        for folder in (self._arriving, self._locks):
             folder.mkdir(parents=True, exist_ok=True)
 
     def fetch(self, digest: str) -> Path:
@@ -83,7 +84,7 @@ class BundleCache:
         """Keep the verified archive from being evicted while the block runs; raises as `fetch`."""
         path = self.root / f"{keys.checked_digest(digest)}.tar.zst"
         with ExitStack() as held:
-            with self._turn(digest, progress):
+            with self._locked(digest, progress):
                 file = self._cached(path, digest) or self._download(path, digest, progress)
                 held.enter_context(file)
             os.utime(file.fileno())  # the order of eviction is the order of use
@@ -120,13 +121,13 @@ class BundleCache:
         )
 
     @contextmanager
-    def _turn(self, digest: str, progress: Progress | None) -> Iterator[None]:
-        """Let one at a time download a bundle; a frozen neighbour is not waited for without end."""
-        name = f"{int(digest[:8], 16) % TURNS:02d}"
-        with (self._turns / name).open("ab") as file:
-            deadline = time.monotonic() + TURN_SECONDS
+    def _locked(self, digest: str, progress: Progress | None) -> Iterator[None]:
+        """Let one at a time download a bundle, but wait only so long for one that is frozen."""
+        name = f"{int(digest[:8], 16) % LOCK_FILES:02d}"
+        with (self._locks / name).open("ab") as file:
+            deadline = time.monotonic() + LOCK_SECONDS
             while not try_lock(file) and time.monotonic() < deadline:
-                time.sleep(TURN_POLL_SECONDS)
+                time.sleep(LOCK_POLL_SECONDS)
                 if progress:
                     progress(0)
             yield

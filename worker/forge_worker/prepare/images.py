@@ -13,7 +13,7 @@ from forge_schema.storage import ObjectMissing, keys
 
 from forge_worker.files.safe_files import opened, remove_tree
 from forge_worker.job_runs.attempt import Attempt
-from forge_worker.prepare.keyed_lock import Turns
+from forge_worker.prepare.cache import KeyedLock
 from forge_worker.queue.objects import Objects
 from forge_worker.runners.docker.container import FAILED
 from forge_worker.runners.docker.engine import Engine
@@ -51,7 +51,7 @@ class Images:
     folder: Path
     max_bytes: int
     _engine: Engine = field(default_factory=Engine)
-    _turns: Turns = field(default_factory=Turns)
+    _lock: KeyedLock = field(default_factory=KeyedLock)
 
     def __post_init__(self) -> None:
         # What an agent that was killed had begun to fetch.
@@ -101,7 +101,7 @@ class Images:
             attempt.while_wanted()
             progress(step)
 
-        with self._turns.of(f"name {name}", attempt.while_wanted):
+        with self._lock.held(f"name {name}", attempt.while_wanted):
             image = ensure_image(self._client, name, self.policy, hear)
         if pulled:
             progress.end()
@@ -110,7 +110,7 @@ class Images:
 
     def _own(self, name: str, attempt: Attempt, make: Callable[[], Image]) -> Image:
         """Return an image of ours, made by one attempt while the others wait."""
-        with self._turns.of(name, attempt.while_wanted):
+        with self._lock.held(name, attempt.while_wanted):
             if (here := own_images.kept(self._client, name)) is not None:
                 return here
             made = make()

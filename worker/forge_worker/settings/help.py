@@ -1,11 +1,35 @@
-"""`forge-worker --help`: every setting with its variable and default, the queue's first."""
+"""The settings as a table, which docs/worker-settings.md repeats, and as `forge-worker --help`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from textwrap import wrap
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from forge_worker.settings.table import Setting, profile_rows, table
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
+from forge_worker.settings.profiles import PROFILES, WORDS
+from forge_worker.settings.sections import (
+    MachineSettings,
+    PaceSettings,
+    PolicySettings,
+    SpotSettings,
+)
+from forge_worker.settings.settings import ActSettings, QueueSettings, WorkerSettings
+
+GROUPS: dict[str, type[BaseModel]] = {
+    "The queue": QueueSettings,
+    "This worker": WorkerSettings,
+    "What it lends, and when it takes no more": MachineSettings,
+    "What jobs may do": PolicySettings,
+    "When it does what": PaceSettings,
+    "When the machine is taken away": SpotSettings,
+    "Instead of working": ActSettings,
+}
+PLACES: dict[object, str] = {int: "N", float: "N", Path: "PATH"}
 HEAD = """\
 Usage: forge-worker [FLAG…]
 
@@ -18,6 +42,71 @@ profile, the profile before defaults. A switch that is on is turned off by
 """
 INDENT = "      "
 WIDTH = 79
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, in words."""
+
+    group: str
+    name: str
+    flag: str
+    variable: str
+    default: str
+    about: str
+
+
+def table() -> Iterator[Setting]:
+    """Return every setting of the worker, in the order in which a reader wants them."""
+    for group, kind in GROUPS.items():
+        inherited = {name for base in kind.__bases__ for name in getattr(base, "model_fields", ())}
+        for field, info in kind.model_fields.items():
+            if field not in inherited:
+                yield _setting(group, field, info)
+
+
+def profile_rows() -> Iterator[tuple[str, str, str]]:
+    """Return the profile, the flag and the value of everything that profiles set."""
+    for profile, values in PROFILES.items():
+        for name, value in values.items():
+            yield profile, f"--{name.replace('_', '-')}", _profile_word(value)
+
+
+def _profile_word(value: float | Callable[[], float]) -> str:
+    return WORDS[value] if callable(value) else f"{value:g}"
+
+
+def _setting(group: str, field: str, info: FieldInfo) -> Setting:
+    name = str(info.validation_alias or field)
+    flag = name.replace("_", "-")
+    place = _place(info.annotation)
+    said = f"--no-{flag}" if info.default is True else f"--{flag} {place}".rstrip()
+    return Setting(
+        group, field, said, f"FORGE_{name.upper()}", _default(info), info.description or ""
+    )
+
+
+def _default(info: FieldInfo) -> str:
+    if isinstance(info.json_schema_extra, dict) and "default" in info.json_schema_extra:
+        return str(info.json_schema_extra["default"])
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ",".join(value)
+    if isinstance(value, (int, float)):
+        return f"{value:.15g}"
+    return str(value) if value else ""
+
+
+def _place(annotation: Any) -> str:  # noqa: ANN401  an annotation is of any kind
+    if annotation is bool:
+        return ""
+    if get_origin(annotation) is Literal:
+        return "|".join(filter(None, get_args(annotation)))
+    if get_origin(annotation) in (Annotated, Union, UnionType):
+        return _place(get_args(annotation)[0])
+    return PLACES.get(annotation, "TEXT")
 
 
 def wanted(words: list[str]) -> bool:

@@ -6,21 +6,142 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import psutil
 import structlog
-from pydantic import BeforeValidator, Field, model_validator
-from pydantic_settings import NoDecode, SettingsConfigDict
+from forge_schema.access.tokens import TokenKind, parse
+from forge_schema.model.errors import ForgeError
+from pydantic import BeforeValidator, Field, PositiveFloat, SecretStr, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from forge_worker.settings.machine import MachineSettings
-from forge_worker.settings.pace import PaceSettings
-from forge_worker.settings.policy import PolicySettings, Words
+from forge_worker.queue.http.server import urls
 from forge_worker.settings.profiles import defaults_of
-from forge_worker.settings.queue import QueueSettings
-from forge_worker.settings.spot import SpotSettings
+from forge_worker.settings.sections import (
+    CommaList,
+    MachineSettings,
+    OptionalPath,
+    PaceSettings,
+    PolicySettings,
+    SpotSettings,
+)
 
+HOW = "give --url and --token, or --database-url and --store-url"
 # What a name in the queue may be: the container engine has it in labels, folders are called so.
 NAME_LENGTH = 200
 
 log = structlog.get_logger(__name__)
+
+
+class ActSettings(BaseSettings):
+    """Commands that run once instead of the worker."""
+
+    status: bool = Field(default=False, description="print what this worker sees and does; leave")
+    json_output: bool = Field(
+        default=False, validation_alias="json", description="with --status: as JSON"
+    )
+    recover: bool = Field(
+        default=False, description="clear what a worker that was killed left behind; leave"
+    )
+    reset_state: bool = Field(
+        default=False,
+        description="as --recover, and forget its caches and name; leave",
+    )
+
+    @property
+    def acts(self) -> bool:
+        """Whether it is asked to do anything but work."""
+        return self.status or self.recover or self.reset_state
+
+
+class TokenUnusable(ForgeError):
+    """The file of the worker's token cannot be read, or holds none."""
+
+    code = "token_unusable"
+
+
+class QueueSettings(ActSettings):
+    """Where the jobs come from; `--status` and the like need none of it."""
+
+    url: Annotated[list[str], NoDecode, BeforeValidator(urls)] = Field(
+        default_factory=list,
+        description="a forge-server, https://…; several, by commas: the first is preferred",
+    )
+    token: SecretStr | None = Field(None, description="the worker's token, which an admin made")
+    token_file: OptionalPath = Field(
+        None, description="a file with the token; read again when the token is refused"
+    )
+    tls_ca: OptionalPath = Field(
+        None, description="certificates to trust besides the usual ones, PEM"
+    )
+    insecure_skip_verify: bool = Field(
+        default=False, description="check no certificates; for development alone"
+    )
+    reconnect_limit_s: PositiveFloat = Field(
+        15.0,
+        description="seconds that a server or database that is away is left alone, at most",
+    )
+    database_url: str = Field("", description="instead: the queue's database, postgresql://…")
+    prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")
+    store_url: str = Field(
+        "", description="and the object store, s3://bucket/prefix or file:///folder"
+    )
+
+    @property
+    def queue_is_named(self) -> bool:
+        return bool(self.url or (self.database_url and self.store_url))
+
+    @model_validator(mode="after")
+    def _one_way_to_the_queue(self) -> Self:
+        if self.url and self.database_url:
+            raise ValueError(f"{HOW}, not both: a URL and a database are named")
+        works = self.queue_is_named and not self.acts
+        if self.json_output and not (self.status or works):
+            raise ValueError("--json goes with --status")
+        if not self.queue_is_named and not self.acts:
+            if self.database_url:
+                raise ValueError(f"--store-url is not named: {HOW}")
+            raise ValueError(
+                f"the queue is not named, and no `forge up` runs here: start one, or {HOW}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _token_for_a_url(self) -> Self:
+        given = self.token is not None and self.token.get_secret_value() != ""
+        if not self.url or (self.acts and not given and not self.token_file):
+            return self
+        if given and self.token_file:
+            raise ValueError("give --token or --token-file, not both")
+        if not given and not self.token_file:
+            raise ValueError("--url needs --token or --token-file: an admin makes a token")
+        try:
+            self.worker_token()
+        except ForgeError as error:
+            raise ValueError(f"{error.message} ({error.hint})") from error
+        return self
+
+    def worker_token(self) -> str:
+        """Return the worker's token, from its file as that is now.
+
+        Raises:
+            TokenUnusable: there is none to be read.
+            TokenMalformed: it is none, or not whole.
+        """
+        if self.token_file is None:
+            text = "" if self.token is None else self.token.get_secret_value().strip()
+        else:
+            text = _read(self.token_file)
+        parse(text, TokenKind.WORKER)
+        return text
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise TokenUnusable(
+            f"the token's file {file} cannot be read: {why}", hint="it holds the token and no more"
+        ) from error
 
 
 def _pairs(value: object) -> object:
@@ -64,7 +185,7 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
     labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_pairs)] = Field(
         default_factory=dict, description="labels for jobs to select by, name=value,name=value"
     )
-    tags: Words = Field(
+    tags: CommaList = Field(
         default_factory=list, description="labels without a value, by commas: each is name=true"
     )
     spool_slots: int = Field(
@@ -114,3 +235,22 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
         except (OSError, UnicodeDecodeError):
             return ""
         return name if name.isprintable() and len(name) <= NAME_LENGTH else ""
+
+
+def clamp_to_machine(settings: WorkerSettings) -> WorkerSettings:
+    """Limit the configured memory to what there is, and the disk to what is free.
+
+    More CPUs than the machine has only make jobs slower; they are logged.
+    """
+    limits = {
+        "memory_mb": psutil.virtual_memory().total >> 20,
+        "disk_mb": max(1, psutil.disk_usage(str(settings.worker_dir)).free >> 20),
+    }
+    given = settings.model_fields_set
+    for name, mb in limits.items():
+        if name in given and getattr(settings, name) > mb:
+            log.warning("the machine has less than is to be lent", setting=name, there=mb)
+    if settings.cpus > (cpus := psutil.cpu_count() or 1):
+        log.warning("jobs share CPUs: more are lent than there are", lent=settings.cpus, there=cpus)
+    clamped = {name: min(getattr(settings, name), mb) for name, mb in limits.items()}
+    return settings.model_copy(update=clamped)

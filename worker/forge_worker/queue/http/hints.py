@@ -12,8 +12,8 @@ from httpx_sse import EventSource
 from pydantic import ValidationError
 
 from forge_worker.loop import Loop
+from forge_worker.queue.circuit_breaker import NotAnswered
 from forge_worker.queue.http.session import HEADER, PATH, Session, checked, not_answered
-from forge_worker.queue.servers import NotAnswered
 
 EVENTS = "text/event-stream"
 # A stream is pinged every ten seconds; one that is silent for so long is held up on its way.

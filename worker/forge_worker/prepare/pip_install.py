@@ -1,13 +1,16 @@
 """One installation: pip makes an environment of a project's requirements, where its job runs."""
 
+import ensurepip
 import os
 import re
 import shutil
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
 from time import monotonic
 
 from forge_schema.model.errors import ForgeError
@@ -15,8 +18,7 @@ from forge_schema.model.errors import ForgeError
 from forge_worker.files.safe_files import remove_tree
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.prepare.provisions import ProvisionFailed
-from forge_worker.prepare.python_env.pip_program import pip_program
-from forge_worker.prepare.python_env.requirements import Requirements
+from forge_worker.prepare.requirements import Requirements
 from forge_worker.runners.runner import (
     OWNERS,
     Exit,
@@ -26,6 +28,7 @@ from forge_worker.runners.runner import (
     StartFailed,
 )
 
+PLACE = PurePosixPath("/forge/pip")
 LIMIT_S = 3600.0
 WATCH_S = 0.2
 TAIL_BYTES = 8192
@@ -45,6 +48,35 @@ UNREACHED = re.compile(
     r"|Name or service not known|Temporary failure in name resolution|Network is unreachable"
     r"|Connection refused|Connection reset|ConnectTimeout|ReadTimeout|Read timed out"
 )
+
+
+class PipMissing(ForgeError):
+    """The worker's Python has no pip, so it can install nothing."""
+
+    code = "pip_missing"
+
+
+def pip_program() -> tuple[Mount, str]:
+    """Return the folder that has pip, and what in it Python is to run, "" for the folder itself.
+
+    Raises:
+        PipMissing: there is none.
+    """
+    # Before an installed one: it is a single file, and runs on older versions of Python too.
+    for folder in (Path(ensurepip.__file__).parent / "_bundled", _wheels()):
+        if folder and (wheels := sorted(folder.glob("pip-*.whl"))):
+            return Mount(folder, PLACE), f"{wheels[-1].name}/pip"
+    found = find_spec("pip")
+    if found is None or found.origin is None:
+        raise PipMissing(
+            "this worker's Python has no pip", hint="install pip or ensurepip for it there"
+        )
+    return Mount(Path(found.origin).parent, PLACE), ""
+
+
+def _wheels() -> Path | None:
+    folder = sysconfig.get_config_var("WHEEL_PKG_DIR")
+    return Path(folder) if folder else None
 
 
 def install(

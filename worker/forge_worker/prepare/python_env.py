@@ -1,4 +1,4 @@
-"""Environments of what projects require: made once for each content, and kept for the next job.
+"""Environments of a project's requirements: made once for each content, and kept for the next job.
 
 An environment is one owner's: what gets into it depends on that owner's variables and secrets too.
 """
@@ -6,6 +6,7 @@ An environment is one owner's: what gets into it depends on that owner's variabl
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,17 +15,58 @@ from pathlib import Path, PurePosixPath
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.files.safe_files import remove_tree
+from forge_worker.files.atomic import write_atomically
+from forge_worker.files.safe_files import remove_tree, walk
 from forge_worker.job_runs.attempt import Attempt
-from forge_worker.prepare.lru_folders import KeptFolders
-from forge_worker.prepare.python_env import inventory
-from forge_worker.prepare.python_env.install import install
-from forge_worker.prepare.python_env.requirements import Requirements, read
+from forge_worker.prepare.cache import LruFolders
+from forge_worker.prepare.pip_install import install
+from forge_worker.prepare.requirements import Requirements, read
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
+FILE = "complete"
+# Python writes these itself, whenever it likes.
+COMPILED = "__pycache__"
+
+Sizes = dict[str, int]
+"""Relative path to size; of a link, its own."""
 ENV = PurePosixPath("/forge/env")
 # To be changed with the way in which environments are made.
 RECIPE = 2
+
+
+def write_inventory(folder: Path, env: Path) -> None:
+    """Write down what the environment holds, which also says that it is complete.
+
+    Raises:
+        OSError: the disk is full or faulty.
+    """
+    write_atomically(folder / FILE, json.dumps(_sizes(env)), durable=True)
+
+
+def inventory_damage(folder: Path, env: Path) -> str | None:
+    """Return what is wrong with an environment; None where it is as it was made.
+
+    Raises:
+        FileNotFoundError: it was never complete.
+    """
+    try:
+        made = json.loads((folder / FILE).read_bytes())
+        found = _sizes(env)
+        wrong = [path for path, size in made.items() if found.get(path) != size]
+    except (ValueError, AttributeError):
+        return "its list of files cannot be read"
+    if not wrong:
+        return None
+    more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return f"missing or changed: {min(wrong)!r}{more}"
+
+
+def _sizes(env: Path) -> Sizes:
+    return {
+        "/".join(parts): status.st_size
+        for parts, status in walk(env)
+        if not stat.S_ISDIR(status.st_mode) and COMPILED not in parts
+    }
 
 
 class InstallRefused(ForgeError):
@@ -34,10 +76,10 @@ class InstallRefused(ForgeError):
 
 
 class EnvironmentProvision:
-    """Gives a job whose project names its requirements an environment that has them."""
+    """Give a job whose project names its requirements an environment that has them."""
 
-    def __init__(self, kept: KeptFolders, *, allowed: bool, host_packages: bool) -> None:
-        self._kept = kept
+    def __init__(self, folders: LruFolders, *, allowed: bool, host_packages: bool) -> None:
+        self._folders = folders
         self._allowed = allowed
         self._host_packages = host_packages
 
@@ -79,18 +121,18 @@ class EnvironmentProvision:
         """Return an environment that is as it was made, made now if there is none."""
         for number in count():
             name = f"{key}-{number}" if number else key
-            with self._kept.turn(name, attempt.while_wanted) as folder:
+            with self._folders.locked(name, attempt.while_wanted) as folder:
                 env = Mount(folder / "env", ENV)
                 wrong = _wrong(folder, env, attempt)
                 # Whoever uses a damaged one goes on with what is left of it.
-                if wrong and self._kept.used(name):
+                if wrong and self._folders.in_use(name):
                     continue
                 if wrong:
                     with attempt.weighed(folder):
                         _make(folder, partial(fill, env))
-                self._kept.use(name, attempt.folders)
+                self._folders.mark_used(name, attempt.folders)
             if wrong:
-                self._kept.make_room()
+                self._folders.make_room()
             return env
         raise AssertionError("unreachable")
 
@@ -98,7 +140,7 @@ class EnvironmentProvision:
 def _wrong(folder: Path, env: Mount, attempt: Attempt) -> bool:
     """Tell whether an environment must be made, and say so in the job's log if it is damaged."""
     try:
-        damage = inventory.damage(folder, env.source)
+        damage = inventory_damage(folder, env.source)
     except FileNotFoundError:
         return True
     if damage:
@@ -117,7 +159,7 @@ def _make(folder: Path, fill: Callable[[], None]) -> None:
         raise
     # After a power cut, what is said to be complete must be on the disk.
     os.sync()
-    inventory.write(folder, folder / "env")
+    write_inventory(folder, folder / "env")
 
 
 def _key(

@@ -1,10 +1,15 @@
-"""The operator's folder of secrets: a file for each, and a folder for what is one owner's alone."""
+"""A job's secrets: read from the operator's folder by name, and redacted in all that is kept."""
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 from forge_schema.model.errors import ForgeError
+
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.job_runs.redact import Redactor
+from forge_worker.runners.runner import Runner, RunSpec
 
 SHORTEST = 4  # shorter ones would be covered in the midst of ordinary words
 LARGEST_BYTES = 64 << 10  # within what one variable may have
@@ -18,7 +23,7 @@ class SecretUnusable(ForgeError):
     code = "secret_unusable"
 
 
-class Vault:
+class SecretStore:
     """Looks secrets up by name, the owner's own before everybody's; without a folder, none.
 
     `worker` is its name, for the people who are to bring it what it lacks.
@@ -96,3 +101,21 @@ def _text(data: bytes) -> str:
     if len(text) < SHORTEST:
         raise _Unfit(f"it is shorter than {SHORTEST} characters", "use a longer one")
     return text
+
+
+class SecretProvision:
+    """Gives each job the secrets that it names, as variables of the same names."""
+
+    def __init__(self, store: SecretStore) -> None:
+        self._store = store
+
+    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:  # noqa: ARG002  as every provision
+        """Return the start with the secrets.
+
+        Raises:
+            SecretUnusable: one is not here; another worker may have it.
+        """
+        names = attempt.grant.spec.get("secrets", [])
+        secrets = {name: self._store.secret(attempt.grant.owner, name) for name in names}
+        attempt.redactor = Redactor(secrets.values())
+        return replace(spec, secrets={**spec.secrets, **secrets})

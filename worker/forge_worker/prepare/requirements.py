@@ -1,4 +1,4 @@
-"""What a project's requirements.txt or pyproject.toml asks for, and all that it refers to."""
+"""Read a project's requirements.txt or pyproject.toml, and all files that it refers to."""
 
 import hashlib
 import json

@@ -1,0 +1,233 @@
+"""Folders that stay between jobs, dropped by last use, and the owners' model caches in them.
+
+An attempt notes the folders that it uses in its own folder, so a use counts for as long as that
+folder exists: also for a container that outlives the agent, and never longer.
+
+Jobs may write in the folders, and replace anything by a link, so whatever lies in one is reached
+name by name, following no link.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from io import BufferedWriter
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from time import monotonic
+
+from forge_worker.files.locks import try_lock
+from forge_worker.files.safe_files import (
+    BLOCK,
+    Parts,
+    entered,
+    entries,
+    remove_tree,
+    status_of,
+    walk,
+    weight,
+)
+from forge_worker.job_runs.attempt import Attempt
+from forge_worker.job_runs.folders import Folders
+from forge_worker.runners.runner import Mount, Runner, RunSpec
+
+THREAD_POLL_S = 0.2
+POLL_S = 0.05
+LOCK_FILES = 256  # folders that share a lock file are locked one after the other
+Weigh = Callable[[Path, Parts], tuple[int, int]]
+"""Return when a path below a root was last used, and its bytes on disk."""
+CACHE = PurePosixPath("/forge/cache")
+PERIOD_S = 60.0
+# Entries this deep below an owner's folder, such as huggingface/hub/models--…, are dropped whole: a
+# program would take a part for all of it.
+DEPTH = 3
+# Where programs look that keep what they fetched, below the cache.
+VARIABLES = {
+    "XDG_CACHE_HOME": "",
+    "HF_HOME": "huggingface",
+    "TORCH_HOME": "torch",
+    "PIP_CACHE_DIR": "pip",
+}
+
+
+class KeyedLock:
+    """A lock for each key, for the threads of one agent: one makes a thing, the others wait."""
+
+    def __init__(self) -> None:
+        self._locks: defaultdict[str, Lock] = defaultdict(Lock)
+        self._waiting: defaultdict[str, int] = defaultdict(int)
+        self._own = Lock()
+
+    @contextmanager
+    def held(self, key: str, while_wanted: Callable[[], None]) -> Iterator[None]:
+        """Hold the key's lock while the block runs; raises what `while_wanted` does."""
+        with self._own:
+            lock = self._locks[key]
+            self._waiting[key] += 1
+        try:
+            while not lock.acquire(timeout=THREAD_POLL_S):
+                while_wanted()
+            try:
+                yield
+            finally:
+                lock.release()
+        finally:
+            self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        with self._own:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key], self._locks[key]
+
+
+class LruFolders:
+    """Folders by key below `root`, shared by one agent's jobs in `jobs`; sizes in bytes."""
+
+    def __init__(self, root: Path, jobs: Path, max_bytes: int) -> None:
+        self.root, self._jobs, self._max_bytes = root, jobs, max_bytes
+        self._locks, self._dropped = root / ".turns", root / ".dropped"
+
+    @contextmanager
+    def locked(self, key: str, wait: Callable[[], None]) -> Iterator[Path]:
+        """Lock a folder while the block runs; `wait`, called meanwhile, may raise to give up."""
+        with self._lock_file(key) as file:
+            while not try_lock(file.fileno()):
+                wait()
+                time.sleep(POLL_S)
+            yield self.root / key
+
+    def mark_used(self, key: str, folders: Folders) -> None:
+        """Mark a locked folder as used for as long as the attempt's own folders exist."""
+        with (folders.root / "kept").open("a", encoding="utf-8") as marks:
+            marks.write(f"{self.root.name}/{key}\n")
+        os.utime(self.root / key)  # the order of dropping is the order of use
+
+    def in_use(self, key: str) -> bool:
+        """Tell whether a job on the machine uses a locked folder."""
+        mark = f"{self.root.name}/{key}"
+        for attempt in self._jobs.iterdir():
+            with suppress(OSError):
+                if mark in (attempt / "kept").read_text(encoding="utf-8").splitlines():
+                    return True
+        return False
+
+    def make_room(self) -> None:
+        """Drop the folders unused for longest until the rest fits, but none in use."""
+        self.drop_oldest([(path.name,) for path in visible(self.root)], _marked)
+
+    def drop_oldest(self, found: Iterable[Parts], weigh: Weigh) -> None:
+        """Drop the oldest of these until the rest fits, but nothing in use."""
+        for path in visible(self._dropped):
+            _remove(path)
+        aged = sorted((*weigh(self.root, parts), parts) for parts in found)
+        excess = sum(size for _, size, _ in aged) - self._max_bytes
+        for used, size, parts in aged:
+            if excess > 0 and self._drop(parts, used, weigh):
+                excess -= size
+
+    def _drop(self, parts: Parts, used: int, weigh: Weigh) -> bool:
+        key = parts[0]
+        with self._lock_file(key) as file:
+            if not try_lock(file.fileno()) or self.in_use(key):
+                return False
+            # A job may have come and gone since it was weighed.
+            if weigh(self.root, parts)[0] != used:
+                return False
+            # At once out of the way: to remove it takes time.
+            gone = self._dropped / secrets.token_hex(16)
+            try:
+                with entered(self.root, parts[:-1]) as place:
+                    os.rename(parts[-1], gone, src_dir_fd=place)
+            except OSError:
+                return False
+        return _remove(gone)
+
+    def _lock_file(self, key: str) -> BufferedWriter:
+        for folder in (self._locks, self._dropped):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number = int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) % LOCK_FILES
+        return (self._locks / f"{number:03d}").open("ab")
+
+
+def visible(folder: Path) -> list[Path]:
+    """Return the entries of a folder but hidden ones; none where the folder is missing."""
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def _marked(root: Path, parts: Parts) -> tuple[int, int]:
+    path = root.joinpath(*parts)
+    return path.lstat().st_mtime_ns, weight(path)
+
+
+def _remove(path: Path) -> bool:
+    if path.is_dir() and not path.is_symlink():
+        return remove_tree(path)
+    path.unlink(missing_ok=True)
+    return True
+
+
+class CacheProvision:
+    """Give each job its owner's model cache, at most `cache_mb` for all owners together."""
+
+    def __init__(self, folders: LruFolders, *, period_s: float = PERIOD_S) -> None:
+        self._folders, self._period_s = folders, period_s
+        self._trimmed = float("-inf")
+
+    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
+        """Return the start with the cache, and the variables that lead there.
+
+        Raises:
+            Stopped: the attempt must stop.
+        """
+        key = owner_key(attempt.grant.owner)
+        self._trim()
+        with self._folders.locked(key, attempt.while_wanted) as folder:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            self._folders.mark_used(key, attempt.folders)
+        cache = Mount(folder, CACHE, writable=True, given=True)
+        place = runner.place(cache)
+        env = {name: str(place / below) for name, below in VARIABLES.items()}
+        return replace(spec, mounts=(*spec.mounts, cache), env={**env, **spec.env})
+
+    def _trim(self) -> None:
+        """Drop the oldest entries of the owners that run nothing, if all is too much."""
+        if monotonic() - self._trimmed < self._period_s:
+            return
+        self._trimmed = monotonic()
+        root = self._folders.root
+        found = (parts for owner in visible(root) for parts in _parts(root, (owner.name,), DEPTH))
+        self._folders.drop_oldest(found, _aged)
+
+
+def owner_key(owner: str) -> str:
+    """Return a folder's name for an owner, which no other has."""
+    digest = hashlib.sha256(owner.encode()).hexdigest()[:16]
+    return f"{digest}-{re.sub(r'[^A-Za-z0-9_-]', '_', owner)[:40]}"
+
+
+def _parts(root: Path, start: Parts, depth: int) -> Iterator[Parts]:
+    """Find what lies at a depth below a folder of the root's, or ends before it."""
+    for name, found in entries(root, start):
+        if depth > 1 and stat.S_ISDIR(found.st_mode):
+            yield from _parts(root, (*start, name), depth - 1)
+        else:
+            yield (*start, name)
+
+
+def _aged(root: Path, parts: Parts) -> tuple[int, int]:
+    """Return when something was last used, as far as the disk tells, and what it weighs."""
+    found = [own] if (own := status_of(root, parts)) else []
+    found += [inner for _, inner in walk(root, parts)]
+    # A folder's access time means nothing, since this function reads it.
+    files = [each for each in found if not stat.S_ISDIR(each.st_mode)]
+    used = max((max(each.st_mtime_ns, each.st_atime_ns) for each in files), default=0)
+    return used, sum(each.st_blocks for each in files) * BLOCK

@@ -1,1 +1,0 @@
-"""Python environments of what projects require."""
