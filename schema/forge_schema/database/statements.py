@@ -5,16 +5,20 @@ from pathlib import Path
 
 SQL = Path(__file__).parents[1] / "sql"
 DEFINITIONS = ("functions", "views")
+# A statement that serves several tables alike calls the table this; `thin:metric` puts one in.
+TABLE = "measured"
 
 
 @cache
 def statement(name: str) -> str:
-    """Return the statement in `sql/*/<name>.sql`.
+    """Return the statement in `sql/*/<name>.sql`, for one table where it is `<name>:<table>`.
 
     Raises:
-        KeyError: there is no such statement.
+        KeyError: no file has this name.
     """
-    return statements()[name].read_text(encoding="utf-8")
+    file, _, table = name.partition(":")
+    text = statements()[file].read_text(encoding="utf-8")
+    return text.replace(TABLE, table) if table else text
 
 
 @cache

@@ -1,75 +1,92 @@
-"""Acting on many jobs at once; each answer says what became of each of them."""
+"""Cancelling and retrying jobs, one or many, each act in one statement."""
 
+from collections import Counter
 from collections.abc import Sequence
 from uuid import uuid4
 
-from forge_schema.database.pool import Database
+from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import array
 
 MOST = 1_000
-# A job that is between two places at one look is in neither at the next.
+# A job that is moving between two tables is in neither at one look; the next one finds it.
 LOOKS = 20
 
 
 class TooManyJobs(ForgeError):
-    """These are more jobs than one act is for."""
+    """More jobs than one act accepts."""
 
     code = "too_many_jobs"
 
 
 class JobActs:
-    """Acts on the jobs of one owner, or on everybody's where `owner` is None."""
+    """Acts on the jobs of one owner, or on any job where `owner` is None."""
 
     def __init__(self, database: Database, *, owner: str | None, actor: str) -> None:
         self._database = database
-        self._owner = owner
-        self._actor = actor
+        self._whose = {"owner": owner, "actor": actor}
 
     def cancel(self, job_ids: Sequence[int]) -> dict[str, int]:
-        """Cancel what has not ended; a repeat changes nothing.
+        """Cancel jobs that have not ended; a repeat changes nothing.
 
         Returns how many were `cancelled` at once, are `running` until their workers stop them, had
         ended before (`over`), and are `absent`.
 
         Raises:
             TooManyJobs: there are over a thousand.
-            ForgeError: they move too fast.
+            ForgeError: some kept changing state.
         """
-        left = _some(job_ids)
-        counts = {"cancelled": 0, "running": 0, "over": 0, "absent": 0}
-        for look in range(LOOKS):
-            row = self._database.one("cancel_jobs", again=True, **self._of(left))
-            assert row is not None  # noqa: S101 - the statement selects one row always
-            if look == 0:
-                counts["absent"] = len(left) - len(row["wanted"])
-            seen: set[int] = set()
-            for name in ("cancelled", "running", "over"):
-                counts[name] += len(set(row[name]) - seen)
-                seen |= set(row[name])
-            left = [i for i in row["wanted"] if i not in seen]
+        some = _some(job_ids)
+        return _counted(self.cancel_each(some), ("cancelled", "running", "over"), some)
+
+    def cancel_each(self, job_ids: Sequence[int]) -> dict[int, Row]:
+        """Cancel jobs; return what each that exists `became`, as `cancel` counts it, and its state.
+
+        Raises:
+            ForgeError: some kept changing state.
+        """
+        done: dict[int, Row] = {}
+        left = list(job_ids)
+        for _ in range(LOOKS):
+            rows = _first(
+                self._database.rows("cancel", again=True, job_ids=array(left), **self._whose)
+            )
+            left = [i for i, row in rows.items() if row["became"] == "moved"]
+            done |= rows
             if not left:
-                return counts
-        raise ForgeError(f"{len(left)} jobs move too fast to be cancelled", hint="try again")
+                return done
+        named = f"job {left[0]}" if len(left) == 1 else f"{len(left)} jobs"
+        raise ForgeError(
+            f"{named} kept changing state and could not be cancelled", hint="try again"
+        )
 
     def retry(self, job_ids: Sequence[int]) -> dict[str, int]:
         """Give failed and dead jobs fresh budgets and make them ready; a repeat changes nothing.
 
-        Returns how many were `retried`, are `unfinished`, ended well or by a cancel (`over`), and
+        Returns how many were `retried`, are `unfinished`, succeeded or were cancelled (`over`), and
         are `absent`.
 
         Raises:
             TooManyJobs: there are over a thousand.
         """
         some = _some(job_ids)
-        row = self._database.one("retry_jobs", again=True, request=uuid4().hex, **self._of(some))
-        assert row is not None  # noqa: S101 - as above
-        retried, over, wanted = (len(set(row[name])) for name in ("retried", "over", "wanted"))
-        unfinished = wanted - retried - over
-        absent = len(some) - wanted
-        return {"retried": retried, "unfinished": unfinished, "over": over, "absent": absent}
+        return _counted(self.retry_each(some), ("retried", "unfinished", "over"), some)
 
-    def _of(self, job_ids: Sequence[int]) -> dict[str, object]:
-        return {"job_ids": list(job_ids), "owner": self._owner, "actor": self._actor}
+    def retry_each(self, job_ids: Sequence[int]) -> dict[int, Row]:
+        """Retry jobs; return what each that exists `became`, as `retry` counts it."""
+        # The request's own id tells a repeat after a lost answer from a second retry.
+        params = {"job_ids": array(job_ids), "request": uuid4().hex, **self._whose}
+        return _first(self._database.rows("retry", again=True, **params))
+
+
+def _first(rows: Sequence[Row]) -> dict[int, Row]:
+    """Return the first row of each job."""
+    return {row["job_id"]: row for row in reversed(rows)}
+
+
+def _counted(rows: dict[int, Row], names: Sequence[str], some: Sequence[int]) -> dict[str, int]:
+    counts = Counter(row["became"] for row in rows.values())
+    return {**{name: counts[name] for name in names}, "absent": len(some) - len(rows)}
 
 
 def _some(job_ids: Sequence[int]) -> list[int]:

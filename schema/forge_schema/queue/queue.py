@@ -25,6 +25,7 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus
 from forge_schema.queue.claim import claim
 from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
+from forge_schema.queue.job_acts import JobActs
 from forge_schema.queue.lanes import Capacity, Lanes
 from forge_schema.queue.sources import JobUnknown, Sources, from_params
 from forge_schema.queue.uploads import not_uploaded
@@ -74,6 +75,7 @@ class Queue:
         self.database = database
         self.actor = actor
         self.ttl = ttl
+        self._acts = JobActs(database, owner=None, actor=actor)
         self._lane_ids = {} if lane_ids is None else lane_ids
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool = False) -> list[int]:
@@ -269,13 +271,10 @@ class Queue:
         Raises:
             JobUnknown: there is no such job.
         """
-        for _ in range(20):
-            row = self.database.one("cancel", again=True, job_id=job_id, actor=self.actor)
-            if row is not None:
-                return State(row["state"])
-            # Between two places at the very moment: the next look sees where it went.
-            self._job_exists(job_id)
-        raise ForgeError(f"job {job_id} moves too fast to be cancelled", hint="try again")
+        row = self._acts.cancel_each([job_id]).get(job_id)
+        if row is None:
+            raise _unknown(job_id)
+        return State(row["state"])
 
     def preempt(self, job_id: int) -> bool:
         """Ask for a running job back, as a spot notice would; False when it does not run.
@@ -294,9 +293,8 @@ class Queue:
             JobUnknown: there is no such job.
             NotRetryable: it is unfinished, succeeded or was cancelled.
         """
-        # The request's own id tells a retry whose answer was lost from a second one.
-        params = {"job_id": job_id, "actor": self.actor, "request": uuid4().hex}
-        if self.database.one("retry", again=True, **params) is None:
+        row = self._acts.retry_each([job_id]).get(job_id)
+        if row is None or row["became"] != "retried":
             state = self._job_exists(job_id)
             raise NotRetryable(
                 f"job {job_id} is {state}; only a failed or dead job can be retried",
@@ -306,8 +304,12 @@ class Queue:
     def _job_exists(self, job_id: int) -> State:
         row = self.database.one("job", again=True, job_id=job_id)
         if row is None:
-            raise JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
+            raise _unknown(job_id)
         return State(row["state"])
+
+
+def _unknown(job_id: int) -> JobUnknown:
+    return JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
 
 
 def _fresh_keys(count: int) -> list[str]:

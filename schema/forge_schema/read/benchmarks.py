@@ -1,11 +1,11 @@
 """The jobs of one benchmark, by the name of their sweep: how they stand, what they found."""
 
+from collections import Counter
+
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.queue.job_acts import JobActs
 from forge_schema.read.jobs import PAGE
-
-# A job that is between two places at one look is in neither at the next.
-LOOKS = 20
 
 
 class SweepUnknown(ForgeError):
@@ -58,16 +58,11 @@ class Benchmarks:
             SweepUnknown: it has no jobs.
         """
         self.states(sweep)
-        cancelled = 0
-        for _ in range(LOOKS):
-            row = self._database.one(
-                "cancel_sweep", again=True, owner=self._owner, sweep=sweep, actor=self._actor
-            )
-            assert row is not None  # noqa: S101 - the statement selects one row always
-            cancelled += row["ended"]
-            if row["unfinished"] == row["ended"] + row["running"]:
-                return {"cancelled": cancelled, "running": row["running"]}
-        raise ForgeError(f"the jobs of {sweep} move too fast to be cancelled", hint="try again")
+        ids = self._database.rows("sweep_unfinished", again=True, owner=self._owner, sweep=sweep)
+        acts = JobActs(self._database, owner=self._owner, actor=self._actor)
+        rows = acts.cancel_each([row["id"] for row in ids])
+        became = Counter(row["became"] for row in rows.values())
+        return {name: became[name] for name in ("cancelled", "running")}
 
     def _unknown(self, sweep: str) -> SweepUnknown:
         return SweepUnknown(

@@ -8,7 +8,7 @@ from time import monotonic
 from forge_schema.database.pool import Database
 
 MINUTE, TEN_MINUTES = timedelta(minutes=1), timedelta(minutes=10)
-STATEMENTS = ("thin_metrics", "thin_samples")
+STATEMENTS = ("thin:metric", "thin:sample")
 MEASURED = ("metric", "sample")
 HISTORY = ("attempt", "event")
 # What one statement takes out at most, and how long a tick begins new ones, so that a backlog

@@ -117,7 +117,7 @@ def test_all_that_match_are_those_that_the_act_is_for(api: Api, ann: Guest) -> N
 def test_acts_on_many_survive_a_lost_answer(rig: Rig) -> None:
     dead, waiting = ended(rig), rig.submit(owner="ann")
     acts = JobActs(rig.database, owner="ann", actor="user:ann")
-    rig.database.lose("retry_jobs", "cancel_jobs")
+    rig.database.lose("retry", "cancel")
     assert acts.retry([dead])["retried"] == 1
     # The repeat cannot tell its own deed from another's.
     assert acts.cancel([waiting]) == {"cancelled": 0, "running": 0, "over": 1, "absent": 0}

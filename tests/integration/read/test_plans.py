@@ -138,6 +138,9 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
     "sweep_states": lambda w: Benchmarks(w.database, owner="ann", actor="a").states("grid-3"),
+    "sweep_unfinished": lambda w: w.database.rows(
+        "sweep_unfinished", again=True, owner="ann", sweep="grid-3"
+    ),
     "sweep_points": lambda w: Benchmarks(w.database, owner="ann", actor="a").points("grid-3"),
     "recent_bundles": lambda w: recent_bundles(w.database, "ann"),
     "overview_ended": lambda w: [

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STATEMENTS = ["expired", "finish", "promote", "overdue", "overrun", "offline", "reap"]
 STATEMENTS += ["make_partitions", "forget_nonces"]
-STATEMENTS += ["thin_metrics", "thin_samples"] * 2
+STATEMENTS += ["thin:metric", "thin:sample"] * 2
 
 
 class Died(Exception):

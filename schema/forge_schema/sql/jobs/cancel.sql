@@ -1,13 +1,31 @@
--- Cancels a job: at once where it waits, by asking its worker where it runs.
--- Says nothing about a job that moved between the places meanwhile; the caller asks again.
-WITH from_ready AS (
-    DELETE FROM ready USING job
-    WHERE job.id = %(job_id)s
-        AND ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
+-- Cancels jobs by their ids, of one owner or of any: waiting jobs at once, running ones by asking
+-- their workers. Idempotent. A job's first row counts; a job that was changing state has only the
+-- last one, `moved`, and the caller tries again.
+-- Locks: ready, scheduled, lease, each in the order of job ids.
+WITH wanted AS MATERIALIZED (
+    SELECT id, lane_id, nice FROM job
+    WHERE id = ANY(%(job_ids)s::bigint[]) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+),
+waits AS MATERIALIZED (
+    SELECT ready.lane_id, ready.nice, ready.job_id
+    FROM wanted JOIN ready
+        ON ready.lane_id = wanted.lane_id AND ready.nice = wanted.nice AND ready.job_id = wanted.id
+    ORDER BY ready.job_id
+    FOR UPDATE OF ready
+),
+from_ready AS (
+    DELETE FROM ready USING waits
+    WHERE ready.lane_id = waits.lane_id AND ready.nice = waits.nice AND ready.job_id = waits.job_id
     RETURNING ready.job_id, ready.attempt
 ),
+later AS MATERIALIZED (
+    SELECT scheduled.job_id FROM wanted JOIN scheduled ON scheduled.job_id = wanted.id
+    ORDER BY scheduled.job_id
+    FOR UPDATE OF scheduled
+),
 from_scheduled AS (
-    DELETE FROM scheduled WHERE job_id = %(job_id)s RETURNING job_id, attempt
+    DELETE FROM scheduled USING later WHERE scheduled.job_id = later.job_id
+    RETURNING scheduled.job_id, scheduled.attempt
 ),
 ended AS (
     INSERT INTO outcome (job_id, state, reason, attempt, finished_at)
@@ -16,7 +34,10 @@ ended AS (
     RETURNING job_id
 ),
 held AS MATERIALIZED (
-    SELECT job_id, rank, worker_id, asked FROM lease WHERE job_id = %(job_id)s FOR UPDATE
+    SELECT lease.job_id, lease.rank, lease.worker_id, lease.asked
+    FROM wanted JOIN lease ON lease.job_id = wanted.id
+    ORDER BY lease.job_id, lease.rank
+    FOR UPDATE OF lease
 ),
 asked AS (
     UPDATE lease SET asked = 'cancelled'
@@ -31,8 +52,13 @@ told AS (
     UNION ALL
     SELECT DISTINCT forge_now(), %(actor)s, 'asked to cancel', job_id FROM asked
 )
-SELECT 'cancelled' AS state, pg_notify('forge', 'cancelled') FROM ended
+SELECT
+    job_id, 'cancelled' AS became, 'cancelled' AS state, pg_notify('forge', 'cancelled')
+FROM ended
 UNION ALL
-SELECT 'running', pg_notify('forge', 'asked:' || worker_id) FROM held
+SELECT job_id, 'running', 'running', pg_notify('forge', 'asked:' || worker_id) FROM held
 UNION ALL
-SELECT state::text, NULL FROM outcome WHERE job_id = %(job_id)s
+SELECT outcome.job_id, 'over', outcome.state::text, NULL
+FROM wanted JOIN outcome ON outcome.job_id = wanted.id
+UNION ALL
+SELECT id, 'moved', NULL, NULL FROM wanted

@@ -1,14 +1,26 @@
--- Gives a failed or dead job fresh budgets and makes it ready; its attempts go on counting.
--- The same request repeated changes nothing, and is told that it was done.
-WITH reopened AS (
-    DELETE FROM outcome
-    WHERE job_id = %(job_id)s AND state IN ('failed', 'dead')
-    RETURNING job_id, attempt, reason
+-- Gives failed and dead jobs, by their ids, of one owner or of any, fresh budgets and makes them
+-- ready; attempts keep counting. Other jobs stay as they are. Idempotent: a repeated request
+-- returns what the first one did. A job's first row counts.
+-- Locks: outcome, in the order of job ids.
+WITH wanted AS MATERIALIZED (
+    SELECT id, lane_id, nice FROM job
+    WHERE id = ANY(%(job_ids)s::bigint[]) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+),
+over AS MATERIALIZED (
+    SELECT outcome.job_id, outcome.state
+    FROM wanted JOIN outcome ON outcome.job_id = wanted.id
+    ORDER BY outcome.job_id
+    FOR UPDATE OF outcome
+),
+reopened AS (
+    DELETE FROM outcome USING over
+    WHERE outcome.job_id = over.job_id AND over.state IN ('failed', 'dead')
+    RETURNING outcome.job_id, outcome.attempt, outcome.reason
 ),
 again AS (
     INSERT INTO ready (lane_id, nice, job_id, attempt, ready_at)
-    SELECT job.lane_id, job.nice, job.id, reopened.attempt, forge_now()
-    FROM reopened JOIN job ON job.id = reopened.job_id
+    SELECT wanted.lane_id, wanted.nice, wanted.id, reopened.attempt, forge_now()
+    FROM reopened JOIN wanted ON wanted.id = reopened.job_id
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id, detail)
@@ -16,8 +28,16 @@ told AS (
         forge_now(), %(actor)s, 'retried', job_id,
         jsonb_build_object('attempt', attempt, 'reason', reason, 'request', %(request)s::text)
     FROM reopened
+),
+before AS MATERIALIZED (
+    SELECT event.job_id
+    FROM wanted JOIN event ON event.job_id = wanted.id
+    WHERE event.action = 'retried' AND event.detail ->> 'request' = %(request)s
 )
-SELECT job_id, pg_notify('forge', 'ready') FROM reopened
+SELECT job_id, 'retried' AS became, pg_notify('forge', 'ready') FROM reopened
 UNION ALL
-SELECT job_id, NULL FROM event
-WHERE job_id = %(job_id)s AND action = 'retried' AND detail ->> 'request' = %(request)s
+SELECT job_id, 'retried', NULL FROM before
+UNION ALL
+SELECT job_id, 'over', NULL FROM over
+UNION ALL
+SELECT id, 'unfinished', NULL FROM wanted
