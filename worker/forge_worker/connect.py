@@ -12,7 +12,7 @@ import structlog
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import Store, StoreError, open_store
 from forge_schema.sweeper.sweeper import Sweeper
-from forge_schema.sweeper.tick import Sweep, Windows
+from forge_schema.sweeper.tick import Tick, Windows
 
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.loop import Loop
@@ -92,7 +92,7 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
                 awake=database.awake,
                 back=gateway.came_back,
             )
-            with _running(Tidier(store)), _running(listener), _sweeping(settings, database):
+            with _running(Tidier(store)), _running(listener), _ticking(settings, database):
                 yield
 
         yield Transport(gateway, lambda _: store, loops)
@@ -110,14 +110,14 @@ def _database(settings: WorkerSettings, size: int) -> BreakerDatabase:
 
 
 @contextmanager
-def _sweeping(settings: WorkerSettings, database: BreakerDatabase) -> Iterator[None]:
+def _ticking(settings: WorkerSettings, database: BreakerDatabase) -> Iterator[None]:
     if not settings.sweep:
         yield
         return
     queue = Queue(database, actor=f"worker:{settings.name()}", ttl=settings.ttl)
     windows = Windows(offline=timedelta(seconds=settings.offline_s))
-    sweep = Sweep(queue, windows=windows, every=timedelta(seconds=settings.sweep_s))
-    sweeper = Sweeper(sweep, period_s=settings.sweep_s)
+    tick = Tick(queue, windows=windows, every=timedelta(seconds=settings.sweep_s))
+    sweeper = Sweeper(tick, period_s=settings.sweep_s)
     sweeper.start()
     try:
         yield

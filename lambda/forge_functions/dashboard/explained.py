@@ -55,7 +55,7 @@ def _limit(limit: Limit, said: Explanation) -> str:
     numbers = {"used": limit.used, "limit": limit.limit}
     queue, owner = {"name": said.queue}, {"name": said.owner}
     return {
-        "due": t("it is due: the next sweep makes it ready"),
+        "due": t("it is due: the sweeper's next tick makes it ready"),
         "backing_off": t("it backs off for {span}", span=span),
         "delayed": t("it is not to run for another {span}", span=span),
         "queue_paused": t("the queue {name} is paused", **queue),

@@ -1,4 +1,4 @@
-"""The scheduled function: one sweep."""
+"""The scheduled function: one tick of the sweeper."""
 
 import sys
 from dataclasses import asdict
@@ -8,20 +8,20 @@ import structlog
 from forge_schema.database.pool import Database
 from forge_schema.log import configure_log
 from forge_schema.queue.queue import Queue
-from forge_schema.sweeper.settings import SweepSettings
-from forge_schema.sweeper.tick import Sweep
+from forge_schema.sweeper.settings import SweeperSettings
+from forge_schema.sweeper.tick import Tick
 from pydantic import Field, PositiveFloat
 
 
-class ScheduledSettings(SweepSettings):
-    """As the template schedules it."""
+class ScheduledSettings(SweeperSettings):
+    """The sweeper's settings, at the pace of the template's schedule."""
 
-    sweep_s: PositiveFloat = Field(60.0, description="seconds between sweeps")
+    sweep_s: PositiveFloat = Field(60.0, description="seconds between ticks")
 
 
 @cache
-def sweep() -> Sweep:
-    """Return the sweep, whose connections outlast an invocation.
+def tick() -> Tick:
+    """Return the tick, whose connections outlast an invocation.
 
     Raises:
         DatabaseUnreachable: the database does not answer; the next invocation tries again.
@@ -30,11 +30,11 @@ def sweep() -> Sweep:
     settings = ScheduledSettings.model_validate({})
     database = Database(settings.database_url, size=1, prepare=settings.prepare).open()
     queue = Queue(database, actor="sweeper", ttl=settings.ttl)
-    return settings.sweep(queue)
+    return settings.tick(queue)
 
 
 def handler(_event: object, _context: object) -> dict[str, int]:
-    """Sweep once, and return how many of each were moved."""
-    swept = asdict(sweep().tick())
-    structlog.get_logger(__name__).info("swept", **swept)
-    return swept
+    """Tick once, and return how many rows each step moved."""
+    moved = asdict(tick().run())
+    structlog.get_logger(__name__).info("ticked", **moved)
+    return moved

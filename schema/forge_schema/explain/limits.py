@@ -7,8 +7,8 @@ from forge_schema.explain.text import times
 from forge_schema.model.explanation import Limit
 from forge_schema.model.quantities import duration_text
 
-# A sweeper that was not here for so long is missed, in seconds.
-SWEEP_MISSED_S = 120.0
+# Seconds without a tick after which the sweeper counts as missing.
+SWEEPER_MISSED_S = 120.0
 
 
 def limits(job: Row) -> list[Limit]:
@@ -21,8 +21,8 @@ def _times(job: Row) -> Iterator[Limit]:
         return
     left_s = max(0.0, job["wait_s"])
     if job["wait_s"] <= 0:
-        code, text = "due", "it is due: the next sweep makes it ready"
-        if sweepless(job):
+        code, text = "due", "it is due: the sweeper's next tick makes it ready"
+        if sweeper_missing(job):
             text = f"it is due, and no sweeper has been here {_since(job)}"
     elif job["attempt"]:
         code, text = "backing_off", _retrying(job, left_s)
@@ -37,14 +37,14 @@ def _retrying(job: Row, left_s: float) -> str:
     return f"attempt {job['attempt']} failed; retrying in {duration_text(left_s)}{retries}"
 
 
-def sweepless(job: Row) -> bool:
-    """Tell whether a sweeper is missed."""
-    silent = job["sweep_silent_s"]
-    return silent is None or silent > SWEEP_MISSED_S
+def sweeper_missing(job: Row) -> bool:
+    """Tell whether no sweeper has ticked lately."""
+    silent = job["sweeper_silent_s"]
+    return silent is None or silent > SWEEPER_MISSED_S
 
 
 def _since(job: Row) -> str:
-    silent = job["sweep_silent_s"]
+    silent = job["sweeper_silent_s"]
     return "so far" if silent is None else f"for {duration_text(silent)}"
 
 

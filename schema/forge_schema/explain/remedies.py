@@ -8,7 +8,7 @@ from forge_schema.database.pool import Row
 from forge_schema.explain.changes import Changes, for_free, for_idle, free_now, in_words
 from forge_schema.explain.fit import wishes
 from forge_schema.explain.fleet import Candidate, Fleet
-from forge_schema.explain.limits import sweepless
+from forge_schema.explain.limits import sweeper_missing
 from forge_schema.explain.text import LABEL, times, wish
 from forge_schema.model.explanation import Chance, Limit, Remedy, WorkerChance
 from forge_schema.model.quantities import duration_text
@@ -49,9 +49,9 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
 def _of_time(job: Row, limit: Limit) -> Remedy:
     if limit.code != "due":
         return _needed("wait", f"wait {duration_text(limit.wait_s or 0)}: it is ready then")
-    if sweepless(job):
+    if sweeper_missing(job):
         return _needed("start_sweeper", "start a sweeper", "forge-sweeper")
-    return _needed("wait", "wait for the next sweep")
+    return _needed("wait", "wait for the sweeper's next tick")
 
 
 def _of_quota(job: Row, limit: Limit) -> Remedy:

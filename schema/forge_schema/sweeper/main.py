@@ -16,13 +16,13 @@ from forge_schema.database.pool import STATEMENT_S, Database
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.queue import Queue
-from forge_schema.sweeper.settings import SweepSettings
+from forge_schema.sweeper.settings import SweeperSettings
 from forge_schema.sweeper.sweeper import Sweeper
 
 SHORTEST_S = 5.0
 
 
-class SweeperSettings(SweepSettings):
+class ProcessSettings(SweeperSettings):
     """Requeue expired leases, promote what is due, mark silent workers and reap dead ones."""
 
     model_config = SettingsConfigDict(cli_prog_name="forge-sweeper", cli_kebab_case=True)
@@ -32,11 +32,11 @@ class SweeperSettings(SweepSettings):
 
 
 def main() -> None:
-    """Sweep until told to leave."""
+    """Run the sweeper until a signal ends it."""
     hide()
     configure_log()
     try:
-        serve(CliApp.run(SweeperSettings))
+        serve(CliApp.run(ProcessSettings))
     except ValidationError as error:
         for fault in error.errors():
             flag = "--" + "-".join(str(part) for part in fault["loc"]).replace("_", "-")
@@ -49,7 +49,7 @@ def main() -> None:
         sys.exit(f"forge-sweeper: {error}")
 
 
-def serve(settings: SweeperSettings) -> None:
+def serve(settings: ProcessSettings) -> None:
     """Run the sweeper and its health endpoint until SIGTERM or SIGINT."""
     # Putting into this kind of queue is safe wherever the signal meets the main thread.
     leave: SimpleQueue[int] = SimpleQueue()
@@ -58,11 +58,11 @@ def serve(settings: SweeperSettings) -> None:
     url, limit_s = settings.database_url, statement_limit_s(settings.sweep_s)
     with Database(url, size=2, prepare=settings.prepare, statement_s=limit_s) as database:
         queue = Queue(database, actor="sweeper", ttl=settings.ttl)
-        sweeper = Sweeper(settings.sweep(queue), period_s=settings.sweep_s)
+        sweeper = Sweeper(settings.tick(queue), period_s=settings.sweep_s)
         server = health_server(sweeper, settings.health_host, settings.health_port)
         Thread(target=server.serve_forever, name="health", daemon=True).start()
         sweeper.start()
-        structlog.get_logger(__name__).info("sweeping", health=server.server_address[1])
+        structlog.get_logger(__name__).info("sweeper_started", health=server.server_address[1])
         leave.get()
         sweeper.end()
         server.shutdown()
@@ -82,7 +82,7 @@ def health_server(sweeper: Sweeper, host: str, port: int) -> ThreadingHTTPServer
             good = sweeper.healthy
             self.send_response(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE)
             self.end_headers()
-            self.wfile.write(b"ok\n" if good else b"no sweep succeeded for three periods\n")
+            self.wfile.write(b"ok\n" if good else b"no tick succeeded for three periods\n")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as above
             """Leave health checks out of the log."""

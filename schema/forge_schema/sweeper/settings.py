@@ -1,4 +1,4 @@
-"""What a sweep needs to know: FORGE_* variables, for the process and for the scheduled function."""
+"""Settings of the sweeper, as FORGE_* variables: for the process and the scheduled function."""
 
 from datetime import timedelta
 
@@ -7,11 +7,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forge_schema.queue.queue import Queue
 from forge_schema.sweeper.retention import Ages
-from forge_schema.sweeper.tick import BRAKE, Sweep, Windows
+from forge_schema.sweeper.tick import BRAKE, Tick, Windows
 
 
-class SweepSettings(BaseSettings):
-    """Where the queue is, and after how long what is given up."""
+class SweeperSettings(BaseSettings):
+    """The queue's database, and the times after which the sweeper acts."""
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
 
@@ -50,15 +50,15 @@ class SweepSettings(BaseSettings):
     history_months: NonNegativeInt = Field(
         0, description="months after which one of attempts and audit trail is dropped; 0 is never"
     )
-    sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
+    sweep_s: PositiveFloat = Field(10.0, description="seconds between ticks")
 
     @property
     def ttl(self) -> timedelta:
         return timedelta(seconds=self.lease_ttl_s)
 
-    def sweep(self, queue: Queue) -> Sweep:
+    def tick(self, queue: Queue) -> Tick:
         every = timedelta(seconds=self.sweep_s)
-        return Sweep(queue, windows=self.windows(), every=every, brake=self.brake, ages=self.ages())
+        return Tick(queue, windows=self.windows(), every=every, brake=self.brake, ages=self.ages())
 
     def ages(self) -> Ages:
         return Ages(

@@ -1,4 +1,4 @@
-"""The sweeper: the sweep on a clock, by APScheduler; any number of them are harmless."""
+"""The sweeper: a tick on a clock, by APScheduler. Any number of sweepers may run at once."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -8,7 +8,7 @@ from time import monotonic
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from forge_schema.sweeper.tick import Sweep
+from forge_schema.sweeper.tick import Tick
 
 # A tick is never dropped, two are never run for one, and none overlaps the one before.
 JOB_DEFAULTS = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
@@ -21,9 +21,9 @@ class Sweeper:
     """Ticks every `period_s` seconds in a thread of its own; `clock` tells the seconds."""
 
     def __init__(
-        self, sweep: Sweep, *, period_s: float, clock: Callable[[], float] = monotonic
+        self, tick: Tick, *, period_s: float, clock: Callable[[], float] = monotonic
     ) -> None:
-        self._sweep = sweep
+        self._tick = tick
         self._period_s = period_s
         self._scheduler = BackgroundScheduler(job_defaults=JOB_DEFAULTS, timezone="UTC")
         self._lock = Lock()
@@ -45,13 +45,13 @@ class Sweeper:
         self._scheduler.shutdown(wait=True)
 
     def tick(self) -> None:
-        """Sweep once; a failure is logged, and the next tick tries again."""
+        """Tick once; a failure is logged, and the next tick tries again."""
         try:
-            swept = self._sweep.tick()
+            moved = self._tick.run()
         except Exception as error:  # noqa: BLE001 - the clock must go on whatever a tick meets
-            log.warning("the sweep failed", error=str(error))
+            log.warning("tick_failed", error=str(error))
             return
-        if moved := {what: count for what, count in asdict(swept).items() if count}:
-            log.info("swept", **moved)
+        if counts := {step: count for step, count in asdict(moved).items() if count}:
+            log.info("ticked", **counts)
         with self._lock:
             self._succeeded_at = self._clock()

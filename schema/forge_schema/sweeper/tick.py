@@ -52,7 +52,7 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class Moved:
     """How many of each a tick moved."""
 
     requeued: int
@@ -65,14 +65,14 @@ class Swept:
     dropped: int = 0
 
 
-class Sweep:
-    """Each step is safe to run twice and at the same time as itself elsewhere.
+class Tick:
+    """One round of the sweeper; each step is idempotent, and safe beside other sweepers.
 
     Args:
-        queue: whose leases are swept; its TTL is the workers'.
+        queue: the queue; its TTL is the workers'.
         windows: after how long what is given up.
-        every: how often somebody sweeps. A much longer pause is taken for an outage, after which
-            the workers have one TTL to renew.
+        every: how often a sweeper ticks. A much longer pause counts as an outage, after which the
+            workers have one TTL to renew.
         brake: so many leases that run out together are ended at once, whatever their share.
         ages: how old metrics, samples and history are when fewer of them stay.
     """
@@ -96,7 +96,7 @@ class Sweep:
         self._brake = brake
         self._holding = False
 
-    def tick(self) -> Swept:
+    def run(self) -> Moved:
         """Requeue, promote, enforce deadlines, mark offline, reap; then what has time.
 
         A step that fails keeps no other one from running; its error is raised once all have run.
@@ -117,7 +117,7 @@ class Sweep:
         moved = {name: _guarded(name, step, failed) for name, step in steps.items()}
         if failed:
             raise failed[0]
-        return Swept(**{field.name: moved[field.name] for field in fields(Swept)})
+        return Moved(**{field.name: moved[field.name] for field in fields(Moved)})
 
     def make_partitions(self) -> int:
         """Make the months to come, one table's in each statement."""
@@ -147,7 +147,7 @@ class Sweep:
 
     def _tell(self, *, holds: bool) -> None:
         if holds and not self._holding:
-            log.info("no lease is taken back yet: nobody swept for a while, nor renewed perhaps")
+            log.info("leases_held")
         self._holding = holds
 
     def promote(self) -> int:
@@ -200,7 +200,7 @@ def _guarded(name: str, step: Callable[[], int], failed: list[Exception]) -> int
         failed.append(error)
     except Exception as error:  # noqa: BLE001 - what the other steps move must not wait for it
         failed.append(error)
-    log.warning("a step of the sweep failed", step=name, error=str(failed[-1]))
+    log.warning("step_failed", step=name, error=str(failed[-1]))
     return 0
 
 

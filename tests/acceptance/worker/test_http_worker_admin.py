@@ -12,7 +12,7 @@ import httpx
 import pytest
 from forge_schema.access.api_keys import Keys
 from forge_schema.model.states import Role, Target
-from forge_schema.sweeper.tick import Sweep, Windows
+from forge_schema.sweeper.tick import Tick, Windows
 from support.http.api import bearer, good, problem
 from support.workers.http_bed import http_bed
 
@@ -173,8 +173,8 @@ def test_ephemeral_worker_leaves_after_one_job_and_is_reaped(
     assert made.job(second)["state"] == "ready"
     eventually(lambda: admin.status("spot") == "offline")
     windows = Windows(reap_ephemeral=timedelta(seconds=1))
-    sweep = Sweep(made.queue, windows=windows)
-    eventually(sweep.reap)
+    tick = Tick(made.queue, windows=windows)
+    eventually(tick.reap)
     problem(admin.http.get(f"/api/workers/{made.ids['spot']}"), 404, "worker_not_found")
 
 

@@ -180,7 +180,7 @@ def test_a_worker_is_waited_for_until_its_token_expires(rig: Rig, workers: Worke
     workers.create("for a day", lasts=timedelta(days=1))
     for seconds, left in ((86_399, {"for a day", "for good"}), (1, {"for good"})):
         rig.clock.advance(seconds)
-        rig.sweep.tick()
+        rig.tick.run()
         rows = rig.registry.workers()
         assert {row["name"] for row in rows} == left
         assert {row["status"] for row in rows} == {"connecting"}

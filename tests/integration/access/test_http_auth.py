@@ -255,5 +255,5 @@ def test_a_nonce_is_taken_by_each_key_for_itself(api: Api, signer: Signer) -> No
         nonce = "n" * 16
         assert api.http.get(ME, headers=caller.signed("GET", ME, nonce=nonce)).is_success
     api.rig.clock.advance(901)
-    api.rig.sweep.tick()
+    api.rig.tick.run()
     assert api.rig.count("request_nonce") == 0

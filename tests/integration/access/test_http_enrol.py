@@ -154,7 +154,7 @@ def test_a_pod_that_enrolled_and_never_came_is_forgotten(api: Api, cluster: Issu
     enrolled(api, cluster.pod_token(POD))
     api.workers.create("one-that-an-admin-made")
     api.rig.clock.advance(3_601)
-    api.rig.sweep.reap()
+    api.rig.tick.reap()
     assert [row["name"] for row in api.rig.rows("SELECT name FROM worker")] == [
         "one-that-an-admin-made"
     ]

@@ -84,7 +84,7 @@ class Subject:
 
     def be_silent(self) -> None:
         self.rig.clock.advance(SILENCE_S)
-        self.rig.sweep.mark_offline()
+        self.rig.tick.mark_offline()
 
     def bring(self, status: str) -> None:
         """Bring it from `connecting` into a state."""

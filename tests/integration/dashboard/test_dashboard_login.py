@@ -85,10 +85,10 @@ def test_what_a_logout_left_is_forgotten_once_the_session_would_be_over(
     guest.login("ann", Role.VIEWER).act("/logout")
     assert api.rig.count("request_nonce") == 1
     api.rig.clock.advance(HALF_A_DAY - 60)
-    api.rig.sweep.tick()
+    api.rig.tick.run()
     assert api.rig.count("request_nonce") == 1
     api.rig.clock.advance(3600)
-    api.rig.sweep.tick()
+    api.rig.tick.run()
     assert api.rig.count("request_nonce") == 0
 
 

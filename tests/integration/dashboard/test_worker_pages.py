@@ -51,7 +51,7 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
     grant = worker.claim_one()
     api.rig.finish(grant, Reason.EXIT_CODE, exit_code=3)
     api.rig.clock.advance(60)
-    api.rig.sweep.tick()
+    api.rig.tick.run()
     assert worker.claim_one().fence.job_id == job_id
     page = admin.page(f"/workers/{worker.id}")
     for text in (

@@ -19,7 +19,7 @@ from forge_schema.queue.lanes import Capacity, Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Machine, Registry
 from forge_schema.read.jobs import Jobs
-from forge_schema.sweeper.tick import Sweep
+from forge_schema.sweeper.tick import Tick
 from support.database.postgres import DEBIAN_15
 from support.services import require
 
@@ -60,22 +60,22 @@ def test_leases_that_ran_out_at_a_failover_may_still_be_renewed(
             Machine("w", boot, 4, 1 << 20, 1 << 30)
         )
         kept, gone = queue.claim(Lanes(before, worker), ROOM, count=2)
-        Sweep(queue, every=EVERY).tick()
+        Tick(queue, every=EVERY).run()
     pair.fail_over()
     assert pair.primary.execute(OLD, "forge") == [(True,)]
     eventually(lambda: pair.primary.execute(OVER, "forge") == [(2,)])
     with Database(pair.primary.url) as after:
         queue = Queue(after, actor="user:ann", ttl=TTL)
-        sweep = Sweep(queue, every=EVERY)
-        assert sweep.tick().requeued == 0
+        tick = Tick(queue, every=EVERY)
+        assert tick.run().requeued == 0
         renewed = queue.renew(worker, boot, [kept.fence], WorkerStatus.BUSY)
         assert renewed.standings == {kept.fence: Standing.OK}
-        assert sweep.tick().requeued == 0
+        assert tick.run().requeued == 0
 
-        def swept() -> bool:
+        def ticked() -> bool:
             queue.renew(worker, boot, [kept.fence], WorkerStatus.BUSY)
-            return sweep.tick().requeued == 1
+            return tick.run().requeued == 1
 
-        eventually(swept)
+        eventually(ticked)
         states = [Jobs(after).job(grant.fence.job_id)["state"] for grant in (kept, gone)]
     assert states == ["running", "ready"]

@@ -246,7 +246,7 @@ def test_every_check_has_a_row_that_it_refuses(shared_rig: Rig) -> None:
 @pytest.mark.parametrize("part", ["", "_default", "_2031_01"])
 def test_history_and_audit_trail_refuse_every_change(rig: Rig, part: str) -> None:
     if part != "_default":
-        rig.sweep.tick()
+        rig.tick.run()
     rig.submit()
     rig.finish(rig.worker().claim_one())
     changes = ("UPDATE {} SET job_id = job_id", "DELETE FROM {}", "TRUNCATE {}")

@@ -11,7 +11,7 @@ import pytest
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database
 from forge_schema.queue.queue import Queue
-from forge_schema.sweeper.tick import Sweep
+from forge_schema.sweeper.tick import Tick
 from support.queue.rig import CENTURY, spec
 
 if TYPE_CHECKING:
@@ -54,17 +54,17 @@ def loose(url: str) -> list[int]:
 
 
 @contextmanager
-def sweeping(url: str) -> Iterator[Sweep]:
+def ticking(url: str) -> Iterator[Tick]:
     with Database(url) as database:
-        yield Sweep(Queue(database, actor="sweeper"), every=CENTURY)
+        yield Tick(Queue(database, actor="sweeper"), every=CENTURY)
 
 
 def test_a_fresh_database_has_its_months_before_the_first_row(database_url: str) -> None:
-    with sweeping(database_url) as sweep:
+    with ticking(database_url) as tick:
         before = asked(database_url, MADE)
         assert set(asked(database_url, MONTHS, list(PARENTS))) <= set(before)
-        sweep._queue.submit([spec()])
-        sweep.tick()
+        tick._queue.submit([spec()])
+        tick.run()
     assert asked(database_url, MADE) == before
     assert loose(database_url) == [0, 0, 0, 0]
     assert asked(database_url, "SELECT tableoid::regclass::text FROM event") == asked(
@@ -73,11 +73,11 @@ def test_a_fresh_database_has_its_months_before_the_first_row(database_url: str)
 
 
 def test_a_tick_takes_no_lock_that_anybody_waits_for(database_url: str) -> None:
-    with sweeping(database_url) as sweep, psycopg.connect(database_url) as other:
-        sweep._queue.submit([spec()])
+    with ticking(database_url) as tick, psycopg.connect(database_url) as other:
+        tick._queue.submit([spec()])
         # It conflicts with every lock above ROW EXCLUSIVE.
         other.execute(f"LOCK TABLE {', '.join(PARENTS)} IN SHARE UPDATE EXCLUSIVE MODE")
-        sweep.tick()
+        tick.run()
         for parent in PARENTS:
             asked(
                 database_url,
@@ -91,30 +91,30 @@ def test_a_reader_holds_up_no_tick_and_no_submit_while_months_are_missing(rig: R
     rig.submit()
     with psycopg.connect(rig.url) as reader:
         reader.execute("SELECT count(*) FROM event, attempt, metric, sample")
-        rig.sweep.tick()
+        rig.tick.run()
         rig.submit()
         assert rig.count("event_default") == 2
-    rig.sweep.tick()
+    rig.tick.run()
     assert loose(rig.url) == [0, 0, 0, 0]
     assert rig.count("event") == rig.count("event_2031_01") == 2
 
 
 def test_at_the_turn_of_the_month_rows_lie_in_the_new_one(rig: Rig) -> None:
     rig.clock.set(datetime(2031, 1, 31, 23, 59, 59, tzinfo=UTC))
-    rig.sweep.tick()
+    rig.tick.run()
     made = rig.rows(MADE)
     rig.submit()
     rig.clock.advance(1)
     rig.submit()
-    rig.sweep.tick()
+    rig.tick.run()
     assert [rig.count(f"event_2031_{month:02}") for month in (1, 2, 3)] == [1, 1, 0]
     assert len(rig.rows(MADE)) == len(made) + len(PARENTS)
-    rig.sweep.tick()
+    rig.tick.run()
     assert len(rig.rows(MADE)) == len(made) + len(PARENTS)
     # Somebody who made them, and did not hear of it, makes nothing the second time.
     rig.clock.advance(timedelta(days=28).total_seconds())
     rig.database.lose("make_partitions")
-    rig.sweep.tick()
+    rig.tick.run()
     assert len(rig.rows(MADE)) == len(made) + 2 * len(PARENTS)
     assert loose(rig.url) == [0, 0, 0, 0]
 
@@ -124,7 +124,7 @@ def test_rows_of_months_without_sweepers_come_into_them(rig: Rig) -> None:
         rig.submit()
         rig.finish(rig.worker().claim_one())
         rig.clock.advance(timedelta(days=31).total_seconds())
-    rig.sweep.tick()
+    rig.tick.run()
     assert loose(rig.url) == [0, 0, 0, 0]
     assert [rig.count(f"attempt_2031_{month:02}") for month in (1, 2, 3, 4)] == [1, 1, 1, 1]
 

@@ -78,7 +78,7 @@ def test_a_job_that_nobody_promotes(api: Api) -> None:
     assert look(api.url) == WELL
     api.rig.clock.advance(1)
     assert look(api.url) == {**WELL, "sweeper": "failing"}
-    api.rig.sweep.tick()
+    api.rig.tick.run()
     assert look(api.url) == WELL
 
 
@@ -90,7 +90,7 @@ def test_a_lease_that_nobody_ends(api: Api) -> None:
     assert look(api.url) == WELL
     api.rig.clock.advance(1)
     assert look(api.url) == {**WELL, "sweeper": "failing"}
-    api.rig.sweep.tick()
+    api.rig.tick.run()
     assert look(api.url) == WELL
 
 

@@ -134,7 +134,7 @@ def test_a_job_goes_its_way(gateway: Gateway, rig: Rig) -> None:
 def test_a_lease_that_was_lost_is_lost_in_every_word(gateway: Gateway, rig: Rig) -> None:
     grant = grant_of(gateway, rig)
     rig.expire()
-    rig.sweep.tick()
+    rig.tick.run()
     fence = grant.fence
     assert gateway.report(fence, Phase.RUNNING) is Standing.LOST
     assert not gateway.add_log_chunk(fence, chunk(grant))
@@ -342,7 +342,7 @@ def test_a_claim_whose_answer_was_lost_costs_one_lease_time(
     for _ in range(3):
         rig.clock.advance(50)
         gateway.renew([second.fence], WorkerStatus.BUSY)
-    rig.sweep.tick()
+    rig.tick.run()
     assert [rig.places(job) for job in jobs] == [["ready"], ["lease"]]
 
 

@@ -484,7 +484,7 @@ def test_the_sweeper_knows_what_a_late_end_does_not(worker: RawWorker) -> None:
     rig = worker.api.rig
     grant = granted(worker)
     rig.expire()
-    rig.sweep.tick()
+    rig.tick.run()
     late = worker.post(
         f"/job/{grant['job_id']}/status", {**held(grant), "end": {"reason": "succeeded"}}
     ).json()

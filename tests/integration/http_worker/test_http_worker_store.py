@@ -136,7 +136,7 @@ def test_another_jobs_objects_are_out_of_reach(place: Place, tmp_path: Path) -> 
 
 def test_an_attempt_whose_lease_is_gone_is_lost(place: Place) -> None:
     place.api.rig.expire()
-    place.api.rig.sweep.tick()
+    place.api.rig.tick.run()
     with pytest.raises(LeaseLost):
         place.objects.put(place.key(), b"late")
     assert place.attempt.lost

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 from forge_functions.server import Settings as ServerSettings
-from forge_schema.sweeper.main import SweeperSettings
+from forge_schema.sweeper.main import ProcessSettings
 from forge_worker.settings.settings import WorkerSettings
 from pydantic_settings import BaseSettings
 from support.cloud.cloudformation import INFRA
@@ -21,7 +21,7 @@ ROOT = INFRA.parent
 COMPOSE = INFRA / "compose.yaml"
 SETTINGS: dict[str, type[BaseSettings]] = {
     "forge-server": ServerSettings,
-    "forge-sweeper": SweeperSettings,
+    "forge-sweeper": ProcessSettings,
     "forge-worker": WorkerSettings,
 }
 # Given by files, whose names are those of the variables in lower case.

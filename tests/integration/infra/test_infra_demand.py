@@ -203,7 +203,7 @@ def test_workers_of_other_kinds_are_left_alone(cloud: Cloud, rig: Rig) -> None:
 def test_a_machine_that_is_long_gone_is_forgotten(cloud: Cloud, rig: Rig) -> None:
     rig.worker("i-00000000000000000")
     rig.clock.advance(3_600)
-    rig.sweep.mark_offline()
+    rig.tick.mark_offline()
     cloud.look()
     assert rig.count("worker") == 1, "it may be cut off for an hour"
     rig.clock.advance(86_400)

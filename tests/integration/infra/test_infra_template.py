@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_functions.settings import ServerSettings
-from forge_schema.sweeper.settings import SweepSettings
+from forge_schema.sweeper.settings import SweeperSettings
 from support.cloud.cloudformation import INFRA, SAMPLE, cfn_lint, of_type, parsed, translated
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_every_function_is_there_and_runs_what_the_zip_is_built_for() -> None:
 
 
 def test_a_functions_variables_are_settings_of_the_server() -> None:
-    fields = ServerSettings.model_fields | SweepSettings.model_fields
+    fields = ServerSettings.model_fields | SweeperSettings.model_fields
     known = {f"FORGE_{name.upper()}" for name in fields}
     for name, function in of_type(translated(), "AWS::Lambda::Function").items():
         given = set(function["Environment"]["Variables"])
@@ -192,7 +192,7 @@ def test_every_log_has_an_end() -> None:
     assert all(log["RetentionInDays"] == {"Ref": "LogDays"} for log in logs.values())
 
 
-def test_the_sweep_goes_by_the_clock() -> None:
+def test_the_sweeper_goes_by_the_clock() -> None:
     (rule,) = of_type(translated(), "AWS::Events::Rule").values()
     assert rule["ScheduleExpression"] == "rate(1 minute)"
 

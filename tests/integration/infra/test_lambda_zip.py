@@ -232,7 +232,7 @@ def test_a_function_that_meets_a_stranger_answers_and_lives_on(start: Start) -> 
     assert (refused["code"], again["code"]) == ("unauthenticated", "not_found")
 
 
-def test_a_sweep_without_a_database_fails_for_all_to_see(code: Path, tmp_path: Path) -> None:
+def test_a_tick_without_a_database_fails_for_all_to_see(code: Path, tmp_path: Path) -> None:
     nowhere = settings("postgresql://nobody@127.0.0.1:1/none", tmp_path)
     name = "forge_functions.handlers.sweep.handler"
     with (

@@ -88,7 +88,7 @@ def test_an_expired_lease_is_charged_as_a_loss(rig: Rig) -> None:
     for state in (State.READY, State.DEAD):
         worker.claim_one()
         rig.expire()
-        assert rig.sweep.tick().requeued == 1
+        assert rig.tick.run().requeued == 1
         assert rig.state(job_id) == state
 
 
@@ -110,7 +110,7 @@ def test_a_failing_job_backs_off_further_each_time(rig: Rig, reason: Reason) -> 
         pause = (run_at - rig.clock.now).total_seconds()
         assert 0.5 * middle <= pause <= 1.5 * middle
         rig.clock.set(run_at)
-        rig.sweep.promote()
+        rig.tick.promote()
 
 
 def test_jobs_that_fail_together_come_back_apart(rig: Rig) -> None:
@@ -129,7 +129,7 @@ def test_a_job_keeps_its_priority_and_budgets_while_it_backs_off(rig: Rig) -> No
     rig.finish(worker.claim_one(), Reason.PREEMPTED)
     rig.finish(worker.claim_one(), Reason.OOM)
     rig.clock.advance(15)
-    rig.sweep.promote()
+    rig.tick.promote()
     grant = worker.claim_one()
     assert (grant.attempt, grant.priority) == (3, 4)
     assert (grant.failures, grant.losses, grant.preemptions) == (1, 0, 1)

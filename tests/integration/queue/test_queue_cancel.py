@@ -22,7 +22,7 @@ def test_a_waiting_job_is_cancelled_at_once(rig: Rig, delay_s: int) -> None:
     job_id = rig.submit(delay_s=delay_s)
     assert rig.queue.cancel(job_id) == State.CANCELLED
     rig.clock.advance(61)
-    rig.sweep.tick()
+    rig.tick.run()
     assert (rig.places(job_id), rig.worker().claim()) == (["outcome"], [])
     assert rig.actions(job_id) == ["submitted", "cancelled"]
     assert rig.jobs.job(job_id)["reason"] == Reason.CANCELLED
@@ -66,7 +66,7 @@ def test_a_job_asked_to_cancel_whose_worker_died_does_not_run_again(rig: Rig) ->
     worker.claim_one()
     rig.queue.cancel(job_id)
     rig.expire()
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
     assert (rig.state(job_id), worker.claim()) == (State.CANCELLED, [])
 
 

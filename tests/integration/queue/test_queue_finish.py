@@ -66,18 +66,18 @@ def test_an_end_repeated_after_the_job_moved_on_is_still_known(rig: Rig) -> None
     assert rig.row("SELECT token FROM lease")["token"] == second.fence.token
 
 
-def test_an_end_after_expiry_but_before_the_sweep_is_accepted(rig: Rig) -> None:
+def test_an_end_after_expiry_but_before_the_tick_is_accepted(rig: Rig) -> None:
     _, grant = claimed(rig)
     rig.expire()
     assert rig.finish(grant).accepted
-    assert rig.sweep.tick().requeued == 0
+    assert rig.tick.run().requeued == 0
     assert rig.state(grant.fence.job_id) == State.SUCCEEDED
 
 
 def test_a_success_after_the_job_was_requeued_is_lost(rig: Rig) -> None:
     worker, grant = claimed(rig)
     rig.expire()
-    rig.sweep.requeue()
+    rig.tick.requeue()
     before = counts(rig)
     late = rig.finish(grant)
     assert (late.accepted, late.reason, late.state) == (False, Reason.WORKER_LOST, State.READY)
@@ -90,7 +90,7 @@ def test_a_success_after_the_job_was_requeued_is_lost(rig: Rig) -> None:
 def test_a_stale_end_does_not_touch_the_present_holder(rig: Rig) -> None:
     worker, old = claimed(rig)
     rig.expire()
-    rig.sweep.requeue()
+    rig.tick.requeue()
     new = worker.claim_one()
     assert not rig.finish(old).accepted
     assert rig.row("SELECT token FROM lease")["token"] == new.fence.token
@@ -100,7 +100,7 @@ def test_a_stale_end_does_not_touch_the_present_holder(rig: Rig) -> None:
 def test_old_and_new_lease_of_one_job_ended_together_are_told_apart(rig: Rig) -> None:
     worker, old = claimed(rig)
     rig.expire()
-    rig.sweep.requeue()
+    rig.tick.requeue()
     new = worker.claim_one()
     answers = rig.queue.finish([End(old.fence, Reason.SUCCEEDED), End(new.fence, Reason.OOM)])
     assert [answer.accepted for answer in answers] == [False, True]
@@ -110,7 +110,7 @@ def test_old_and_new_lease_of_one_job_ended_together_are_told_apart(rig: Rig) ->
 def test_the_same_holds_when_both_are_reported_with_a_claim(rig: Rig) -> None:
     worker, old = claimed(rig)
     rig.expire()
-    rig.sweep.requeue()
+    rig.tick.requeue()
     new = worker.claim_one()
     ends = [End(old.fence, Reason.SUCCEEDED), End(new.fence, Reason.SUCCEEDED)]
     answers, _ = rig.queue.finish_and_claim(ends, worker.lanes, worker.free)
@@ -199,7 +199,7 @@ def test_a_job_past_its_time_limit_fails_however_it_ends(
     _, grant = claimed(rig, timeout_s=10)
     rig.queue.report(grant.fence, Phase.RUNNING)
     rig.clock.advance(11)
-    assert rig.sweep.tick().overdue == 1
+    assert rig.tick.run().overdue == 1
     assert rig.row("SELECT asked FROM lease")["asked"] == Asked.TIMEOUT
     assert rig.finish(grant, reason).state == state
     assert rig.jobs.job(grant.fence.job_id)["reason"] == stored

@@ -68,7 +68,7 @@ def test_a_claim_is_given_up_and_its_lease_runs_out(rig: Rig, *, limited: bool) 
     assert (rig.places(job_id), worker.claim()) == (["lease"], [])
     assert worker.renew().standings == {}
     rig.expire()
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
     grant = worker.claim_one()
     assert (grant.attempt, grant.losses) == (2, 1)
     assert rig.finish(grant).accepted
@@ -96,7 +96,7 @@ def test_a_finish_with_a_claim_is_accepted_when_repeated_and_the_claimed_job_run
     assert (ended.accepted, ended.state, grants) == (True, State.SUCCEEDED, [])
     assert (rig.count("attempt"), rig.places(following)) == (1, ["lease"])
     rig.expire()
-    rig.sweep.tick()
+    rig.tick.run()
     assert worker.claim_one().fence.job_id == following
 
 
@@ -113,7 +113,7 @@ def test_a_renewal_answers_the_same(rig: Rig) -> None:
     rig.database.lose("renew")
     assert worker.renew(grant).standings == {grant.fence: Standing.OK}
     rig.clock.advance(100)
-    assert rig.sweep.tick().requeued == 0
+    assert rig.tick.run().requeued == 0
 
 
 def test_a_report_is_recorded(rig: Rig) -> None:
@@ -161,7 +161,7 @@ def test_a_tick_moves_each_once(rig: Rig) -> None:
     rig.clock.advance(100)
     rig.database.lose("expired", "finish", "promote", "overdue", "offline", "reap")
     rig.database.lose("make_partitions")
-    rig.sweep.tick()
+    rig.tick.run()
     assert first.fence.job_id == lost
     assert [rig.places(job_id) for job_id in (lost, late, due)] == [["ready"], ["lease"], ["ready"]]
     assert rig.count("attempt") == 1

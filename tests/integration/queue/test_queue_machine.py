@@ -39,7 +39,7 @@ def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SourcedM
     team = [rig.worker("eu", labels={"zone": "eu"}), rig.worker("a"), rig.worker("b")]
     for worker in team:
         worker.renew()
-    rig.sweep.tick()
+    rig.tick.run()
     # Thousands of answers are lost; none of it is news.
     set_on_retry_hooks(())
     with stamina.set_testing(True, attempts=4, cap=True):

@@ -22,7 +22,7 @@ def test_a_renewed_lease_outlives_its_ttl(rig: Rig) -> None:
     for _ in range(5):
         rig.clock.advance(100)
         assert worker.renew(grant).standings == {grant.fence: Standing.OK}
-        assert rig.sweep.tick().requeued == 0
+        assert rig.tick.run().requeued == 0
     assert rig.row("SELECT expires_at FROM lease")["expires_at"] == rig.clock.now + rig.queue.ttl
 
 
@@ -33,17 +33,17 @@ def test_a_lease_that_is_not_listed_runs_out(rig: Rig) -> None:
     rig.clock.advance(100)
     worker.renew(first)
     rig.clock.advance(100)
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
     assert (rig.state(kept), rig.state(forgotten)) == (State.RUNNING, State.READY)
 
 
-def test_a_lease_that_ran_out_can_be_saved_until_it_is_swept(rig: Rig) -> None:
+def test_a_lease_that_ran_out_can_be_saved_until_a_tick_takes_it(rig: Rig) -> None:
     worker, grant = _claimed(rig)
     rig.expire()
     assert worker.renew(grant).standings == {grant.fence: Standing.OK}
-    assert rig.sweep.tick().requeued == 0
+    assert rig.tick.run().requeued == 0
     rig.expire()
-    rig.sweep.tick()
+    rig.tick.run()
     assert worker.renew(grant).standings == {grant.fence: Standing.LOST}
     assert rig.places(grant.fence.job_id) == ["ready"]
 
@@ -62,7 +62,7 @@ def test_each_lease_is_answered_for_itself(rig: Rig) -> None:
     fine, cancelled, preempted, late, lost = worker.claim(count=5)
     rig.queue.report(late.fence, Phase.RUNNING)
     rig.clock.advance(61)
-    rig.sweep.tick()
+    rig.tick.run()
     rig.queue.cancel(cancelled.fence.job_id)
     rig.queue.preempt(preempted.fence.job_id)
     rig.finish(lost)
@@ -79,7 +79,7 @@ def test_each_lease_is_answered_for_itself(rig: Rig) -> None:
 def test_an_old_and_a_new_lease_of_one_job_are_answered_apart(rig: Rig) -> None:
     worker, old = _claimed(rig)
     rig.expire()
-    rig.sweep.tick()
+    rig.tick.run()
     new = worker.claim_one()
     for listed in ((old, new), (new, old)):
         assert worker.renew(*listed).standings == {
@@ -118,7 +118,7 @@ def test_an_older_boot_is_refused_and_keeps_nothing_alive(rig: Rig) -> None:
     with pytest.raises(WorkerUnknown):
         old.renew(grant)
     rig.clock.advance(61)
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
 
 
 def test_a_new_boot_goes_on_with_the_leases_of_the_old_one(rig: Rig) -> None:
@@ -141,7 +141,7 @@ def test_a_renewal_tells_that_the_worker_lives_and_what_it_does(rig: Rig) -> Non
     assert worker.renew().standings == {}
     assert _worker(rig) | {"status": "idle", "silent_s": 0.0} == _worker(rig)
     rig.clock.advance(121)
-    assert rig.sweep.tick().offline == 1
+    assert rig.tick.run().offline == 1
     assert _worker(rig)["status"] == WorkerStatus.OFFLINE
     worker.renew()
     assert _worker(rig)["status"] == WorkerStatus.IDLE
@@ -191,14 +191,14 @@ def test_the_time_limit_runs_from_the_first_start_of_each_attempt(rig: Rig) -> N
     rig.queue.report(grant.fence, Phase.RUNNING)
     rig.clock.advance(59)
     rig.queue.report(grant.fence, Phase.RUNNING)
-    assert rig.sweep.tick().overdue == 0
+    assert rig.tick.run().overdue == 0
     rig.finish(grant, Reason.EXIT_CODE)
     grant = worker.claim_one()
     rig.queue.report(grant.fence, Phase.RUNNING)
     rig.clock.advance(60)
-    assert rig.sweep.tick().overdue == 0
+    assert rig.tick.run().overdue == 0
     rig.clock.advance(1)
-    assert rig.sweep.tick().overdue == 1
+    assert rig.tick.run().overdue == 1
     assert rig.queue.report(grant.fence, Phase.RUNNING) == Standing.TIMEOUT
 
 
@@ -214,7 +214,7 @@ def test_progress_is_a_share(rig: Rig, told: float, kept: float | None) -> None:
 def test_a_report_of_a_lost_lease_changes_nothing(rig: Rig) -> None:
     worker, old = _claimed(rig)
     rig.expire()
-    rig.sweep.tick()
+    rig.tick.run()
     worker.claim_one()
     before = rig.row("SELECT * FROM lease")
     assert rig.queue.report(old.fence, Phase.FINISHING, progress=1.0) == Standing.LOST

@@ -45,10 +45,10 @@ def test_a_delayed_job_is_scheduled_and_becomes_ready_when_due(rig: Rig) -> None
     job_id = rig.submit(delay_s=60)
     worker = rig.worker()
     rig.clock.advance(59.9)
-    assert rig.sweep.tick().promoted == 0
+    assert rig.tick.run().promoted == 0
     assert (rig.state(job_id), worker.claim()) == (State.SCHEDULED, [])
     rig.clock.advance(0.1)
-    assert rig.sweep.tick().promoted == 1
+    assert rig.tick.run().promoted == 1
     assert (rig.state(job_id), rig.places(job_id)) == (State.READY, ["ready"])
     assert worker.claim_one().fence.job_id == job_id
 

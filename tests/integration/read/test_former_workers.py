@@ -31,7 +31,7 @@ def reaped(rig: Rig, worker: Worker) -> None:
     worker.renew()
     rig.registry.disconnect(worker.id, worker.machine.boot_id)
     rig.clock.advance(3601)
-    assert rig.sweep.reap() == 1
+    assert rig.tick.reap() == 1
 
 
 def deleted(rig: Rig, worker: Worker) -> None:

@@ -37,7 +37,7 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
     rig.submit(owner="bob", delay_s=3600)
     rig.clock.advance(40)
     rig.submit()
-    rig.sweep.tick()
+    rig.tick.run()
 
     seen = Overview(rig.database).now(jobs=10, workers=10)
     assert seen["at"] == rig.clock.now

@@ -56,7 +56,7 @@ MUTATIONS: dict[str, tuple[str, Callable[[str], str], set[Invariant]]] = {
         lambda text: text.replace(RENEWED, "true") if RENEWED in text else "",
         {RENEWED_BY_HOLDER},
     ),
-    "a sweep that does not look twice": (
+    "a tick that does not look twice": (
         "finish",
         without("AND (NOT %(expired_only)s OR lease.expires_at < forge_now())"),
         {EXPIRED_FIRST},

@@ -133,7 +133,7 @@ def test_a_month_is_dropped_when_it_is_over_long_enough(rig: Rig) -> None:
     months = [START, START + 40 * DAY, START + 70 * DAY]
     for month in months:
         rig.clock.set(month)
-        rig.sweep.tick()
+        rig.tick.run()
         keep(rig, [(7, 1, 0, month.month, month)])
         rig.submit()
         rig.finish(rig.worker().claim_one())

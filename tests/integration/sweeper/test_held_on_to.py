@@ -44,15 +44,15 @@ def test_a_job_that_was_asked_to_end_ends(
     worker, grant = running(rig, timeout_s=60 if asked == "timeout" else None)
     job = grant.fence.job_id
     ASKS[asked](rig, job)
-    rig.sweep.tick()
+    rig.tick.run()
     rig.queue.report(grant.fence, phase)
     rig.clock.advance(GRACE_S + patience_s)
     assert worker.renew(grant).standings == {grant.fence: asked}
-    assert (rig.sweep.tick().overrun, rig.state(job)) == (0, State.RUNNING)
+    assert (rig.tick.run().overrun, rig.state(job)) == (0, State.RUNNING)
     rig.clock.advance(0.001)
     # Who ended it and did not hear of it ends it once.
     rig.database.lose("overrun", "finish")
-    assert (rig.sweep.tick().overrun, rig.state(job)) == (1, BECOMES[asked])
+    assert (rig.tick.run().overrun, rig.state(job)) == (1, BECOMES[asked])
     assert worker.renew(grant).standings == {grant.fence: "lost"}
     assert not rig.finish(grant).accepted
     (attempt,) = rig.jobs.attempts(job)
@@ -63,10 +63,10 @@ def test_a_job_that_was_asked_to_end_ends(
 def test_a_time_limit_is_kept_though_the_job_was_asked_for_back(rig: Rig, limit_s: int) -> None:
     worker, grant = running(rig, timeout_s=limit_s)
     rig.queue.preempt(grant.fence.job_id)
-    rig.sweep.tick()
+    rig.tick.run()
     rig.clock.advance(GRACE_S + PATIENCE_S + 1)
     worker.renew(grant)
-    assert rig.sweep.tick().overrun == 1
+    assert rig.tick.run().overrun == 1
     late = limit_s == 100
     assert rig.state(grant.fence.job_id) == (State.FAILED if late else State.READY)
     (attempt,) = rig.jobs.attempts(grant.fence.job_id)
@@ -77,7 +77,7 @@ def test_a_job_asked_for_back_that_is_given_back_in_time_is_preempted(rig: Rig) 
     _, grant = running(rig, timeout_s=10)
     rig.queue.preempt(grant.fence.job_id)
     rig.clock.advance(20)
-    rig.sweep.tick()
+    rig.tick.run()
     assert rig.finish(grant, Reason.PREEMPTED).state == State.READY
 
 
@@ -86,9 +86,9 @@ def test_a_job_that_is_never_started_is_given_to_another(rig: Rig, phase: Phase)
     worker, grant = running(rig, phase, backoff_s=0)
     rig.clock.advance(PREPARING_S)
     worker.renew(grant)
-    assert rig.sweep.tick().overrun == 0
+    assert rig.tick.run().overrun == 0
     rig.clock.advance(0.001)
-    assert rig.sweep.tick().overrun == 1
+    assert rig.tick.run().overrun == 1
     assert worker.renew(grant).standings == {grant.fence: "lost"}
     (attempt,) = rig.jobs.attempts(grant.fence.job_id)
     assert (attempt["reason"], attempt["detail"]) == ("start_failed", "its worker did not start it")
@@ -101,15 +101,15 @@ def test_a_job_that_runs_is_not_taken_for_one_that_never_started(rig: Rig) -> No
     worker, grant = running(rig)
     rig.clock.advance(PREPARING_S + 1)
     worker.renew(grant)
-    assert rig.sweep.tick().overrun == 0
+    assert rig.tick.run().overrun == 0
 
 
 def test_a_cancel_asked_of_a_job_that_was_asked_for_back_counts(rig: Rig) -> None:
     worker, grant = running(rig)
     rig.queue.preempt(grant.fence.job_id)
-    rig.sweep.tick()
+    rig.tick.run()
     rig.queue.cancel(grant.fence.job_id)
     rig.clock.advance(GRACE_S + PATIENCE_S + 1)
     worker.renew(grant)
-    assert rig.sweep.tick().overrun == 1
+    assert rig.tick.run().overrun == 1
     assert rig.state(grant.fence.job_id) == State.CANCELLED

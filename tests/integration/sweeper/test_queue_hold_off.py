@@ -1,4 +1,4 @@
-"""After an outage the workers have one TTL to renew, whoever sweeps and however often."""
+"""After an outage the workers have one TTL to renew, whoever ticks and however often."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import stamina
 from forge_schema.model.states import Standing, State, WorkerKind
 from forge_schema.queue.queue import Queue
-from forge_schema.sweeper.tick import EVERY, LATE_HEEDED, Sweep, Windows
+from forge_schema.sweeper.tick import EVERY, LATE_HEEDED, Tick, Windows
 from support.at_once import at_once
 
 if TYPE_CHECKING:
@@ -21,40 +21,40 @@ LATE_S = 30
 
 
 @pytest.fixture
-def sweep(rig: Rig) -> Sweep:
+def tick(rig: Rig) -> Tick:
     """A sweeper that knows an outage, and has ticked just now."""
     rig.rows("UPDATE sweeper SET ticked_at = forge_now()")
     assert rig.queue.ttl == timedelta(seconds=TTL_S)
-    return Sweep(Queue(rig.database, actor="sweeper"))
+    return Tick(Queue(rig.database, actor="sweeper"))
 
 
-def sweep_on(rig: Rig, sweep: Sweep, seconds: float) -> int:
+def sweep_on(rig: Rig, tick: Tick, seconds: float) -> int:
     """Let time go by with its regular ticks, and return how many leases they ended."""
     ended = 0
     for _ in range(int(seconds / EVERY.total_seconds())):
         rig.clock.advance(EVERY.total_seconds())
-        ended += sweep.tick().requeued
+        ended += tick.run().requeued
     return ended
 
 
 def test_who_renews_after_an_outage_keeps_its_job_and_who_does_not_loses_it(
-    rig: Rig, sweep: Sweep
+    rig: Rig, tick: Tick
 ) -> None:
     job_ids = rig.submit_many(2)
     alive, dead = rig.worker("alive"), rig.worker("dead", kind=WorkerKind.EPHEMERAL)
     kept, gone = alive.claim_one(), dead.claim_one()
     dead.renew(gone)
-    assert sweep_on(rig, sweep, 60) == 0
+    assert sweep_on(rig, tick, 60) == 0
     rig.clock.advance(10 * TTL_S)
-    swept = sweep.tick()
-    assert (swept.requeued, swept.offline, swept.reaped) == (0, 0, 0)
+    moved = tick.run()
+    assert (moved.requeued, moved.offline, moved.reaped) == (0, 0, 0)
     late = rig.database.one("lateness", ttl=rig.queue.ttl)
     assert late is not None
     assert late["seconds"] <= 0
-    assert sweep_on(rig, sweep, 60) == 0
+    assert sweep_on(rig, tick, 60) == 0
     assert alive.renew(kept).standings == {kept.fence: Standing.OK}
-    assert sweep_on(rig, sweep, 50) == 0
-    assert (sweep_on(rig, sweep, 20), rig.state(job_ids[1])) == (1, State.READY)
+    assert sweep_on(rig, tick, 50) == 0
+    assert (sweep_on(rig, tick, 20), rig.state(job_ids[1])) == (1, State.READY)
     assert rig.state(job_ids[0]) == State.RUNNING
     statuses = {row["name"]: row["status"] for row in rig.registry.workers()}
     assert statuses == {"alive": "busy", "dead": "offline"}
@@ -62,28 +62,28 @@ def test_who_renews_after_an_outage_keeps_its_job_and_who_does_not_loses_it(
 
 @pytest.mark.parametrize(("pause_s", "ended"), [(LATE_S, 1), (LATE_S + 0.001, 0)])
 def test_a_pause_of_a_quarter_of_a_ttl_is_none(
-    rig: Rig, sweep: Sweep, pause_s: float, ended: int
+    rig: Rig, tick: Tick, pause_s: float, ended: int
 ) -> None:
     rig.submit()
     rig.worker().claim_one()
-    assert sweep_on(rig, sweep, TTL_S) == 0
+    assert sweep_on(rig, tick, TTL_S) == 0
     rig.clock.advance(pause_s)
-    assert sweep.tick().requeued == ended
+    assert tick.run().requeued == ended
 
 
-@pytest.mark.usefixtures("sweep")
+@pytest.mark.usefixtures("tick")
 def test_a_slow_sweepers_own_pace_is_no_outage(rig: Rig) -> None:
-    slow = Sweep(Queue(rig.database, actor="sweeper"), every=timedelta(minutes=1))
+    slow = Tick(Queue(rig.database, actor="sweeper"), every=timedelta(minutes=1))
     rig.submit()
     rig.worker().claim_one()
     for _ in range(2):
         rig.clock.advance(60)
-        assert slow.tick().requeued == 0
+        assert slow.run().requeued == 0
     rig.clock.advance(60)
-    assert slow.tick().requeued == 1
+    assert slow.run().requeued == 1
 
 
-def test_a_server_that_started_since_the_last_tick_was_away(rig: Rig, sweep: Sweep) -> None:
+def test_a_server_that_started_since_the_last_tick_was_away(rig: Rig, tick: Tick) -> None:
     started: datetime = rig.row("SELECT pg_postmaster_start_time() AS at")["at"]
     rig.clock.set(started - timedelta(seconds=TTL_S))
     rig.submit()
@@ -91,58 +91,58 @@ def test_a_server_that_started_since_the_last_tick_was_away(rig: Rig, sweep: Swe
     rig.clock.set(started - timedelta(seconds=1))
     rig.rows("UPDATE sweeper SET ticked_at = forge_now()")
     rig.clock.set(started + timedelta(seconds=1))
-    assert sweep.tick().requeued == 0
-    assert sweep_on(rig, sweep, TTL_S - 10) == 0
-    assert sweep_on(rig, sweep, 10) == 1
+    assert tick.run().requeued == 0
+    assert sweep_on(rig, tick, TTL_S - 10) == 0
+    assert sweep_on(rig, tick, 10) == 1
 
 
-def test_a_pace_that_nobody_was_told_of_holds_up_only_so_often(rig: Rig, sweep: Sweep) -> None:
+def test_a_pace_that_nobody_was_told_of_holds_up_only_so_often(rig: Rig, tick: Tick) -> None:
     rig.submit()
     rig.worker().claim_one()
     for _ in range(LATE_HEEDED):
         rig.clock.advance(10 * TTL_S)
-        assert sweep.tick().requeued == 0
+        assert tick.run().requeued == 0
     rig.clock.advance(10 * TTL_S)
-    assert sweep.tick().requeued == 1
+    assert tick.run().requeued == 1
     # The next outage is one again once they have come regularly in between.
     rig.worker().claim_one()
-    assert sweep_on(rig, sweep, 10) == 0
+    assert sweep_on(rig, tick, 10) == 0
     rig.clock.advance(10 * TTL_S)
-    assert sweep.tick().requeued == 0
+    assert tick.run().requeued == 0
 
 
-def test_sweepers_at_once_and_lost_answers_hold_off_all_the_same(rig: Rig, sweep: Sweep) -> None:
+def test_sweepers_at_once_and_lost_answers_hold_off_all_the_same(rig: Rig, tick: Tick) -> None:
     rig.submit_many(5)
     rig.worker().claim(count=5)
     rig.clock.advance(10 * TTL_S)
-    assert sum(tick.requeued for tick in at_once(*[sweep.tick] * 4)) == 0
+    assert sum(tick.requeued for tick in at_once(*[tick.run] * 4)) == 0
     rig.clock.advance(TTL_S)
     rig.rows("UPDATE sweeper SET ticked_at = forge_now() - interval '1 hour'")
     with stamina.set_testing(True, attempts=4, cap=True):
         rig.database.lose("expired", "expired")
-        assert sweep.tick().requeued == 0
-    assert sweep_on(rig, sweep, TTL_S) == 5
+        assert tick.run().requeued == 0
+    assert sweep_on(rig, tick, TTL_S) == 5
     assert rig.count("attempt") == 5
 
 
-def test_the_row_is_made_where_it_is_missing(rig: Rig, sweep: Sweep) -> None:
+def test_the_row_is_made_where_it_is_missing(rig: Rig, tick: Tick) -> None:
     rig.submit()
     rig.worker().claim_one()
     rig.rows("DELETE FROM sweeper")
     rig.expire()
-    assert [sweep.tick().requeued for _ in range(2)] == [0, 0]
+    assert [tick.run().requeued for _ in range(2)] == [0, 0]
     assert rig.count("sweeper") == 1
-    assert sweep_on(rig, sweep, TTL_S) == 1
+    assert sweep_on(rig, tick, TTL_S) == 1
 
 
-def test_a_clock_put_back_makes_no_hold_longer(rig: Rig, sweep: Sweep) -> None:
+def test_a_clock_put_back_makes_no_hold_longer(rig: Rig, tick: Tick) -> None:
     rig.clock.advance(3600)
-    sweep.tick()
+    tick.run()
     rig.clock.advance(-3600)
     rig.submit()
     rig.worker().claim_one()
-    assert sweep_on(rig, sweep, TTL_S) == 0
-    assert sweep_on(rig, sweep, 10) == 1
+    assert sweep_on(rig, tick, TTL_S) == 0
+    assert sweep_on(rig, tick, 10) == 1
 
 
 def over_http(rig: Rig, name: str = "remote") -> Worker:
@@ -167,16 +167,16 @@ def test_while_no_server_is_there_leases_of_workers_over_http_stay(rig: Rig) -> 
     grant, lost = remote.claim_one(), dead.claim_one()
     assert near.claim_one().fence.job_id == direct
     rig.clock.advance(10 * TTL_S)
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
     assert rig.places(direct) == ["ready"]
     served(rig, TTL_S - 1)
-    assert rig.sweep.tick().requeued == 0
+    assert rig.tick.run().requeued == 0
     late = rig.database.one("lateness", ttl=rig.queue.ttl)
     assert late is not None
     assert late["seconds"] <= 0
     assert remote.renew(grant).standings == {grant.fence: Standing.OK}
     served(rig, 1)
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
     assert (rig.places(kept), rig.places(gone)) == (["lease"], ["ready"])
     assert not rig.finish(lost).accepted
     assert rig.finish(grant).accepted
@@ -189,13 +189,13 @@ def test_a_lease_that_no_server_comes_back_for_goes(rig: Rig) -> None:
     rig.submit()
     over_http(rig).claim_one()
     rig.clock.advance(unserved_s - 1)
-    assert rig.sweep.tick().requeued == 0
+    assert rig.tick.run().requeued == 0
     rig.clock.advance(1)
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
     # They are gone for good, and hold up nothing more.
     rig.worker("remote").claim_one()
     rig.expire()
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
 
 
 def test_servers_that_come_and_go_hold_up_a_lease_only_so_long(rig: Rig) -> None:
@@ -204,7 +204,7 @@ def test_servers_that_come_and_go_hold_up_a_lease_only_so_long(rig: Rig) -> None
     rig.expire()
     silent_s = 0
     served(rig)
-    while rig.sweep.requeue() == 0:
+    while rig.tick.requeue() == 0:
         rig.clock.advance(600)
         silent_s += 600
         served(rig)
@@ -215,7 +215,7 @@ def test_where_no_server_ever_was_leases_go_when_they_run_out(rig: Rig) -> None:
     rig.submit()
     over_http(rig).claim_one()
     rig.expire()
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
 
 
 def test_a_server_that_restarts_quickly_holds_up_nothing(rig: Rig) -> None:
@@ -225,7 +225,7 @@ def test_a_server_that_restarts_quickly_holds_up_nothing(rig: Rig) -> None:
         served(rig)
         rig.clock.advance(TTL_S / 4)
     served(rig)
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
 
 
 # Pauses before a tick, and how often its sweeper thinks that it ticks.
@@ -247,10 +247,10 @@ PACES = {
 def test_no_pace_holds_off_for_ever(rig: Rig, pace: list[tuple[int, int]]) -> None:
     rig.rows("UPDATE sweeper SET ticked_at = forge_now()")
     queue = Queue(rig.database, actor="sweeper")
-    sweeps = {every: Sweep(queue, every=timedelta(seconds=every)) for every in (10, 60)}
+    ticks = {every: Tick(queue, every=timedelta(seconds=every)) for every in (10, 60)}
     for turn, (pause_s, every_s) in enumerate(islice(cycle(pace), 70)):
         rig.clock.advance(pause_s)
-        sweeps[every_s].tick()
+        ticks[every_s].run()
         # Its worker dies at once; at another place of the pace each time.
         if turn % 7 == 0:
             rig.submit()

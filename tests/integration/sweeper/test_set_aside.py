@@ -1,4 +1,4 @@
-"""Rows that no sweep can move: they are set aside, and everything else goes on."""
+"""Rows that no tick can move: they are set aside, and everything else goes on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_lease_whose_job_has_ended_holds_up_no_other(rig: Rig) -> None:
     rig.rows(ENDED, bad)
     rig.expire()
     worker.renew(grants[late])
-    swept = rig.sweep.tick()
+    swept = rig.tick.run()
     assert (swept.requeued, swept.promoted, swept.overdue) == (3, 1, 1)
     assert [rig.state(job) for job in good] == [State.DEAD] * 3
     assert (rig.places(bad), rig.places(due)) == (["outcome"], ["ready"])
@@ -46,7 +46,7 @@ def test_a_lease_whose_job_has_ended_holds_up_no_other(rig: Rig) -> None:
     (event,) = [event for event in rig.jobs.events(bad) if event["action"] == "set aside"]
     assert event["detail"]["error"] == kept["error"]
     assert not rig.finish(grants[bad]).accepted
-    rig.sweep.tick()
+    rig.tick.run()
     assert len(aside(rig)) == 1
 
 
@@ -58,10 +58,10 @@ def test_a_lease_held_past_its_time_limit_whose_job_has_ended_is_set_aside(rig: 
         rig.queue.report(grant.fence, Phase.RUNNING)
     rig.rows(ENDED, bad)
     rig.clock.advance(11)
-    rig.sweep.tick()
+    rig.tick.run()
     rig.clock.advance(331)
     worker.renew(*grants)
-    assert rig.sweep.tick().overrun == 1
+    assert rig.tick.run().overrun == 1
     assert (aside(rig), rig.state(good)) == ([("lease", bad)], State.FAILED)
 
 
@@ -71,7 +71,7 @@ def test_a_scheduled_job_that_is_ready_holds_up_no_other(rig: Rig) -> None:
     rig.clock.advance(5)
     # Whoever set it aside and did not hear of it, does nothing more.
     rig.database.lose("set_aside_scheduled")
-    assert rig.sweep.tick().promoted == 2
+    assert rig.tick.run().promoted == 2
     assert [rig.places(job) for job in (one, bad, two)] == [["ready"]] * 3
     assert aside(rig) == [("scheduled", bad)]
     assert rig.actions(bad).count("set aside") == 1
@@ -79,7 +79,7 @@ def test_a_scheduled_job_that_is_ready_holds_up_no_other(rig: Rig) -> None:
 
 def test_a_step_that_fails_keeps_no_other_from_running_and_health_turns_red(rig: Rig) -> None:
     now = [0.0]
-    sweeper = Sweeper(rig.sweep, period_s=10, clock=lambda: now[0])
+    sweeper = Sweeper(rig.tick, period_s=10, clock=lambda: now[0])
     rig.submit(delay_s=5)
     rig.clock.advance(5)
     rig.rows("DROP TABLE sweeper, request_nonce")

@@ -25,7 +25,7 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Machine, Registry
 from forge_schema.sweeper.main import health_server
 from forge_schema.sweeper.sweeper import JOB_DEFAULTS, Sweeper
-from forge_schema.sweeper.tick import Sweep
+from forge_schema.sweeper.tick import Tick
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,10 +129,10 @@ def test_health_is_red_while_the_database_is_gone_and_green_again_afterwards(
         assert "Traceback" not in running.output
 
 
-def test_health_turns_red_after_three_periods_without_a_sweep(database_url: str) -> None:
+def test_health_turns_red_after_three_periods_without_a_tick(database_url: str) -> None:
     now = [0.0]
     with Database(database_url) as database:
-        made = Sweeper(Sweep(Queue(database, actor="test")), period_s=10, clock=lambda: now[0])
+        made = Sweeper(Tick(Queue(database, actor="test")), period_s=10, clock=lambda: now[0])
         server = health_server(made, "127.0.0.1", 0)
         Thread(target=server.serve_forever, daemon=True).start()
 
@@ -201,7 +201,7 @@ def test_two_sweepers_of_which_one_is_killed_move_each_lease_once(
 def test_no_tick_is_dropped_doubled_or_overlapped(database_url: str) -> None:
     assert JOB_DEFAULTS == {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
     with Database(database_url) as database:
-        made = Sweeper(Sweep(Queue(database, actor="test")), period_s=60)
+        made = Sweeper(Tick(Queue(database, actor="test")), period_s=60)
         made.start()
         try:
             (job,) = made._scheduler.get_jobs()

@@ -63,10 +63,10 @@ class Functions:
     def _close(self) -> None:
         for name, module in self._modules.items():
             if name == "sweep":
-                module.sweep()._database.close()
+                module.tick()._database.close()
             else:
                 module.handler.services.close()
-        with suppress(RuntimeError):  # nothing but the sweep was called
+        with suppress(RuntimeError):  # nothing but the tick was called
             asyncio.get_event_loop().close()
 
 

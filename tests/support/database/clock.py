@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-# Long after the server's start, of which the sweep takes notice.
+# Long after the server's start, of which the sweeper takes notice.
 START = datetime(2031, 1, 1, tzinfo=UTC)
 
 BY_TABLE = """

@@ -77,7 +77,7 @@ class Fleet:
         self.lose()
         for _ in range(self.dice.randrange(4)):
             self.submit()
-        self.rig.sweep.promote()
+        self.rig.tick.promote()
         self.claim()
         for one in list(self.held):
             self.live(one)
@@ -90,7 +90,7 @@ class Fleet:
         for worker in self.workers:
             worker.renew(*(one.grant for one in self.held if one.worker is worker and one != lost))
         if lost:
-            self.rig.sweep.requeue()
+            self.rig.tick.requeue()
             self.held.remove(lost)
 
     def submit(self) -> None:
@@ -178,7 +178,7 @@ def _leave(fleet: Fleet, worker: Worker) -> None:
     fleet.rig.clock.advance(7200)
     for other in fleet.workers:
         other.renew(*(held.grant for held in fleet.held if held.worker is other))
-    assert fleet.rig.sweep.reap() == 1
+    assert fleet.rig.tick.reap() == 1
 
 
 def _present(fleet: Fleet) -> None:

@@ -152,7 +152,7 @@ class Script:
 
     def _tick(self) -> None:
         self.rig.clock.advance(STEP_S)
-        self.rig.sweep.tick()
+        self.rig.tick.run()
 
     def _let_run_out(self) -> None:
         for _ in range(STEPS):
@@ -169,4 +169,4 @@ class Script:
                 self.rig.clock.advance(STEP_S)
                 if row["expires_at"] < self.rig.clock.now:
                     self.rig.database.meanwhile["expired"] = lambda: holder.renew(grant)
-                self.rig.sweep.tick()
+                self.rig.tick.run()

@@ -193,11 +193,11 @@ def backing_off(scene: Scene) -> int:
     return grant.fence.job_id
 
 
-def due(*, swept: bool) -> Callable[[Scene], int]:
+def due(*, ticked: bool) -> Callable[[Scene], int]:
     def made(scene: Scene) -> int:
         job = delayed(scene)
         scene.sql("UPDATE scheduled SET run_at = forge_now() - interval '1 s'")
-        when = "forge_now()" if swept else "forge_now() - interval '1 h'"
+        when = "forge_now()" if ticked else "forge_now() - interval '1 h'"
         scene.sql(f"UPDATE sweeper SET ticked_at = {when}")
         return job
 
@@ -287,8 +287,8 @@ CASES = [
     Case("reserved", reserved, Outlook.BEHIND, Chance.RESERVED, "raise_priority", {"priority": 1}),
     Case("delayed", delayed, Outlook.SCHEDULED, Chance.STARTS, "wait", cure=come_due),
     Case("backing off", backing_off, Outlook.SCHEDULED, Chance.STARTS, "wait", cure=come_due),
-    Case("due", due(swept=True), Outlook.SCHEDULED, Chance.STARTS, "wait", cure=come_due),
-    Case("due and no sweeper", due(swept=False), Outlook.SCHEDULED, Chance.STARTS, "start_sweeper",
+    Case("due", due(ticked=True), Outlook.SCHEDULED, Chance.STARTS, "wait", cure=come_due),
+    Case("due and no sweeper", due(ticked=False), Outlook.SCHEDULED, Chance.STARTS, "start_sweeper",
          cure=come_due),
     Case("paused and unfit", paused_and_unfit, Outlook.HELD, Chance.UNFIT, "resume_queue"),
 ]  # fmt: skip

@@ -174,7 +174,7 @@ class Model:
         return True
 
     def expired(self) -> list[Job]:
-        """Return what the sweep requeues now."""
+        """Return what the tick requeues now."""
         running = self.at(State.RUNNING)
         due = [job for job in running if job.expires_at and job.expires_at < self.now]
         soon = self.now + self.ttl / 3
@@ -184,11 +184,11 @@ class Model:
         return [job for job in due if job.expires_at and job.expires_at < self.now - self.ttl]
 
     def due(self) -> list[Job]:
-        """Return what the sweep promotes now."""
+        """Return what the tick promotes now."""
         return [job for job in self.at(State.SCHEDULED) if job.run_at and job.run_at <= self.now]
 
     def overrun(self, windows: Windows) -> list[tuple[Job, Reason]]:
-        """Return what the sweep ends itself now, and why; it notes what is asked to end."""
+        """Return what the tick ends itself now, and why; it notes what is asked to end."""
         over = [(job, self._why(job)) for job in self.at(State.RUNNING) if self._over(job, windows)]
         for job in self.at(State.RUNNING):
             if job.asked is not None:
@@ -211,7 +211,7 @@ class Model:
         return Reason(job.asked.value) if job.asked else Reason.START_FAILED
 
     def overdue(self) -> list[Job]:
-        """Return what the sweep asks to end now."""
+        """Return what the tick asks to end now."""
         running = [job for job in self.at(State.RUNNING) if job.asked is None]
         return [job for job in running if job.deadline_at and job.deadline_at < self.now]
 

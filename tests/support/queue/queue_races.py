@@ -11,7 +11,7 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import End
 from forge_schema.model.states import Asked, Reason, State
 from forge_schema.queue.queue import LEASE_TTL, Queue
-from forge_schema.sweeper.tick import EVERY, LATE_PERIODS, LATE_SHARE, Sweep, Windows
+from forge_schema.sweeper.tick import EVERY, LATE_PERIODS, LATE_SHARE, Tick, Windows
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, invariant, multiple, precondition, rule
 from support.queue.queue_machine import GIVES_UP, QueueMachine, lost, some, workers
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from forge_schema.model.lease import Fence
     from support.queue.queue_model import Job
 
-SWEEPS = ("expired", "finish", "promote", "overdue", "offline", "reap", "make_partitions")
+TICK = ("expired", "finish", "promote", "overdue", "offline", "reap", "make_partitions")
 WINDOWS = Windows()
 BEFORE_OVERRUN = {"finish", "promote", "overdue"}
 GAP = max(LATE_PERIODS * EVERY, LATE_SHARE * LEASE_TTL)
 FRESH_SWEEPER = """
     UPDATE sweeper SET ticked_at = forge_now(), gap = NULL, gaps = 0, holds_until = NULL
 """
-BESIDE = ("sweep", "renew", "succeed", "preempted", "stalled", "cancel")
+BESIDE = ("tick", "renew", "succeed", "preempted", "stalled", "cancel")
 
 
 class RacingMachine(QueueMachine):
@@ -48,7 +48,7 @@ class RacingMachine(QueueMachine):
             connection.execute("SELECT setseed(0.5)")
         self.rig.rows(FRESH_SWEEPER)
         self.sweepers = Sweepers(self.model.now, self.model.ttl)
-        self.watchful = Sweep(Queue(self.rig.database, actor="sweeper"))
+        self.watchful = Tick(Queue(self.rig.database, actor="sweeper"))
 
     @invariant()
     def every_step_is_counted(self) -> None:
@@ -65,14 +65,14 @@ class RacingMachine(QueueMachine):
     @rule()
     def let_leases_run_out(self) -> None:
         self.advance(121)
-        self.sweep(None)
+        self.tick(None)
 
     @precondition(lambda self: self.model.at(State.RUNNING))
     @rule(number=some)
     def let_a_job_take_too_long(self, number: int) -> None:
         self.report_what_runs(number, lost=0)
         self.advance(31)
-        self.sweep(None)
+        self.tick(None)
 
     @precondition(lambda self: self.model.at(State.RUNNING))
     @rule(number=some, verb=st.sampled_from(["cancel", "preempt"]), again=st.booleans())
@@ -81,31 +81,31 @@ class RacingMachine(QueueMachine):
         job = self._running(number)
         self.report_what_runs(number, lost=0)
         self.administer(job.id, verb, lost=0)
-        self.sweep(None)
+        self.tick(None)
         for _ in range(4 if again else 3):
             self.advance(110)
             if job.state is State.RUNNING:
                 self._renew_by_holder(job)
-            self.sweep(None)
+            self.tick(None)
 
     @precondition(lambda self: self.model.at(State.SCHEDULED))
     @rule()
     def let_pauses_end(self) -> None:
         self.advance(60)
-        self.sweep(None)
+        self.tick(None)
 
-    @rule(lost=st.sampled_from([None, None, None, None, *SWEEPS]), times=st.sampled_from([1, 4]))
-    def sweep(self, lost: str | None, times: int = 1) -> None:
+    @rule(lost=st.sampled_from([None, None, None, None, *TICK]), times=st.sampled_from([1, 4]))
+    def tick(self, lost: str | None, times: int = 1) -> None:
         if lost is not None and times >= GIVES_UP:
-            self._sweep_until(lost)
+            self._tick_until(lost)
             lost = None
         listed = self._listed(2 if lost == "expired" else 1)
         self.rig.database.losing = [] if lost is None else [lost]
-        swept = self.rig.sweep.tick()
+        ticked = self.rig.tick.run()
         self.rig.database.losing.clear()
-        moved = self._swept(listed)
+        moved = self._moved(listed)
         if lost is None:
-            assert (swept.requeued, swept.promoted, swept.overdue, swept.reaped) == (*moved, 0)
+            assert (ticked.requeued, ticked.promoted, ticked.overdue, ticked.reaped) == (*moved, 0)
         self._what_was_asked_to_end_ends()
 
     def _what_was_asked_to_end_ends(self) -> None:
@@ -113,12 +113,12 @@ class RacingMachine(QueueMachine):
         held = self.rig.rows("SELECT * FROM lease WHERE asked_at < %s", self.model.now - longest)
         assert not held
 
-    def _sweep_until(self, statement: str) -> None:
+    def _tick_until(self, statement: str) -> None:
         """Let a sweeper die once it has run a statement: the rest is left to the next one."""
         listed = self._listed(GIVES_UP if statement == "expired" else 1)
         self.rig.database.lose(*[statement] * GIVES_UP)
         try:
-            self.rig.sweep.tick()
+            self.rig.tick.run()
         except DatabaseUnreachable:
             until = statement
         else:
@@ -128,7 +128,7 @@ class RacingMachine(QueueMachine):
             # It died when it had ended what was held too long.
             until = ""
         if until != "expired":
-            self._swept(listed, until)
+            self._moved(listed, until)
 
     def _listed(self, looks: int = 1, gap: timedelta | None = None) -> list[Job]:
         """Return the leases that a sweeper finds run out, unless the sweepers hold off."""
@@ -136,15 +136,15 @@ class RacingMachine(QueueMachine):
         return [] if holds[-1] else self.model.expired()
 
     @rule(seconds=st.sampled_from([10, 29, 31, 121, 250]), times=st.integers(1, 5))
-    def sweep_after_pauses(self, seconds: int, times: int) -> None:
+    def tick_after_pauses(self, seconds: int, times: int) -> None:
         """A sweeper that takes long pauses for outages: at first it holds off, then it does not."""
         for _ in range(times):
             self.advance(seconds)
             listed = self._listed(gap=GAP)
-            swept = self.watchful.tick()
-            assert (swept.requeued, swept.promoted, swept.overdue) == self._swept(listed)
+            ticked = self.watchful.run()
+            assert (ticked.requeued, ticked.promoted, ticked.overdue) == self._moved(listed)
 
-    def _swept(self, listed: list[Job], until: str = "") -> tuple[int, int, int]:
+    def _moved(self, listed: list[Job], until: str = "") -> tuple[int, int, int]:
         """Move in the model what a tick moves that found these leases run out."""
         expired = [job for job in listed if job.expires_at and job.expires_at < self.model.now]
         for job in expired:
@@ -166,19 +166,19 @@ class RacingMachine(QueueMachine):
 
     @precondition(lambda self: self.model.at(State.RUNNING))
     @rule(number=some, what=st.sampled_from(BESIDE), seconds=st.sampled_from([121, 121, 250]))
-    def sweep_while_others_act(self, number: int, what: str, seconds: int) -> None:
+    def tick_while_others_act(self, number: int, what: str, seconds: int) -> None:
         """A sweeper has found leases that ran out; others are quicker than its second look."""
         self.advance(seconds)
         listed = self._listed()
         act = partial(self._act, what, self._running(number))
         self.rig.database.meanwhile["expired"] = act
-        swept = self.rig.sweep.tick()
-        moved = self._swept([job for job in listed if job.state is State.RUNNING])
-        assert (swept.requeued, swept.promoted, swept.overdue) == moved
+        ticked = self.rig.tick.run()
+        moved = self._moved([job for job in listed if job.state is State.RUNNING])
+        assert (ticked.requeued, ticked.promoted, ticked.overdue) == moved
 
     def _act(self, what: str, job: Job) -> None:
-        if what == "sweep":
-            self._sweep_elsewhere()
+        if what == "tick":
+            self._tick_elsewhere()
         elif what == "cancel":
             self._cancel(job.id, lost=0)
         elif what == "renew":
@@ -186,10 +186,10 @@ class RacingMachine(QueueMachine):
         else:
             self._end_by_holder(job, Reason(what.replace("succeed", "succeeded")))
 
-    def _sweep_elsewhere(self) -> None:
+    def _tick_elsewhere(self) -> None:
         listed = self._listed(gap=GAP)
-        swept = self.watchful.tick()
-        assert (swept.requeued, swept.promoted, swept.overdue) == self._swept(listed)
+        ticked = self.watchful.run()
+        assert (ticked.requeued, ticked.promoted, ticked.overdue) == self._moved(listed)
 
     def _renew_by_holder(self, job: Job) -> None:
         assert job.fence is not None

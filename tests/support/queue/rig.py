@@ -19,7 +19,7 @@ from forge_schema.queue.records import Records
 from forge_schema.queue.registry import Machine, Registry
 from forge_schema.queue.uploads import Uploads, named
 from forge_schema.read.jobs import Jobs
-from forge_schema.sweeper.tick import Sweep
+from forge_schema.sweeper.tick import Tick
 from psycopg.rows import dict_row
 from support.database.clock import Clock
 from support.database.databases import Recorded, holding
@@ -79,7 +79,7 @@ class Rig:
         self.database.open()
         self.queue = Queue(self.database, actor="user:ann")
         # However far a test moves the clock, that is no outage.
-        self.sweep = Sweep(Queue(self.database, actor="sweeper"), every=CENTURY)
+        self.tick = Tick(Queue(self.database, actor="sweeper"), every=CENTURY)
         self.registry = Registry(self.database, actor="user:root")
         self.admin = Admin(self.database, actor="user:root")
         self.records = Records(self.database)

@@ -13,7 +13,7 @@ from forge_schema.model.states import WorkerKind
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import open_store
 from forge_schema.sweeper.sweeper import Sweeper
-from forge_schema.sweeper.tick import Sweep
+from forge_schema.sweeper.tick import Tick
 from support.http.server_process import ServerProcess, server_process
 from support.workers.runners import require_docker
 from support.workers.worker import Bed, Worker
@@ -101,7 +101,7 @@ def http_bed(
         store_url = (root / "store").as_uri()
     with (
         Database(database_url) as database,
-        sweeping(database, ttl_s),
+        ticking(database, ttl_s),
         _running(root, database_url, servers_store_url or store_url, servers, settings) as running,
     ):
         made = HttpBed(kind, root, database, open_store(store_url), servers=running)
@@ -113,10 +113,10 @@ def http_bed(
 
 
 @contextmanager
-def sweeping(database: Database, ttl_s: float = TTL_S) -> Iterator[None]:
-    """Sweep as `forge-sweeper` does."""
+def ticking(database: Database, ttl_s: float = TTL_S) -> Iterator[None]:
+    """Run the sweeper as `forge-sweeper` does."""
     queue = Queue(database, actor="sweeper", ttl=timedelta(seconds=ttl_s))
-    sweeper = Sweeper(Sweep(queue), period_s=0.5)
+    sweeper = Sweeper(Tick(queue), period_s=0.5)
     sweeper.start()
     try:
         yield

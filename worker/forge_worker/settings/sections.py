@@ -150,7 +150,7 @@ class PaceSettings(BaseSettings):
         " starts again, at most",
     )
     sweep: bool = Field(default=True, description="run the sweeper in here too")
-    sweep_s: PositiveFloat = Field(10.0, description="seconds between sweeps")
+    sweep_s: PositiveFloat = Field(10.0, description="seconds between the sweeper's ticks")
     offline_s: PositiveFloat = Field(
         120.0, description="seconds of silence after which the sweeper in here has a worker offline"
     )

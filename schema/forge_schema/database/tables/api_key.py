@@ -31,7 +31,7 @@ class ApiKey(SQLModel, table=True):
 
 
 class RequestNonce(SQLModel, table=True):
-    """A signed request that was accepted, so that it is not accepted again; swept when stale."""
+    """A signed request that was accepted, so that it is not accepted again; deleted when stale."""
 
     __tablename__ = "request_nonce"
     __table_args__ = (

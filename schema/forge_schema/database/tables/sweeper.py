@@ -31,7 +31,7 @@ class Sweeper(SQLModel, table=True):
 
 
 class SetAside(SQLModel, table=True):
-    """A row that no sweep could move, as it was in `place`; an operator looks, and deletes it."""
+    """A row that no tick could move, as it was in `place`; an operator looks, and deletes it."""
 
     __tablename__ = "set_aside"
 

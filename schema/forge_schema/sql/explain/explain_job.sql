@@ -24,7 +24,7 @@ SELECT
     coalesce(lease.preemptions, ready.preemptions, scheduled.preemptions) AS preemptions,
     scheduled.run_at, forge_now() AS now,
     extract(EPOCH FROM scheduled.run_at - forge_now())::float8 AS wait_s,
-    extract(EPOCH FROM forge_now() - (SELECT ticked_at FROM sweeper))::float8 AS sweep_silent_s
+    extract(EPOCH FROM forge_now() - (SELECT ticked_at FROM sweeper))::float8 AS sweeper_silent_s
 FROM job
 JOIN lane ON lane.id = job.lane_id
 JOIN shape ON shape.id = lane.shape_id

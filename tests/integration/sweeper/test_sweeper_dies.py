@@ -14,7 +14,7 @@ from forge_schema.database.deadlines import Answers
 from forge_schema.database.pool import ANSWER_S, Database, DatabaseUnreachable
 from forge_schema.model.states import Phase, State
 from forge_schema.queue.queue import Queue
-from forge_schema.sweeper.tick import Sweep
+from forge_schema.sweeper.tick import Tick
 from support.queue.rig import CENTURY
 from support.waiting import eventually
 
@@ -62,7 +62,7 @@ def test_whatever_statement_it_dies_at_each_move_is_made_once(
     rig: Rig, mortal: Mortal, *, answers: bool
 ) -> None:
     worker = rig.worker()
-    rig.sweep.make_partitions()
+    rig.tick.make_partitions()
     assert _tick_in_full(rig, worker) == STATEMENTS
     for lives in range(0 if answers else 1, len(STATEMENTS) + (0 if answers else 1)):
         worker.renew()
@@ -76,8 +76,8 @@ def test_whatever_statement_it_dies_at_each_move_is_made_once(
         rig.clock.advance(2)
         mortal.lives, mortal.answers = lives, answers
         with pytest.raises(Died):
-            _sweep(mortal, rig).tick()
-        rig.sweep.tick()
+            _tick(mortal, rig).run()
+        rig.tick.run()
         assert [rig.places(job) for job in (lost, due, late)] == [["ready"], ["ready"], ["lease"]]
         assert len(rig.jobs.attempts(lost)) == 1
         assert rig.actions(due).count("promoted") == 1
@@ -94,7 +94,7 @@ def test_a_backend_killed_inside_a_statement_moves_the_lease_once(rig: Rig) -> N
     with ThreadPoolExecutor(1) as pool:
         with rig.uncommitted() as queue:
             queue.report(grant.fence, Phase.RUNNING)
-            swept = pool.submit(rig.sweep.tick)
+            swept = pool.submit(rig.tick.run)
             rig.wait_until_blocked()
             rig.rows(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -104,7 +104,7 @@ def test_a_backend_killed_inside_a_statement_moves_the_lease_once(rig: Rig) -> N
     assert (rig.places(job_id), len(rig.jobs.attempts(job_id))) == (["ready"], 1)
 
 
-def test_a_server_that_never_answers_is_given_up_and_the_sweep_goes_on(rig: Rig) -> None:
+def test_a_server_that_never_answers_is_given_up_and_the_sweeper_goes_on(rig: Rig) -> None:
     job_id = rig.submit()
     rig.worker().claim_one()
     rig.expire()
@@ -112,7 +112,7 @@ def test_a_server_that_never_answers_is_given_up_and_the_sweep_goes_on(rig: Rig)
     with Database(rig.url) as database, ThreadPoolExecutor(1) as pool:
         database._answers = answers = Answers(ANSWER_S, lambda: now[0])
         with _stopped_backend(database):
-            swept = pool.submit(_sweep(database, rig).tick)
+            swept = pool.submit(_tick(database, rig).run)
             eventually(lambda: answers._since)
             now[0] = ANSWER_S
             assert answers.break_off() == 0
@@ -137,9 +137,9 @@ def test_a_job_past_its_time_limit_on_a_worker_that_is_gone_has_failed(rig: Rig)
     job_id = rig.submit(timeout_s=10)
     rig.queue.report(rig.worker().claim_one().fence, Phase.RUNNING)
     rig.clock.advance(11)
-    assert rig.sweep.tick().overdue == 1
+    assert rig.tick.run().overdue == 1
     rig.expire()
-    assert rig.sweep.tick().requeued == 1
+    assert rig.tick.run().requeued == 1
     assert (rig.places(job_id), rig.state(job_id)) == (["outcome"], State.FAILED)
     assert rig.jobs.job(job_id)["reason"] == "timeout"
 
@@ -156,8 +156,8 @@ def _stopped_backend(database: Database) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def _sweep(database: Database, rig: Rig) -> Sweep:
-    return Sweep(Queue(database, actor="sweeper", ttl=rig.queue.ttl), every=CENTURY)
+def _tick(database: Database, rig: Rig) -> Tick:
+    return Tick(Queue(database, actor="sweeper", ttl=rig.queue.ttl), every=CENTURY)
 
 
 def _tick_in_full(rig: Rig, worker: Worker) -> list[str]:
@@ -167,7 +167,7 @@ def _tick_in_full(rig: Rig, worker: Worker) -> list[str]:
     worker.claim_one()
     rig.expire()
     rig.database.names()
-    rig.sweep.tick()
+    rig.tick.run()
     ran = rig.database.names()
     rig.queue.cancel(job_id)
     return ran
