@@ -164,7 +164,7 @@ def verbs(bench: Bench) -> dict[str, int]:
     queue.preempt(grant.fence.job_id)
     costs["preempt"] = bench.cost("preempt")
     queue.cancel(grant.fence.job_id)
-    costs["cancel"] = bench.cost("cancel")
+    costs["cancel"] = bench.cost("cancel", rows=2)
     # Asked of the lease in hand, and not run before it is measured: it ends the lease.
     ends = queue._ends([End(grant.fence, Reason.EXIT_CODE)])
     bench.rig.database.ran.append(("finish", {**ends, "expired_only": False}))
