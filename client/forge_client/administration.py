@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from forge_client.answers.records import AuditEvent, Key, QueueInfo, Quota
+from forge_schema.model.admin import ApiKey, QueueInfo, Quota
+from forge_schema.model.job import Event
 
 LAST_DAY = timedelta(days=1)
 
@@ -19,7 +20,7 @@ class Secret(NamedTuple):
 class Administration(Protocol):
     """Every method may raise `ClientError`, and every act is in the audit trail."""
 
-    def api_keys(self) -> list[Key]:
+    def api_keys(self) -> list[ApiKey]:
         """Return every API key."""
 
     def create_key(
@@ -82,7 +83,7 @@ class Administration(Protocol):
         worker_id: int | None = None,
         actor: str | None = None,
         count: int = 1000,
-    ) -> list[AuditEvent]:
+    ) -> list[Event]:
         """Return a page of the audit trail, oldest first.
 
         Args:

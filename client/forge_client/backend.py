@@ -2,27 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from forge_schema.model.admin import Myself
 from forge_schema.model.explanation import Explanation
+from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus, Template
 from forge_schema.model.overview import Overview
+from forge_schema.model.record import Record
+from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
+from forge_schema.model.worker import WorkerInfo
 
 from forge_client.administration import Administration
-from forge_client.answers.findings import Findings
-from forge_client.answers.records import (
-    Artifact,
-    Attempt,
-    Caller,
-    Check,
-    Checkpoint,
-    Event,
-    JobDetail,
-    JobStatus,
-    LogChunk,
-    Template,
-    WorkerInfo,
-)
+from forge_client.findings import Findings
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
 
@@ -35,6 +28,23 @@ Place = tuple[int, int, int]
 BEGINNING: Place = (0, 0, -1)
 # The largest token, rank and number that HTTP takes.
 THE_END: Place = (2**53 - 1, 2**15 - 1, 2**31 - 1)
+
+
+class Standing(StrEnum):
+    """What a check found."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Check(Record):
+    """One finding of `forge doctor`."""
+
+    name: str
+    standing: Standing
+    detail: str
+    hint: str = ""
 
 
 class Backend(Protocol):
@@ -54,7 +64,7 @@ class Backend(Protocol):
     def findings(self) -> Findings:
         """What jobs found out."""
 
-    def me(self) -> Caller:
+    def me(self) -> Myself:
         """Return who asks."""
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from forge_schema.model.job import JobStatus
+from forge_schema.model.worker import WorkerInfo
+
 from forge_client import settings
-from forge_client.answers.records import JobStatus, WorkerInfo
 from forge_client.connection import connect
 from forge_client.job import Job
 from forge_client.project.bundle import Listing, scan

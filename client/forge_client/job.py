@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.explanation import Explanation
+from forge_schema.model.job import JobStatus
+from forge_schema.model.results import JobTest, MetricLine
+from forge_schema.model.stored import Artifact, Checkpoint
 
-from forge_client.answers.findings import JobTest, MetricLine, all_metrics, all_tests
-from forge_client.answers.records import Artifact, Checkpoint, JobStatus
 from forge_client.backend import Backend
 from forge_client.cli.logs.following import QUICKEST_S, follow
 from forge_client.cli.logs.reader import LogReader, Piece
 from forge_client.cli.show.downloads import download_all
 from forge_client.cli.show.endings import ending
 from forge_client.errors import ClientError
+from forge_client.findings import all_metrics, all_tests
 
 TAIL_LINES = 20
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from forge_client.answers.records import STATES
+from forge_schema.model.states import State
+
 from forge_client.errors import ClientError
 
 LARGEST_ID = 2**63 - 1
@@ -29,10 +30,10 @@ def checked_states(words: Sequence[str]) -> Sequence[str]:
     Raises:
         ClientError: one is not.
     """
-    if unknown := set(words) - set(STATES):
+    if unknown := set(words) - set(State):
         raise ClientError(
             f"no job is ever {min(unknown)!r}",
-            hint=f"its state is one of {', '.join(STATES)}",
+            hint=f"its state is one of {', '.join(State)}",
             code="state_unknown",
         )
     return words

@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database.pool import Database
+from forge_schema.model.admin import ApiKey, QueueInfo, Quota
+from forge_schema.model.job import Event
 from forge_schema.model.states import Role, WorkerKind
 from forge_schema.queue.limits import Admin
 from forge_schema.queue.registry import Registry
 from forge_schema.read.audit import Audit
 
 from forge_client.administration import LAST_DAY, Secret
-from forge_client.answers.records import AuditEvent, Key, QueueInfo, Quota
 from forge_client.direct.translation import translated
 
 
@@ -28,9 +29,9 @@ class DirectAdmin:
         self._database = database
         self._actor = actor
 
-    def api_keys(self) -> list[Key]:
+    def api_keys(self) -> list[ApiKey]:
         with translated():
-            return [Key.model_validate(row) for row in self._keys.listed()]
+            return [ApiKey.model_validate(row) for row in self._keys.listed()]
 
     def create_key(
         self,
@@ -89,7 +90,7 @@ class DirectAdmin:
         worker_id: int | None = None,
         actor: str | None = None,
         count: int = 1000,
-    ) -> list[AuditEvent]:
+    ) -> list[Event]:
         with translated():
             rows = Audit(self._database()).events(
                 since=since,
@@ -99,7 +100,7 @@ class DirectAdmin:
                 actor=actor,
                 count=count,
             )
-            return [AuditEvent.model_validate(row) for row in rows]
+            return [Event.model_validate(row) for row in rows]
 
     def queues(self) -> list[QueueInfo]:
         with translated():

@@ -9,10 +9,14 @@ from typing import Any, Self
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.explain import explain
+from forge_schema.model.admin import Myself
 from forge_schema.model.explanation import Explanation
+from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus, Template
 from forge_schema.model.overview import Overview
 from forge_schema.model.spec import JobSpec
-from forge_schema.model.states import Command, State
+from forge_schema.model.states import Command, Role, State
+from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
+from forge_schema.model.worker import WorkerInfo
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.queue.sources import Sources
@@ -24,20 +28,7 @@ from forge_schema.read.report import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.storage import Store, keys, open_store
 
-from forge_client.answers.records import (
-    Artifact,
-    Attempt,
-    Caller,
-    Check,
-    Checkpoint,
-    Event,
-    JobDetail,
-    JobStatus,
-    LogChunk,
-    Template,
-    WorkerInfo,
-)
-from forge_client.backend import BEGINNING, THE_END, Place, Progress
+from forge_client.backend import BEGINNING, THE_END, Check, Place, Progress
 from forge_client.cli.show.verified import unpacked
 from forge_client.direct.admin import DirectAdmin
 from forge_client.direct.checks import checks
@@ -87,9 +78,9 @@ class DirectBackend:
     def findings(self) -> DirectFindings:
         return DirectFindings(lambda: self._database, owner=self._owner)
 
-    def me(self) -> Caller:
+    def me(self) -> Myself:
         # Whoever reaches the database may do everything there.
-        return Caller(owner=self._owner, role="admin", actor=self._actor)
+        return Myself(owner=self._owner, role=Role.ADMIN, actor=self._actor)
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
         with translated():
@@ -170,8 +161,7 @@ class DirectBackend:
 
     def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
         with translated():
-            found = explain(self._database, checked_job(job_id), workers=workers)
-            return Explanation.model_validate(found.model_dump())
+            return explain(self._database, checked_job(job_id), workers=workers)
 
     def events(self, job_id: int) -> list[Event]:
         with translated():

@@ -7,7 +7,7 @@ from forge_schema.database.pool import KEEPALIVE, Row
 from forge_schema.database.revision import HEAD
 from forge_schema.storage import open_store
 
-from forge_client.answers.records import Check, Standing
+from forge_client.backend import Check, Standing
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import translated
 from forge_client.errors import ClientError

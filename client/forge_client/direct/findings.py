@@ -3,13 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from forge_schema.database.pool import Database
-from forge_schema.model.states import Verdict
-from forge_schema.read.benchmarks import Benchmarks
-from forge_schema.read.jobs import Jobs
-from forge_schema.read.series import Series as DatabaseSeries
-from forge_schema.read.series import Wanted
-
-from forge_client.answers.findings import (
+from forge_schema.model.results import (
     JobTest,
     LastMetric,
     MetricLine,
@@ -18,6 +12,12 @@ from forge_client.answers.findings import (
     SweepCancelled,
     SweepPoint,
 )
+from forge_schema.model.states import Verdict
+from forge_schema.read.benchmarks import Benchmarks
+from forge_schema.read.jobs import Jobs
+from forge_schema.read.series import Series as DatabaseSeries
+from forge_schema.read.series import Wanted
+
 from forge_client.direct.translation import translated
 from forge_client.errors import ClientError
 from forge_client.validation import checked_job

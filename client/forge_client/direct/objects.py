@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from forge_schema.model.stored import Artifact
 from forge_schema.storage import Store
 
-from forge_client.answers.records import Artifact
 from forge_client.backend import Progress
 from forge_client.cli.show.verified import arriving
 

@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+from forge_schema.model.admin import ApiKey, QueueInfo, Quota
+from forge_schema.model.job import Event
+
 from forge_client.administration import LAST_DAY, Secret
-from forge_client.answers.records import AuditEvent, Key, QueueInfo, Quota
 from forge_client.http.transport import Transport
 
 KEYS = "/api/admin/keys"
@@ -25,8 +27,8 @@ class HttpAdmin:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def api_keys(self) -> list[Key]:
-        return self._transport.records(Key, self._transport.get(KEYS))
+    def api_keys(self) -> list[ApiKey]:
+        return self._transport.records(ApiKey, self._transport.get(KEYS))
 
     def create_key(
         self,
@@ -92,7 +94,7 @@ class HttpAdmin:
         worker_id: int | None = None,
         actor: str | None = None,
         count: int = 1000,
-    ) -> list[AuditEvent]:
+    ) -> list[Event]:
         answer = self._transport.get(
             EVENTS,
             since_s=_seconds(since),
@@ -102,7 +104,7 @@ class HttpAdmin:
             actor=actor,
             count=count,
         )
-        return self._transport.records(AuditEvent, answer)
+        return self._transport.records(Event, answer)
 
     def queues(self) -> list[QueueInfo]:
         return self._transport.records(QueueInfo, self._transport.get(QUEUES))

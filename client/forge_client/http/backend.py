@@ -8,23 +8,14 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
+from forge_schema.model.admin import Myself
 from forge_schema.model.explanation import Explanation
+from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus, Template
 from forge_schema.model.overview import Overview
+from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
+from forge_schema.model.worker import WorkerInfo
 
-from forge_client.answers.records import (
-    Artifact,
-    Attempt,
-    Caller,
-    Check,
-    Checkpoint,
-    Event,
-    JobDetail,
-    JobStatus,
-    LogChunk,
-    Template,
-    WorkerInfo,
-)
-from forge_client.backend import BEGINNING, THE_END, Place, Progress
+from forge_client.backend import BEGINNING, THE_END, Check, Place, Progress
 from forge_client.cli.show.verified import arriving, unpacked
 from forge_client.http.admin import HttpAdmin
 from forge_client.http.findings import HttpFindings
@@ -83,8 +74,8 @@ class HttpBackend:
     def findings(self) -> HttpFindings:
         return HttpFindings(self._transport, owner=self._owner)
 
-    def me(self) -> Caller:
-        return self._transport.record(Caller, self._transport.get("/api/me"))
+    def me(self) -> Myself:
+        return self._transport.record(Myself, self._transport.get("/api/me"))
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
         with plainly():

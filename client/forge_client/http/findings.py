@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from forge_client.answers.findings import (
-    PAGE,
+from forge_schema.model.results import (
     JobTest,
     LastMetric,
     MetricLine,
@@ -13,6 +12,8 @@ from forge_client.answers.findings import (
     SweepCancelled,
     SweepPoint,
 )
+
+from forge_client.findings import PAGE
 from forge_client.http.transport import Transport
 from forge_client.validation import checked_job
 

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Literal
 
+from forge_schema.model.admin import Myself
+from forge_schema.model.worker import WorkerInfo
 from pydantic import BaseModel, ValidationError
 
-from forge_client.answers.records import Caller, Check, Standing, WorkerInfo
+from forge_client.backend import Check, Standing
 from forge_client.errors import ClientError
 from forge_client.http.patience import Passing
 from forge_client.http.refusals import not_forge
@@ -39,7 +41,7 @@ class Health(BaseModel):
 
 
 def checks(
-    transport: Transport, me: Callable[[], Caller], workers: Callable[[], list[WorkerInfo]]
+    transport: Transport, me: Callable[[], Myself], workers: Callable[[], list[WorkerInfo]]
 ) -> list[Check]:
     """Check each part by itself, so that one that fails does not hide the others."""
     found = list(_server(transport))
@@ -74,7 +76,7 @@ def _health(transport: Transport) -> Health:
         raise not_forge(answer, transport.server.url) from None
 
 
-def _key(transport: Transport, caller: Caller) -> Check:
+def _key(transport: Transport, caller: Myself) -> Check:
     detail = f"{caller.owner}, with the role {caller.role}"
     if transport.server.in_the_clear:
         hint = "anybody on the way can read the API key; use https://"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forge_client.answers.records import Template
+from forge_schema.model.job import Template
+
 from forge_client.backend import Backend, Progress
 from forge_client.project.bundle import Bundle, Listing, pack_listing, scan
 from forge_client.project.image_tar import DIGEST, ImageTar

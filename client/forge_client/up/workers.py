@@ -4,7 +4,8 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
-from forge_client.answers.records import WorkerInfo
+from forge_schema.model.worker import WorkerInfo
+
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
 from forge_client.up.asked import Asked

@@ -3,10 +3,10 @@
 from forge_schema.model.states import State
 from pydantic import BaseModel
 
-from forge_functions.answers.records import Done
 from forge_functions.auth.caller import Submitter
 from forge_functions.auth.job import OwnJob
 from forge_functions.errors import problems
+from forge_functions.items import Done
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
 

@@ -6,26 +6,19 @@ from typing import Annotated, TypedDict
 from fastapi import APIRouter, Query, Request
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import INTEGER, LARGEST, Moment, Word
+from forge_schema.model.job import Attempt, Event, JobDetail
+from forge_schema.model.results import JobTest, LastMetric, MetricLine, Result, Series
 from forge_schema.model.states import Verdict
+from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
 from forge_schema.read.jobs import PAGE, Jobs
-from forge_schema.read.series import MOST_KEYS, MOST_POINTS, POINTS, Series, Wanted
+from forge_schema.read.series import MOST_KEYS, MOST_POINTS, POINTS, Wanted
+from forge_schema.read.series import Series as Reads
 from pydantic import Field
 
-from forge_functions.answers import found
-from forge_functions.answers.found import JobTest, LastMetric, MetricLine, Result
-from forge_functions.answers.records import (
-    Artifact,
-    Attempt,
-    Checkpoint,
-    Event,
-    Items,
-    JobDetail,
-    LogChunk,
-    Rows,
-)
 from forge_functions.auth.caller import Viewer
 from forge_functions.auth.job import OwnJob
 from forge_functions.errors import problems
+from forge_functions.items import Items, Rows
 from forge_functions.middleware.bodies import Body
 from forge_functions.services import Services, Shared
 
@@ -158,13 +151,13 @@ def tests(_who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichTests
     return {"items": rows}
 
 
-@router.get("/series", response_model=found.Series)
+@router.get("/series", response_model=Series)
 def series(
     _who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichSeries, Query()]
 ) -> Row:
     """Return an attempt's metrics and samples as the curves of a chart."""
     wanted = Wanted(which.attempt, which.rank, which.keys, which.points)
-    return Series(shared.database).of(job["job_id"], wanted)
+    return Reads(shared.database).of(job["job_id"], wanted)
 
 
 @router.get("/result", response_model=Result)

@@ -4,13 +4,14 @@ from typing import Annotated
 
 from fastapi import Query
 from forge_schema.model.fields import Id, Word
+from forge_schema.model.job import JobStatus
 from forge_schema.model.states import State
 from forge_schema.read.jobs import PAGE, Jobs
 from pydantic import Field
 
-from forge_functions.answers.records import Items, JobStatus, Rows
 from forge_functions.auth.caller import Viewer
 from forge_functions.errors import problems
+from forge_functions.items import Items, Rows
 from forge_functions.middleware.bodies import Body, IdInPath
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared

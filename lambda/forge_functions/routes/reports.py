@@ -9,9 +9,9 @@ from forge_schema.read.reports import Reports
 from forge_schema.read.reports import report as known
 from pydantic import Field
 
-from forge_functions.answers.records import Items, Rows
 from forge_functions.auth.caller import Viewer, forbidden
 from forge_functions.errors import problems
+from forge_functions.items import Items, Rows
 from forge_functions.middleware.bodies import Body
 from forge_functions.services import Shared
 

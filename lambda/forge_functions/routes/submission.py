@@ -6,9 +6,9 @@ from forge_schema.queue.sources import Sources
 from pydantic import BaseModel, Field
 
 from forge_functions import possession
-from forge_functions.answers.records import Done
 from forge_functions.auth.caller import Submitter
 from forge_functions.errors import problems
+from forge_functions.items import Done
 from forge_functions.job_requests import JobRequest, specs
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router

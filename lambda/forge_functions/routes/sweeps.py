@@ -4,15 +4,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from forge_schema.model.fields import LARGEST, Word
+from forge_schema.model.results import SweepCancelled, SweepPoint
 from forge_schema.model.states import State
 from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.jobs import PAGE
 from pydantic import BaseModel, Field
 
-from forge_functions.answers.found import SweepPoint
-from forge_functions.answers.records import Items, Rows
 from forge_functions.auth.caller import Caller, Submitter, Viewer, forbidden
 from forge_functions.errors import problems
+from forge_functions.items import Items, Rows
 from forge_functions.middleware.bodies import Body
 from forge_functions.services import Services, Shared
 
@@ -33,13 +33,6 @@ class SweepStates(BaseModel):
     """How many jobs of a sweep are in which state."""
 
     states: dict[State, int]
-
-
-class SweepCancelled(BaseModel):
-    """How many were cancelled at once, and how many their workers are asked to end."""
-
-    cancelled: int
-    running: int
 
 
 @router.get("/{name}/points", response_model=Items[SweepPoint])

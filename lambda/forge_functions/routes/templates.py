@@ -5,11 +5,12 @@ from typing import Annotated
 from fastapi import Path, Query
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Word
+from forge_schema.model.job import Template
 from forge_schema.queue.templates import Templates
 
-from forge_functions.answers.records import Done, Items, Rows, Template
 from forge_functions.auth.caller import Caller, Submitter, Viewer, forbidden
 from forge_functions.errors import problems
+from forge_functions.items import Done, Items, Rows
 from forge_functions.job_requests import JobConfig, check_config
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router

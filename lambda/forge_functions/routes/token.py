@@ -3,7 +3,7 @@
 from http import HTTPStatus
 
 from forge_schema.access.api_keys import Keys
-from forge_schema.model.states import Role
+from forge_schema.model.admin import Myself
 from pydantic import BaseModel
 
 from forge_functions.auth import short_token
@@ -20,14 +20,6 @@ class Token(BaseModel):
 
     token: str
     expires_in_s: int
-
-
-class Myself(BaseModel):
-    """Whose jobs the caller's are, what the caller may do, and how the audit trail calls them."""
-
-    owner: str
-    role: Role
-    actor: str
 
 
 @router.get("/me")

@@ -14,7 +14,10 @@ W = TypeVar("W", bound=StrEnum)
 
 
 class Record(BaseModel):
-    """What one side tells another. It has every field; a reader takes an older or newer one too."""
+    """What one side tells another. It has every field; a reader takes an older or newer one too.
+
+    A field that its `repr` leaves out is for programs: commands do not print it.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", json_schema_serialization_defaults_required=True

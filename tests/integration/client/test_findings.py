@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client, ClientError
-from forge_client.answers.findings import all_points, all_tests
 from forge_client.cli.jobs.testing import why_none
+from forge_client.findings import all_points, all_tests
 from forge_schema.model.states import Reason, State, Verdict
 from forge_schema.queue.records import Tested as OneTest
 from forge_schema.read.benchmarks import Benchmarks

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from forge_client.answers.records import Attempt, JobDetail, LogChunk, WorkerInfo
 from forge_client.backend import BEGINNING, THE_END, Backend, Place
+from forge_schema.model.job import Attempt, JobDetail
+from forge_schema.model.stored import LogChunk
+from forge_schema.model.worker import WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,8 +31,9 @@ def job(job_id: int = 1, state: str = "running", **changes: Any) -> JobDetail:  
 def ended(attempt: int, reason: str, **changes: Any) -> Attempt:  # noqa: ANN401  as above
     """Make a finished attempt."""
     fields: dict[str, Any] = {
-        "attempt": attempt, "rank": 0, "worker": "w1", "reason": reason, "exit_code": None,
-        "detail": None, "claimed_at": NOON, "started_at": NOON, "finished_at": NOON,
+        "attempt": attempt, "rank": 0, "token": attempt, "worker": "w1", "reason": reason,
+        "exit_code": None, "detail": None, "ready_at": NOON, "claimed_at": NOON,
+        "started_at": NOON, "finished_at": NOON,
         "waited_s": 1.0, "held_s": 2.0, "devices": [], "gpu_seconds": 0.0, "cost": None,
         "accepted": False,
     }  # fmt: skip
@@ -109,7 +112,7 @@ class FakeBackend:
             for one in chunks
             if attempt in (None, one.attempt)
             and rank in (None, one.rank)
-            and (since is None or (one.created_at or NOON) >= since)
+            and (since is None or one.created_at >= since)
         ]
 
     def log_bytes(self, wanted: LogChunk) -> bytes:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.client.backends import NOON, FakeBackend, ended, job
 
 if TYPE_CHECKING:
-    from forge_client.answers.records import LogChunk
+    from forge_schema.model.stored import LogChunk
 
 # Few letters, so that the pattern is there, and parted by chunk borders.
 TEXT = st.text("ab\n\N{EURO SIGN}", max_size=30).map(str.encode)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from forge_client.answers.records import JobStatus
 from forge_client.cli.logs.following import follow
 from forge_client.cli.logs.reader import LogReader, Part, Piece
 from forge_client.job import Job
+from forge_schema.model.job import JobStatus
 from hypothesis import given
 from hypothesis import strategies as st
 from support.client.backends import FakeBackend, job

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import zstandard
-from forge_client.answers.records import LogChunk
 from forge_client.cli.show.verified import unpacked
 from forge_client.errors import ClientError
 from forge_functions.dashboard.log.pieces import LogPieces
+from forge_schema.model.stored import LogChunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ def test_a_page_unpacks_no_more_than_a_chunk_is_said_to_have(peak: Callable[[], 
 
 
 def test_a_command_unpacks_no_more_than_a_chunk_is_said_to_have(peak: Callable[[], int]) -> None:
-    chunk = LogChunk.model_validate({"attempt": 1, "rank": 0, **SAID})
+    chunk = LogChunk.model_validate({"attempt": 1, "rank": 0, "created_at": 0, **SAID})
     with pytest.raises(ClientError, match="not what was stored"):
         unpacked(chunk, PACKED)
     assert peak() < LARGE / 4

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.answers.records import Template
 from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
 from forge_client.project.requirements import with_requirements
 from forge_client.project.submission import configured
+from forge_schema.model.job import Template
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from forge_client import ClientError
-from forge_client.answers.findings import SweepPoint
 from forge_client.cli.show.comparison import compare, value_of
 from forge_client.project.matrix import Value, expanded, from_options, from_toml
 from forge_client.project.request import Request
+from forge_schema.model.results import SweepPoint
+from forge_schema.model.states import State
 
 MANY = ",".join(map(str, range(200)))
 BASE = Request(name="bench", command=["run", "--batch={batch}", "{p}/{repeat}", "{{p}} {}"])
@@ -84,7 +85,7 @@ def test_forge_toml_has_values_of_their_own_kinds() -> None:
             from_toml(table)
 
 
-def point(number: int, value: Any, state: str = "succeeded", **parameters: Any) -> SweepPoint:  # noqa: ANN401  whatever JSON holds
+def point(number: int, value: Any, state: State = State.SUCCEEDED, **parameters: Any) -> SweepPoint:  # noqa: ANN401  whatever JSON holds
     return SweepPoint(
         job_id=number, name="n", state=state, parameters=parameters, result={"x": {"y": value}}
     )
@@ -108,7 +109,7 @@ def test_groups_are_compared_as_by_hand(seed: int) -> None:
             point(
                 n,
                 dice.choice([dice.uniform(1, 9), dice.randint(1, 9)]),
-                dice.choice(["succeeded", "succeeded", "failed"]),
+                dice.choice([State.SUCCEEDED, State.SUCCEEDED, State.FAILED]),
                 batch=dice.choice([1, True, "1", 1.5]),
                 repeat=n,
             )
@@ -147,7 +148,7 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_told() -> None:
         compare(sweeps, "x.z")
     assert refused.value.hint == "there is: x.y, seconds, gpu_seconds, energy_j"
     # Nobody can tell yet what jobs will say that have said nothing.
-    quiet = SweepPoint(job_id=1, name="n", state="ready", parameters={"batch": 1})
+    quiet = SweepPoint(job_id=1, name="n", state=State.READY, parameters={"batch": 1})
     assert compare({"s": [quiet]}, "x.z", ["batch"]).without == 1
     assert compare(sweeps, "energy_j").without == 2
 
@@ -158,7 +159,7 @@ def test_what_is_no_number_is_left_out() -> None:
     assert [(g.count, g.mean, g.spread, g.ratio) for g in found.groups] == [(1, 1.0, None, 1.0)]
     assert found.without == 6
     dotted = SweepPoint(
-        job_id=1, name="n", state="s", parameters={}, result={"a.b": 4, "a": {"b": 5}}
+        job_id=1, name="n", state=State.READY, parameters={}, result={"a.b": 4, "a": {"b": 5}}
     )
     assert value_of(dotted, "a.b") == 4
     assert value_of(dotted, "seconds") is None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 import structlog
-from forge_schema.model.gpu_model import is_model
+from forge_schema.model.worker import is_model
 from forge_schema.queue.lanes import Capacity
 
 from forge_worker.devices import Gpu, Use

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
+from forge_schema.model.job import Event
 
-from forge_client.answers.records import AuditEvent
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.times import span
@@ -43,7 +43,7 @@ def events(
 
 def _pages(
     backend: Backend, since: timedelta, job_id: int | None, worker_id: int | None, actor: str | None
-) -> Iterator[AuditEvent]:
+) -> Iterator[Event]:
     after: datetime | None = None
     while True:
         page = backend.admin.events(

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.model.admin import ApiKey
 from forge_schema.model.quantities import duration_text
 
-from forge_client.answers.records import Key
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.times import Expires, lasting
@@ -26,7 +26,7 @@ class Role(StrEnum):
     VIEWER = "viewer"
 
 
-def _state(key: Key) -> str:
+def _state(key: ApiKey) -> str:
     if key.revoked_at:
         return f"revoked {ago(key.revoked_at)}"
     return f"expires {ago(key.expires_at)}" if key.expires_at else ""

@@ -3,8 +3,8 @@
 from typing import Annotated
 
 import typer
+from forge_schema.model.admin import Quota
 
-from forge_client.answers.records import Quota
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
@@ -95,7 +95,8 @@ def _limit_queue(backend: Backend, name: str, jobs: str | None, gpus: str | None
 def _limit_owner(
     backend: Backend, owner: str, jobs: str | None, gpus: str | None, weight: float | None
 ) -> None:
-    known = next((row for row in backend.admin.quotas() if row.owner == owner), Quota(owner=owner))
+    unset = Quota(owner=owner, paused=False)
+    known = next((row for row in backend.admin.quotas() if row.owner == owner), unset)
     max_jobs = _changed("--jobs", jobs, known.max_jobs)
     max_gpus = _changed("--gpus", gpus, known.max_gpus)
     weight = known.weight if weight is None else weight

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 from forge_schema.model.quantities import duration_text, size_text
+from forge_schema.model.worker import WorkerInfo
 
-from forge_client.answers.records import WorkerInfo
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.model.results import SweepPoint
 
-from forge_client.answers.findings import SweepPoint, all_points
 from forge_client.cli.jobs.submit import command_of, environment
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.labels import labels
@@ -18,6 +18,7 @@ from forge_client.cli.show.comparison import compare as compared
 from forge_client.cli.show.output import Column, Format, FormatOption, inline
 from forge_client.cli.show.sending import send
 from forge_client.connection import connect
+from forge_client.findings import all_points
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import expanded, from_options, from_toml
 

@@ -3,8 +3,8 @@
 from typing import Annotated
 
 import typer
+from forge_schema.model.job import JobDetail
 
-from forge_client.answers.records import JobDetail
 from forge_client.backend import Backend
 from forge_client.cli.logs.lines import Shaping, pattern
 from forge_client.cli.logs.reader import Part

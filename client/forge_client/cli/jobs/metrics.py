@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import typer
+from forge_schema.model.results import LastMetric, MetricLine
 
-from forge_client.answers.findings import LastMetric, MetricLine, all_metrics
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+from forge_client.findings import all_metrics
 
 LAST: list[Column] = [
     ("METRIC", lambda m: m.key),

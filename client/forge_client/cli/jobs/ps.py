@@ -3,9 +3,9 @@
 from typing import Annotated
 
 import typer
+from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus
 from forge_schema.model.quantities import duration_text
 
-from forge_client.answers.records import Attempt, Event, JobDetail, JobStatus
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.endings import first_line, reason_in_words, what_follows
@@ -28,7 +28,7 @@ def _why(job: JobStatus) -> str:
     if job.run_at and job.state == "scheduled":
         shown = ago(job.run_at)
         return f"due {shown}" if shown.endswith("ago") else f"not before {shown}"
-    if job.reason in (None, job.state):
+    if job.reason is None or job.reason.value == job.state:
         return ""
     if job.reason == "exit_code":
         return f"exit code {job.exit_code}"

@@ -1,8 +1,8 @@
 """`forge exec`: a shell, or any command, inside a running job."""
 
 import typer
+from forge_schema.model.job import JobStatus
 
-from forge_client.answers.records import JobStatus
 from forge_client.backend import Backend
 from forge_client.cli.jobs.submit import command_of
 from forge_client.cli.options.session import JobId, backend_of

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import size, size_text
 from typer.core import TyperCommand
 
-from forge_client.answers.records import JobDetail
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.labels import labels

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.model.results import JobTest
 
-from forge_client.answers.findings import JobTest, all_tests
 from forge_client.backend import Backend
 from forge_client.cli.jobs.submit import COMMAND, environment
 from forge_client.cli.options import job_options as o
@@ -17,6 +17,7 @@ from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.cli.show.sending import send
 from forge_client.cli.show.waiting import wait_for
 from forge_client.connection import connect
+from forge_client.findings import all_tests
 from forge_client.project.forge_toml import Project
 
 PYTEST = "python3 -m pytest"

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Iterator
 
-from forge_client.answers.records import JobDetail
+from forge_schema.model.job import JobDetail
+
 from forge_client.backend import Backend
 from forge_client.cli.logs.reader import Part, Piece
 from forge_client.cli.logs.reading import LogReading

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
 
-from forge_client.answers.records import LogChunk
+from forge_schema.model.stored import LogChunk
+
 from forge_client.backend import BEGINNING, Backend, Place
 
 

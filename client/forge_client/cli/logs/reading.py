@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from forge_client.answers.records import JobDetail
+from forge_schema.model.job import JobDetail
+
 from forge_client.backend import Backend
 from forge_client.cli.logs.reader import LogReader, Part, Piece
 from forge_client.cli.logs.tail import tail

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from forge_client.answers.records import LogChunk
+from forge_schema.model.stored import LogChunk
+
 from forge_client.backend import THE_END, Backend
 from forge_client.cli.logs.reader import Part, Start
 

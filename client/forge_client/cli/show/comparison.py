@@ -7,7 +7,8 @@ from math import isfinite
 from statistics import fmean, median, stdev
 from typing import Any
 
-from forge_client.answers.findings import SweepPoint
+from forge_schema.model.results import SweepPoint
+
 from forge_client.errors import ClientError
 
 # What every job has, whatever it says itself.

@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from forge_client.answers.records import Artifact
+from forge_schema.model.stored import Artifact
+
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
 

@@ -1,8 +1,7 @@
 """How attempts and jobs ended, in a sentence."""
 
+from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import duration_text
-
-from forge_client.answers.records import Attempt, JobDetail, JobStatus
 
 # What the machines did; the job goes on by itself.
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault"}

@@ -112,7 +112,8 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
     """Return a value as JSON can hold it."""
     match value:
         case BaseModel():
-            return value.model_dump(mode="json")
+            shown = {name for name, field in type(value).model_fields.items() if field.repr}
+            return value.model_dump(mode="json", include=shown)
         case Mapping():
             return {str(key): plain(inner) for key, inner in value.items()}
         case list() | tuple():

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import MIB, size_text
 
-from forge_client.answers.records import JobDetail
 from forge_client.backend import Backend
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import zstandard
+from forge_schema.model.stored import LogChunk
 
-from forge_client.answers.records import LogChunk
 from forge_client.errors import ClientError
 
 # It is unpacked in memory, and its size is what its worker says. Workers make them of 4 MiB.

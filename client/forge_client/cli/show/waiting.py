@@ -2,7 +2,8 @@
 
 import sys
 
-from forge_client.answers.records import Attempt, JobDetail, JobStatus
+from forge_schema.model.job import Attempt, JobDetail, JobStatus
+
 from forge_client.backend import Backend
 from forge_client.cli.logs.following import follow
 from forge_client.cli.logs.lines import Shaping

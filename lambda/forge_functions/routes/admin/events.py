@@ -5,12 +5,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from forge_schema.model.fields import Moment, Word
+from forge_schema.model.job import Event
 from forge_schema.read.audit import PAGE, Audit
 from pydantic import Field
 
-from forge_functions.answers.records import Event, Items, Rows
 from forge_functions.auth.caller import Admin
 from forge_functions.errors import problems
+from forge_functions.items import Items, Rows
 from forge_functions.middleware.bodies import DECADE_S, Body, IdInPath
 from forge_functions.services import Shared
 

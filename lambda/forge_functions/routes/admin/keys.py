@@ -5,13 +5,14 @@ from http import HTTPStatus
 from typing import Annotated
 
 from forge_schema.access.api_keys import Keys
+from forge_schema.model.admin import ApiKey
 from forge_schema.model.fields import Text, Word
 from forge_schema.model.states import Role
 from pydantic import BaseModel, Field
 
-from forge_functions.answers.records import ApiKey, Done, Items, Rows
 from forge_functions.auth.caller import Admin
 from forge_functions.errors import problems
+from forge_functions.items import Done, Items, Rows
 from forge_functions.middleware.bodies import Body, LastsS, lasting
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared

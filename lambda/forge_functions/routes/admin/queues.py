@@ -3,13 +3,14 @@
 from typing import Annotated
 
 from fastapi import Path
+from forge_schema.model.admin import QueueInfo, Quota
 from forge_schema.model.fields import Flag, Number, Word
 from forge_schema.queue.limits import Admin as Limits
 from pydantic import Field
 
-from forge_functions.answers.records import Done, Items, Queue, Quota, Rows
 from forge_functions.auth.caller import Admin
 from forge_functions.errors import problems
+from forge_functions.items import Done, Items, Rows
 from forge_functions.middleware.bodies import Body, Limit
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
@@ -34,7 +35,7 @@ class OwnerSettings(Body):
     weight: Annotated[Number, Field(ge=0.001, le=1000)] = 1.0
 
 
-@router.get("/queues", response_model=Items[Queue])
+@router.get("/queues", response_model=Items[QueueInfo])
 def list_queues(who: Admin, shared: Shared) -> Rows:
     """List every queue that was ever used or set, by name."""
     return {"items": Limits(shared.database, actor=who.actor).queues()}

@@ -7,12 +7,13 @@ from fastapi import Query
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.fields import Flag, Word
 from forge_schema.model.states import Command, WorkerKind
+from forge_schema.model.worker import WorkerInfo
 from forge_schema.queue.registry import Registry
 from pydantic import BaseModel, Field
 
-from forge_functions.answers.records import Done, Items, Rows, Worker
 from forge_functions.auth.caller import Admin
 from forge_functions.errors import problems
+from forge_functions.items import Done, Items, Rows
 from forge_functions.middleware.bodies import Body, IdInPath, LastsS, lasting
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
@@ -64,7 +65,7 @@ class Rotated(BaseModel):
     token: str
 
 
-@router.get("", response_model=Items[Worker])
+@router.get("", response_model=Items[WorkerInfo])
 def list_workers(who: Admin, shared: Shared) -> Rows:
     """List every worker, by name."""
     return {"items": Registry(shared.database, actor=who.actor).workers()}

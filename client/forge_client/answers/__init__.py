@@ -1,1 +1,0 @@
-"""What Forge answers, as the client reads it."""

@@ -1,0 +1,103 @@
+"""A job: its status, what was asked for, its attempts, and what happened to it."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from forge_schema.model.record import Open, Record
+from forge_schema.model.states import TERMINAL_STATES, Asked, Phase, Reason, State
+
+
+class JobStatus(Record):
+    """Where a job is, or how it ended; `progress` is the share done, 0 to 1."""
+
+    job_id: int
+    name: str
+    owner: str
+    queue: str
+    priority: int
+    state: Open[State]
+    attempt: int
+    reason: Open[Reason] | None = None
+    asked: Open[Asked] | None = None
+    exit_code: int | None = None
+    detail: str | None = None
+    phase: Open[Phase] | None = None
+    progress: float | None = None
+    worker_id: int | None = Field(default=None, repr=False)
+    worker: str | None = None
+    run_at: datetime | None = None
+    submitted_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    bundle_digest: str | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the job has its outcome."""
+        return self.state in TERMINAL_STATES
+
+
+class JobDetail(JobStatus):
+    """A job with what was asked for, and the checkpoint of another job that it started from.
+
+    `due_in_s` is how soon a scheduled job may start; `retries_left` counts those after failures.
+    """
+
+    spec: dict[str, Any]
+    source_job_id: int | None = None
+    source_attempt: int | None = None
+    source_number: int | None = None
+    timeout_s: int | None
+    max_failures: int
+    max_losses: int
+    max_preemptions: int
+    due_in_s: float | None = None
+    retries_left: int | None = None
+
+
+class Attempt(Record):
+    """A finished attempt: who ran it, for how long, and why it ended."""
+
+    attempt: int
+    rank: int
+    token: int = Field(repr=False)
+    worker: str | None
+    reason: Open[Reason]
+    exit_code: int | None
+    detail: str | None
+    ready_at: datetime = Field(repr=False)
+    claimed_at: datetime
+    started_at: datetime | None
+    finished_at: datetime
+    waited_s: float
+    held_s: float
+    devices: list[str]
+    gpu_seconds: float
+    cpu_seconds: float | None = None
+    peak_memory_mb: int | None = None
+    peak_vram_mb: int | None = None
+    energy_j: float | None = None
+    cost: float | None
+    accepted: bool
+
+
+class Event(Record):
+    """One entry of the audit trail; that of one job does not repeat the job's id."""
+
+    at: datetime
+    actor: str
+    action: str
+    job_id: int | None = None
+    worker_id: int | None
+    token: int | None = Field(repr=False)
+    detail: dict[str, Any] | None
+
+
+class Template(Record):
+    """A named job config: `spec` holds the fields of a job as the queue takes them."""
+
+    name: str
+    spec: dict[str, Any]
+    updated_at: datetime
