@@ -2,7 +2,7 @@
 
 import re
 
-from forge_schema.protocol.answers import Signed
+from forge_schema.model.signed_url import SignedUrl
 from forge_schema.protocol.messages import ObjectWanted
 from forge_schema.queue.holdings import Holding
 from forge_schema.storage import keys
@@ -36,7 +36,7 @@ def may_get(holding: Holding, key: str) -> bool:
     return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
 
 
-def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> Signed:
+def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> SignedUrl:
     """Sign what is wanted.
 
     Raises:
@@ -46,15 +46,11 @@ def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> Signed:
     if wanted.operation == "get":
         if not may_get(holding, wanted.key):
             raise absent()
-        url = signer.get(wanted.key)
-    else:
-        if not may_put(holding, wanted.key):
-            raise absent()
-        assert wanted.size is not None  # noqa: S101 - the body says so
-        assert wanted.sha256 is not None  # noqa: S101 - as above
-        url = signer.put(
-            wanted.key, size=wanted.size, sha256=wanted.sha256, if_absent=wanted.if_absent
-        )
-    return Signed(
-        url=url.url, method=url.method, headers=url.headers, expires_in_s=url.expires_in_s
+        return signer.get(wanted.key)
+    if not may_put(holding, wanted.key):
+        raise absent()
+    assert wanted.size is not None  # noqa: S101 - the body says so
+    assert wanted.sha256 is not None  # noqa: S101 - as above
+    return signer.put(
+        wanted.key, size=wanted.size, sha256=wanted.sha256, if_absent=wanted.if_absent
     )

@@ -8,9 +8,9 @@ from time import monotonic
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.lease import End, Fence
+from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
-from forge_schema.protocol.answers import Claimed, EndedJob, Granted
+from forge_schema.protocol.answers import Claimed
 from forge_schema.protocol.messages import Claim
 from forge_schema.queue.queue import WorkerUnknown
 
@@ -85,21 +85,16 @@ class LongClaim:
         with shared.matching.lanes(shared.database, caller.id, self._claim.boot_id) as lanes:
             if self._hinted:
                 lanes.doubt()
-            free = self._claim.free.capacity()
             ended, grants = shared.queue(caller.actor).finish_and_claim(
-                ends, lanes, free, count=count
+                ends, lanes, self._claim.free, count=count
             )
         shared.exchanged(len(ended), len(grants))
-        return Claimed(
-            ended=[EndedJob.of(one) for one in ended], grants=[Granted.of(one) for one in grants]
-        )
+        return Claimed(ended=ended, grants=grants)
 
     def _give_back(self, claimed: Claimed) -> None:
         """Free what was granted to a caller who left meanwhile; else it would wait for its TTL."""
-        fences = [Fence(one.job_id, one.token, one.nonce) for one in claimed.grants]
-        ends = [
-            End(fence, Reason.DRAINED, detail="the claim's caller had left") for fence in fences
-        ]
+        why = "the claim's caller had left"
+        ends = [End(grant.fence, Reason.DRAINED, detail=why) for grant in claimed.grants]
         with suppress(ForgeError):
             self._shared.queue(self._caller.actor).finish(ends)
 

@@ -9,7 +9,7 @@ from forge_schema.database.pool import Row
 from forge_schema.explain.room import Kind, Room
 from forge_schema.explain.text import LABEL
 from forge_schema.model.explanation import Requirement
-from forge_schema.queue.lane import Capacity
+from forge_schema.model.machine import Capacity
 
 NOBODY: Row = {
     "cpus": 0,

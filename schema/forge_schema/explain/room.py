@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from forge_schema.database.pool import Row
+from forge_schema.model.machine import Capacity
 from forge_schema.model.worker import is_model
-from forge_schema.queue.lane import Capacity
 
 NOTHING: Row = {"leases": 0, "cpus": 0, "memory_mb": 0, "disk_mb": 0, "gpus": []}
 

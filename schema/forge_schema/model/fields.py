@@ -74,6 +74,7 @@ def _within(value: object) -> list[object]:
 
 Text = Annotated[str, AfterValidator(_storable)]
 Word = Annotated[Text, Field(min_length=1, max_length=200)]
+Note = Annotated[Text, Field(max_length=200)]
 Key = Annotated[Text, Field(min_length=1, max_length=900)]
 Path = Annotated[Text, Field(min_length=1), AfterValidator(_short_path)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

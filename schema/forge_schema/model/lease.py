@@ -6,15 +6,17 @@ from math import isnan
 from typing import Any
 from uuid import UUID
 
+from forge_schema.model.fields import Amount, Count, Id
+from forge_schema.model.known_fields import KnownParts
 from forge_schema.model.states import Reason, Standing, State
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(KnownParts):
     """The fencing token of one lease: every write about the job names it."""
 
-    job_id: int
-    token: int
+    job_id: Id
+    token: Id
     nonce: UUID
 
     @property
@@ -27,7 +29,9 @@ class Fence:
 class Grant:
     """A lease just granted, with the job that it is for."""
 
-    fence: Fence
+    job_id: int
+    token: int
+    nonce: UUID
     attempt: int
     name: str
     owner: str
@@ -40,20 +44,25 @@ class Grant:
     losses: int
     preemptions: int
 
+    @property
+    def fence(self) -> Fence:
+        """The lease's fencing token."""
+        return Fence(self.job_id, self.token, self.nonce)
+
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(KnownParts):
     """What an attempt used: GPU-seconds, joules, money in the worker's currency, CPU-seconds, MiB.
 
     What could not be measured is None.
     """
 
-    gpu_seconds: float = 0.0
-    energy_j: float | None = None
-    cost: float | None = None
-    cpu_seconds: float | None = None
-    peak_memory_mb: int | None = None
-    peak_vram_mb: int | None = None
+    gpu_seconds: Amount = 0.0
+    energy_j: Amount | None = None
+    cost: Amount | None = None
+    cpu_seconds: Amount | None = None
+    peak_memory_mb: Count | None = None
+    peak_vram_mb: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """What the server answers to a worker."""
 
-from typing import Any, Self
+from typing import Self
 from uuid import UUID
 
 from pydantic import BaseModel
 
 from forge_schema.model.lease import Ended, Fence, Grant
-from forge_schema.model.states import Command, Reason, Standing, State, WorkerKind
+from forge_schema.model.states import Command, Standing, WorkerKind
 
 
 class Answer(BaseModel):
@@ -31,58 +31,11 @@ class Enrolled(Answer):
     token: str
 
 
-class EndedJob(Answer):
-    """What became of a job whose lease was ended."""
-
-    job_id: int
-    accepted: bool
-    reason: Reason | None = None
-    state: State | None = None
-
-    @classmethod
-    def of(cls, ended: Ended) -> Self:
-        return cls(
-            job_id=ended.job_id, accepted=ended.accepted, reason=ended.reason, state=ended.state
-        )
-
-    def ended(self) -> Ended:
-        return Ended(self.job_id, self.accepted, self.reason, self.state)
-
-
-class Granted(Answer):
-    """A lease just granted, with the job that it is for."""
-
-    job_id: int
-    token: int
-    nonce: UUID
-    attempt: int
-    name: str
-    owner: str
-    spec: dict[str, Any]
-    bundle_digest: str | None
-    timeout_s: int | None
-    lane_id: int
-    priority: int
-    failures: int
-    losses: int
-    preemptions: int
-
-    @classmethod
-    def of(cls, grant: Grant) -> Self:
-        fence = grant.fence
-        told = {name: getattr(grant, name) for name in cls.model_fields if hasattr(grant, name)}
-        return cls(job_id=fence.job_id, token=fence.token, nonce=fence.nonce, **told)
-
-    def grant(self) -> Grant:
-        told = self.model_dump(exclude={"job_id", "token", "nonce"})
-        return Grant(fence=Fence(self.job_id, self.token, self.nonce), **told)
-
-
 class Claimed(Answer):
     """What became of the ends, and the jobs granted."""
 
-    ended: list[EndedJob] = []
-    grants: list[Granted] = []
+    ended: list[Ended] = []
+    grants: list[Grant] = []
 
 
 class Stands(Answer):
@@ -112,7 +65,7 @@ class Told(Answer):
     """Answers a phase with how the lease stands, an end with what became of the job."""
 
     standing: Standing | None = None
-    ended: EndedJob | None = None
+    ended: Ended | None = None
 
 
 class Nothing(Answer):
@@ -141,15 +94,6 @@ class Thinned(Answer):
     """How many objects were removed."""
 
     objects: int
-
-
-class Signed(Answer):
-    """A request that may be sent: this method, exactly these headers, in this time."""
-
-    url: str
-    method: str
-    headers: dict[str, str]
-    expires_in_s: int
 
 
 class Hints(Answer):

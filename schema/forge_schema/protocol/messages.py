@@ -6,6 +6,14 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 from pydantic.config import JsonDict
 
+from forge_schema.model.attempt_records import (
+    Artifact,
+    Checkpoint,
+    LogChunk,
+    MetricLine,
+    Sample,
+    Tested,
+)
 from forge_schema.model.fields import (
     INTEGER,
     NUMERIC,
@@ -16,17 +24,16 @@ from forge_schema.model.fields import (
     Flag,
     Id,
     Key,
+    Note,
     Number,
-    Path,
     Size,
     Text,
     Word,
 )
 from forge_schema.model.known_fields import KnownFields
 from forge_schema.model.lease import End, Fence, Usage
-from forge_schema.model.states import Phase, Reason, Verdict, WorkerKind, WorkerStatus
-from forge_schema.queue.lanes import Capacity
-from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine, Sample, Tested
+from forge_schema.model.machine import MOST_GPUS, Capacity
+from forge_schema.model.states import Phase, Reason, WorkerKind, WorkerStatus
 from forge_schema.queue.registry import Machine
 
 # For readers of the schema, what the validators below refuse.
@@ -51,8 +58,6 @@ A_PUT: JsonDict = {
 # How many rows and leases travel in one request.
 ROWS = 5000
 LEASES = 10_000
-# A log chunk is unpacked in its reader's memory. A worker makes them of a quarter of this.
-CHUNK = 16 << 20
 
 
 class Body(KnownFields, BaseModel):
@@ -66,8 +71,8 @@ class Gpu(Body):
     name: Word
     vram_mb: Count
     vendor: Word = "nvidia"
-    capability: Annotated[Text, Field(max_length=200)] = ""
-    driver: Annotated[Text, Field(max_length=200)] = ""
+    capability: Note = ""
+    driver: Note = ""
     parent: Word | None = None
 
 
@@ -80,13 +85,13 @@ class Register(Body):
     disk_mb: Count
     kind: WorkerKind = WorkerKind.PERSISTENT
     accelerator: Word = "cpu"
-    gpus: Annotated[list[Gpu], FailFast(), Field(max_length=64)] = []
+    gpus: Annotated[list[Gpu], FailFast(), Field(max_length=MOST_GPUS)] = []
     labels: Annotated[
         dict[Word, Annotated[Text, Field(max_length=2000)]], Field(max_length=100)
     ] = {}
     local: Flag = False
     price_per_hour: Amount | None = None
-    version: Annotated[Text, Field(max_length=200)] = ""
+    version: Note = ""
     folder_id: UUID | None = None
     replace: Flag = False
 
@@ -101,20 +106,6 @@ class Register(Body):
         return Machine(name=name, **self.model_dump())
 
 
-class Used(Body):
-    """What an attempt used, as `Usage`."""
-
-    gpu_seconds: Amount = 0.0
-    energy_j: Amount | None = None
-    cost: Amount | None = None
-    cpu_seconds: Amount | None = None
-    peak_memory_mb: Count | None = None
-    peak_vram_mb: Count | None = None
-
-    def usage(self) -> Usage:
-        return Usage(**self.model_dump())
-
-
 class Held(Body):
     """A fencing token, below the path of its job."""
 
@@ -125,37 +116,14 @@ class Held(Body):
         return Fence(job_id, self.token, self.nonce)
 
 
-class Lease(Held):
-    """A fencing token with its job."""
-
-    job_id: Id
-
-    def lease(self) -> Fence:
-        return self.fence(self.job_id)
-
-
-class Success(Lease):
+class Success(Held):
     """A lease that is to end as succeeded."""
 
-    usage: Used = Used()
+    job_id: Id
+    usage: Usage = Usage()
 
     def end(self) -> End:
-        return End(self.lease(), Reason.SUCCEEDED, 0, usage=self.usage.usage())
-
-
-class Free(Body):
-    """What a worker has free, its GPUs of one kind; as `Capacity`, memory and disk in MiB."""
-
-    cpus: Annotated[Number, Field(ge=0, le=1e6)]
-    memory_mb: Count
-    disk_mb: Count
-    gpus: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
-    gpu_model: Annotated[Text, Field(max_length=200)] = ""
-    vram_mb: Count = 0
-    gpus_in_all: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
-
-    def capacity(self) -> Capacity:
-        return Capacity(**self.model_dump())
+        return End(self.fence(self.job_id), Reason.SUCCEEDED, 0, usage=self.usage)
 
 
 class Claim(Body):
@@ -165,7 +133,7 @@ class Claim(Body):
     ends: Annotated[
         list[Success], FailFast(), Field(max_length=100, json_schema_extra=DISTINCT)
     ] = []
-    free: Free
+    free: Capacity
     count: Annotated[int, Field(ge=0, le=100), NUMERIC] = 1
     wait_s: Annotated[Number, Field(ge=0, le=60)] = 0.0
     hinted: Annotated[Flag, Field(description="there may be work of a kind not seen before")] = (
@@ -184,7 +152,7 @@ class Heartbeat(Body):
 
     boot_id: UUID
     status: Literal[WorkerStatus.IDLE, WorkerStatus.BUSY, WorkerStatus.CONSTRAINED]
-    leases: Annotated[list[Lease], FailFast(), Field(max_length=LEASES)] = []
+    leases: Annotated[list[Fence], FailFast(), Field(max_length=LEASES)] = []
     condition: Document | None = None
 
 
@@ -200,12 +168,12 @@ class Ending(Body):
     reason: Reason
     exit_code: Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC] | None = None
     detail: Annotated[Text, Field(max_length=10_000)] | None = None
-    usage: Used = Used()
+    usage: Usage = Usage()
 
     def of(self, fence: Fence) -> End:
         # What succeeded has exited with 0, whatever else is said.
         code = 0 if self.reason is Reason.SUCCEEDED else self.exit_code
-        return End(fence, self.reason, code, self.detail, self.usage.usage())
+        return End(fence, self.reason, code, self.detail, self.usage)
 
 
 class Status(Held):
@@ -214,7 +182,7 @@ class Status(Held):
     model_config = ConfigDict(json_schema_extra={"oneOf": [A_PHASE, AN_END]})
 
     phase: Phase | None = None
-    devices: Annotated[list[Word], Field(max_length=64)] | None = None
+    devices: Annotated[list[Word], Field(max_length=MOST_GPUS)] | None = None
     progress: Number | None = None
     end: Ending | None = None
 
@@ -225,29 +193,13 @@ class Status(Held):
         return self
 
 
-class NewLogChunk(Held):
-    """A log chunk whose upload is complete; `start` and `bytes` are uncompressed."""
-
-    number: Annotated[int, Field(ge=0, lt=10**8), NUMERIC]
-    key: Key
-    start: Size
-    bytes: Annotated[int, Field(gt=0, le=CHUNK), NUMERIC]
-    sha256: Digest
-
-    def record(self) -> LogChunk:
-        return LogChunk(**self.model_dump(exclude={"token", "nonce"}))
+# Messages are frozen, which mypy does not see.
+class NewLogChunk(Held, LogChunk):  # type: ignore[misc]
+    """A log chunk whose upload is complete."""
 
 
-class NewCheckpoint(Held):
+class NewCheckpoint(Held, Checkpoint):  # type: ignore[misc]
     """A checkpoint whose files and manifest are stored."""
-
-    number: Annotated[int, Field(ge=0, lt=10**6), NUMERIC]
-    key: Key
-    files: Count
-    bytes: Size
-
-    def record(self) -> Checkpoint:
-        return Checkpoint(**self.model_dump(exclude={"token", "nonce"}))
 
 
 class Thin(Held):
@@ -257,56 +209,23 @@ class Thin(Held):
     everywhere: Flag = False
 
 
-class NewArtifact(Body):
-    """A stored output file."""
-
-    path: Path
-    key: Key
-    bytes: Size
-    sha256: Digest
-
-
 class NewArtifacts(Held):
     """Output files that are stored."""
 
-    artifacts: Annotated[list[NewArtifact], FailFast(), Field(min_length=1, max_length=ROWS)]
-
-    def records(self) -> list[Artifact]:
-        return [Artifact(**artifact.model_dump()) for artifact in self.artifacts]
-
-
-class NewMetric(Body):
-    """One line of a metrics file, numbered from 0 within its attempt."""
-
-    number: Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
-    step: Number | None = None
-    values: Document
+    artifacts: Annotated[list[Artifact], FailFast(), Field(min_length=1, max_length=ROWS)]
 
 
 class NewMetrics(Held):
     """Metric lines, in order; `progress` is the share done."""
 
-    lines: Annotated[list[NewMetric], FailFast(), Field(min_length=1, max_length=ROWS)]
+    lines: Annotated[list[MetricLine], FailFast(), Field(min_length=1, max_length=ROWS)]
     progress: Number | None = None
-
-    def records(self) -> list[MetricLine]:
-        return [MetricLine(line.number, line.step, dict(line.values)) for line in self.lines]
-
-
-class NewSample(Body):
-    """What an attempt used when the worker looked, numbered from 0 within its attempt."""
-
-    number: Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
-    values: Document
 
 
 class NewSamples(Held):
     """Samples, in order."""
 
-    samples: Annotated[list[NewSample], FailFast(), Field(min_length=1, max_length=ROWS)]
-
-    def records(self) -> list[Sample]:
-        return [Sample(sample.number, dict(sample.values)) for sample in self.samples]
+    samples: Annotated[list[Sample], FailFast(), Field(min_length=1, max_length=ROWS)]
 
 
 class NewResult(Held):
@@ -315,24 +234,10 @@ class NewResult(Held):
     values: Document
 
 
-class NewTest(Body):
-    """How one test ended, numbered from 0 within its attempt."""
-
-    number: Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
-    suite: Annotated[Text, Field(max_length=1000)]
-    name: Annotated[Text, Field(max_length=1000)]
-    verdict: Verdict
-    seconds: Amount | None = None
-    message: Annotated[Text, Field(max_length=10_000)] | None = None
-
-
 class NewTests(Held):
     """How the tests of an attempt ended."""
 
-    tests: Annotated[list[NewTest], FailFast(), Field(min_length=1, max_length=ROWS)]
-
-    def records(self) -> list[Tested]:
-        return [Tested(**test.model_dump()) for test in self.tests]
+    tests: Annotated[list[Tested], FailFast(), Field(min_length=1, max_length=ROWS)]
 
 
 class ObjectWanted(Held):

@@ -8,9 +8,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from forge_schema.database.pool import Connection, Database, Row, run
-from forge_schema.model.lease import End, Fence, Grant, array, fences, usages
+from forge_schema.model.lease import End, Grant, array, fences, usages
+from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import with_shares
-from forge_schema.queue.lanes import Capacity, Lane, Lanes
+from forge_schema.queue.lane import Lane
+from forge_schema.queue.lanes import Lanes
 
 # How far past the wanted count a claim looks, since others may lock what is in front.
 LOOK_PAST = 16
@@ -44,7 +46,7 @@ def claim(
     needs = {lane.id: lane.needs for lane in fitting}
     taken = [row for row in rows if row["job_id"] is not None]
     grants = [_grant(row, nonce, needs[row["lane_id"]]) for row in taken]
-    grants.sort(key=lambda grant: (-grant.priority, grant.fence.job_id))
+    grants.sort(key=lambda grant: (-grant.priority, grant.job_id))
     lanes.advance(grants)
     return done, grants
 
@@ -105,7 +107,9 @@ def _places(
 
 def _grant(row: Row, nonce: UUID, needs: Capacity) -> Grant:
     return Grant(
-        fence=Fence(row["job_id"], row["token"], nonce),
+        job_id=row["job_id"],
+        token=row["token"],
+        nonce=nonce,
         attempt=row["attempt"],
         name=row["name"],
         owner=row["owner"],

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from forge_schema.database.pool import Row
+from forge_schema.model.machine import Capacity
 from forge_schema.model.worker import is_model
 
 # `nice` is a smallint.
@@ -11,34 +12,6 @@ FIRST = (-32768, 0)
 LAST = 32767
 # For how many priorities of a lane it is remembered how far they were emptied.
 REMEMBERED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What a worker has free now, or what a job needs; memory and disk in MiB.
-
-    The GPUs are all of one kind: `gpu_model` is its name, or for a job the glob that it wants, and
-    `vram_mb` what each of them has free. Who names no kind is taken to have any. `gpus_in_all`
-    counts those of the kind that may yet come free; without it, no job reserves GPUs here.
-    """
-
-    cpus: float
-    memory_mb: int
-    disk_mb: int
-    gpus: int = 0
-    gpu_model: str = ""
-    vram_mb: int = 0
-    gpus_in_all: int = 0
-
-    def without(self, lent: "Capacity") -> "Capacity":
-        """Return what is left once something has been lent; it may be less than nothing."""
-        return replace(
-            self,
-            cpus=self.cpus - lent.cpus,
-            memory_mb=self.memory_mb - lent.memory_mb,
-            disk_mb=self.disk_mb - lent.disk_mb,
-            gpus=self.gpus - lent.gpus,
-        )
 
 
 @dataclass(slots=True)

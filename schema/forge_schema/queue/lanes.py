@@ -6,10 +6,9 @@ from time import monotonic
 
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import Grant
-from forge_schema.queue.lane import FIRST, LAST, Capacity, Lane, Stretch, read
+from forge_schema.model.machine import Capacity
+from forge_schema.queue.lane import FIRST, LAST, Lane, Stretch, read
 from forge_schema.queue.reservation import PATIENCE_S, Reserve, Waiting
-
-__all__ = ["Capacity", "Lane", "Lanes"]
 
 # Of its time, a worker spends at most one part in so many on looking below the floors.
 SPARING = 20
@@ -90,10 +89,10 @@ class Lanes:
         with self._lock:
             self._from_below = False
             for grant in grants:
-                self._waiting.forget(grant.fence.job_id)
+                self._waiting.forget(grant.job_id)
                 lane = self._lanes.get(grant.lane_id)
                 if lane is not None:
-                    lane.raise_floor(-grant.priority, grant.fence.job_id)
+                    lane.raise_floor(-grant.priority, grant.job_id)
                     self._charge(lane.owner)
 
     def _charge(self, owner: str) -> None:

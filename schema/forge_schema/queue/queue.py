@@ -21,12 +21,13 @@ from forge_schema.model.lease import (
     share,
     usages,
 )
+from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus
 from forge_schema.queue.claim import claim
 from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
 from forge_schema.queue.job_acts import JobActs
-from forge_schema.queue.lanes import Capacity, Lanes
+from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.sources import JobUnknown, Sources, from_params
 from forge_schema.queue.uploads import not_uploaded
 

@@ -1,77 +1,24 @@
 """The index rows of stored objects, written by the holder of a lease and by nobody else."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.model.attempt_records import (
+    Artifact,
+    Checkpoint,
+    LogChunk,
+    MetricLine,
+    Sample,
+    Tested,
+)
 from forge_schema.model.lease import Fence, fence_params, share
-from forge_schema.model.states import Verdict
 from forge_schema.queue.sources import CheckpointUnknown
 
 # As many damaged ones would have to lie before the next one.
 RESTORABLE = 20
-
-
-@dataclass(frozen=True, slots=True)
-class LogChunk:
-    """A stored piece of output; `start` and `bytes` count uncompressed bytes."""
-
-    number: int
-    key: str
-    start: int
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A stored checkpoint; `key` is its manifest."""
-
-    number: int
-    key: str
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A stored output file; `path` is relative to the output folder, with forward slashes."""
-
-    path: str
-    key: str
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class MetricLine:
-    """One line of a job's metrics file, numbered from 0 within its attempt."""
-
-    number: int
-    step: float | None
-    values: dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What an attempt used when the worker looked, numbered from 0 within its attempt."""
-
-    number: int
-    values: dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """How one test ended, numbered from 0 within its attempt; `seconds` None where not told."""
-
-    number: int
-    suite: str
-    name: str
-    verdict: Verdict
-    seconds: float | None = None
-    message: str | None = None
 
 
 class Records:
@@ -103,7 +50,7 @@ class Records:
         lines = Jsonb([asdict(sample) for sample in samples])
         return self._add("add_samples", fence, lines=lines, kept=kept)
 
-    def add_result(self, fence: Fence, values: dict[str, object]) -> bool:
+    def add_result(self, fence: Fence, values: Mapping[str, object]) -> bool:
         """Keep the result of an attempt; the first one stays."""
         return self._add("add_result", fence, values=Jsonb(values))
 

@@ -12,7 +12,8 @@ from time import monotonic
 
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import array
-from forge_schema.queue.lane import LAST, Capacity, Lane
+from forge_schema.model.machine import Capacity
+from forge_schema.queue.lane import LAST, Lane
 
 # For so long a job is passed by, in seconds. Each worker that could serve it waits once more than
 # the one before, so that not a whole fleet stands idle for one job.

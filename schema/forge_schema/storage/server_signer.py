@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from forge_schema.model.signed_url import SignedUrl
 from forge_schema.storage.keys import checked, checked_digest
-from forge_schema.storage.signed_url import SignedUrl
 
 PATH = "/api/objects/"
 # The same secret signs other things, of which none begins like this.
@@ -77,7 +77,7 @@ class ServerSigner:
     ) -> SignedUrl:
         query = {"expires": permit.expires, **asked, "signature": self._signature(permit)}
         url = f"{self._base_url}{PATH}{quote(permit.key)}?{urlencode(query)}"
-        return SignedUrl(url, permit.method, self._lasts_s, headers)
+        return SignedUrl(url=url, method=permit.method, headers=headers, expires_in_s=self._lasts_s)
 
     def _signature(self, permit: Permit) -> str:
         return hmac.new(self._secret, permit.text(), "sha256").hexdigest()

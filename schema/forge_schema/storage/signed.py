@@ -2,12 +2,12 @@
 
 from typing import Protocol
 
+from forge_schema.model.signed_url import SignedUrl
 from forge_schema.storage.errors import ObjectTooLarge
 from forge_schema.storage.opening import open_store, split
 from forge_schema.storage.server_signer import ServerSigner
-from forge_schema.storage.signed_url import SignedUrl
 
-__all__ = ["LONGEST_S", "ObjectTooLarge", "SignedUrl", "Signer", "open_signer"]
+__all__ = ["LONGEST_S", "ObjectTooLarge", "Signer", "open_signer"]
 
 LONGEST_S = 900
 

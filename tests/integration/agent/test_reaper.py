@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.lease import Fence, Grant
-from forge_schema.queue.lanes import Capacity
+from forge_schema.model.machine import Capacity
 from forge_worker.agent.reaper import Reaper
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.job_runs.folders import Folders
@@ -34,7 +34,7 @@ GRANTED: dict[str, Any] = {
 def ended(root: Path, slots: Slots) -> Attempt:
     """Return an attempt at its end, which still has a slot and folders."""
     fence = Fence(7, 9, uuid.uuid4())
-    grant = Grant(fence=fence, attempt=1, spec={}, **GRANTED)
+    grant = Grant(fence.job_id, fence.token, fence.nonce, attempt=1, spec={}, **GRANTED)
     attempt = Attempt(grant, Folders(root / "job"))
     attempt.folders.make(fence)
     slots.lend(fence.token, Capacity(1, 1, 1))

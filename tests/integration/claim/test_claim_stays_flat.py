@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from forge_schema.model.attempt_records import LogChunk
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.records import LogChunk
 from support.database.explain import buffers
 from support.queue.rig import Worker, spec
 

@@ -9,8 +9,8 @@ import pytest
 from forge_client import Client, ClientError
 from forge_client.cli.jobs.testing import why_none
 from forge_client.findings import all_points, all_tests
+from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.states import Reason, State, Verdict
-from forge_schema.queue.records import Tested as OneTest
 from forge_schema.read.benchmarks import Benchmarks
 from support.client.reaching import WAYS, reaching
 from support.http.api import SPEC

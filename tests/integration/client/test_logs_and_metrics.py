@@ -13,8 +13,8 @@ from forge_client.cli.logs.reader import Part, Piece
 from forge_client.cli.logs.reading import LogReading
 from forge_client.errors import ClientError
 from forge_client.job import Job
+from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.states import Phase, Reason, Role, State
-from forge_schema.queue.records import MetricLine
 from support.client.reaching import WAYS, key, reaching
 from support.http.server import served, server_settings
 from support.queue.holder import Holder
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forge_client.backend import Backend
+    from pydantic import JsonValue
     from support.queue.rig import Rig
 
 # The chunks of the first attempt, more than a page of them, and of both.
@@ -83,7 +84,11 @@ def test_the_metrics_that_a_job_wrote(rig: Rig, tmp_path: Path, way: str) -> Non
         for attempt in (1, 2):
             grant = worker.claim_one()
             rig.queue.report(grant.fence, Phase.RUNNING)
-            lines = [{"loss": 1 / n, "note": {"n": attempt}} for n in (1, 2)] + [{"last": True}]
+            lines: list[dict[str, JsonValue]] = [
+                {"loss": 1, "note": {"n": attempt}},
+                {"loss": 0.5, "note": {"n": attempt}},
+                {"last": True},
+            ]
             told = [MetricLine(n, float(n), values) for n, values in enumerate(lines)]
             rig.records.add_metrics(grant.fence, told)
             rig.finish(grant, Reason.PREEMPTED if attempt == 1 else Reason.SUCCEEDED)

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 import zstandard
 from forge_functions.dashboard.log import pieces as log_pieces
+from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, Role, State
-from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.read import job_story
 from forge_schema.storage.keys import AttemptKeys
 from support.http.guest import Guest

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.job_acts import MOST, JobActs, TooManyJobs
-from forge_schema.queue.records import Checkpoint
 from forge_schema.queue.templates import Templates
 from support.http.guest import Guest
 

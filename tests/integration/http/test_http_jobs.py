@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from forge_schema.database.pool import Database
+from forge_schema.model.attempt_records import Artifact, LogChunk
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, Role
-from forge_schema.queue.records import Artifact, LogChunk
 from forge_schema.storage.keys import AttemptKeys
 from support.http.api import SPEC, problem
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.lease import End, Usage
 from forge_schema.model.states import (
     Command,
@@ -21,8 +23,6 @@ from forge_schema.model.states import (
     WorkerStatus,
 )
 from forge_schema.queue.queue import WorkerUnknown
-from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
-from forge_schema.queue.records import Tested as OneTest
 from forge_worker.queue.circuit_breaker import ServerUnreachable
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway

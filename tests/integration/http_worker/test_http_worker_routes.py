@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
+from forge_schema.model.attempt_records import CHUNK
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Command, Reason, WorkerKind
-from forge_schema.protocol.messages import CHUNK
 from forge_schema.read.audit import Audit
 from forge_schema.storage import keys, open_store
 from support.http.api import opened, problem

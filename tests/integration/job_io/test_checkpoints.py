@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from forge_schema.queue.records import Checkpoint, LogChunk
+    from forge_schema.model.attempt_records import Checkpoint, LogChunk
 
 LIMIT_MB = 10
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_client import Client, ClientError
+from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.states import Reason, Role
 from forge_schema.queue.queue import IdempotencyConflict
-from forge_schema.queue.records import Checkpoint
 from forge_schema.queue.sources import CheckpointUnknown, JobUnknown
 from support.client.command import command
 from support.client.reaching import WAYS, key, reaching

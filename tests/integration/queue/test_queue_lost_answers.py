@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import stamina
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.model.lease import End
 from forge_schema.model.states import Command, Phase, Reason, Standing, State
-from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
 from support.queue.rig import spec
 
 if TYPE_CHECKING:

@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine, Sample
+from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Phase, Reason, Verdict, WorkerStatus
-from forge_schema.queue.records import (
-    Artifact,
-    Checkpoint,
-    LogChunk,
-    MetricLine,
-    Records,
-    Sample,
-)
-from forge_schema.queue.records import Tested as OneTest
+from forge_schema.queue.records import Records
 from support.database.databases import holding
 from support.queue.rig import stale
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -98,7 +97,7 @@ def test_a_wrong_fence_renews_nothing(rig: Rig, wrong: str) -> None:
     )
     rig.clock.advance(60)
     before = rig.row("SELECT expires_at FROM lease")
-    assert worker.renew(replace(grant, fence=fence)).standings == {fence: Standing.LOST}
+    assert worker.renew_fences([fence]).standings == {fence: Standing.LOST}
     assert rig.row("SELECT expires_at FROM lease") == before
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forge_schema.model.attempt_records import MetricLine, Sample
 from forge_schema.model.states import Phase, Reason, WorkerStatus
-from forge_schema.queue.records import MetricLine, Sample
 from forge_schema.read.overview import Overview
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
     from support.queue.rig import Rig
 
 GPUS = [{"uuid": f"GPU-{n}", "name": "L4", "vram_mb": 24_000} for n in range(4)]
@@ -27,7 +28,7 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
     rig.finish(steady.claim_one(), Reason.PREEMPTED)
     grant = steady.claim_one()
     rig.queue.report(grant.fence, Phase.RUNNING)
-    lines: list[dict[str, object]] = [{"loss": 0.9, "lr": 0.1, "note": "warm"}, {"loss": 0.5}]
+    lines: list[dict[str, JsonValue]] = [{"loss": 0.9, "lr": 0.1, "note": "warm"}, {"loss": 0.5}]
     told = [MetricLine(n, None, values) for n, values in enumerate(lines)]
     rig.records.add_metrics(grant.fence, told, progress=0.25)
     rig.records.add_samples(grant.fence, [Sample(0, {"memory_mb": 7}), Sample(1, {"memory_mb": 9})])

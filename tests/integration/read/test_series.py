@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from forge_client import ClientError
+from forge_schema.model.attempt_records import MetricLine, Sample
 from forge_schema.model.states import Reason
-from forge_schema.queue.records import MetricLine, Sample
 from forge_schema.read import series as module
 from forge_schema.read.series import BYTES, LINES, MOST_KEYS, SLACK, Series, Wanted
 from support.client.reaching import WAYS, reaching
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forge_schema.model.lease import Grant
+    from pydantic import JsonValue
     from support.queue.rig import Rig
 
 UUID = "GPU-8a2b"
@@ -96,10 +97,13 @@ def test_samples_tell_of_the_processes_and_of_each_gpu(rig: Rig) -> None:
     job = rig.submit()
     grant = rig.worker().claim_one()
     for number in range(3):
-        look = {"utilisation": 10 * number, "power_w": 99.5, "lost": True}
-        values = {"memory_mb": number, "gpus": {UUID: look, "GPU-2": {"ecc": 0}}}
+        look: dict[str, JsonValue] = {"utilisation": 10 * number, "power_w": 99.5, "lost": True}
+        values: dict[str, JsonValue] = {
+            "memory_mb": number,
+            "gpus": {UUID: look, "GPU-2": {"ecc": 0}},
+        }
         assert rig.records.add_samples(grant.fence, [Sample(number, values)])
-    odd: list[dict[str, object]] = [{"gpus": [1]}, {"gpus": {UUID: 7}}, {"gpus": None}]
+    odd: list[dict[str, JsonValue]] = [{"gpus": [1]}, {"gpus": {UUID: 7}}, {"gpus": None}]
     kept = [Sample(3 + n, values) for n, values in enumerate(odd)]
     assert rig.records.add_samples(grant.fence, kept)
     found = Series(rig.database).of(job)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from forge_schema.queue.records import MetricLine, Records
+from forge_schema.model.attempt_records import MetricLine
+from forge_schema.queue.records import Records
 from forge_schema.sweeper import retention as module
 from forge_schema.sweeper.retention import Ageing, Ages
 from support.at_once import at_once

@@ -7,9 +7,9 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
+from forge_schema.model.attempt_records import Checkpoint, LogChunk
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, State, WorkerKind, WorkerStatus
-from forge_schema.queue.records import Checkpoint, LogChunk
 
 if TYPE_CHECKING:
     from datetime import datetime

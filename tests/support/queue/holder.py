@@ -6,8 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import zstandard
+from forge_schema.model.attempt_records import Artifact, LogChunk
 from forge_schema.model.states import Reason
-from forge_schema.queue.records import Artifact, LogChunk
 from forge_schema.storage import keys, open_store
 
 if TYPE_CHECKING:

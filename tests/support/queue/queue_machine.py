@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.model.lease import End, Ended, Fence, Grant
 from forge_schema.model.states import Asked, Phase, Reason, Standing, State, WorkerStatus
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import IdempotencyConflict, NotRetryable, WorkerUnknown
-from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from forge_schema.database.pool import Database
-from forge_schema.model.lease import Fence, Grant
+from forge_schema.model.lease import Grant
+from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import JobSpec
-from forge_schema.queue.lanes import Capacity
 from forge_schema.queue.registry import Machine
 from forge_schema.storage.file_store import FileStore
 from forge_worker.job_runs.attempt import Attempt
@@ -89,7 +89,9 @@ def some_grant(job_id: int = 7, token: int = 3) -> Grant:
     """Return a grant that no queue knows of."""
     spec = JobSpec(name="j", owner="ann", command=["true"])
     return Grant(
-        fence=Fence(job_id, token, uuid4()),
+        job_id=job_id,
+        token=token,
+        nonce=uuid4(),
         attempt=1,
         name=spec.name,
         owner=spec.owner,

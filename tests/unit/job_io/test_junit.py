@@ -6,8 +6,8 @@ import io
 from contextlib import suppress
 
 import pytest
+from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.states import Verdict
-from forge_schema.queue.records import Tested as OneTest
 from forge_worker.job_io import junit
 from forge_worker.job_io.junit import MESSAGE_LENGTH, NAME_LENGTH, read_report
 from forge_worker.job_io.results import BATCH_BYTES, batch_of, parse_result

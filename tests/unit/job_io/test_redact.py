@@ -19,8 +19,8 @@ from support.workers.attempts import CountingStore, attempt_of, some_grant
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from forge_schema.model.attempt_records import LogChunk
     from forge_schema.model.lease import Fence
-    from forge_schema.queue.records import LogChunk
     from forge_worker.job_runs.attempt import Attempt
 
 KEY = "-----BEGIN KEY-----\nabcdefghijkl\n  mnopqrstuvwx\nend\n"

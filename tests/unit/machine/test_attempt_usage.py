@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from forge_schema.model.attempt_records import Sample
     from forge_schema.model.lease import Fence
-    from forge_schema.queue.records import Sample
     from forge_worker.job_runs.attempt import Attempt
 
 

@@ -10,9 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from forge_functions.services import Services
+from forge_schema.model.signed_url import SignedUrl
 from forge_schema.storage import KeyInvalid, StoreUnreachable, StoreUrlInvalid
 from forge_schema.storage.server_signer import Permit, ServerSigner
-from forge_schema.storage.signed import ObjectTooLarge, SignedUrl, Signer, open_signer
+from forge_schema.storage.signed import ObjectTooLarge, Signer, open_signer
 from support.http.server import server_settings
 from support.store.storage import use_credentials
 

@@ -5,9 +5,9 @@ import os
 from contextlib import ExitStack
 from typing import BinaryIO
 
+from forge_schema.model.attempt_records import Artifact
 from forge_schema.model.fields import PATH_BYTES
 from forge_schema.model.manifest import sha256
-from forge_schema.queue.records import Artifact
 from forge_schema.storage import KeyInvalid, ObjectTooLarge
 
 from forge_worker.files.copies import check_size, copy

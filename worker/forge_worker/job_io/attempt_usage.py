@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
 
+from forge_schema.model.attempt_records import Sample
 from forge_schema.model.lease import Usage
-from forge_schema.queue.records import Sample
 
 from forge_worker.files.atomic import write_atomically
 from forge_worker.job_io.usage import UsageMeter

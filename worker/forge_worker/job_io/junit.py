@@ -9,8 +9,8 @@ from math import isfinite
 from typing import BinaryIO
 from xml.parsers import expat
 
+from forge_schema.model.attempt_records import Tested
 from forge_schema.model.states import Verdict
-from forge_schema.queue.records import Tested
 
 REPORT_BYTES = 64 << 20
 MOST_TESTS = 100_000

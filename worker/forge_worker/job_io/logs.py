@@ -5,7 +5,7 @@ from io import BufferedReader
 from threading import Lock
 
 import zstandard
-from forge_schema.queue.records import LogChunk
+from forge_schema.model.attempt_records import LogChunk
 
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.loop import Loop

@@ -6,8 +6,8 @@ from math import isfinite
 from typing import Any
 
 import structlog
+from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.errors import ForgeError
-from forge_schema.queue.records import MetricLine
 
 from forge_worker.files.safe_files import opened
 from forge_worker.job_runs.attempt import Attempt

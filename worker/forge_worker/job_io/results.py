@@ -11,10 +11,10 @@ from math import isfinite
 from typing import Any
 
 import structlog
+from forge_schema.model.attempt_records import Tested
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import DOCUMENT_BYTES, Document
 from forge_schema.model.states import JobKind
-from forge_schema.queue.records import Tested
 from pydantic import TypeAdapter, ValidationError
 
 from forge_worker.files.safe_files import opened

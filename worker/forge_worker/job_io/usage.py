@@ -77,10 +77,10 @@ class UsageMeter:
             peak_vram_mb=max(peaks, default=None),
         )
 
-    def values(self) -> dict[str, object]:
+    def values(self) -> dict[str, Any]:
         """Return the newest look as a sample keeps it."""
         gpus = {uuid: tally.last.reported() for uuid, tally in self._gpus.items()}
-        values: dict[str, object] = {"gpus": gpus} if gpus else {}
+        values: dict[str, Any] = {"gpus": gpus} if gpus else {}
         if self._use is not None:
             values["cpu_seconds"] = round(self._use.cpu_seconds, 3)
             values["memory_mb"] = round(self._use.memory_mb)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from forge_schema.model.lease import Fence, Grant
+from forge_schema.model.lease import Grant
 from forge_schema.model.states import Reason
 
 from forge_worker.files.atomic import write_atomically
@@ -82,8 +82,8 @@ def read(folders: Folders) -> Record | None:
     """Return the record in an attempt's folder; None where there is none, or not a whole one."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         kept = _kept(folders.root / LEASE) or {}
-        fence = Fence(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]))
-        grant = Grant(fence=fence, **{name: kept["grant"][name] for name in GRANTED})
+        granted = {name: kept["grant"][name] for name in GRANTED}
+        grant = Grant(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]), **granted)
         slot = Slot(**{**kept["slot"], "gpu_uuids": tuple(kept["slot"]["gpu_uuids"])})
         attempt = Attempt(grant, folders, claimed_s=float(kept["claimed_s"]))
         kind, container, boot = (str(kept[name]) for name in ("kind", "container", "boot"))

@@ -7,20 +7,21 @@ from typing import Protocol
 from uuid import UUID
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
-from forge_schema.model.states import Phase, Standing, WorkerKind, WorkerStatus
-from forge_schema.queue.checkpoints import GoOn, Thinning
-from forge_schema.queue.lanes import Capacity, Lanes
-from forge_schema.queue.queue import Queue
-from forge_schema.queue.records import (
+from forge_schema.model.attempt_records import (
     Artifact,
     Checkpoint,
     LogChunk,
     MetricLine,
-    Records,
     Sample,
     Tested,
 )
+from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
+from forge_schema.model.machine import Capacity
+from forge_schema.model.states import Phase, Standing, WorkerKind, WorkerStatus
+from forge_schema.queue.checkpoints import GoOn, Thinning
+from forge_schema.queue.lanes import Lanes
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.records import Records
 from forge_schema.queue.registry import Machine, Registry
 from forge_schema.storage import Store
 

@@ -51,9 +51,8 @@ async def claim(body: messages.Claim, caller: Caller, shared: Shared, request: R
 @router.post("/heartbeat", responses=problems(409))
 def heartbeat(body: messages.Heartbeat, caller: Caller, shared: Shared) -> Renewed:
     """Renew leases, and hear how each stands and what the worker is asked to do."""
-    fences = [lease.lease() for lease in body.leases]
     queue = shared.queue(caller.actor)
-    renewal = queue.renew(caller.id, body.boot_id, fences, body.status, body.condition)
+    renewal = queue.renew(caller.id, body.boot_id, body.leases, body.status, body.condition)
     standings = [Stands.of(fence, standing) for fence, standing in renewal.standings.items()]
     return Renewed.model_validate({"standings": standings, "command": renewal.command})
 

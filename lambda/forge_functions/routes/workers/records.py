@@ -1,9 +1,11 @@
 """What a worker says of a job whose lease it holds: its phase, its end, what it stored."""
 
 from fastapi import Request
+from forge_schema.model.attempt_records import Artifact
+from forge_schema.model.signed_url import SignedUrl
 from forge_schema.model.states import Standing
 from forge_schema.protocol import messages
-from forge_schema.protocol.answers import EndedJob, Nothing, Restorable, Signed, Thinned, Told
+from forge_schema.protocol.answers import Nothing, Restorable, Thinned, Told
 from forge_schema.queue.checkpoints import Thinning
 from forge_schema.queue.holdings import Holdings
 from forge_schema.queue.records import Records
@@ -31,7 +33,7 @@ def status(job_id: JobId, body: messages.Status, caller: Caller, shared: Shared)
         shared.exchanged(1, 0)
         if not ended.over:
             shared.matching.came_back()
-        return Told(ended=EndedJob.of(ended))
+        return Told(ended=ended)
     held(shared, caller, fence)
     assert body.phase is not None  # noqa: S101 - the body has one of both
     standing = queue.report(fence, body.phase, progress=body.progress, devices=body.devices)
@@ -47,7 +49,7 @@ def add_log_chunk(
     """Index a log chunk whose upload is complete."""
     holding = held(shared, caller, body.fence(job_id))
     _own_key(body.key == holding.keys.log_chunk(body.number))
-    return _kept(Records(shared.database).add_log_chunk(holding.fence, body.record()))
+    return _kept(Records(shared.database).add_log_chunk(holding.fence, body))
 
 
 @router.post("/checkpoints")
@@ -57,7 +59,7 @@ def add_checkpoint(
     """Index a checkpoint: from now on it counts."""
     holding = held(shared, caller, body.fence(job_id))
     _own_key(body.key == holding.keys.checkpoint_manifest(body.number))
-    return _kept(Records(shared.database).add_checkpoint(holding.fence, body.record()))
+    return _kept(Records(shared.database).add_checkpoint(holding.fence, body))
 
 
 @router.post("/artifacts")
@@ -67,7 +69,7 @@ def add_artifacts(
     """Index artifacts whose uploads are complete."""
     holding = held(shared, caller, body.fence(job_id))
     _own_key(all(_is_own(holding.keys, artifact) for artifact in body.artifacts))
-    return _kept(Records(shared.database).add_artifacts(holding.fence, body.records()))
+    return _kept(Records(shared.database).add_artifacts(holding.fence, body.artifacts))
 
 
 @router.post("/metrics")
@@ -76,9 +78,7 @@ def add_metrics(
 ) -> Nothing:
     """Keep metric lines; those that were kept before are passed over."""
     holding = held(shared, caller, body.fence(job_id))
-    kept = Records(shared.database).add_metrics(
-        holding.fence, body.records(), progress=body.progress
-    )
+    kept = Records(shared.database).add_metrics(holding.fence, body.lines, progress=body.progress)
     return _kept(kept)
 
 
@@ -88,21 +88,21 @@ def add_samples(
 ) -> Nothing:
     """Keep what an attempt was measured to use; what was kept before is passed over."""
     holding = held(shared, caller, body.fence(job_id))
-    return _kept(Records(shared.database).add_samples(holding.fence, body.records()))
+    return _kept(Records(shared.database).add_samples(holding.fence, body.samples))
 
 
 @router.post("/result")
 def add_result(job_id: JobId, body: messages.NewResult, caller: Caller, shared: Shared) -> Nothing:
     """Keep the result of an attempt; the first one stays."""
     holding = held(shared, caller, body.fence(job_id))
-    return _kept(Records(shared.database).add_result(holding.fence, dict(body.values)))
+    return _kept(Records(shared.database).add_result(holding.fence, body.values))
 
 
 @router.post("/tests")
 def add_tests(job_id: JobId, body: messages.NewTests, caller: Caller, shared: Shared) -> Nothing:
     """Keep how the tests of an attempt ended."""
     holding = held(shared, caller, body.fence(job_id))
-    return _kept(Records(shared.database).add_tests(holding.fence, body.records()))
+    return _kept(Records(shared.database).add_tests(holding.fence, body.tests))
 
 
 @router.post("/checkpoints/thin")
@@ -130,13 +130,13 @@ def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorab
 @router.post("/objects", responses=problems(413))
 def objects(
     job_id: JobId, body: messages.ObjectWanted, caller: Caller, shared: Shared, request: Request
-) -> Signed:
+) -> SignedUrl:
     """Sign a URL for one object: below the lease's own prefix to store, the job's own to read."""
     holding = held(shared, caller, body.fence(job_id))
     return signed(holding, body, shared.signer(str(request.base_url)))
 
 
-def _is_own(keys: AttemptKeys, artifact: messages.NewArtifact) -> bool:
+def _is_own(keys: AttemptKeys, artifact: Artifact) -> bool:
     try:
         return artifact.key == keys.artifact(artifact.path)
     except KeyInvalid:

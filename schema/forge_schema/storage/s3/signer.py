@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
+from forge_schema.model.signed_url import SignedUrl
 from forge_schema.storage.errors import ObjectTooLarge
 from forge_schema.storage.keys import checked, checked_digest
 from forge_schema.storage.opening import S3Place, s3_place, split
 from forge_schema.storage.s3.client import PATIENT, connect
 from forge_schema.storage.s3.errors import translated
 from forge_schema.storage.s3.uploader import UPLOADER, as_metadata
-from forge_schema.storage.signed_url import SignedUrl
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -49,10 +49,17 @@ class S3Signer:
         if owner:
             params["Metadata"] = {UPLOADER: as_metadata(owner)}
             headers[f"x-amz-meta-{UPLOADER}"] = as_metadata(owner)
-        return SignedUrl(self._signed("put_object", key, params), "PUT", self._lasts_s, headers)
+        return SignedUrl(
+            url=self._signed("put_object", key, params),
+            method="PUT",
+            headers=headers,
+            expires_in_s=self._lasts_s,
+        )
 
     def get(self, key: str) -> SignedUrl:
-        return SignedUrl(self._signed("get_object", key, {}), "GET", self._lasts_s)
+        return SignedUrl(
+            url=self._signed("get_object", key, {}), method="GET", expires_in_s=self._lasts_s
+        )
 
     def _signed(self, operation: str, key: str, params: dict[str, object]) -> str:
         name = "/".join(filter(None, (self._place.prefix, checked(key))))

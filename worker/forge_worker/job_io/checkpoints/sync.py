@@ -8,10 +8,10 @@ from threading import Thread
 from time import monotonic, time_ns
 
 import structlog
+from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.manifest import Entry, Manifest
 from forge_schema.model.states import Reason
-from forge_schema.queue.records import Checkpoint
 from forge_schema.storage import ObjectTooLarge
 
 from forge_worker.files.copies import Copy, DiskFull, Part, Shape, check_size, steady_copy

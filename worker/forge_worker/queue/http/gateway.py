@@ -1,16 +1,24 @@
 """The gateway over HTTP: the lease protocol for a worker that has nothing but URL and token."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TypedDict, TypeVar
 from uuid import UUID
 
 from forge_schema.database.pool import Row
-from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal, Usage
+from forge_schema.model.attempt_records import (
+    Artifact,
+    Checkpoint,
+    LogChunk,
+    MetricLine,
+    Sample,
+    Tested,
+)
+from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
+from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Phase, Standing, WorkerStatus
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import (
-    Answer,
     Claimed,
     Nothing,
     Registered,
@@ -20,16 +28,16 @@ from forge_schema.protocol.answers import (
     Told,
 )
 from forge_schema.queue.checkpoints import GoOn
-from forge_schema.queue.lanes import Capacity
 from forge_schema.queue.queue import DETAIL_LENGTH, storable
-from forge_schema.queue.records import Artifact, Checkpoint, LogChunk, MetricLine, Sample, Tested
 from forge_schema.queue.registry import Machine
+from pydantic import BaseModel
+from pydantic_core import to_json
 
 from forge_worker.queue.gateway import Registration
 from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
 
-A = TypeVar("A", bound=Answer)
-R = TypeVar("R", bound=messages.Body)
+A = TypeVar("A", bound=BaseModel)
+R = TypeVar("R", Artifact, MetricLine, Sample, Tested)
 
 # A request's body has at most twice of this.
 PIECE_BYTES = 1 << 20
@@ -67,8 +75,8 @@ class HttpGateway:
         hinted, self._hinted = self._hinted, False
         claim = messages.Claim(
             boot_id=self._boot_id,
-            ends=[messages.Success(**_lease(end.fence), usage=_used(end.usage)) for end in ends],
-            free=messages.Free(**{**asdict(free), "cpus": max(free.cpus, 0.0)}),
+            ends=[messages.Success(**asdict(end.fence), usage=end.usage) for end in ends],
+            free=replace(free, cpus=max(free.cpus, 0.0)),
             count=min(count, MOST_JOBS),
             hinted=hinted,
         )
@@ -80,7 +88,7 @@ class HttpGateway:
         except BaseException:
             self._hinted = self._hinted or hinted
             raise
-        return [one.ended() for one in claimed.ended], [one.grant() for one in claimed.grants]
+        return claimed.ended, claimed.grants
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         return [self._finish(end) for end in ends]
@@ -91,7 +99,7 @@ class HttpGateway:
             reason=end.reason,
             exit_code=end.exit_code,
             detail=None if detail is None else detail[:DETAIL_LENGTH],
-            usage=_used(end.usage),
+            usage=end.usage,
         )
         try:
             told = self._of(
@@ -100,7 +108,7 @@ class HttpGateway:
         except LeaseUnknown:
             return Ended(end.fence.job_id, accepted=False)
         assert told.ended is not None  # noqa: S101 - an end is answered with what became of it
-        return told.ended.ended()
+        return told.ended
 
     def renew(
         self,
@@ -112,7 +120,7 @@ class HttpGateway:
             {
                 "boot_id": self._boot_id,
                 "status": status,
-                "leases": [_lease(fence) for fence in leases],
+                "leases": list(leases),
                 "condition": condition,
             }
         )
@@ -137,23 +145,23 @@ class HttpGateway:
         return self._kept(fence, "checkpoints", body)
 
     def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
-        rows = [messages.NewArtifact(**asdict(artifact)) for artifact in artifacts]
-        bodies = (messages.NewArtifacts(**_held(fence), artifacts=piece) for piece in _pieces(rows))
+        # All are checked before the first is sent.
+        bodies = [
+            messages.NewArtifacts(**_held(fence), artifacts=piece) for piece in _pieces(artifacts)
+        ]
         return all(self._kept(fence, "artifacts", body) for body in bodies)
 
     def add_metrics(
         self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
     ) -> bool:
-        rows = [messages.NewMetric.model_validate(asdict(line)) for line in lines]
-        bodies = (
+        bodies = [
             messages.NewMetrics(**_held(fence), lines=piece, progress=progress)
-            for piece in _pieces(rows)
-        )
+            for piece in _pieces(lines)
+        ]
         return all(self._kept(fence, "metrics", body) for body in bodies)
 
     def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool:
-        rows = [messages.NewSample.model_validate(asdict(sample)) for sample in samples]
-        bodies = (messages.NewSamples(**_held(fence), samples=piece) for piece in _pieces(rows))
+        bodies = [messages.NewSamples(**_held(fence), samples=piece) for piece in _pieces(samples)]
         return all(self._kept(fence, "samples", body) for body in bodies)
 
     def add_result(self, fence: Fence, values: dict[str, object]) -> bool:
@@ -161,8 +169,7 @@ class HttpGateway:
         return self._kept(fence, "result", body)
 
     def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool:
-        rows = [messages.NewTest.model_validate(asdict(test)) for test in tests]
-        bodies = (messages.NewTests(**_held(fence), tests=piece) for piece in _pieces(rows))
+        bodies = [messages.NewTests(**_held(fence), tests=piece) for piece in _pieces(tests)]
         return all(self._kept(fence, "tests", body) for body in bodies)
 
     def latest_checkpoint(self, job_id: int) -> Row | None:
@@ -216,22 +223,8 @@ class Held(TypedDict):
     nonce: UUID
 
 
-class Lease(Held):
-    """As `Held`, with the job."""
-
-    job_id: int
-
-
 def _held(fence: Fence) -> Held:
     return {"token": fence.token, "nonce": fence.nonce}
-
-
-def _lease(fence: Fence) -> Lease:
-    return {"job_id": fence.job_id, **_held(fence)}
-
-
-def _used(usage: Usage) -> messages.Used:
-    return messages.Used(**asdict(usage))
 
 
 def _pieces(rows: Sequence[R]) -> Iterator[list[R]]:
@@ -239,7 +232,7 @@ def _pieces(rows: Sequence[R]) -> Iterator[list[R]]:
     piece: list[R] = []
     size = 0
     for row in rows:
-        bytes_more = len(row.model_dump_json())
+        bytes_more = len(to_json(row))
         if piece and (size + bytes_more > PIECE_BYTES or len(piece) == messages.ROWS):
             yield piece
             piece, size = [], 0

@@ -11,7 +11,6 @@ from typing import TypeVar
 import httpx
 import structlog
 from forge_schema.model.errors import ForgeError
-from forge_schema.protocol.answers import Answer
 from forge_schema.protocol.messages import Body
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.queue.registry import NameInUse
@@ -20,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from forge_worker.queue.circuit_breaker import NotAnswered, Servers, ServerUnreachable
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=BaseModel)
 
 PATH = "/api/workers"
 HEADER = "X-Worker-Token"

@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal, TypeVar
 
 import httpx
 import stamina
-from forge_schema.protocol.answers import Signed
+from forge_schema.model.signed_url import SignedUrl
 from forge_schema.protocol.messages import ObjectWanted
 from forge_schema.storage import (
     KeyInvalid,
@@ -144,10 +144,10 @@ class HttpObjects:
             if_absent=if_absent,
         )
 
-    def _signed(self, wanted: ObjectWanted) -> Signed:
+    def _signed(self, wanted: ObjectWanted) -> SignedUrl:
         path = f"/job/{self._attempt.fence.job_id}/objects"
         try:
-            return self._store.session.post(path, wanted, Signed)
+            return self._store.session.post(path, wanted, SignedUrl)
         except LeaseUnknown as error:
             self._attempt.lose()
             raise LeaseLost(error.message, hint=error.hint) from error

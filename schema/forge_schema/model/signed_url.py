@@ -1,13 +1,14 @@
 """A signed URL: one object, one method, a short time, for somebody who has no credentials."""
 
-from dataclasses import dataclass, field
+from pydantic import BaseModel, ConfigDict
 
 
-@dataclass(frozen=True)
-class SignedUrl:
+class SignedUrl(BaseModel):
     """A request that its holder may send: this method, exactly these headers, in this time."""
+
+    model_config = ConfigDict(frozen=True)
 
     url: str
     method: str
+    headers: dict[str, str] = {}
     expires_in_s: int
-    headers: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,87 @@
+"""What a worker stores of an attempt and finds out about it, one row each."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from forge_schema.model.fields import (
+    INTEGER,
+    NUMERIC,
+    Amount,
+    Count,
+    Digest,
+    Document,
+    Key,
+    Number,
+    Path,
+    Size,
+    Text,
+)
+from forge_schema.model.known_fields import KnownParts
+from forge_schema.model.states import Verdict
+
+# A log chunk is unpacked in its reader's memory. A worker makes them of a quarter of this.
+CHUNK = 16 << 20
+# Numbered from 0 within an attempt.
+Line = Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    """A stored piece of output; `start` and `bytes` count uncompressed bytes."""
+
+    number: Annotated[int, Field(ge=0, lt=10**8), NUMERIC]
+    key: Key
+    start: Size
+    bytes: Annotated[int, Field(gt=0, le=CHUNK), NUMERIC]
+    sha256: Digest
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A stored checkpoint; `key` is its manifest."""
+
+    number: Annotated[int, Field(ge=0, lt=10**6), NUMERIC]
+    key: Key
+    files: Count
+    bytes: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact(KnownParts):
+    """A stored output file; `path` is relative to the output folder, with forward slashes."""
+
+    path: Path
+    key: Key
+    bytes: Size
+    sha256: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLine(KnownParts):
+    """One line of a job's metrics file."""
+
+    number: Line
+    step: Annotated[Number | None, Field(default=None)]
+    values: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(KnownParts):
+    """What an attempt used when the worker looked."""
+
+    number: Line
+    values: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Tested(KnownParts):
+    """How one test ended; `seconds` None where not told."""
+
+    number: Line
+    suite: Annotated[Text, Field(max_length=1000)]
+    name: Annotated[Text, Field(max_length=1000)]
+    verdict: Verdict
+    seconds: Amount | None = None
+    message: Annotated[Text, Field(max_length=10_000)] | None = None
