@@ -72,7 +72,7 @@ class Administration(Protocol):
         """Return the id of the newest worker of a name, also of one that was removed."""
 
     def delete_worker(self, worker_id: int) -> None:
-        """Remove a worker that is offline, and its token."""
+        """Remove an offline worker and its token."""
 
     def events(
         self,

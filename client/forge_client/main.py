@@ -54,11 +54,13 @@ def forge(  # noqa: PLR0917 - typer calls it by name
     url: Annotated[str | None, typer.Option(envvar="FORGE_URL", help="A server: https://…")] = None,
     api_key_file: Annotated[
         Path | None,
-        typer.Option(envvar="FORGE_API_KEY_FILE", help="Holds the API key; or FORGE_API_KEY."),
+        typer.Option(
+            envvar="FORGE_API_KEY_FILE", help="File with the API key; or set FORGE_API_KEY."
+        ),
     ] = None,
     tls_ca: Annotated[
         Path | None,
-        typer.Option(envvar="FORGE_TLS_CA", help="Certificates to trust besides the system's."),
+        typer.Option(envvar="FORGE_TLS_CA", help="More certificates to trust (PEM)."),
     ] = None,
     database_url: Annotated[
         str | None, typer.Option(envvar="FORGE_DATABASE_URL", help="postgresql://…")
@@ -71,7 +73,10 @@ def forge(  # noqa: PLR0917 - typer calls it by name
         typer.Option("--dir", envvar="FORGE_DIR", help="The folder of a running `forge up`."),
     ] = None,
     _: Annotated[  # noqa: FBT002 - typer calls it by name
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Submit training jobs to a Forge queue, watch them, fetch their results.

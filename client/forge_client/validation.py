@@ -32,8 +32,8 @@ def checked_states(words: Sequence[str]) -> Sequence[str]:
     """
     if unknown := set(words) - set(State):
         raise ClientError(
-            f"no job is ever {min(unknown)!r}",
-            hint=f"its state is one of {', '.join(State)}",
+            f"{min(unknown)!r} is not a job state",
+            hint=f"states are {', '.join(State)}",
             code="state_unknown",
         )
     return words

@@ -24,7 +24,7 @@ def checked_url(url: str) -> str:
 
 def _wrong(what: str) -> ClientError:
     return ClientError(
-        f"this is no database URL: {what}",
+        f"this is not a database URL: {what}",
         hint="write postgresql://user:password@host:5432/database",
         code="database_url_invalid",
     )

@@ -116,7 +116,7 @@ def _verdict(word: str) -> Verdict:
         return Verdict(word)
     except ValueError:
         raise ClientError(
-            f"{word!r} is no verdict",
+            f"{word!r} is not a verdict",
             hint=f"one of {', '.join(Verdict)}",
             code="option_invalid",
         ) from None

@@ -38,7 +38,7 @@ def check_config(config: Fields) -> None:
     if taken := [name for name in OWN if name in config]:
         raise ClientError(
             f"{taken[0]}: a job config cannot have it",
-            hint="leave it to the jobs made from it",
+            hint="set it on the jobs made from it",
             code="spec_invalid",
         )
     JobSpec.model_validate({**SAMPLE, **config})

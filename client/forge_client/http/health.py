@@ -15,7 +15,7 @@ from forge_client.http.refusals import not_forge
 from forge_client.http.transport import Transport
 
 SILENT_S = 120.0
-OPERATORS = "whoever runs the server finds more in its log"
+OPERATORS = "the server's log has more details"
 
 
 class Finding(BaseModel):

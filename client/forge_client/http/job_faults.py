@@ -21,6 +21,6 @@ def plainly() -> Iterator[None]:
         message = PLACE.sub("", error.message).replace("Value error, ", "")
         raise ClientError(
             message,
-            hint="`forge submit --help` lists what a job can ask for",
+            hint="`forge submit --help` lists the options",
             code="spec_invalid",
         ) from error

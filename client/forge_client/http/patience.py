@@ -65,7 +65,7 @@ def _pauses() -> Iterator[float]:
 def _unsure(error: ClientError) -> ClientError:
     return ClientError(
         f"{error.message}; whether the request was carried out is not known",
-        hint="look before you repeat it",
+        hint="check whether it took effect before you repeat it",
         code="answer_lost",
         exit_code=error.exit_code,
     )

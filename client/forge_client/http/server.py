@@ -50,7 +50,9 @@ def checked_url(url: str) -> str:
     except ValueError:
         wrong = True
     if wrong:
-        raise _wrong("this is no server's URL", "write https://forge.example or http://host:8900")
+        raise _wrong(
+            "this is not a server's URL", "write https://forge.example or http://host:8900"
+        )
     if "@" in parts.netloc or parts.query or parts.fragment or re.search(r"\s", url):
         raise _wrong(
             "a server's URL has no user, question mark or #",
@@ -68,7 +70,8 @@ def checked_key(text: str, where: str) -> str:
     key = text.strip()
     if key.startswith(WORKER_PREFIX):
         raise _wrong(
-            f"{where} holds a worker's token, which is no API key", "an API key begins with fgk_"
+            f"{where} holds a worker's token, which is not an API key",
+            "an API key begins with fgk_",
         )
     if not _KEY.fullmatch(key):
         raise _wrong(

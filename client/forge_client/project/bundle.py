@@ -83,7 +83,7 @@ def _refuse_too_large(listing: Listing, limit_bytes: int) -> None:
         f"{listing.root} holds {size_text(total)}, over the limit of"
         f" {size_text(limit_bytes)}; the biggest files: {shown}",
         code="bundle_too_large",
-        hint="List what the job does not need in .forgeignore, or raise the limit.",
+        hint="list files the job does not need in .forgeignore, or raise the limit",
     )
 
 
@@ -128,7 +128,7 @@ class _Source:
         return BundleError(
             f"{self._entry.name} changed while it was packed",
             code="file_changed",
-            hint="Pack again when nothing writes into the folder, or list it in .forgeignore.",
+            hint="pack again when nothing writes to the folder, or list it in .forgeignore",
         )
 
 

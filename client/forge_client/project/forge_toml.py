@@ -109,6 +109,6 @@ def _known(table: tuple[str, ...]) -> list[str]:
 def _wrong(path: Path, what: str, hint: str = "") -> ClientError:
     return ClientError(
         f"{path}: {what}",
-        hint=hint or "see docs/forge-toml.md for what it may hold",
+        hint=hint or "see docs/forge-toml.md for the allowed keys",
         code="project_invalid",
     )

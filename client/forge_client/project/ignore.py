@@ -60,7 +60,7 @@ def _lines(path: Path) -> list[str]:
         except ValueError as error:
             raise ClientError(
                 f"line {number} of {path} is not a pattern: {line!r}",
-                hint="Correct the line; its rules are those of .gitignore.",
+                hint="correct the line; the syntax is that of .gitignore",
                 code="ignore_file_invalid",
             ) from error
     return lines

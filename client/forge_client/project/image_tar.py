@@ -57,7 +57,7 @@ def _check(path: Path) -> None:
             if MANIFEST not in archive.getnames():
                 raise _unfit(path, f"holds no {MANIFEST}, so docker save did not write it")
     except tarfile.TarError as error:
-        raise _unfit(path, "is no plain tar; one that is compressed is to be unpacked") from error
+        raise _unfit(path, "is not a plain tar; uncompress it first") from error
 
 
 def _unfit(path: Path, what: str) -> ImageTarUnfit:

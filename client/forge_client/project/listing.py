@@ -73,13 +73,13 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
     """
     if not folder.exists():
         raise BundleError(
-            f"there is no folder {folder}", code="folder_missing", hint="Check the path."
+            f"folder {folder} does not exist", code="folder_missing", hint="check the path"
         )
     if not folder.is_dir():
         raise BundleError(
             f"{folder} is not a folder",
             code="not_a_folder",
-            hint="Name the project's folder; the command to run comes after --.",
+            hint="name the project's folder; the command comes after --",
         )
     root = folder.resolve()
     found = _Scan(root, Guard(include))
@@ -151,13 +151,13 @@ class _Scan:
             raise BundleError(
                 f"{twin} and {name} are the same name on some disks",
                 code="name_refused",
-                hint="Rename one of them, or list one in .forgeignore.",
+                hint="rename one of them, or list one in .forgeignore",
             )
         if len(self.seen) > MOST_ENTRIES:
             raise BundleError(
                 f"{self.root} holds over {MOST_ENTRIES} files and folders",
                 code="bundle_too_large",
-                hint="List data and build folders in .forgeignore.",
+                hint="list data and build folders in .forgeignore",
             )
 
     def _followed(self, path: Path, name: str) -> Path:
@@ -217,7 +217,7 @@ def readable(name: str) -> Iterator[None]:
         raise BundleError(
             f"{name} disappeared while it was packed",
             code="file_changed",
-            hint="Pack again when nothing writes into the folder.",
+            hint="pack again when nothing writes to the folder",
         ) from error
     except OSError as error:
         raise BundleError(

@@ -42,7 +42,9 @@ def from_options(texts: Sequence[str]) -> dict[str, list[Value]]:
     for text in texts:
         name, sign, values = text.partition("=")
         if not sign or not values:
-            raise _wrong(f"--matrix {text!r} is no parameter", "write it as --matrix batch=16,32")
+            raise _wrong(
+                f"--matrix {text!r} is not a parameter", "write it as --matrix batch=16,32"
+            )
         if name in found:
             raise _wrong(f"--matrix names {name} twice", "write all its values in one: a=1,2,3")
         found[name] = [Value(_scalar(word), word) for word in values.split(",")]

@@ -207,7 +207,7 @@ WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
 def no_command() -> ClientError:
     """Say that a job lacks what it is for."""
     return ClientError(
-        "there is no command to run",
+        "no command given",
         hint="write it after --, as in `forge submit . -- python train.py`, or as"
         " `command` in forge.toml",
         code="command_empty",
@@ -222,7 +222,7 @@ def refused(error: ValidationError) -> ClientError:
     return ClientError(
         # What is unknown is called as it was written.
         said if first["type"] == "extra_forbidden" else in_own_words(said),
-        hint="`forge submit --help` lists what a job can ask for",
+        hint="`forge submit --help` lists the options",
         code="spec_invalid",
     )
 

@@ -137,5 +137,5 @@ def _entered(job: psutil.Process) -> Process:
 
 def _unrunnable(name: str, why: str, code: int) -> ClientError:
     return ClientError(
-        f"{name}: {why}", hint="is it installed there?", code="not_run", exit_code=code
+        f"{name}: {why}", hint="check that it is installed there", code="not_run", exit_code=code
     )

@@ -40,7 +40,7 @@ class Server:
         if port and _taken(port):
             raise ClientError(
                 f"something else answers on port {port} of this machine already",
-                hint="name another --port, or none: then one that is free is taken",
+                hint="use another --port, or omit it to get a free one",
                 code="port_taken",
             )
         self._port = port or 0

@@ -179,7 +179,7 @@ def _look_after(group: Workers, server: Server, postgres: Postgres, asked: Asked
 def _look_after_database(postgres: Postgres, say: Say) -> None:
     try:
         if postgres.start_again():
-            say("Postgres fell over and was started again")
+            say("Postgres crashed and was restarted")
     except ClientError as error:
         # Whatever the cause, it may pass; the workers keep their results meanwhile.
-        say(f"{error.message}; it is tried again")
+        say(f"{error.message}; retrying")

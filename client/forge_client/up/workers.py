@@ -54,7 +54,7 @@ class Workers:
             status = process.look_after()
             if status == 0:
                 self._left.add(process.name)
-                self._say(f"worker {process.name} was drained and has left")
+                self._say(f"worker {process.name} drained and left")
             elif status is not None:
                 self._say(
                     f"worker {process.name} fell over with status {status}, is started again in"

@@ -44,7 +44,7 @@ def _outlook(said: Explanation, limits: list[Limit]) -> str:
         Outlook.BEHIND: before if ahead else t("room is kept for another job"),
         Outlook.BUSY: t("it waits for room"),
         Outlook.UNAVAILABLE: t("no worker that could run it takes jobs now"),
-        Outlook.UNFIT: t("no worker has what it asks for, of {count}", count=said.workers_in_all),
+        Outlook.UNFIT: t("no worker can run it ({count} checked)", count=said.workers_in_all),
         Outlook.NO_WORKER: t("there is no worker"),
     }
     return known.get(said.outlook) or "; ".join(limit.text for limit in limits)
@@ -57,7 +57,7 @@ def _limit(limit: Limit, said: Explanation) -> str:
     return {
         "due": t("it is due: the sweeper's next tick makes it ready"),
         "backing_off": t("it backs off for {span}", span=span),
-        "delayed": t("it is not to run for another {span}", span=span),
+        "delayed": t("it is delayed for another {span}", span=span),
         "queue_paused": t("the queue {name} is paused", **queue),
         "owner_paused": t("the owner {name} is paused", **owner),
         "queue_jobs": t("queue {name}: of at most {limit} jobs, {used} run", **queue, **numbers),
@@ -85,7 +85,7 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
         "relieve": t("bring {worker} within its limits", worker=worker),
         "start_worker": t("start the worker {worker}", worker=worker),
         "name_image": t("name an image, or give {worker} a default image", worker=worker),
-        "add_worker": t("start another worker that has what it asks for"),
+        "add_worker": t("start a worker that meets its requirements"),
     }.get(remedy.code, t("allow more at once, or wait for one of its jobs to end"))
 
 
@@ -100,6 +100,6 @@ def _chance(one: WorkerChance) -> str:
         Chance.DRAINING: t("takes no more jobs"),
         Chance.STOPPING: t("takes no more jobs"),
         Chance.OFFLINE: t("was not heard for {span}", span=duration(one.silent_s)),
-        Chance.NEVER_CAME: t("has never come"),
-        Chance.UNFIT: t("lacks something even when idle"),
+        Chance.NEVER_CAME: t("never connected"),
+        Chance.UNFIT: t("does not meet the requirements, even when idle"),
     }[one.chance]

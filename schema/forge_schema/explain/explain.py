@@ -150,6 +150,6 @@ def _text(outlook: Outlook, held: list[Limit], found: Fleet, ahead: int | None) 
         Outlook.BEHIND: f"it waits its turn: {before}" if ahead else kept,
         Outlook.BUSY: f"it waits for room{f': {before}' if ahead else ', and is next'}",
         Outlook.UNAVAILABLE: "no worker that could run it takes jobs now",
-        Outlook.UNFIT: f"no worker has what it asks for, of {found.in_all}",
+        Outlook.UNFIT: f"no worker can run it ({found.in_all} checked)",
         Outlook.NO_WORKER: "there is no worker",
     }[outlook]

@@ -155,7 +155,7 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.DRAINING: _draining(one),
         Chance.STOPPING: "is to stop: it takes no more jobs",
         Chance.OFFLINE: f"is offline: not heard for {silent}",
-        Chance.NEVER_CAME: "has never come",
+        Chance.NEVER_CAME: "never connected",
         Chance.UNFIT: "lacks " + "; ".join(lack(asked) for asked in one.asked if not asked.met),
     }[chance]
 

@@ -27,7 +27,7 @@ def _times(job: Row) -> Iterator[Limit]:
     elif job["attempt"]:
         code, text = "backing_off", _retrying(job, left_s)
     else:
-        code, text = "delayed", f"it is not to run for another {duration_text(left_s)}"
+        code, text = "delayed", f"it is delayed for another {duration_text(left_s)}"
     yield Limit(code=code, text=text, until=job["run_at"], wait_s=left_s)
 
 

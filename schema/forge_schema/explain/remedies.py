@@ -125,7 +125,7 @@ def _back(one: Candidate, chance: WorkerChance) -> Remedy:
             why = one.row["constrained"] or "past its limits"
             return _worker("relieve", f"see to {name}, which takes no jobs now: {why}", name)
         case Chance.NEVER_CAME:
-            return _worker("start_worker", f"start the worker {name}: it has never come", name)
+            return _worker("start_worker", f"start the worker {name}: it never connected", name)
         case _:
             return _worker("start_worker", f"start the worker {name} again", name)
 

@@ -31,7 +31,8 @@ class Chance(StrEnum):
     """What one worker's next claim does about a job that no limit holds.
 
     `starts` takes it; `behind` takes others first; `reserved` keeps its room for another; `busy`
-    has too little free; `unfit` lacks something even when idle. The others take no jobs at all.
+    has too little free; `unfit` does not meet the requirements, even when idle. The
+    others take no jobs at all.
     """
 
     STARTS = "starts"

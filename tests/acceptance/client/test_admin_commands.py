@@ -129,7 +129,7 @@ def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: P
     assert admin("resume", "night").returncode == 0
     (row,) = rows(admin, "queues")
     assert (row["paused"], row["max_jobs"], row["max_gpus"]) == (False, None, 8)
-    assert "holds no job so far" in admin("pause", "nigth").stderr
+    assert "has no jobs yet" in admin("pause", "nigth").stderr
     told(admin("resume", "nothing"), 3, "no queue 'nothing'", "forge queues")
 
 
@@ -146,10 +146,10 @@ def test_an_owner_is_limited(admin: Command) -> None:
         (["limit"], "a queue or an owner"),
         (["limit", "q", "--owner", "bob", "--jobs", "1"], "a queue or an owner"),
         (["limit", "q"], "nothing is to be changed"),
-        (["limit", "q", "--jobs", "-1"], "--jobs '-1' is no limit"),
-        (["limit", "q", "--gpus", "99999999999"], "is no limit"),
+        (["limit", "q", "--jobs", "-1"], "--jobs '-1' is not a limit"),
+        (["limit", "q", "--gpus", "99999999999"], "is not a limit"),
         (["limit", "q", "--weight", "2"], "no weight"),
-        (["worker", "create", "w", "--label", "zone"], "--label 'zone' is no label"),
+        (["worker", "create", "w", "--label", "zone"], "--label 'zone' is not a label"),
         (["worker", "create", "w", "--expires", "soon"], "--expires: 'soon' is not a duration"),
         (["keys", "create", "--owner", "x", "--expires", "0"], "below a second"),
         (["keys", "create", "--owner", "x", "--expires", "9999999999d"], "too long"),

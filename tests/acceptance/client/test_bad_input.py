@@ -41,7 +41,7 @@ def connected(forge: Command, database_url: str, tmp_path: Path) -> Command:
 
 
 def test_no_such_folder(forge: Command) -> None:
-    told(forge("submit", "nowhere", "--", "ls"), 2, "there is no folder nowhere")
+    told(forge("submit", "nowhere", "--", "ls"), 2, "folder nowhere does not exist")
 
 
 def test_a_file_in_place_of_the_folder(forge: Command, project: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_file_in_place_of_the_folder(forge: Command, project: Path) -> None:
 
 
 def test_no_command(forge: Command, project: Path) -> None:
-    told(forge("submit", project), 2, "there is no command", "-- python train.py")
+    told(forge("submit", project), 2, "no command given", "-- python train.py")
 
 
 @pytest.mark.parametrize("command", [[], [""], ["  "]])
@@ -147,7 +147,7 @@ def test_an_unreachable_database(forge: Command) -> None:
 @pytest.mark.parametrize("url", ["nonsense", "mysql://host/db", "postgresql://h/d?no=such"])
 def test_a_database_url_that_is_none(forge: Command, url: str) -> None:
     for arguments in (["ps"], ["db", "upgrade"]):
-        told(forge("--database-url", url, *arguments), 6, "no database URL", "postgresql://")
+        told(forge("--database-url", url, *arguments), 6, "not a database URL", "postgresql://")
 
 
 def test_a_password_in_a_wrong_url_is_not_shown(forge: Command) -> None:

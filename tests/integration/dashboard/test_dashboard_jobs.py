@@ -110,7 +110,7 @@ def test_all_that_match_are_those_that_the_act_is_for(api: Api, ann: Guest) -> N
     shown = ann.page("/jobs/confirm?act=cancel&all=1")
     assert f'name="jobs" value="{waiting}"' in shown
     assert f'name="jobs" value="{dead}"' in ann.page("/jobs/confirm?act=retry&all=1&q=job")
-    assert "No job was chosen" in ann.page("/jobs/confirm?act=retry&all=1&q=state:running")
+    assert "This does not apply to any" in ann.page("/jobs/confirm?act=retry&all=1&q=state:running")
     assert ann.http.get("/jobs/confirm?act=retry&all=1&q=staet:x").status_code == 422
 
 

@@ -275,7 +275,7 @@ class TestLinks:
 
 class TestRefused:
     def test_no_such_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(BundleError, match=r"no folder .*nowhere") as caught:
+        with pytest.raises(BundleError, match=r"folder .*nowhere does not exist") as caught:
             scan(tmp_path / "nowhere")
         assert (caught.value.code, caught.value.exit_code) == ("folder_missing", 2)
 

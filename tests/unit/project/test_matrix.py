@@ -58,8 +58,8 @@ def test_a_key_for_each_point_whatever_else_there_is() -> None:
         (["batch=1"], "{p}, which the matrix does not have"),
         (["batch=1,1.0,1", "p=x"], "has 1 twice"),
         (["batch=1", "batch=2", "p=x"], "names batch twice"),
-        (["batch", "p=x"], "is no parameter"),
-        (["batch=", "p=x"], "is no parameter"),
+        (["batch", "p=x"], "is not a parameter"),
+        (["batch=", "p=x"], "is not a parameter"),
         (["repeat=1", "p=x"], "cannot be a parameter"),
         (["a-b=1", "p=x"], "cannot be a parameter"),
         (

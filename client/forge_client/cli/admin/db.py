@@ -13,7 +13,7 @@ app = typer.Typer(no_args_is_help=True, help="The database's tables.")
 
 @app.callback()
 def db() -> None:
-    """Look after the database's tables."""
+    """Manage the database's tables."""
 
 
 @app.command()
@@ -21,7 +21,7 @@ def upgrade(
     context: typer.Context,
     url: Annotated[str | None, typer.Argument(help="A postgresql:// URL.")] = None,
 ) -> None:
-    """Bring a database to the newest tables; again is fine."""
+    """Migrate the database (safe to repeat)."""
     chosen = url or settings_of(context).connection().database_url
     require_extra("alembic", "schema", "migrate a database")
     from forge_client.direct import migration  # noqa: PLC0415 - only with the extra

@@ -29,7 +29,7 @@ COLUMNS: list[Column] = [
 
 
 def doctor(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
-    """Check this installation and what it is connected to."""
+    """Check this installation and its connections."""
     found = [_python(), *_connected(context), _engine()]
     output.show(found, COLUMNS, form)
     if any(check.standing is Standing.FAIL for check in found):

@@ -26,15 +26,17 @@ COLUMNS: list[Column] = [
 
 def events(
     context: typer.Context,
-    job: Annotated[int | None, typer.Option(help="Only of this job.", min=1)] = None,
-    worker: Annotated[str | None, typer.Option(help="Only of this worker, by name or id.")] = None,
-    actor: Annotated[
-        str | None, typer.Option(help="Only acts of such as user:ann, key:ID or worker:7.")
+    job: Annotated[int | None, typer.Option(help="Only events of this job.", min=1)] = None,
+    worker: Annotated[
+        str | None, typer.Option(help="Only events of this worker, by name or id.")
     ] = None,
-    since: Annotated[str, typer.Option(help="How far back to begin, such as 90m or 7d.")] = "1d",
+    actor: Annotated[
+        str | None, typer.Option(help="Only this actor, e.g. user:ann, key:ID or worker:7.")
+    ] = None,
+    since: Annotated[str, typer.Option(help="How far back to start, e.g. 90m or 7d.")] = "1d",
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Print the audit trail, oldest first: acts, dispatches, ends of attempts."""
+    """Print the audit trail, oldest first."""
     back = span("--since", since)
     with backend_of(context) as backend:
         worker_id = _worker_id(backend, worker)

@@ -47,7 +47,7 @@ KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The key's id, as in t
 
 @app.callback()
 def keys() -> None:
-    """Look after API keys: who may do what through a server."""
+    """Manage API keys."""
 
 
 @app.command("list")
@@ -60,17 +60,17 @@ def list_keys(context: typer.Context, form: FormatOption = Format.TABLE) -> None
 @app.command()
 def create(
     context: typer.Context,
-    owner: Annotated[str, typer.Option(help="Whose jobs it is for.")],
-    role: Annotated[Role, typer.Option(help="What it may do.")] = Role.SUBMITTER,
-    name: Annotated[str, typer.Option(help="What it is called in the list.")] = "",
+    owner: Annotated[str, typer.Option(help="Owner whose jobs it may use.")],
+    role: Annotated[Role, typer.Option(help="Permissions of the key.")] = Role.SUBMITTER,
+    name: Annotated[str, typer.Option(help="Name shown in the list.")] = "",
     expires: Expires = None,
     public_key_file: Annotated[
         Path | None,
-        typer.Option(help="An Ed25519 public key; then every request has to be signed."),
+        typer.Option(help="Ed25519 public key; every request must then be signed."),
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Make an API key and print it, which cannot be done again."""
+    """Create an API key. It is shown once."""
     lasts = lasting(expires)
     public_key = read_public_key(public_key_file) if public_key_file else None
     with backend_of(context) as backend:
@@ -78,25 +78,25 @@ def create(
             owner, role.value, name=name, lasts=lasts, public_key=public_key
         )
     narration.say(f"API key {made.id} of {owner} with the role {role.value}{_until(lasts)}")
-    narration.say("keep it now: it is stored nowhere, and cannot be shown again", "dim")
+    narration.say("save it now: it is not stored and cannot be shown again", "dim")
     output.show_one({"id": made.id, "key": made.text}, form, lambda: print(made.text))  # noqa: T201 - the data
 
 
 @app.command()
 def rotate(context: typer.Context, key: KeyId, form: FormatOption = Format.TABLE) -> None:
-    """Give a key a new text and print it; the one before is invalid at once."""
+    """Replace a key's secret and print the new key. The old one stops working."""
     with backend_of(context) as backend:
         text = backend.admin.rotate_key(key)
-    narration.say(f"API key {key} has a new text, and the one before is invalid")
+    narration.say(f"API key {key} has a new secret; the old one no longer works")
     output.show_one({"id": key, "key": text}, form, lambda: print(text))  # noqa: T201 - the data
 
 
 @app.command()
 def revoke(context: typer.Context, key: KeyId) -> None:
-    """End a key for good."""
+    """Revoke a key permanently."""
     with backend_of(context) as backend:
         backend.admin.revoke_key(key)
-    narration.say(f"API key {key} is revoked")
+    narration.say(f"API key {key} revoked")
 
 
 def _until(lasts: timedelta | None) -> str:

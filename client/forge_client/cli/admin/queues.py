@@ -36,7 +36,7 @@ def queues(
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """List the queues: what waits, what runs, and their limits."""
+    """List the queues: waiting jobs, running jobs, limits."""
     with backend_of(context) as backend:
         if owners:
             output.show(backend.admin.quotas(), OWNERS, form)
@@ -45,15 +45,15 @@ def queues(
 
 
 def pause(context: typer.Context, queue: QueueName) -> None:
-    """Have no more jobs taken from a queue; what runs goes on."""
+    """Stop starting jobs from a queue. Running jobs continue."""
     with backend_of(context) as backend:
         known = _known(backend, queue)
         backend.admin.pause(queue)
-    narration.say(f"queue {queue} is paused" + ("" if known else "; it holds no job so far"))
+    narration.say(f"queue {queue} paused" + ("" if known else "; it has no jobs yet"))
 
 
 def resume(context: typer.Context, queue: QueueName) -> None:
-    """Have jobs taken from a queue again."""
+    """Start jobs from a paused queue again."""
     with backend_of(context) as backend:
         if not _known(backend, queue):
             raise ClientError(
@@ -62,20 +62,23 @@ def resume(context: typer.Context, queue: QueueName) -> None:
                 code="queue_not_found",
             )
         backend.admin.pause(queue, paused=False)
-    narration.say(f"queue {queue} goes on")
+    narration.say(f"queue {queue} resumed")
 
 
 def limit(
     context: typer.Context,
     queue: Annotated[str | None, typer.Argument(help="The queue to limit.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Or the owner.")] = None,
-    jobs: Annotated[str | None, typer.Option(help="Jobs that run at once; or none.")] = None,
-    gpus: Annotated[str | None, typer.Option(help="GPUs in use at once; or none.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Owner to limit instead of a queue.")] = None,
+    jobs: Annotated[str | None, typer.Option(help="Maximum running jobs, or none.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="Maximum GPUs in use, or none.")] = None,
     weight: Annotated[
-        float | None, typer.Option(help="An owner's share; 2 is twice 1.", min=0.001, max=1000)
+        float | None,
+        typer.Option(
+            help="Weight of an owner's share; 2 gets twice as much as 1.", min=0.001, max=1000
+        ),
     ] = None,
 ) -> None:
-    """Limit how much of a queue, or of an owner, runs at once; what is not said stays."""
+    """Limit how much of a queue or an owner runs at once. Omitted limits stay."""
     _check(queue, owner, jobs, gpus, weight)
     with backend_of(context) as backend:
         if owner is None:
@@ -123,7 +126,7 @@ def _changed(option: str, text: str | None, known: int | None) -> int | None:
     if text == NO_LIMIT:
         return None
     if not (text.isascii() and text.isdecimal()) or int(text) > MOST:
-        raise _wrong(f"{option} {text!r} is no limit", f"write a number, or {NO_LIMIT}")
+        raise _wrong(f"{option} {text!r} is not a limit", f"write a number, or {NO_LIMIT}")
     return int(text)
 
 

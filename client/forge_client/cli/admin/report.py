@@ -26,20 +26,24 @@ class ReportFormat(StrEnum):
 
 def report(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="The report; none lists them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the report; omit it to list all.")
+    ] = None,
     since: Annotated[
         str | None, typer.Option("--since", help="How far back: 7d, 12h, 2026-11-01.")
     ] = None,
     by: Annotated[
         str | None, typer.Option("--by", help="Columns to group by: owner,queue.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="At most.", min=1)] = 1000,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Maximum number of rows.", min=1)
+    ] = 1000,
     form: Annotated[
         ReportFormat,
         typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data."),
     ] = ReportFormat.TABLE,
 ) -> None:
-    """Print a report, which is an SQL view of the same name."""
+    """Print a report. Each report is an SQL view of the same name."""
     if form is ReportFormat.PARQUET and sys.stdout.isatty():
         raise ClientError(
             "a terminal cannot show Parquet",

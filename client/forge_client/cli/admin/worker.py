@@ -14,28 +14,28 @@ from forge_client.connection import connect
 from forge_client.settings import Settings
 from forge_client.up import running
 
-app = typer.Typer(no_args_is_help=True, help="Workers made by admins, and their tokens.")
+app = typer.Typer(no_args_is_help=True, help="Workers created by admins, and their tokens.")
 SOMEWHERE = "https://YOUR-SERVER"
 Worker = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name or id.")]
 
 
 @app.callback()
 def worker() -> None:
-    """Look after workers that come through a server; `forge workers` lists them."""
+    """Manage workers that connect through a server; `forge workers` lists them."""
 
 
 @app.command()
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Its name, which no other worker has.")],
+    name: Annotated[str, typer.Argument(help="Unique name of the worker.")],
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="It leaves after one job.")
+        bool, typer.Option("--ephemeral", help="Let it leave after one job.")
     ] = False,
     label: LabelOption = None,
     expires: Expires = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a worker that may connect, and print its token, which cannot be done again.
+    """Create a worker and print its token. It is shown once.
 
     The worker is waited for until its token expires, or for good.
     """
@@ -52,23 +52,23 @@ def rotate(
     context: typer.Context, worker: Worker, expires: Expires = None,
     form: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
-    """Give a worker a new token and print it; the one before is invalid at once."""
+    """Replace a worker's token and print the new one. The old one stops working."""
     lasts = lasting(expires)
     settings = settings_of(context)
     with connect(settings) as backend:
         found = find_worker(backend, worker)
         token = backend.admin.rotate_worker(found.id, lasts=lasts)
-    narration.say(f"worker {found.name} has a new token, and the one before is invalid; now run")
+    narration.say(f"worker {found.name} has a new token; the old one no longer works. Now run")
     _show(str(found.id), token, _server(settings), form)
 
 
 @app.command()
 def delete(context: typer.Context, worker: Worker) -> None:
-    """Remove a worker that is offline, and its token."""
+    """Remove an offline worker and its token."""
     with backend_of(context) as backend:
         found = find_worker(backend, worker)
         backend.admin.delete_worker(found.id)
-    narration.say(f"worker {found.name} is removed")
+    narration.say(f"worker {found.name} removed")
 
 
 def _server(settings: Settings) -> str:
@@ -80,5 +80,5 @@ def _server(settings: Settings) -> str:
 def _show(worker_id: str, token: str, url: str, form: Format) -> None:
     # The token itself goes to stdout alone, which may be a file for the worker.
     narration.say(f"  forge-worker --url {url} --token-file FILE, with the token in FILE")
-    narration.say("keep the token now: it is stored nowhere, and cannot be shown again", "dim")
+    narration.say("save the token now: it is not stored and cannot be shown again", "dim")
     output.show_one({"id": int(worker_id), "token": token}, form, lambda: print(token))  # noqa: T201 - the data

@@ -57,7 +57,7 @@ def drain(
     worker: Annotated[str, typer.Argument(help="The worker's name or id.")],
     undo: Annotated[bool, typer.Option("--undo", help="Let it take jobs again.")] = False,
 ) -> None:
-    """Have a worker finish its jobs and take no more."""
+    """Let a worker finish its jobs and take no new ones."""
     with backend_of(context) as backend:
         found = find_worker(backend, worker)
         backend.drain(found.id, undo=undo)

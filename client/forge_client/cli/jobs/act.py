@@ -24,9 +24,11 @@ def cancel(
     jobs: Annotated[
         list[int] | None, typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)
     ] = None,
-    sweep: Annotated[str | None, typer.Option(help="All of this sweep that has not ended.")] = None,
+    sweep: Annotated[
+        str | None, typer.Option(help="Cancel all unfinished jobs of this sweep.")
+    ] = None,
 ) -> None:
-    """Cancel jobs: at once where they wait, with SIGTERM and then SIGKILL where they run."""
+    """Cancel jobs. Running jobs get SIGTERM, then SIGKILL after their grace period."""
     if not jobs and sweep is None:
         raise ClientError(
             "there is nothing to cancel",
@@ -41,7 +43,7 @@ def cancel(
 
 
 def retry(context: typer.Context, jobs: JobIds) -> None:
-    """Give failed or dead jobs fresh budgets and make them ready again."""
+    """Queue failed jobs again, with all retries restored."""
     with backend_of(context) as backend:
         _each(jobs, partial(_retry, backend))
 
@@ -58,7 +60,7 @@ def _cancel(backend: Backend, job: int) -> None:
 
 def _retry(backend: Backend, job: int) -> None:
     backend.retry(job)
-    narration.say(f"job {job} is ready again")
+    narration.say(f"job {job} is queued again")
 
 
 def _each(jobs: list[int], act: Callable[[int], None]) -> None:
@@ -78,7 +80,7 @@ def _each(jobs: list[int], act: Callable[[int], None]) -> None:
 
 
 def preempt(context: typer.Context, job: JobId) -> None:
-    """Take a running job from its worker, as a spot notice would; it resumes elsewhere."""
+    """Preempt a running job, as a spot notice would. It resumes elsewhere."""
     with backend_of(context) as backend:
         if not backend.preempt(job):
             raise ClientError(
@@ -86,4 +88,4 @@ def preempt(context: typer.Context, job: JobId) -> None:
                 hint=f"`forge show {job}` says where it is",
                 code="not_running_job",
             )
-        narration.say(f"job {job} is asked to leave its worker")
+        narration.say(f"job {job}: preemption requested")

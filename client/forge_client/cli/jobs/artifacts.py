@@ -26,7 +26,7 @@ def artifacts(
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """List the files that a job left in its output folder, or fetch them."""
+    """List or download the files in a job's output folder."""
     with backend_of(context) as backend:
         backend.job(job)
         files = backend.artifacts(job)

@@ -24,18 +24,20 @@ from forge_client.project.matrix import expanded, from_options, from_toml
 
 SWEEP_LENGTH = 150
 SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="Its name.")]
-OwnerOption = Annotated[str | None, typer.Option(help="Whose; yours by default.")]
+OwnerOption = Annotated[str | None, typer.Option(help="Owner of the sweep; default: you.")]
 
 
 def benchmark(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="The project; its forge.toml is read.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(help="Project folder, with an optional forge.toml.")
+    ] = Path(),
     matrix: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE,VALUE; each combination is a job.")
+        list[str] | None, typer.Option(help="NAME=VALUE,VALUE; one job per combination.")
     ] = None,
-    repeat: Annotated[int | None, typer.Option(help="Jobs for each point.", min=1)] = None,
+    repeat: Annotated[int | None, typer.Option(help="Number of jobs per point.", min=1)] = None,
     sweep: Annotated[
-        str | None, typer.Option(help="How its name begins; the job's name by default.")
+        str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
     name: o.NameOption = None,
     gpu: o.GpuOption = None,
@@ -55,7 +57,7 @@ def benchmark(
     idempotency_key: o.KeyOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Submit a job for each combination of parameters, all of them or none.
+    """Submit one job per combination of parameters, all or none.
 
     In the command, {name} stands for a parameter's value, {repeat} for which of several jobs of
     the same point it is, and {{ for a brace. The sweep's name is printed on stdout; `forge sweep`
@@ -99,7 +101,7 @@ def sweep(
     owner: OwnerOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show how far a sweep is, and what its jobs found."""
+    """Show the progress and the results of a sweep."""
     with backend_of(context) as backend:
         states = backend.findings.sweep(name, owner=owner)
         points = list(all_points(backend.findings, name, owner=owner))
@@ -136,18 +138,19 @@ def compare(
     context: typer.Context,
     name: SweepName,
     other: Annotated[
-        str | None, typer.Argument(metavar="SWEEP2", help="One to compare with the first.")
+        str | None,
+        typer.Argument(metavar="SWEEP2", help="Second sweep, to compare with the first."),
     ] = None,
     metric: Annotated[
-        str, typer.Option(help="seconds, gpu_seconds, energy_j, or a result's key: a.b.")
+        str, typer.Option(help="seconds, gpu_seconds, energy_j, or a key of the result, e.g. a.b.")
     ] = "seconds",
     by: Annotated[
-        list[str] | None, typer.Option(help="Parameter to group by; all but repeat by default.")
+        list[str] | None, typer.Option(help="Parameter to group by; default: all but repeat.")
     ] = None,
     owner: OwnerOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Compare what the jobs of one sweep or two found, those that succeeded.
+    """Compare the results of one sweep or two; successful jobs only.
 
     RATIO is to the mean of the first group, or with two sweeps of the same group in the first.
     """

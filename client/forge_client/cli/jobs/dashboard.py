@@ -24,7 +24,7 @@ def dashboard(
     context: typer.Context,
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
-    """Print a link that logs in to the dashboard, once and within a minute.
+    """Print a link that logs you in to the dashboard once, within a minute.
 
     It logs in as your API key does; for a `forge up`, as an admin whose key lasts 12 hours.
     """

@@ -48,7 +48,7 @@ def explain(
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Say why a job waits and what would start it, where it runs, or how it ended."""
+    """Explain why a job waits and what would start it, where it runs, or how it ended."""
     with backend_of(context) as backend:
         found = backend.explain(job, workers=ALL if everything else SHOWN)
     output.show_one(found, form, lambda: _print(found))
@@ -73,10 +73,10 @@ def _print(found: Explanation) -> None:
         all_of_them = f"of all {found.workers_in_all}: {_counts(found)}"
         narration.say(f"{found.left_out} more workers are not shown; {all_of_them}")
     if found.run:
-        _section(f"what it asks for, and {found.run.worker} has", found.run.requirements, NEEDS)
+        _section(f"requirements, and what {found.run.worker} has", found.run.requirements, NEEDS)
     elif found.workers:
         nearest = found.workers[0]
-        _section(f"what it asks for, and {nearest.worker} has", nearest.requirements, NEEDS)
+        _section(f"requirements, and what {nearest.worker} has", nearest.requirements, NEEDS)
     _section("attempts", found.attempts, ATTEMPTS)
 
 

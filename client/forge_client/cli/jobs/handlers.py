@@ -25,12 +25,14 @@ def run_handler(
     context: typer.Context,
     handler: Annotated[str, typer.Argument(metavar="HANDLER", help="Its name.")],
     arg: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE; a value that is JSON is taken as that.")
+        list[str] | None, typer.Option(help="KEY=VALUE; JSON values are parsed.")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="A project to have in the work folder; none by default.")
+        Path | None, typer.Option(help="Project to put in the work folder; default: none.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The handler's name by default.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the job; default: the handler's name.")
+    ] = None,
     gpu: o.GpuOption = None,
     cpus: o.CpusOption = None,
     memory: o.MemoryOption = None,
@@ -41,11 +43,11 @@ def run_handler(
     priority: o.PriorityOption = None,
     idempotency_key: o.KeyOption = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Follow the log; exit with the job's exit code.")
+        bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Run a handler that the operator of a worker has installed there.
+    """Run a handler that an operator installed on a worker.
 
     The job waits until there is a worker that has it; the label forge.handlers, which
     `forge workers -o json` shows, names those that a worker has.
@@ -70,7 +72,7 @@ def run_handler(
 
 
 def result(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE) -> None:
-    """Show what a job found: what it wrote to $FORGE_RESULT_FILE, of the attempt that counts."""
+    """Show a job's result: what its accepted attempt wrote to $FORGE_RESULT_FILE."""
     with backend_of(context) as backend:
         found = backend.findings.result(job)
     if found.values is None:

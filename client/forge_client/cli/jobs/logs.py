@@ -21,32 +21,31 @@ def logs(
     context: typer.Context,
     job: JobId,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job is over.")
+        bool, typer.Option("--follow", "-f", help="Follow the log until the job ends.")
     ] = False,
     attempt: Annotated[int | None, typer.Option(help="Only this attempt's output.", min=1)] = None,
     rank: Annotated[
-        int | None, typer.Option(help="Of a job with several ranks, only this one's.", min=0)
+        int | None, typer.Option(help="Only this rank, for a job with several.", min=0)
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             metavar="AGE|TIME",
-            help="Only what was stored since: 10m, 2h, 2026-11-01T12:00."
+            help="Only output stored since, e.g. 10m, 2h, 2026-11-01T12:00."
             " Output is stored in chunks, and counted by them.",
         ),
     ] = None,
     tail: Annotated[
         int | None,
-        typer.Option(help="Only the last so many lines; with several ranks, of each.", min=0),
+        typer.Option(help="Only the last N lines (of each rank).", min=0),
     ] = None,
     grep: Annotated[
         str | None,
-        typer.Option(
-            metavar="REGEX", help="Of all these, only lines that have it. A line ends after 1 MiB."
-        ),
+        typer.Option(metavar="REGEX", help="Only lines that match. A line ends after 1 MiB."),
     ] = None,
     timestamps: Annotated[
-        bool, typer.Option("--timestamps", "-t", help="Begin lines with when they were stored.")
+        bool,
+        typer.Option("--timestamps", "-t", help="Prefix each line with the time it was stored."),
     ] = False,
 ) -> None:
     """Print a job's output: all attempts in order, byte for byte on stdout.

@@ -29,14 +29,16 @@ LINES: list[Column] = [
 def metrics(
     context: typer.Context,
     job: JobId,
-    every: Annotated[bool, typer.Option("--all", help="Every line, in the order written.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Print every line, in the order written.")
+    ] = False,
     attempt: Annotated[
-        int | None, typer.Option(help="Only this attempt; else the newest that wrote any.", min=1)
+        int | None, typer.Option(help="Only this attempt; default: the newest with metrics.", min=1)
     ] = None,
-    rank: Annotated[int, typer.Option(help="Of a job with several ranks, this one.", min=0)] = 0,
+    rank: Annotated[int, typer.Option(help="Rank, for a job with several.", min=0)] = 0,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what a job wrote to $FORGE_METRICS_FILE: the last value under each key.
+    """Show a job's metrics: the last value of each key in $FORGE_METRICS_FILE.
 
     It is looked for in the last thousand lines; with --all, every line of every attempt is shown.
     """

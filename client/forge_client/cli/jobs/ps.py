@@ -74,7 +74,9 @@ def ps(
     mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs.")] = False,
     owner: Annotated[str | None, typer.Option(help="Only this owner's jobs.")] = None,
     state: States = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="How many.", min=1, max=1000)] = 25,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Maximum number of jobs.", min=1, max=1000)
+    ] = 25,
     before: Annotated[int | None, typer.Option(help="Only jobs older than this id.")] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -92,7 +94,7 @@ def show(
     job: JobId,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show all about one job: what was asked for, its attempts, what happened to it."""
+    """Show one job: its configuration, attempts and events."""
     with backend_of(context) as backend:
         detail, attempts, events = backend.job(job), backend.attempts(job), backend.events(job)
     everything = {"job": detail, "attempts": attempts, "events": events}

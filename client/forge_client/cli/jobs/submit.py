@@ -58,48 +58,64 @@ class SubmitCommand(TyperCommand):
 
 def submit(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="The project; its forge.toml is read.")] = Path(),
-    name: Annotated[str | None, typer.Option(help="The folder's name by default.")] = None,
-    gpu: Annotated[int | None, typer.Option("--gpu", "--gpus", help="How many.", min=0)] = None,
-    gpu_model: Annotated[str | None, typer.Option(help="Such as 'a100*'.")] = None,
+    folder: Annotated[
+        Path, typer.Argument(help="Project folder, with an optional forge.toml.")
+    ] = Path(),
+    name: Annotated[
+        str | None, typer.Option(help="Name of the job; default: the folder's name.")
+    ] = None,
+    gpu: Annotated[
+        int | None, typer.Option("--gpu", "--gpus", help="Number of GPUs.", min=0)
+    ] = None,
+    gpu_model: Annotated[str | None, typer.Option(help="GPU model, e.g. 'a100*'.")] = None,
     vram: Annotated[str | None, typer.Option(help="Of each GPU, such as 40GiB.")] = None,
-    accelerator: Annotated[str | None, typer.Option(help="any, cpu, cuda, rocm or mps.")] = None,
-    cpus: Annotated[float | None, typer.Option(help="CPUs, may be a fraction.")] = None,
+    accelerator: Annotated[
+        str | None, typer.Option(help="Accelerator: any, cpu, cuda, rocm or mps.")
+    ] = None,
+    cpus: Annotated[
+        float | None, typer.Option(help="Number of CPUs; fractions are allowed.")
+    ] = None,
     memory: Annotated[str | None, typer.Option(help="Such as 2GiB.")] = None,
     disk: Annotated[str | None, typer.Option(help="Such as 10GiB.")] = None,
     image: Annotated[
-        str | None, typer.Option(envvar="FORGE_IMAGE", help="The container image.")
+        str | None, typer.Option(envvar="FORGE_IMAGE", help="Container image.")
     ] = None,
     image_tar: Annotated[
-        str | None, typer.Option(help="An image saved by docker save: a file.")
+        str | None, typer.Option(help="Image file written by docker save.")
     ] = None,
     dockerfile: Annotated[
-        str | None, typer.Option(help="In the project: the image is built where the job runs.")
+        str | None, typer.Option(help="Dockerfile in the project, built where the job runs.")
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE that the worker must have; globs work.")
+        list[str] | None, typer.Option(help="Required worker label, NAME=VALUE; globs are allowed.")
     ] = None,
-    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
-    queue: Annotated[str | None, typer.Option(envvar="FORGE_QUEUE", help="The queue.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Priority; higher goes first.")] = None,
+    queue: Annotated[str | None, typer.Option(envvar="FORGE_QUEUE", help="Queue name.")] = None,
     max_failures: Annotated[
-        int | None, typer.Option(help="How often to retry after the program fails.")
+        int | None, typer.Option(help="Number of retries after the program fails.")
     ] = None,
-    timeout: Annotated[str | None, typer.Option(help="Such as 90s or 2h.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Time limit, e.g. 90s or 2h.")] = None,
     env: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE, or NAME to take it from here.")
+        list[str] | None, typer.Option(help="NAME=VALUE, or NAME to copy it from your environment.")
     ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Submitting again with it finds the same job.")
+        str | None, typer.Option(help="Submitting again with the same key returns the same job.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="auto, worker or local.")] = None,
-    checkpoint_interval: Annotated[str | None, typer.Option(help="Such as 5m.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Where it runs: auto, worker or local.")
+    ] = None,
+    checkpoint_interval: Annotated[
+        str | None, typer.Option(help="Time between checkpoints, e.g. 5m.")
+    ] = None,
     grace: Annotated[
-        str | None, typer.Option(help="Between SIGTERM and SIGKILL; not for a preemption.")
+        str | None, typer.Option(help="Time between SIGTERM and SIGKILL, except for preemption.")
     ] = None,
     config: Annotated[
-        str | None, typer.Option(help="A kept job config, in place of forge.toml's job.")
+        str | None, typer.Option(help="Saved job config; replaces the job in forge.toml.")
     ] = None,
-    delay: Annotated[str | None, typer.Option(help="Not to be run before, such as 1h.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(help="Start no sooner than this from now, e.g. 1h.")
+    ] = None,
     limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GiB.")] = None,
     include: o.IncludeOption = None,
     share: o.ShareOption = None,
@@ -116,19 +132,18 @@ def submit(
     stall_silent_log: o.SilentLogOption = None,
     stall_idle_gpu: o.IdleGpuOption = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Follow the log; exit with the job's exit code.")
+        bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Show the job, checked, and its files; submit nothing."),
+        typer.Option("--dry-run", help="Check the job and list its files; submit nothing."),
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Submit a folder and a command as a job.
 
-    What is not said here is taken from the folder's forge.toml, or from a kept config where one is
-    named, then from the queue's defaults.
-    The job's id is printed on stdout.
+    Options override forge.toml (or the config named with --config), which overrides the queue's
+    defaults. The job's id is printed on stdout.
     """
     project = Project.read(folder).including(include)
     listing = scan(folder, include=project.include)

@@ -12,7 +12,7 @@ from forge_client.cli.show.output import Column, Format, FormatOption, ago, inli
 from forge_client.connection import connect
 from forge_client.project.forge_toml import Project
 
-app = typer.Typer(no_args_is_help=True, help="Job configs kept under a name.")
+app = typer.Typer(no_args_is_help=True, help="Saved job configs.")
 Name = Annotated[str, typer.Argument(help="The config's name.")]
 
 COLUMNS: list[Column] = [
@@ -25,7 +25,7 @@ COLUMNS: list[Column] = [
 
 @app.callback()
 def templates() -> None:
-    """Keep job configs by name, for `forge submit --config NAME`."""
+    """Manage saved job configs for `forge submit --config NAME`."""
 
 
 @app.command("list")
@@ -48,9 +48,11 @@ def show(context: typer.Context, name: Name, form: FormatOption = Format.TABLE) 
 def keep(
     context: typer.Context,
     name: Name,
-    folder: Annotated[Path, typer.Argument(help="The project whose forge.toml it is.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(help="Project folder whose forge.toml to save.")
+    ] = Path(),
 ) -> None:
-    """Keep what a folder's forge.toml says of a job, in place of what had this name.
+    """Save the job of a folder's forge.toml under a name, replacing any before.
 
     A command after `--` comes before the one in forge.toml. The folder itself is not kept.
     """
@@ -59,7 +61,7 @@ def keep(
     spec = {field: value for field, value in request.fields().items() if field != "idempotency_key"}
     with connect(settings_of(context, project)) as backend:
         backend.keep_template(name, spec)
-    narration.say(f"kept as {name}; `forge submit --config {name}` uses it")
+    narration.say(f"saved as {name}; use it with `forge submit --config {name}`")
 
 
 @app.command()
@@ -67,4 +69,4 @@ def remove(context: typer.Context, name: Name) -> None:
     """Remove a job config."""
     with backend_of(context) as backend:
         backend.remove_template(name)
-    narration.say(f"the job config {name} is removed")
+    narration.say(f"job config {name} removed")

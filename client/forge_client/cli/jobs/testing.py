@@ -33,12 +33,15 @@ COLUMNS: list[Column] = [
 
 def run_tests(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="The project; its forge.toml is read.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(help="Project folder, with an optional forge.toml.")
+    ] = Path(),
     program: Annotated[
-        str, typer.Option("--with", help="What runs the tests, and writes a JUnit report.")
+        str, typer.Option("--with", help="Command that runs the tests and writes a JUnit report.")
     ] = PYTEST,
     junit: Annotated[
-        str | None, typer.Option(help="Where in the folder it writes that, if it cannot be told.")
+        str | None,
+        typer.Option(help="Path of the JUnit report, if the runner has no option for it."),
     ] = None,
     name: o.NameOption = None,
     gpu: o.GpuOption = None,
@@ -87,10 +90,10 @@ def list_tests(
     context: typer.Context,
     job: JobId,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
-    attempt: Annotated[int | None, typer.Option(help="Of this attempt.", min=1)] = None,
+    attempt: Annotated[int | None, typer.Option(help="Attempt number.", min=1)] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """List how the tests of a job ended: of its newest attempt that has any."""
+    """List the test results of a job, from its newest attempt that has any."""
     with backend_of(context) as backend:
         verdicts = WORSE if failed else None
         rows = list(all_tests(backend.findings, job, attempt=attempt, verdicts=verdicts))

@@ -24,14 +24,14 @@ ROWS = 100
 
 def top(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
-    every: Annotated[str, typer.Option(help="How long to rest between two looks.")] = "2s",
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
+    every: Annotated[str, typer.Option(help="Refresh interval.")] = "2s",
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show how everything stands: jobs, workers, throughput; q or Ctrl-C ends it.
+    """Show live jobs, workers and throughput; q or Ctrl-C quits.
 
-    Whoever is no admin sees figures of their own jobs. Where stdout is no terminal, and with
-    -o json, it is shown once.
+    Non-admins see only their own jobs. Prints once if the output is not a terminal, or with
+    -o json.
     """
     period_s = span("--every", every).total_seconds()
     with backend_of(context) as backend:

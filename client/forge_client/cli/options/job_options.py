@@ -8,87 +8,105 @@ ShareOption = Annotated[
     bool | None,
     typer.Option(
         "--share/--no-share",
-        help="No effect at present: each job has its own container.",
+        help="No effect: each job has its own container.",
     ),
 ]
-NameOption = Annotated[str | None, typer.Option("--name", help="The folder's name by default.")]
-GpuOption = Annotated[int | None, typer.Option("--gpu", "--gpus", help="How many.", min=0)]
-CpusOption = Annotated[float | None, typer.Option("--cpus", help="CPUs, may be a fraction.")]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="Name of the job; default: the folder's name.")
+]
+GpuOption = Annotated[int | None, typer.Option("--gpu", "--gpus", help="Number of GPUs.", min=0)]
+CpusOption = Annotated[
+    float | None, typer.Option("--cpus", help="Number of CPUs; fractions are allowed.")
+]
 MemoryOption = Annotated[str | None, typer.Option("--memory", help="Such as 2GiB.")]
 ImageOption = Annotated[
-    str | None, typer.Option("--image", envvar="FORGE_IMAGE", help="The container image.")
+    str | None, typer.Option("--image", envvar="FORGE_IMAGE", help="Container image.")
 ]
 LabelOption = Annotated[
     list[str] | None,
-    typer.Option("--label", help="NAME=VALUE that the worker must have; globs work."),
+    typer.Option("--label", help="Required worker label, NAME=VALUE; globs are allowed."),
 ]
 EnvOption = Annotated[
-    list[str] | None, typer.Option("--env", help="NAME=VALUE, or NAME to take it from here.")
+    list[str] | None,
+    typer.Option("--env", help="NAME=VALUE, or NAME to copy it from your environment."),
 ]
-TimeoutOption = Annotated[str | None, typer.Option("--timeout", help="Such as 90s or 2h.")]
+TimeoutOption = Annotated[str | None, typer.Option("--timeout", help="Time limit, e.g. 90s or 2h.")]
 QueueOption = Annotated[
-    str | None, typer.Option("--queue", envvar="FORGE_QUEUE", help="The queue.")
+    str | None, typer.Option("--queue", envvar="FORGE_QUEUE", help="Queue name.")
 ]
-PriorityOption = Annotated[int | None, typer.Option("--priority", help="Higher goes first.")]
+PriorityOption = Annotated[
+    int | None, typer.Option("--priority", help="Priority; higher goes first.")
+]
 KeyOption = Annotated[
     str | None,
-    typer.Option("--idempotency-key", help="Submitting again with it finds the same jobs."),
+    typer.Option(
+        "--idempotency-key", help="Submitting again with the same key returns the same jobs."
+    ),
 ]
 RequirementsOption = Annotated[
     str | None,
     typer.Option(
         "--requirements",
-        help="In the project: what is installed; requirements.txt or pyproject.toml by itself.",
+        help="File that lists what to install; default: requirements.txt or pyproject.toml.",
     ),
 ]
 NoInstallOption = Annotated[bool, typer.Option("--no-install", help="Install nothing.")]
 SecretOption = Annotated[
-    list[str] | None, typer.Option("--secret", help="The name of a secret that workers keep.")
+    list[str] | None,
+    typer.Option("--secret", help="Secret to pass to the job (stored on the workers)."),
 ]
 IncludeOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--include", help="Pack what would be left out, such as .env; patterns as in .gitignore."
+        "--include", help="Pack files that are left out by default, e.g. .env; .gitignore patterns."
     ),
 ]
 PrecisionOption = Annotated[
-    str | None, typer.Option("--precision", help="fp32, tf32, fp16, bf16, fp8, int8: for the job.")
+    str | None,
+    typer.Option("--precision", help="fp32, tf32, fp16, bf16, fp8 or int8; passed to the job."),
 ]
 StreamsOption = Annotated[
-    int | None, typer.Option("--streams", help="GPU streams, for the job to use.", min=1)
+    int | None, typer.Option("--streams", help="Number of GPU streams; passed to the job.", min=1)
 ]
 ObjectiveOption = Annotated[
-    str | None, typer.Option("--objective", help="throughput or latency: for the job.")
+    str | None, typer.Option("--objective", help="throughput or latency; passed to the job.")
 ]
 
 PreemptSignalOption = Annotated[
     str | None,
     typer.Option(
         "--preempt-signal",
-        help="What a preempted job is sent: SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2.",
+        help="Signal for preemption: SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2.",
     ),
 ]
 KeepOption = Annotated[
     int | None,
-    typer.Option("--keep-checkpoints", help="How many of the newest stay; older ones thin out."),
+    typer.Option(
+        "--keep-checkpoints",
+        help="Number of newest checkpoints to keep; older ones are thinned out.",
+    ),
 ]
 FromCheckpointOption = Annotated[
     str | None,
     typer.Option(
         "--from-checkpoint",
         metavar="JOB[:ATTEMPT.NUMBER]",
-        help="Start from a checkpoint of that job's, its newest by default.",
+        help="Start from another job's checkpoint; default: its newest.",
     ),
 ]
 NoProgressOption = Annotated[
     str | None,
-    typer.Option("--stall-no-progress", help="Stalled after so long without progress: 30m."),
+    typer.Option(
+        "--stall-no-progress", help="Stop the job after this long without progress, e.g. 30m."
+    ),
 ]
 SilentLogOption = Annotated[
-    str | None, typer.Option("--stall-silent-log", help="Stalled after so long without output.")
+    str | None,
+    typer.Option("--stall-silent-log", help="Stop the job after this long without output."),
 ]
 IdleGpuOption = Annotated[
-    str | None, typer.Option("--stall-idle-gpu", help="Stalled after so long with idle GPUs.")
+    str | None,
+    typer.Option("--stall-idle-gpu", help="Stop the job after this long with idle GPUs."),
 ]
 
 

@@ -9,7 +9,7 @@ from forge_client.errors import ClientError
 
 LabelOption = Annotated[
     list[str] | None,
-    typer.Option("--label", help="NAME=VALUE that it has, whatever it says of itself."),
+    typer.Option("--label", help="NAME=VALUE set by the admin; the worker cannot change it."),
 ]
 
 
@@ -23,7 +23,7 @@ def labels(texts: Sequence[str]) -> dict[str, str]:
     for (name, sign, value), text in zip(pairs, texts, strict=True):
         if not (name.strip() and sign and value.strip()):
             raise ClientError(
-                f"--label {text!r} is no label",
+                f"--label {text!r} is not a label",
                 hint="write NAME=VALUE, as in --label zone=eu*",
                 code="option_invalid",
             )

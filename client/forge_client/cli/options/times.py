@@ -10,7 +10,7 @@ from forge_client.backend import Backend
 from forge_client.errors import ClientError
 
 Expires = Annotated[
-    str | None, typer.Option("--expires", help="After how long, such as 30d; never without it.")
+    str | None, typer.Option("--expires", help="Lifetime, e.g. 30d. Default: never expires.")
 ]
 
 

@@ -40,7 +40,7 @@ def wait_for(
     except KeyboardInterrupt:
         teller.end_line()
         narration.say(
-            f"detached; job {job_id} goes on. `forge logs -f {job_id}` comes back to it,"
+            f"detached; job {job_id} keeps running. `forge logs -f {job_id}` follows it again,"
             f" `forge cancel {job_id}` ends it"
         )
         return ExitCode.INTERRUPTED

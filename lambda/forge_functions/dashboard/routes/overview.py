@@ -27,7 +27,7 @@ def _chart(now: Row) -> dict[str, object]:
     failed = [minute["failed"] + minute["dead"] for minute in minutes]
     ended = [m["succeeded"] + bad for m, bad in zip(minutes, failed, strict=True)]
     series = [
-        {"label": t("Succeeded or failed"), "values": ended, "tone": "--chart-3"},
-        {"label": t("of these failed"), "values": failed, "tone": "--bad"},
+        {"label": t("Finished"), "values": ended, "tone": "--chart-3"},
+        {"label": t("Failed"), "values": failed, "tone": "--bad"},
     ]
     return {"x": [minute["at"].timestamp() for minute in minutes], "series": series}

@@ -44,7 +44,7 @@ def pause(
 ) -> Response:
     """Pause a queue, or resume it."""
     Admin(shared.database, actor=who.actor).pause(name, paused=paused)
-    return after(request, "/queues", "The queue is paused." if paused else "The queue goes on.")
+    return after(request, "/queues", "The queue is paused." if paused else "The queue is resumed.")
 
 
 @router.post("/queues/limits")
