@@ -22,7 +22,7 @@ def up(
     cpus: Annotated[
         float | None, typer.Option(help="CPUs per worker; default: a share of the machine.")
     ] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory for each, such as 4GiB.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory per worker, e.g. 4GiB.")] = None,
     port: Annotated[
         int | None,
         typer.Option(help="Port of the server; default: the same as last time.", max=65535),

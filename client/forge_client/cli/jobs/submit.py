@@ -68,15 +68,15 @@ def submit(
         int | None, typer.Option("--gpu", "--gpus", help="Number of GPUs.", min=0)
     ] = None,
     gpu_model: Annotated[str | None, typer.Option(help="GPU model, e.g. 'a100*'.")] = None,
-    vram: Annotated[str | None, typer.Option(help="Of each GPU, such as 40GiB.")] = None,
+    vram: Annotated[str | None, typer.Option(help="Memory per GPU, e.g. 40GiB.")] = None,
     accelerator: Annotated[
         str | None, typer.Option(help="Accelerator: any, cpu, cuda, rocm or mps.")
     ] = None,
     cpus: Annotated[
         float | None, typer.Option(help="Number of CPUs; fractions are allowed.")
     ] = None,
-    memory: Annotated[str | None, typer.Option(help="Such as 2GiB.")] = None,
-    disk: Annotated[str | None, typer.Option(help="Such as 10GiB.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory limit, e.g. 2GiB.")] = None,
+    disk: Annotated[str | None, typer.Option(help="Disk limit, e.g. 10GiB.")] = None,
     image: Annotated[
         str | None, typer.Option(envvar="FORGE_IMAGE", help="Container image.")
     ] = None,
@@ -116,7 +116,7 @@ def submit(
     delay: Annotated[
         str | None, typer.Option(help="Start no sooner than this from now, e.g. 1h.")
     ] = None,
-    limit: Annotated[str | None, typer.Option(help="The most the folder may hold: 2GiB.")] = None,
+    limit: Annotated[str | None, typer.Option(help="Largest folder to pack, e.g. 2GiB.")] = None,
     include: o.IncludeOption = None,
     share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,

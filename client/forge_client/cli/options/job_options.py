@@ -18,7 +18,7 @@ GpuOption = Annotated[int | None, typer.Option("--gpu", "--gpus", help="Number o
 CpusOption = Annotated[
     float | None, typer.Option("--cpus", help="Number of CPUs; fractions are allowed.")
 ]
-MemoryOption = Annotated[str | None, typer.Option("--memory", help="Such as 2GiB.")]
+MemoryOption = Annotated[str | None, typer.Option("--memory", help="Memory limit, e.g. 2GiB.")]
 ImageOption = Annotated[
     str | None, typer.Option("--image", envvar="FORGE_IMAGE", help="Container image.")
 ]
