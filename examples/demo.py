@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from forge_client import Client, ClientError, Job
-from forge_client.cli.logs.following import follow
+from forge_client.cli.logs.follow import follow
 from forge_client.cli.logs.reader import Piece
 from psycopg.rows import dict_row
 from rich.console import Console

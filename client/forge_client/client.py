@@ -14,9 +14,8 @@ from forge_client.connection import connect
 from forge_client.job import Job
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.forge_toml import Project
-from forge_client.project.left_out import sentence, unmatched_sentence
+from forge_client.project.ignore import sentence, unmatched_sentence
 from forge_client.project.request import Request
-from forge_client.project.requirements import with_requirements
 from forge_client.project.submission import (
     LIMIT,
     configured,
@@ -24,6 +23,7 @@ from forge_client.project.submission import (
     upload,
     upload_images,
     with_images,
+    with_requirements,
 )
 
 

@@ -13,10 +13,10 @@ from forge_schema.model.results import JobTest, MetricLine
 from forge_schema.model.stored import Artifact, Checkpoint
 
 from forge_client.backend import Backend
-from forge_client.cli.logs.following import QUICKEST_S, follow
+from forge_client.cli.logs.follow import QUICKEST_S, follow
 from forge_client.cli.logs.reader import LogReader, Piece
-from forge_client.cli.show.downloads import download_all
 from forge_client.cli.show.endings import ending
+from forge_client.downloads import download_all
 from forge_client.errors import ClientError
 from forge_client.findings import all_metrics, all_tests
 

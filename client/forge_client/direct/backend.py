@@ -29,7 +29,6 @@ from forge_schema.read.reports import Reports
 from forge_schema.storage import Store, keys, open_store
 
 from forge_client.backend import BEGINNING, THE_END, Check, Place, Progress
-from forge_client.cli.show.verified import unpacked
 from forge_client.direct.admin import DirectAdmin
 from forge_client.direct.checks import checks
 from forge_client.direct.database_url import checked_url
@@ -37,6 +36,7 @@ from forge_client.direct.findings import DirectFindings
 from forge_client.direct.job_configs import check_config, whole
 from forge_client.direct.objects import fetch
 from forge_client.direct.translation import translated
+from forge_client.downloads import unpacked
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar

@@ -6,7 +6,7 @@ from forge_schema.model.stored import Artifact
 from forge_schema.storage import Store
 
 from forge_client.backend import Progress
-from forge_client.cli.show.verified import arriving
+from forge_client.downloads import verified_file
 
 
 def fetch(store: Store, artifact: Artifact, path: Path, progress: Progress | None) -> None:
@@ -15,5 +15,5 @@ def fetch(store: Store, artifact: Artifact, path: Path, progress: Progress | Non
     Raises:
         ClientError: the object is not what the job left.
     """
-    with arriving(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
+    with verified_file(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
         store.get_file(artifact.key, partial, progress=progress)

@@ -1,7 +1,7 @@
 """The backend that reaches everything through a server's HTTP functions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -16,16 +16,14 @@ from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
 from forge_schema.model.worker import WorkerInfo
 
 from forge_client.backend import BEGINNING, THE_END, Check, Place, Progress
-from forge_client.cli.show.verified import arriving, unpacked
+from forge_client.downloads import unpacked, verified_file
 from forge_client.http.admin import HttpAdmin
+from forge_client.http.errors import rejected_job
 from forge_client.http.findings import HttpFindings
 from forge_client.http.health import checks
-from forge_client.http.job_faults import plainly
 from forge_client.http.objects import Objects, Offer, UrlRefused
-from forge_client.http.patience import patiently
-from forge_client.http.report_rows import typed
 from forge_client.http.server import Server
-from forge_client.http.transport import Transport
+from forge_client.http.transport import Transport, retried
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
 from forge_client.validation import checked_job, checked_states
@@ -78,7 +76,7 @@ class HttpBackend:
         return self._transport.record(Myself, self._transport.get("/api/me"))
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
-        with plainly():
+        with rejected_job():
             self._transport.send("POST", "/api/queue/check", {"jobs": list(specs)}, again=True)
 
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -87,7 +85,7 @@ class HttpBackend:
         # The keys are made before the first try, so that a lost answer cannot double the jobs.
         stem = uuid4().hex
         jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
-        with plainly():
+        with rejected_job():
             answer = self._transport.send("POST", "/api/queue/submit", {"jobs": jobs}, again=True)
         ids: list[int] = self._transport.field(answer, "job_ids")
         return ids
@@ -113,7 +111,7 @@ class HttpBackend:
                     return
                 self._objects.put(offer, brought.path, progress or _ignore)
 
-        patiently(once, patience_s=self._transport.patience_s)
+        retried(once, patience_s=self._transport.patience_s)
 
     def _offer(self, brought: Bundle | ImageTar) -> Offer:
         wanted = {"digest": brought.digest, "bytes": brought.size}
@@ -225,7 +223,7 @@ class HttpBackend:
         return self._transport.records(Checkpoint, answer)
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
-        with arriving(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
+        with verified_file(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
 
             def once(url: str) -> None:
                 with partial.open("wb") as file:
@@ -236,10 +234,10 @@ class HttpBackend:
     def _by_url(self, url: str, fresh: Callable[[], str], act: Callable[[str], T]) -> T:
         """Act on a URL, or on a fresh one where its time was over."""
         try:
-            return patiently(lambda: act(url), patience_s=self._transport.patience_s)
+            return retried(lambda: act(url), patience_s=self._transport.patience_s)
         except UrlRefused:
             url = fresh()
-            return patiently(lambda: act(url), patience_s=self._transport.patience_s)
+            return retried(lambda: act(url), patience_s=self._transport.patience_s)
 
     def _chunk_url(self, chunk: LogChunk) -> str:
         before = (chunk.token, chunk.rank, chunk.number - 1)
@@ -270,7 +268,7 @@ class HttpBackend:
         )
 
     def keep_template(self, name: str, spec: Mapping[str, Any]) -> None:
-        with plainly():
+        with rejected_job():
             self._transport.send("PUT", self._config(name), {"spec": dict(spec)}, again=True)
 
     def remove_template(self, name: str) -> None:
@@ -306,3 +304,24 @@ def _template(name: str) -> str:
 
 def _ignore(_count: int) -> None:
     """Show nothing."""
+
+
+TIME_COLUMNS = ("at", "since")
+
+
+def typed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with its times as times: `day`, `at`, `since` and what ends in `_at`."""
+    return {name: _typed(name, value) for name, value in row.items()}
+
+
+def _typed(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        if name == "day":
+            return date.fromisoformat(value)
+        if name in TIME_COLUMNS or name.endswith("_at"):
+            return datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    return value

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from forge_client.backend import Check, Standing
 from forge_client.errors import ClientError
-from forge_client.http.patience import Passing
-from forge_client.http.refusals import not_forge
+from forge_client.http.errors import Retryable, not_forge
 from forge_client.http.transport import Transport
 
 SILENT_S = 120.0
@@ -55,7 +54,7 @@ def checks(
 def _server(transport: Transport) -> Iterator[Check]:
     try:
         health = _health(transport)
-    except Passing as failed:
+    except Retryable as failed:
         yield _failed("server", failed.error)
     except ClientError as error:
         yield _failed("server", error)

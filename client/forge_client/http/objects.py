@@ -13,13 +13,12 @@ from pydantic import BaseModel
 from forge_client.backend import Progress
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.http.losses import loss
-from forge_client.http.patience import Passing
+from forge_client.http.errors import Retryable, loss
 
 PIECE = 1 << 20
 # A store may be slow with a large object, but is never silent for so long.
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
-PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+RETRYABLE = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 
 class Offer(BaseModel):
@@ -38,7 +37,7 @@ class UrlRefused(ClientError):
 
 
 class Objects:
-    """Moves objects; each method is one try, and raises `Passing` where another may go well."""
+    """Moves objects; each method is one try, and raises `Retryable` where another may go well."""
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
@@ -126,9 +125,9 @@ def _check(answer: httpx.Response) -> None:
         code="store_refused",
         exit_code=ExitCode.FAILED,
     )
-    if answer.is_server_error or status in PASSING:
+    if answer.is_server_error or status in RETRYABLE:
         error.exit_code = ExitCode.UNREACHABLE
-        raise Passing(error, unsure=True)
+        raise Retryable(error, unsure=True)
     raise error
 
 

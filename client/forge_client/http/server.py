@@ -1,9 +1,12 @@
-"""Which server to ask, and what to show it."""
+"""The server to ask: its URL, the API key, and the certificates to trust."""
 
 import re
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import httpx
 
 from forge_client.errors import ClientError
 
@@ -97,3 +100,26 @@ def read_key(path: Path) -> str:
 
 def _wrong(message: str, hint: str) -> ClientError:
     return ClientError(message, hint=hint, code="server_invalid")
+
+
+def tls_context(server: Server) -> ssl.SSLContext:
+    """Return a TLS context that trusts the system's authorities and the server's own.
+
+    Raises:
+        ClientError: the file with the certificates cannot be used.
+    """
+    made = httpx.create_ssl_context(verify=server.verify)
+    if not server.verify:
+        return made
+    made.load_default_certs()
+    if server.ca is not None:
+        try:
+            made.load_verify_locations(cafile=server.ca)
+        except (OSError, ssl.SSLError) as error:
+            why = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+            raise ClientError(
+                f"the certificates in {server.ca} cannot be used: {why}",
+                hint="name a PEM file with --tls-ca or FORGE_TLS_CA",
+                code="tls_ca_invalid",
+            ) from error
+    return made

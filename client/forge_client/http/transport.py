@@ -1,6 +1,8 @@
-"""Requests to a server, each tried again for as long as that helps and harms nothing."""
+"""Requests to a server, each retried for as long as that helps and does no harm."""
 
-from collections.abc import Generator, Mapping
+import random
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -8,12 +10,57 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError
-from forge_client.http import tls
-from forge_client.http.losses import loss
-from forge_client.http.patience import patiently
-from forge_client.http.refusals import not_forge, refusal
-from forge_client.http.server import Server
+from forge_client.http.errors import Retryable, loss, not_forge, refusal
+from forge_client.http.server import Server, tls_context
 from forge_client.http.signing import Signature, open_signature
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 5.0
+
+
+def retried(act: Callable[[], T], *, patience_s: float, again: bool = True) -> T:
+    """Act until it succeeds, for at most about `patience_s` seconds.
+
+    Args:
+        act: raises `Retryable` to be called again; any other error ends it.
+        patience_s: after how many seconds no new try is begun.
+        again: whether to try again also where the last try may have taken effect.
+
+    Raises:
+        ClientError: what the last try said, or that it is not known what came of it.
+    """
+    deadline = time.monotonic() + patience_s
+    for pause in _pauses():
+        try:
+            return act()
+        except Retryable as failed:
+            if failed.unsure and not again:
+                raise _unsure(failed.error) from failed
+            rest = max(pause, failed.after_s)
+            if time.monotonic() + rest > deadline:
+                raise failed.error from failed
+        time.sleep(rest)
+    raise AssertionError  # the pauses do not end
+
+
+def _pauses() -> Iterator[float]:
+    """Yield growing pauses, each of a random length, so that many callers do not come at once."""
+    longest = FIRST_PAUSE_S
+    while True:
+        yield random.uniform(longest / 2, longest)  # noqa: S311 - no secret
+        longest = min(longest * 2, LONGEST_PAUSE_S)
+
+
+def _unsure(error: ClientError) -> ClientError:
+    return ClientError(
+        f"{error.message}; whether the request was carried out is not known",
+        hint="check whether it took effect before you repeat it",
+        code="answer_lost",
+        exit_code=error.exit_code,
+    )
+
 
 R = TypeVar("R", bound=BaseModel)
 Fields = Mapping[str, Any]
@@ -36,7 +83,7 @@ class Transport:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._context = tls.context(server)
+        self._context = tls_context(server)
         self._answered = False
         self._client = self._open(auth=_Key(server, open_signature(server.signing_key)))
 
@@ -133,7 +180,7 @@ class Transport:
         )
 
     def _ask(self, method: str, path: str, *, again: bool, **given: Any) -> Any:  # noqa: ANN401 - as above
-        return patiently(
+        return retried(
             lambda: self._once(method, path, **given), patience_s=self.patience_s, again=again
         )
 
@@ -157,7 +204,7 @@ class Transport:
 
         Raises:
             ClientError: none came, and none will.
-            Passing: none came this time.
+            Retryable: none came this time.
         """
         try:
             return self._client.request(method, self.server.url + path, **given)

@@ -1,5 +1,6 @@
 """forge.toml: what one would otherwise type at every submit."""
 
+import re
 import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -12,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from forge_client.errors import ClientError
 from forge_client.project.image_tar import DIGEST
 from forge_client.project.request import TABLES, Request, plain
-from forge_client.project.toml_places import fault, place
 
 FILE = "forge.toml"
 
@@ -54,7 +54,7 @@ class Project(Request):
         except UnicodeDecodeError as error:
             raise _wrong(path, "is not UTF-8 text") from error
         except tomllib.TOMLDecodeError as error:
-            raise _wrong(path, fault(text, error), "correct it there") from error
+            raise _wrong(path, syntax_error(text, error), "correct it there") from error
         except ValidationError as error:
             raise _field_wrong(path, text, error) from error
 
@@ -78,7 +78,7 @@ class Project(Request):
 def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:
     first = error.errors()[0]
     keys = tuple(str(part) for part in first["loc"])
-    line, column = place(text, keys)
+    line, column = key_position(text, keys)
     key = ".".join(keys)
     if first["type"] == "extra_forbidden":
         what, hint = f"unknown key {key!r}", _suggestion(keys)
@@ -112,3 +112,38 @@ def _wrong(path: Path, what: str, hint: str = "") -> ClientError:
         hint=hint or "see docs/forge-toml.md for the allowed keys",
         code="project_invalid",
     )
+
+
+_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?")
+_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def key_position(text: str, path: tuple[str, ...]) -> tuple[int, int]:
+    """Return the line and column of the key at `path`, or of the nearest table that holds it."""
+    found = (1, 1)
+    depth = 0
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.fullmatch(line):
+            table = at = _parts(header[1])
+            column = header.start(1) + 1
+        elif key := _KEY.match(line):
+            at = (*table, *_parts(key[1]))
+            column = key.start(1) + 1
+        else:
+            continue
+        if len(at) > depth and path[: len(at)] == at:
+            found, depth = (number, column), len(at)
+    return found
+
+
+def syntax_error(text: str, error: tomllib.TOMLDecodeError) -> str:
+    """Return a parser's message with the position in front, which may be "end of document"."""
+    what, _, at = str(error).removesuffix(")").rpartition(" (at ")
+    lines = text.splitlines() or [""]
+    where = at if at.startswith("line ") else f"line {len(lines)}, column {len(lines[-1]) + 1}"
+    return f"{where}: not TOML: {what}"
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))

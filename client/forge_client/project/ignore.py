@@ -1,6 +1,9 @@
-"""What stays out of a bundle: `.gitignore` and `.forgeignore`, as git reads them."""
+"""Files that stay out of a bundle: by ignore files, as credentials, or as installed packages."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -64,3 +67,91 @@ def _lines(path: Path) -> list[str]:
                 code="ignore_file_invalid",
             ) from error
     return lines
+
+
+# Compared in small letters. A bundle is kept for long, and every worker that runs the job has it.
+CREDENTIALS = GitIgnoreSpec.from_lines([
+    ".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", ".envrc",
+    "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk",
+    "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk",
+    ".aws/", ".azure/", ".gnupg/", ".kaggle/", ".kube/", ".ssh/",
+    ".netrc", "_netrc", ".boto", ".git-credentials", ".pgpass", ".pypirc", ".s3cfg",
+    "kaggle.json", "application_default_credentials.json",
+    "*service-account*.json", "*service_account*.json",
+])  # fmt: skip
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A path below the bundle's root that stays out, and why."""
+
+    name: str
+    why: str
+
+
+class Guard:
+    """Decides what stays out although no ignore file says so; `include` are patterns against it.
+
+    Raises:
+        ClientError: what is to be included is not a pattern.
+    """
+
+    def __init__(self, include: Sequence[str] = ()) -> None:
+        self._patterns = [one for one in include if one.strip() and not one.startswith("#")]
+        self._unmatched = dict.fromkeys(self._patterns)
+        try:
+            self._include = GitIgnoreSpec.from_lines(self._patterns)
+        except ValueError as error:
+            raise ClientError(
+                f"--include: not a pattern: {error}",
+                hint="write it as in .gitignore: --include .env, --include 'certs/*.pem'",
+                code="include_invalid",
+            ) from error
+
+    def includes(self, name: str, *, folder: bool) -> bool:
+        """Tell whether an entry was included by name, whatever else is said of it."""
+        found = self._include.check_file(f"{name}/" if folder else name)
+        if found.index is not None:
+            self._unmatched.pop(self._patterns[found.index], None)
+        return bool(found.include)
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """The patterns that nothing has matched so far."""
+        return tuple(self._unmatched)
+
+    def reason(self, name: str, path: Path) -> str | None:
+        """Return why an entry stays out, None if it does not."""
+        folder = path.is_dir()
+        if CREDENTIALS.match_file((f"{name}/" if folder else name).lower()):
+            return "credentials"
+        if folder and (path / "pyvenv.cfg").is_file():
+            return "a virtual environment"
+        return "installed packages" if folder and path.name == "node_modules" else None
+
+
+def unmatched_sentence(patterns: Sequence[str]) -> str:
+    """Say which patterns of --include found nothing, and the usual cause; "" for none."""
+    if not patterns:
+        return ""
+    names = ", ".join(map(shlex.quote, patterns))
+    return f"--include {names}: no such file, or it is in a folder that is left out: include that"
+
+
+def sentence(left_out: Sequence[LeftOut]) -> str:
+    """Say in one line what stays out, and how to have it nevertheless; "" for nothing."""
+    if not left_out:
+        return ""
+    by_reason = sorted(left_out, key=lambda one: (one.why != "credentials", one.why, one.name))
+    groups = [
+        f"{_names([one.name for one in group])} ({why})"
+        for why, group in groupby(by_reason, key=lambda one: one.why)
+    ]
+    secret = "use --secret, or " if by_reason[0].why == "credentials" else ""
+    return f"left out: {'; '.join(groups)}; {secret}--include {shlex.quote(by_reason[0].name)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

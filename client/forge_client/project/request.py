@@ -10,7 +10,32 @@ from forge_schema.model.quantities import MIB, Capacity, Duration
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError
 
 from forge_client.errors import ClientError
-from forge_client.project.checkpoint_name import CheckpointName
+
+NAME = re.compile(r"(?P<job_id>[0-9]+)(:(?P<attempt>[0-9]+)\.(?P<number>[0-9]+))?")
+
+# The most that the queue counts to.
+MOST = {"job_id": 2**63 - 1, "attempt": 32_767, "number": 2_000_000_000}
+
+
+def parsed(name: object) -> dict[str, int]:
+    """Return a checkpoint's name as the queue wants it.
+
+    Raises:
+        ValueError: it names none.
+    """
+    found = NAME.fullmatch(str(name).strip())
+    if found is None:
+        raise ValueError(
+            "write a job's number for its newest checkpoint, or JOB:ATTEMPT.NUMBER as"
+            " `forge checkpoints JOB` shows them"
+        )
+    asked = {part: int(said) for part, said in found.groupdict().items() if said is not None}
+    if any(number > MOST[part] for part, number in asked.items()):
+        raise ValueError(f"there is no checkpoint {name}; `forge checkpoints JOB` lists a job's")
+    return asked
+
+
+CheckpointName = Annotated[dict[str, Any], BeforeValidator(parsed)]
 
 
 def _words(command: object) -> object:

@@ -1,17 +1,82 @@
-"""`forge up` in the background, and how it is stopped from outside."""
+"""`forge up` in the background: what to start, its folder's lock, and how to stop it."""
 
+import fcntl
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.up import running
-from forge_client.up.lock import already_running, holder
-from forge_client.up.plan import Plan
 from forge_client.up.running import Running
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start.
+
+    `cpus` and `memory_mb` are for each worker, None shares the machine out; `port` is the
+    server's, None takes the one that it had before, or else a free one.
+    """
+
+    dir: Path
+    workers: int = 1
+    cpus: float | None = None
+    memory_mb: int | None = None
+    port: int | None = None
+
+
+FILE = "lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock.
+
+    Raises:
+        ClientError: another process holds it.
+    """
+    descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            pid = os.read(descriptor, 20).decode(errors="replace").strip()
+            raise already_running(folder, pid) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def already_running(folder: Path, pid: str) -> ClientError:
+    """Return that a process holds the folder."""
+    return ClientError(
+        f"a `forge up` runs on {folder} already" + (f", process {pid}" * bool(pid)),
+        hint="use it as it is, end it with `forge down`, or name another --dir",
+        code="already_running",
+    )
+
+
+def holder(folder: Path) -> int | None:
+    """Return the process that holds the folder's lock, None where nobody does."""
+    try:
+        descriptor = os.open(folder / FILE, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(os.read(descriptor, 20) or b"0") or None
+    finally:
+        os.close(descriptor)
+    return None
+
 
 LOOK_S = 0.05
 START_S = 180.0

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from forge_client.errors import ClientError
-from forge_client.up.asked import Asked
-from forge_client.up.child_process import ChildProcess, end_leftover
+from forge_client.up.child_process import ChildProcess, StopSignals, end_leftover
 from forge_client.up.workers import Say
 
 MODULE = "forge_functions.server"
@@ -75,7 +74,7 @@ class Server:
         self._child.env["FORGE_PORT"] = str(self._port)
         self._child.start()
 
-    def await_ready(self, asked: Asked) -> None:
+    def await_ready(self, asked: StopSignals) -> None:
         """Wait until it takes connections, or falls over, or time is up."""
         deadline = time.monotonic() + READY_S
         while self._child and self._child.alive and time.monotonic() < deadline:

@@ -16,10 +16,8 @@ import psutil
 
 from forge_client.errors import ClientError
 from forge_client.settings import Connection
-from forge_client.up.asked import Asked
-from forge_client.up.child_process import ChildProcess
-from forge_client.up.lock import locked
-from forge_client.up.plan import Plan
+from forge_client.up.child_process import ChildProcess, StopSignals
+from forge_client.up.detached import Plan, locked
 from forge_client.up.postgres import Postgres
 from forge_client.up.running import FILE, Running
 from forge_client.up.server import Server
@@ -44,13 +42,13 @@ def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
         ClientError: another `forge up` runs on the folder, or something does not start.
     """
     plan.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(plan.dir), Asked() as asked:
+    with locked(plan.dir), StopSignals() as asked:
         # What one that was killed left here leads nowhere.
         (plan.dir / FILE).unlink(missing_ok=True)
         _serve(plan, asked, say, ready)
 
 
-def _serve(plan: Plan, asked: Asked, say: Say, ready: Callable[[Running], None]) -> None:
+def _serve(plan: Plan, asked: StopSignals, say: Say, ready: Callable[[Running], None]) -> None:
     with _settled(plan.dir, say) as postgres:
         server = Server(plan.dir, port=plan.port, say=say)
         running = _running(plan.dir, postgres)
@@ -166,7 +164,9 @@ def _share(plan: Plan) -> dict[str, str]:
     }
 
 
-def _look_after(group: Workers, server: Server, postgres: Postgres, asked: Asked, say: Say) -> None:
+def _look_after(
+    group: Workers, server: Server, postgres: Postgres, asked: StopSignals, say: Say
+) -> None:
     next_look = time.monotonic() + DATABASE_LOOK_S
     while not asked.wait(LOOK_S):
         group.look_after()

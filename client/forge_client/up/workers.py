@@ -8,8 +8,7 @@ from forge_schema.model.worker import WorkerInfo
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
-from forge_client.up.asked import Asked
-from forge_client.up.child_process import ChildProcess
+from forge_client.up.child_process import ChildProcess, StopSignals
 
 Say = Callable[[str], None]
 
@@ -36,7 +35,7 @@ class Workers:
         self._left: set[str] = set()
         self._next_look = 0.0
 
-    def start(self, asked: Asked) -> None:
+    def start(self, asked: StopSignals) -> None:
         """Start them and wait until they are connected, or one falls over, or time is up."""
         began = time.monotonic()
         for process in self._processes:
@@ -64,7 +63,7 @@ class Workers:
             self._next_look = time.monotonic() + RETURN_LOOK_S
             self._left -= {row.name for row in self._rows() if row.command is None}
 
-    def stop(self, asked: Asked) -> None:
+    def stop(self, asked: StopSignals) -> None:
         """End them: drained, stopped or killed, as urgently as is asked by then."""
         told = 0
         deadline = float("inf")

@@ -13,8 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from forge_client.errors import ClientError
-from forge_client.up.passage import let_pass, let_read
-from forge_client.up.postgres import SOCKET_BYTES, Postgres
+from forge_client.up.postgres import SOCKET_BYTES, Postgres, let_pass, let_read
 from support.waiting import Eventually
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="about what only root has to care for")
@@ -181,7 +180,7 @@ def test_the_wheel_is_not_needed_until_a_server_is() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("module", ["detached", "plan", "up"])
+@pytest.mark.parametrize("module", ["detached", "up"])
 def test_a_forge_up_begins_and_ends_without_loading_a_database(
     module: str,
 ) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client
-from forge_client.cli.logs.following import follow
-from forge_client.cli.logs.reader import Part, Piece
-from forge_client.cli.logs.reading import LogReading
+from forge_client.cli.logs.follow import follow
+from forge_client.cli.logs.reader import LogReading, Part, Piece
 from forge_client.errors import ClientError
 from forge_client.job import Job
 from forge_schema.model.attempt_records import MetricLine

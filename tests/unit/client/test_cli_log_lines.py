@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_client.cli.logs.lines import LINE_BYTES, Shaping, pattern
-from forge_client.cli.logs.reader import Part, Piece
-from forge_client.cli.logs.reading import LogReading
+from forge_client.cli.logs.reader import LogReading, Part, Piece
 from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
 from hypothesis import given

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge_client.cli.logs.following import follow
+from forge_client.cli.logs.follow import follow
 from forge_client.cli.logs.reader import LogReader, Part, Piece
 from forge_client.job import Job
 from forge_schema.model.job import JobStatus

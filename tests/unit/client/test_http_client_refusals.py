@@ -8,14 +8,14 @@ from itertools import pairwise
 import httpx
 import pytest
 from forge_client.errors import ClientError
-from forge_client.http import patience
-from forge_client.http.patience import Passing, patiently
-from forge_client.http.refusals import refusal
+from forge_client.http import transport
+from forge_client.http.errors import Retryable, refusal
+from forge_client.http.transport import retried
 
 PLACE = "https://forge.example"
 
 
-def answered(status: int, body: object = None, **headers: str) -> ClientError | Passing:
+def answered(status: int, body: object = None, **headers: str) -> ClientError | Retryable:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return refusal(httpx.Response(status, content=content, headers=headers), PLACE)
 
@@ -55,7 +55,7 @@ def test_a_servers_own_fault_tells_the_request_by_which_its_log_is_searched() ->
 @pytest.mark.parametrize("body", [problem(), b"<html>", {"message": "Too Many Requests"}])
 def test_what_may_pass_is_told_as_that(status: int, unsure: bool, body: object) -> None:  # noqa: FBT001  a parameter
     passing = answered(status, body, **{"Retry-After": "7"})
-    assert isinstance(passing, Passing)
+    assert isinstance(passing, Retryable)
     assert (passing.unsure, passing.after_s, passing.error.exit_code) == (unsure, 7.0, 5)
 
 
@@ -114,7 +114,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(transport, "time", clock)
     return clock
 
 
@@ -130,34 +130,34 @@ class Trying:
         if self.tries > self._failures:
             return "done"
         error = ClientError("away", exit_code=5)
-        raise Passing(error, unsure=self._unsure, after_s=self._after_s)
+        raise Retryable(error, unsure=self._unsure, after_s=self._after_s)
 
 
 def test_pauses_grow_to_a_limit_and_end_with_the_patience(clock: Clock) -> None:
     trying = Trying(10_000)
     with pytest.raises(ClientError, match=r"^away$"):
-        patiently(trying, patience_s=60)
+        retried(trying, patience_s=60)
     assert clock.now <= 60
     assert trying.tries == len(clock.pauses) + 1
-    assert max(clock.pauses) <= patience.LONGEST_PAUSE_S
+    assert max(clock.pauses) <= transport.LONGEST_PAUSE_S
     assert all(later > sooner / 2 for sooner, later in pairwise(clock.pauses))
-    assert clock.pauses[0] <= patience.FIRST_PAUSE_S
+    assert clock.pauses[0] <= transport.FIRST_PAUSE_S
 
 
 def test_a_server_that_names_its_time_is_waited_for(clock: Clock) -> None:
-    assert patiently(Trying(1, after_s=9), patience_s=20) == "done"
+    assert retried(Trying(1, after_s=9), patience_s=20) == "done"
     assert clock.pauses == [9]
     trying = Trying(1, after_s=30)
     with pytest.raises(ClientError, match="away"):
-        patiently(trying, patience_s=20)
+        retried(trying, patience_s=20)
     assert trying.tries == 1
 
 
 def test_what_may_have_taken_effect_is_repeated_only_where_that_is_harmless(clock: Clock) -> None:
-    assert patiently(Trying(3, unsure=True), patience_s=20) == "done"
-    assert patiently(Trying(3, unsure=False), patience_s=20, again=False) == "done"
+    assert retried(Trying(3, unsure=True), patience_s=20) == "done"
+    assert retried(Trying(3, unsure=False), patience_s=20, again=False) == "done"
     trying = Trying(1, unsure=True)
     with pytest.raises(ClientError, match="not known") as caught:
-        patiently(trying, patience_s=20, again=False)
+        retried(trying, patience_s=20, again=False)
     assert (caught.value.code, caught.value.exit_code, trying.tries) == ("answer_lost", 5, 1)
     assert len(clock.pauses) == 6

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import zstandard
-from forge_client.cli.show.verified import unpacked
+from forge_client.downloads import unpacked
 from forge_client.errors import ClientError
 from forge_functions.dashboard.log.pieces import LogPieces
 from forge_schema.model.stored import LogChunk

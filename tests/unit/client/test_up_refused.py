@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.up.detached import detached
-from forge_client.up.lock import locked
-from forge_client.up.plan import Plan
+from forge_client.up.detached import Plan, detached, locked
 from forge_client.up.server import HOST, Server
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.project import names as packed_names
 from forge_client.project.bundle import BundleError, Listing, pack, pack_listing, scan
-from forge_client.project.left_out import sentence
+from forge_client.project.ignore import sentence
+from forge_client.project.listing import folded, name_fault
 from forge_worker.prepare import archive
 from forge_worker.prepare.archive import Limits, extract
 from hypothesis import assume, given, reject, settings
@@ -108,8 +108,8 @@ class TestPack:
     def test_packer_and_extractor_agree_on_names(self, path: str) -> None:
         if not path.startswith("/") and "" not in path.split("/"):
             assume(not {".", ".."} & set(path.split("/")))  # no listing of a folder has these
-            assert packed_names.fault(path) == archive.name_fault(path)
-        assert packed_names.folded(path) == archive.folded(path)
+            assert name_fault(path) == archive.name_fault(path)
+        assert folded(path) == archive.folded(path)
 
 
 class TestIgnored:

@@ -9,8 +9,7 @@ from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
-from forge_client.project.requirements import with_requirements
-from forge_client.project.submission import configured
+from forge_client.project.submission import configured, with_requirements
 from forge_schema.model.job import Template
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.project.forge_toml import Project
-from forge_client.project.toml_places import place
+from forge_client.project.forge_toml import Project, key_position
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "forge-toml.md"
 
@@ -142,7 +141,7 @@ def test_an_empty_command_is_refused_with_what_to_write(tmp_path: Path) -> None:
 
 def test_a_key_is_found_below_its_own_table_only() -> None:
     text = 'name = "x"\n[env]\nname = "y"\n\n[resources] # cpus = 1\n "cpus" = 2\n'
-    assert place(text, ("name",)) == (1, 1)
-    assert place(text, ("env", "name")) == (3, 1)
-    assert place(text, ("resources", "cpus")) == (6, 2)
-    assert place(text, ("resources", "gone")) == (5, 2)
+    assert key_position(text, ("name",)) == (1, 1)
+    assert key_position(text, ("env", "name")) == (3, 1)
+    assert key_position(text, ("resources", "cpus")) == (6, 2)
+    assert key_position(text, ("resources", "gone")) == (5, 2)

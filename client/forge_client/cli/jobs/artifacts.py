@@ -8,8 +8,8 @@ from forge_schema.model.quantities import size_text
 
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.downloads import download_all
 from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.downloads import download_all
 
 COLUMNS: list[Column] = [
     ("PATH", lambda a: a.path),

@@ -7,8 +7,7 @@ from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
 from forge_client.cli.logs.lines import Shaping, pattern
-from forge_client.cli.logs.reader import Part
-from forge_client.cli.logs.reading import LogReading, several_ranks
+from forge_client.cli.logs.reader import LogReading, Part, several_ranks
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.options.times import moment
 from forge_client.cli.show import narration

@@ -18,7 +18,7 @@ def enter(context: typer.Context, job: JobId) -> None:
     """
     command = command_of(context) or ["sh"]
     require_extra("psutil", "worker", "look into jobs")
-    from forge_client.up import inside  # noqa: PLC0415 - only with the extra
+    from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
 
     with backend_of(context) as backend:
         status = _running(backend, job)

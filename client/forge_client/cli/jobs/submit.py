@@ -23,10 +23,9 @@ from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.forge_toml import Project
+from forge_client.project.ignore import sentence, unmatched_sentence
 from forge_client.project.image_tar import ImageTar
-from forge_client.project.left_out import sentence, unmatched_sentence
 from forge_client.project.request import Request
-from forge_client.project.requirements import with_requirements
 from forge_client.project.submission import (
     LIMIT,
     Uploaded,
@@ -35,6 +34,7 @@ from forge_client.project.submission import (
     upload,
     upload_images,
     with_images,
+    with_requirements,
 )
 from forge_client.settings import Settings
 

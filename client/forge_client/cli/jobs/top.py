@@ -12,9 +12,8 @@ from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.times import span
 from forge_client.cli.show import output
-from forge_client.cli.show.keyboard import keyboard
 from forge_client.cli.show.output import Format, FormatOption
-from forge_client.cli.show.top_view import view
+from forge_client.cli.show.top_view import keyboard, view
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 

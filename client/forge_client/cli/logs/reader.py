@@ -1,13 +1,14 @@
-"""Reads a job's log piece by piece, in order, nothing lost and nothing twice."""
+"""Reads a job's log piece by piece, in order: nothing is lost and nothing comes twice."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypedDict
 
+from forge_schema.model.job import JobDetail
 from forge_schema.model.stored import LogChunk
 
-from forge_client.backend import BEGINNING, Backend, Place
+from forge_client.backend import BEGINNING, THE_END, Backend, Place
 
 
 @dataclass(frozen=True)
@@ -89,3 +90,82 @@ class LogReader:
             return self._end
         # What was stored before the time that is asked for is not missed.
         return chunk.start if self._chosen["since"] else 0
+
+
+class LogReading:
+    """Reads one part of a job's log, as it is now or as it grows.
+
+    Ranks write at the same time, so each has a reader: one place cannot say how far all were read.
+    """
+
+    def __init__(self, backend: Backend, job: JobDetail, part: Part) -> None:
+        parts = [replace(part, rank=rank) for rank in _ranks(job, part)]
+        self._readers = [_reader(backend, job.job_id, one) for one in parts]
+
+    def new(self, *, final: bool) -> Iterator[Piece]:
+        """Read what is there by now, as `LogReader.new` does, the ranks in turn."""
+        for reader in self._readers:
+            yield from reader.new(final=final)
+
+
+def several_ranks(job: JobDetail, part: Part) -> bool:
+    """Tell whether this part of a job's log is of more than one rank."""
+    return len(_ranks(job, part)) > 1
+
+
+def _reader(backend: Backend, job_id: int, part: Part) -> LogReader:
+    start = None if part.tail is None else tail(backend, job_id, part)
+    return LogReader(backend, job_id, part, start)
+
+
+def _ranks(job: JobDetail, part: Part) -> Sequence[int | None]:
+    if part.rank is not None:
+        return [part.rank]
+    needs = job.spec.get("resources")
+    nodes = needs.get("nodes", 1) if isinstance(needs, dict) else 1
+    return range(nodes) if nodes > 1 else [None]
+
+
+def tail(backend: Backend, job_id: int, part: Part) -> Start | None:
+    """Return where the last `part.tail` lines begin; None where the log has no more than that.
+
+    An attempt, and a rank, ends its last line in any case.
+    """
+    wanted, end = part.tail or 0, 0
+    writer: tuple[int, ...] = ()
+    for chunk in _backwards(backend, job_id, part):
+        if writer != chunk.place[:2]:
+            writer, end = chunk.place[:2], chunk.start + chunk.bytes
+        if wanted == 0:
+            return Start(chunk.place, end)
+        data = backend.log_bytes(chunk)
+        # A newline at the very end begins no line.
+        for begin in _line_starts(data, chunk.start, data_end=end - chunk.start):
+            wanted -= 1
+            if wanted == 0:
+                token, rank, number = chunk.place
+                return Start((token, rank, number - 1), chunk.start, begin)
+    return None
+
+
+def _backwards(backend: Backend, job_id: int, part: Part) -> Iterator[LogChunk]:
+    place = THE_END
+    while chunks := backend.log_chunks_before(job_id, before=place, **part.chosen):
+        yield from chunks
+        place = chunks[-1].place
+
+
+def _line_starts(data: bytes, start: int, *, data_end: int) -> Iterator[int]:
+    """Yield where lines begin in a chunk, the last one first.
+
+    Args:
+        data: the chunk.
+        start: where it stands in its output; its first byte begins a line only at 0.
+        data_end: where the whole output ends, counted from the chunk's first byte.
+    """
+    at = len(data)
+    while (at := data.rfind(b"\n", 0, at)) >= 0:
+        if at + 1 < data_end:
+            yield at + 1
+    if start == 0:
+        yield 0

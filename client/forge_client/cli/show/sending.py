@@ -10,8 +10,14 @@ from forge_client.cli.show.queued import tell_nobody
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
-from forge_client.project.requirements import with_requirements
-from forge_client.project.submission import LIMIT, specs, upload, upload_images, with_images
+from forge_client.project.submission import (
+    LIMIT,
+    specs,
+    upload,
+    upload_images,
+    with_images,
+    with_requirements,
+)
 from forge_client.settings import Settings
 
 

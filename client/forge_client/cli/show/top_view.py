@@ -1,6 +1,11 @@
-"""What `forge top` shows of an overview."""
+"""The screen of `forge top`: an overview, and the keys that it reads."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from select import select
 from typing import Any, TypeVar
 
 from forge_schema.model.overview import Overview, RunningJob, WorkerUse
@@ -173,3 +178,41 @@ def _gpu_use(gpus: object, there: int) -> str:
 def _metrics(metrics: Mapping[str, float]) -> str:
     shown = [(name, value) for name, value in metrics.items() if name not in {"step", "total"}]
     return " ".join(f"{name}={value:.4g}" for name, value in shown[:MOST_METRICS])
+
+
+class Keyboard:
+    """Waits for keys; where none can be read, just waits."""
+
+    def __init__(self, *, readable: bool) -> None:
+        self._readable = readable
+
+    def pressed(self, wanted: str, seconds: float) -> bool:
+        """Wait so long at most for one of some keys, and tell whether it was pressed."""
+        until = time.monotonic() + seconds
+        while self._readable and (left := until - time.monotonic()) > 0:
+            ready, _, _ = select([sys.stdin], [], [], left)
+            key = os.read(sys.stdin.fileno(), 1) if ready else b" "
+            if key and key in wanted.encode():
+                return True
+            # A terminal that went away is at its end for ever.
+            self._readable = bool(key)
+        time.sleep(max(0.0, until - time.monotonic()))
+        return False
+
+
+@contextmanager
+def keyboard() -> Iterator[Keyboard]:
+    """Read single keys inside the block; after it the terminal is as it was before."""
+    if not sys.stdin.isatty() or sys.platform == "win32":
+        yield Keyboard(readable=False)
+        return
+    import termios  # noqa: PLC0415 - there is none on Windows
+    import tty  # noqa: PLC0415 - as above
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        # Ctrl-C stays a signal.
+        tty.setcbreak(sys.stdin)
+        yield Keyboard(readable=True)
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -5,7 +5,7 @@ import sys
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
 
 from forge_client.backend import Backend
-from forge_client.cli.logs.following import follow
+from forge_client.cli.logs.follow import follow
 from forge_client.cli.logs.lines import Shaping
 from forge_client.cli.logs.reader import Part, Piece
 from forge_client.cli.show import narration

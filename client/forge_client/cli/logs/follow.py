@@ -1,4 +1,4 @@
-"""Follows a job from wherever it is to its end: its output, and how it stands."""
+"""Follows a job from wherever it is to its end: its output and its status."""
 
 import time
 from collections.abc import Iterator
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
-from forge_client.cli.logs.reader import Part, Piece
-from forge_client.cli.logs.reading import LogReading
+from forge_client.cli.logs.reader import LogReading, Part, Piece
 
 QUICKEST_S = 0.1
 

@@ -1,5 +1,10 @@
-"""What a server's refusal means for the one who asked: one line, a hint, an exit code."""
+"""Errors of requests to a server: no answer, a refusal, a rejected job."""
 
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 
 import httpx
@@ -7,11 +12,78 @@ from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.http.patience import Passing
 from forge_client.project.request import in_own_words
 
+# Nothing was sent, so it can be sent again.
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+
+
+class Retryable(Exception):
+    """A failure that another try may get past.
+
+    Args:
+        error: what to raise once no try is left.
+        unsure: whether the request may have taken effect.
+        after_s: how long to wait before the next try, in seconds.
+    """
+
+    def __init__(self, error: ClientError, *, unsure: bool, after_s: float = 0.0) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.unsure = unsure
+        self.after_s = after_s
+
+
+def loss(error: Exception, place: str) -> ClientError | Retryable:
+    """Return the error of a request without an answer; `place` is where it went."""
+    if (untrusted := _below(error, ssl.SSLCertVerificationError)) is not None:
+        return _tls(f"the certificate of {place} is not trusted: {_why(untrusted)}", TRUST_HINT)
+    if (broken := _below(error, ssl.SSLError)) is not None:
+        return _tls(f"no TLS connection to {place} comes about: {_why(broken)}", SCHEME_HINT)
+    if (unknown := _below(error, socket.gaierror)) is not None:
+        return Retryable(_unreachable(place, _why(unknown)), unsure=False)
+    if isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol):
+        return Retryable(_unreachable(place, _why(error)), unsure=not isinstance(error, NOT_SENT))
+    return _unreachable(place, _why(error))
+
+
+TRUST_HINT = (
+    "name its authority's certificate with --tls-ca or FORGE_TLS_CA; in development,"
+    " FORGE_INSECURE_SKIP_VERIFY=true trusts anybody"
+)
+SCHEME_HINT = "check that the URL begins as the server serves it, with http:// or https://"
+
+
+def _tls(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="tls_failed")
+
+
+def _unreachable(place: str, why: str) -> ClientError:
+    return ClientError(
+        f"{place} does not answer: {why}",
+        hint="check the URL, that the server runs, and that this machine may reach it",
+        code="server_unreachable",
+    )
+
+
+def _below(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+    """Return the error of a kind that is behind this one."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, httpx.TimeoutException):
+        return "it takes too long"
+    said = str(getattr(error, "strerror", None) or error).partition(" (_ssl.c")[0]
+    return said or type(error).__name__
+
+
 # By status, so that a code which only a newer server knows has the right one too.
-EXIT_CODES = {
+STATUS_EXIT_CODES = {
     HTTPStatus.BAD_REQUEST: ExitCode.USAGE,
     HTTPStatus.UNAUTHORIZED: ExitCode.DENIED,
     HTTPStatus.FORBIDDEN: ExitCode.DENIED,
@@ -24,7 +96,7 @@ EXIT_CODES = {
     HTTPStatus.SERVICE_UNAVAILABLE: ExitCode.UNREACHABLE,
     HTTPStatus.GATEWAY_TIMEOUT: ExitCode.UNREACHABLE,
 }
-# What helps here and is not for the server to know.
+# Advice about this machine, which the server cannot give.
 HINTS = {
     HTTPStatus.UNAUTHORIZED: "check FORGE_API_KEY or --api-key-file: the key may have expired, or"
     " been rotated or revoked; an admin makes one with `forge keys create`",
@@ -32,14 +104,14 @@ HINTS = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "submit fewer jobs at once",
     HTTPStatus.TOO_MANY_REQUESTS: "wait, and check FORGE_API_KEY or --api-key-file",
 }
-PASSING = {
+RETRYABLE = {
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
-# What stands between the caller and the server may refuse in words of its own.
-FROM_BETWEEN = {
+# A proxy before the server refuses in its own words.
+PROXY_MESSAGES = {
     HTTPStatus.UNAUTHORIZED: "the server does not take this API key",
     HTTPStatus.FORBIDDEN: "the server does not allow this",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "the request is too large for the server",
@@ -62,8 +134,8 @@ class Problem(BaseModel):
     request_id: str = ""
 
 
-def refusal(answer: httpx.Response, place: str) -> ClientError | Passing:
-    """Return what an answer that is no success means; `place` is the server's URL."""
+def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
+    """Return the error of an unsuccessful answer; `place` is the server's URL."""
     if answer.is_redirect:
         return _elsewhere(answer, place)
     problem = _problem(answer)
@@ -75,22 +147,22 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Passing:
         in_own_words(problem.message) if problem.code == INVALID else problem.message,
         hint=_hint(problem, _status(answer)),
         code=problem.code,
-        exit_code=EXIT_CODES.get(_status(answer), ExitCode.FAILED),
+        exit_code=STATUS_EXIT_CODES.get(_status(answer), ExitCode.FAILED),
     )
     if problem.code == LOCKED_OUT:
         error.exit_code = ExitCode.DENIED
         return error
-    if answer.status_code in PASSING:
+    if answer.status_code in RETRYABLE:
         # A database that went away may have taken the change with its last breath.
         unsure = answer.status_code != HTTPStatus.TOO_MANY_REQUESTS
-        return Passing(error, unsure=unsure, after_s=_after_s(answer))
+        return Retryable(error, unsure=unsure, after_s=_after_s(answer))
     if answer.is_server_error:
         error.hint = f"{problem.hint}: {problem.request_id}" if problem.request_id else problem.hint
     return error
 
 
 def not_forge(answer: httpx.Response, place: str) -> ClientError:
-    """Return that what answers here is no Forge server."""
+    """Return the error of an answer that no Forge server gives."""
     kind = answer.headers.get("content-type", "").partition(";")[0] or "nothing to read"
     return ClientError(
         f"{place} does not answer as a Forge server does: HTTP {answer.status_code}, {kind}",
@@ -112,7 +184,7 @@ def _problem(answer: httpx.Response) -> Problem | None:
         return Problem.model_validate_json(answer.content)
     except ValidationError:
         pass
-    said = FROM_BETWEEN.get(_status(answer))
+    said = PROXY_MESSAGES.get(_status(answer))
     return Problem(code="refused", message=f"{said}: HTTP {answer.status_code}") if said else None
 
 
@@ -142,3 +214,23 @@ def _status(answer: httpx.Response) -> HTTPStatus:
 def _after_s(answer: httpx.Response) -> float:
     said = answer.headers.get("retry-after", "")
     return float(said) if said.isdecimal() else 0.0
+
+
+# The prefix of a field in the request, which the author of the job did not write.
+REQUEST_PATH = re.compile(r"body\.(jobs\.\d+|spec)\.")
+
+
+@contextmanager
+def rejected_job() -> Iterator[None]:
+    """Name the fields of a refused job as the job does."""
+    try:
+        yield
+    except ClientError as error:
+        if error.code != "invalid":
+            raise
+        message = REQUEST_PATH.sub("", error.message).replace("Value error, ", "")
+        raise ClientError(
+            message,
+            hint="`forge submit --help` lists the options",
+            code="spec_invalid",
+        ) from error
