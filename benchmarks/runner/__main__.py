@@ -30,7 +30,7 @@ from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import keys, open_store
 from forge_worker.agent.agent import Agent
-from forge_worker.agent.delivery import Delivery
+from forge_worker.agent.outbox import Outbox
 from forge_worker.connect import connect
 from forge_worker.job_io.checkpoints.sync import CheckpointSync
 from forge_worker.job_runs.folders import Folders
@@ -129,8 +129,8 @@ def watched() -> Watch:
     wrap(JobRun, "_watch", watch.run)
     watch.timed(JobRun, "_remove", "remove")
     watch.timed(JobRun, "_store_last", "log and artifacts")
-    watch.timed(Delivery, "deliver", "report")
-    wrap(Delivery, "deliver", watch.report)
+    watch.timed(Outbox, "deliver", "report")
+    wrap(Outbox, "deliver", watch.report)
     return watch
 
 
@@ -257,7 +257,7 @@ def worker(kind: str, url: str, root: Path) -> Iterator[None]:
     folder.mkdir()
     with connect(settings) as transport:
         agent = Agent(settings, transport.gateway, transport.objects, available(settings))
-        with transport.loops(work=agent.claimer.wake, asked=agent.keeper.wake):
+        with transport.loops(work=agent.claim_loop.wake, asked=agent.lease_renewal.wake):
             thread = Thread(target=agent.run, name=kind)
             thread.start()
             try:

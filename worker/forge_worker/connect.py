@@ -9,6 +9,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 import structlog
+from forge_schema.database.pool import Database
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import Store, StoreError, open_store
 from forge_schema.sweeper.sweeper import Sweeper
@@ -16,7 +17,7 @@ from forge_schema.sweeper.tick import Tick, Windows
 
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.loop import Loop
-from forge_worker.queue.circuit_breaker import BreakerDatabase, Servers
+from forge_worker.queue.circuit_breaker import CircuitBreaker, Servers
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.hints import HttpHints
@@ -72,7 +73,12 @@ def connect(settings: WorkerSettings) -> AbstractContextManager[Transport]:
 
 @contextmanager
 def _direct(settings: WorkerSettings) -> Iterator[Transport]:
-    with _database(settings, 8) as database, _database(settings, 1) as renewals:
+    breaker = _breaker(settings)
+    with (
+        _database(settings, 8, breaker) as database,
+        # Renewals wait for no other statement, and for no other's failure.
+        _database(settings, 1, _breaker(settings)) as renewals,
+    ):
         store = open_store(settings.store_url)
         store.check()
         gateway = SqlGateway(
@@ -89,7 +95,7 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
                 settings.database_url,
                 work=partial(_new_work, gateway, work),
                 asked=asked_of,
-                awake=database.awake,
+                awake=breaker.check,
                 back=gateway.came_back,
             )
             with _running(Tidier(store)), _running(listener), _ticking(settings, database):
@@ -98,19 +104,24 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
         yield Transport(gateway, lambda _: store, loops)
 
 
-def _database(settings: WorkerSettings, size: int) -> BreakerDatabase:
-    return BreakerDatabase(
+def _breaker(settings: WorkerSettings) -> CircuitBreaker:
+    # After a longer pause, leases could not be renewed in time once it is back.
+    longest_s = min(settings.reconnect_limit_s, settings.lease_ttl_s / 4)
+    return CircuitBreaker("the database", longest_pause_s=longest_s)
+
+
+def _database(settings: WorkerSettings, size: int, breaker: CircuitBreaker) -> Database:
+    return Database(
         settings.database_url,
         size=size,
         prepare=settings.prepare,
         patience_s=PATIENCE_S,
-        # After a longer pause, leases could not be renewed in time once it is back.
-        longest_pause_s=min(settings.reconnect_limit_s, settings.lease_ttl_s / 4),
+        guard=breaker.guard,
     )
 
 
 @contextmanager
-def _ticking(settings: WorkerSettings, database: BreakerDatabase) -> Iterator[None]:
+def _ticking(settings: WorkerSettings, database: Database) -> Iterator[None]:
     if not settings.sweep:
         yield
         return

@@ -137,7 +137,7 @@ def _work(settings: WorkerSettings) -> None:
             host, port = settings.metrics_host, settings.metrics_port
             stack.enter_context(monitor.served(agent, host, port))
         signals.listen(drain=agent.drain, stop=agent.stop)
-        with transport.loops(work=agent.claimer.wake, asked=agent.keeper.wake):
+        with transport.loops(work=agent.claim_loop.wake, asked=agent.lease_renewal.wake):
             agent.run()
 
 

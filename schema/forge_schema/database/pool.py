@@ -1,7 +1,8 @@
 """A pool of connections to the queue's database, and how a statement is run on it."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from time import monotonic
 from typing import Any, Self
 
@@ -80,16 +81,19 @@ class Connection(psycopg.Connection[Row]):
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)
 
-    def run(self, name: str, params: Mapping[str, object]) -> list[Row]:
-        """Run a statement and return its rows."""
+    def runner(self, name: str) -> Callable[[Mapping[str, object]], list[Row]]:
+        """Return what runs a statement and returns its rows: prepared, where that is possible."""
         if self.prepare_threshold is None or not self.autocommit:
-            cursor = self.execute(statement(name), params)
-            # Not `description`, which looks up every column's type.
-            return cursor.fetchall() if cursor.rownumber is not None else []
+            return partial(self._run, name)
         prepared = self._statements.get(name)
         if prepared is None:
             prepared = self._statements[name] = Prepared(self, name, statement(name))
-        return prepared.run(params)
+        return prepared.run
+
+    def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
+        cursor = self.execute(statement(name), params)
+        # Not `description`, which looks up every column's type.
+        return cursor.fetchall() if cursor.rownumber is not None else []
 
 
 class DatabaseUnreachable(ForgeError):
@@ -119,6 +123,7 @@ class Database:
         prepare: whether to prepare statements; off behind a transaction-mode pooler.
         statement_s: how long the server may work on a statement, in seconds.
         patience_s: how long a statement waits for a connection, in seconds.
+        guard: surrounds each statement of `rows`; it may refuse one, and raise another error.
     """
 
     def __init__(
@@ -129,8 +134,10 @@ class Database:
         prepare: bool = True,
         statement_s: float = STATEMENT_S,
         patience_s: float = 15.0,
+        guard: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.url = url
+        self._guard = guard
         self._limit = f"SET statement_timeout = {round(statement_s * 1000)}"
         self._answers = Answers(ANSWER_S)
         self._pool: ConnectionPool[Connection] = ConnectionPool(
@@ -189,32 +196,30 @@ class Database:
             DatabaseUnreachable: the database does not answer, or can do nothing now.
             NotMigrated: its tables are those of an older version.
         """
-        try:
+        with self._guard(), self._explaining():
             try:
-                return self._run(name, params)
+                with self._lent() as connection:
+                    return connection.runner(name)(params)
             except TRANSIENT as error:
                 if not again or not _may_pass(error):
                     raise
             return self._retried(name, params)
-        except psycopg.Error as error:
-            if not explicable(error):
-                raise
-            raise explained(error, self.url) from error
 
     def _retried(self, name: str, params: Mapping[str, object]) -> list[Row]:
         for attempt in stamina.retry_context(
             on=_may_pass, attempts=3, timeout=20, wait_initial=0.1, wait_max=2
         ):
-            with attempt:
-                rows = self._run(name, params)
+            with attempt, self._lent() as connection:
+                rows = connection.runner(name)(params)
         return rows
 
-    def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
         # Less than `connection()`: in autocommit mode there is nothing to commit or to roll back.
         connection = self._pool.getconn()
         self._answers.awaited(connection)
         try:
-            return connection.run(name, params)
+            yield connection
         except STALE as error:
             self._give_up(connection, error)
             raise
@@ -237,18 +242,13 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Lend a connection inside a transaction; raises as `rows`."""
-        try:
-            with self.connection() as connection:
-                try:
-                    with connection.transaction():
-                        yield connection
-                except STALE as error:
-                    self._give_up(connection, error)
-                    raise
-        except psycopg.Error as error:
-            if not explicable(error):
+        with self._explaining(), self.connection() as connection:
+            try:
+                with connection.transaction():
+                    yield connection
+            except STALE as error:
+                self._give_up(connection, error)
                 raise
-            raise explained(error, self.url) from error
 
     @contextmanager
     def reporting(self) -> Iterator[Connection]:
@@ -269,6 +269,15 @@ class Database:
                 "the report took too long and was stopped",
                 hint="bound it: `since` reads less than the whole history",
             ) from error
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            if not explicable(error):
+                raise
+            raise explained(error, self.url) from error
 
     def _configure(self, connection: Connection) -> None:
         connection.execute(SESSION + self._limit, prepare=False)
@@ -296,7 +305,7 @@ def _may_pass(error: Exception) -> bool:
 
 def run(connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:
     """Run a statement on a connection and return its rows."""
-    return connection.run(name, params)
+    return connection.runner(name)(params)
 
 
 def explicable(error: psycopg.Error) -> bool:

@@ -1,6 +1,6 @@
 """The claim: what is asked of the database for it, under limits or without."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from time import monotonic
@@ -33,52 +33,46 @@ def claim(
     The ends come ordered by job and token, as everybody locks leases in that order.
     """
     # One nonce serves all leases of a claim: each has its own token.
-    nonce = uuid4()
-    ask = partial(_ask, database, lanes, free=free, count=count, ttl=ttl, nonce=nonce)
-    rows, fitting = ask(ends)
-    done: int = rows[0]["finished"]
-    if count and rows[0]["job_id"] is None:
+    nonce, done = uuid4(), 0
+    for look in (LOOK_PAST, LOOK_FAR):
+        if look == LOOK_FAR and lanes.doubtful:
+            lanes.forget()
+        fitting, reserve = lanes.fitting(free), lanes.reserve(free)
+        most = count
+        if count > 1:
+            most = min([count, *(reserve.jobs(lane, free) for lane in fitting)])
+        last_of = partial(reserve.last, free=free)
+        places = partial(_places, lanes, last_of, most=most, look=look)
+        ended: dict[str, Any] = {**fences([end.fence for end in ends]), **usages(ends)}
+        params = {**ended, "worker_id": lanes.worker_id, "ttl": ttl, "nonce": nonce}
+        if any(lane.limited for lane in fitting):
+            rows, fitting = _claim_within_limits(database, fitting, params, places)
+        else:
+            began = monotonic()
+            params |= places(fitting)
+            rows = database.rows("finish_and_claim", **params, within_limits=False)
+            lanes.took(monotonic() - began)
+        done += rows[0]["finished"]
+        if not count or rows[0]["job_id"] is not None:
+            break
         # What came in below the floors shows once they are forgotten, and what many others
         # locked in front is behind a longer look: a worker told of nothing would rest now.
-        if lanes.doubtful:
-            lanes.forget()
-        rows, fitting = ask([], look=LOOK_FAR)
-    needs = {lane.id: lane.needs for lane in fitting}
-    taken = [row for row in rows if row["job_id"] is not None]
-    grants = [_grant(row, nonce, needs[row["lane_id"]]) for row in taken]
-    grants.sort(key=lambda grant: (-grant.priority, grant.job_id))
+        ends = []
+    grants = _grants(rows, fitting, nonce)
     lanes.advance(grants)
     return done, grants
 
 
-def _ask(
+def _claim_within_limits(
     database: Database,
-    lanes: Lanes,
-    ends: Sequence[End],
-    *,
-    free: Capacity,
-    count: int,
-    ttl: timedelta,
-    nonce: UUID,
-    look: int = LOOK_PAST,
+    fitting: list[Lane],
+    params: Mapping[str, object],
+    places: Callable[..., dict[str, Any]],
 ) -> tuple[list[Row], list[Lane]]:
-    fitting = lanes.fitting(free)
-    reserve = lanes.reserve(free)
-    if count > 1:
-        count = min([count, *(reserve.jobs(lane, free) for lane in fitting)])
-    places = partial(_places, lanes, partial(reserve.last, free=free))
-    ended: dict[str, Any] = {**fences([end.fence for end in ends]), **usages(ends)}
-    params = {**ended, "worker_id": lanes.worker_id, "ttl": ttl, "nonce": nonce}
-    if not any(lane.limited for lane in fitting):
-        began = monotonic()
-        params |= places(fitting, count, look)
-        rows = database.rows("finish_and_claim", **params, within_limits=False)
-        lanes.took(monotonic() - began)
-        return rows, fitting
     with database.transaction() as connection:
         within = _within_limits(connection, fitting)
-        params |= places(within, min(count, 1), look)
-        return run(connection, "finish_and_claim", {**params, "within_limits": True}), within
+        asked = {**params, **places(within, one=True), "within_limits": True}
+        return run(connection, "finish_and_claim", asked), within
 
 
 def _within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
@@ -91,9 +85,16 @@ def _within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
 
 
 def _places(
-    lanes: Lanes, last_of: Callable[[Lane], int], fitting: list[Lane], count: int, look: int
+    lanes: Lanes,
+    last_of: Callable[[Lane], int],
+    fitting: list[Lane],
+    *,
+    most: int,
+    look: int,
+    one: bool = False,
 ) -> dict[str, Any]:
     stretches = lanes.stretches(fitting)
+    count = min(most, 1) if one else most
     return {
         "lanes": array([lane.id for lane, _, _ in stretches]),
         "shares": array([lane.share for lane, _, _ in stretches]),
@@ -103,6 +104,13 @@ def _places(
         "count": count,
         "peek": count + look,
     }
+
+
+def _grants(rows: Sequence[Row], fitting: Sequence[Lane], nonce: UUID) -> list[Grant]:
+    needs = {lane.id: lane.needs for lane in fitting}
+    taken = [row for row in rows if row["job_id"] is not None]
+    grants = [_grant(row, nonce, needs[row["lane_id"]]) for row in taken]
+    return sorted(grants, key=lambda grant: (-grant.priority, grant.job_id))
 
 
 def _grant(row: Row, nonce: UUID, needs: Capacity) -> Grant:

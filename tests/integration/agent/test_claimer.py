@@ -9,7 +9,7 @@ from uuid import uuid4
 from forge_schema.database.pool import Database
 from forge_schema.model.machine import Capacity
 from forge_schema.queue.registry import Machine
-from forge_worker.agent.claim_loop import Claimer
+from forge_worker.agent.claim_loop import ClaimLoop
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import SqlGateway
 
@@ -32,7 +32,7 @@ def test_job_that_cannot_be_started_is_given_back_and_the_others_start(rig: Rig)
         gateway = SqlGateway(database, name="w", ttl=timedelta(seconds=60))
         gateway.register(Machine("w", uuid4(), cpus=4, memory_mb=100, disk_mb=100))
         slots = Slots(Capacity(4, 100, 100), max_jobs=8)
-        claimer = Claimer(gateway, slots, start, period_s=60, ephemeral=False)
+        claimer = ClaimLoop(gateway, slots, start, period_s=60, ephemeral=False)
         claimer.step()
     assert started == [second]
     assert rig.jobs.attempts(first)[0]["reason"] == "start_failed"

@@ -14,7 +14,7 @@ from forge_schema.model.states import Reason
 from forge_schema.queue.lanes import Lanes
 from forge_schema.read.jobs import Jobs
 from forge_worker.agent.agent import UNSAFE, Agent
-from forge_worker.agent.courier import Courier
+from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.connect import connect
 from forge_worker.job_runs.attempt import Attempt, Stop
@@ -87,12 +87,12 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
         try:
             assert held.wait(60)
             made.heed(notice)
-            assert made.claimer.closed == (notice.kind is Kind.INTERRUPTION)
+            assert made.claim_loop.closed == (notice.kind is Kind.INTERRUPTION)
             go.set()
             jobs = Jobs(gateway.queue.database)
             ends = eventually(lambda: jobs.attempts(job))
             # Whoever stays looks for work again, and takes none.
-            made.claimer.step()
+            made.claim_loop.step()
             assert jobs.attempts(job) == ends
             if notice.kind is Kind.REBALANCE:
                 made.heed(Notice("aws", Kind.WITHDRAWN))
@@ -156,7 +156,7 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
         departure = Departure(
             lambda: attempts,
             made.gateway,
-            Courier(made.gateway, spool),
+            Outbox(made.gateway, spool),
             leave=left.set,
             clock=lambda: now[0],
         )
@@ -205,9 +205,9 @@ def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
 ) -> None:
     with desk(database_url, tmp_path) as made:
         attempt = made.attempt()
-        courier = Courier(made.gateway, Spool(tmp_path / FILE, 4))
+        outbox = Outbox(made.gateway, Spool(tmp_path / FILE, 4))
         departure = Departure(
-            lambda: [attempt], made.gateway, courier, leave=lambda: None, clock=lambda: 27.0
+            lambda: [attempt], made.gateway, outbox, leave=lambda: None, clock=lambda: 27.0
         )
         attempt.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 30)))
         kept: list[Reason] = []
@@ -226,8 +226,8 @@ def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
         assert kept == [Reason.PREEMPTED]
         # Its own thread has no other end to tell of it.
         assert not attempt.settle()
-        courier.step()
-        assert courier.spool.ends() == []
+        outbox.step()
+        assert outbox.spool.ends() == []
         jobs = Jobs(made.database)
         assert [row["reason"] for row in jobs.attempts(attempt.fence.job_id)] == ["preempted"]
         assert jobs.job(attempt.fence.job_id)["state"] == "ready"
@@ -245,9 +245,9 @@ def test_worker_leaves_in_time_while_the_queue_takes_its_own(
             go.wait(60)
             return finish(ends)
 
-        courier = Courier(made.gateway, Spool(tmp_path / FILE, 4))
+        outbox = Outbox(made.gateway, Spool(tmp_path / FILE, 4))
         departure = Departure(
-            lambda: [attempt], made.gateway, courier, leave=left.set, clock=lambda: now[0]
+            lambda: [attempt], made.gateway, outbox, leave=left.set, clock=lambda: now[0]
         )
         attempt.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 30)))
         departure.announce(Window(0, 30))
@@ -260,10 +260,10 @@ def test_worker_leaves_in_time_while_the_queue_takes_its_own(
             assert left.is_set()
             departure.end(departure.left_s())
             # What the queue has not answered waits for the next start.
-            assert [end.reason for end in courier.spool.ends()] == [Reason.PREEMPTED]
+            assert [end.reason for end in outbox.spool.ends()] == [Reason.PREEMPTED]
             go.set()
             now[0] = 0.0
             departure.end(60.0)
-        assert courier.spool.ends() == []
+        assert outbox.spool.ends() == []
         jobs = Jobs(made.database)
         assert [row["reason"] for row in jobs.attempts(attempt.fence.job_id)] == ["preempted"]

@@ -11,7 +11,7 @@ import pytest
 from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason
-from forge_worker.agent.courier import HELD_S, Courier
+from forge_worker.agent.outbox import HELD_S, Outbox
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.job_runs.adoption import take_up
 from forge_worker.queue.http.session import ServerRefused
@@ -75,7 +75,7 @@ def test_job_that_ends_before_a_standby_counts_once_that_takes_writes(
         with standby(database_url, spared):
             (folder,) = worker.folder.glob(f"jobs/{job}-*")
             (folder / "work" / "go").touch()
-            eventually(lambda: "waits in the spool" in worker.output)
+            eventually(lambda: "end_spooled" in worker.output)
             eventually(lambda: "takes no writes" in worker.output)
             assert [end.reason for end in Spool(worker.folder / FILE, 1).ends()] == [
                 Reason.SUCCEEDED
@@ -90,7 +90,7 @@ def test_database_that_lacks_something_is_waited_for_but_at_the_start(
 ) -> None:
     renamed = "ALTER TABLE attempt RENAME COLUMN {} TO {}"
     with desk(database_url, tmp_path) as made, psycopg.connect(database_url) as plain:
-        attempt, courier = made.attempt(), Courier(made.gateway, Spool(tmp_path / FILE, 1))
+        attempt, outbox = made.attempt(), Outbox(made.gateway, Spool(tmp_path / FILE, 1))
         plain.execute(renamed.format("detail", "later"))
         plain.commit()
         end = End(attempt.fence, Reason.SUCCEEDED, 0)
@@ -99,13 +99,13 @@ def test_database_that_lacks_something_is_waited_for_but_at_the_start(
         assert "forge db upgrade" in lacks.value.hint
         with pytest.raises(NotMigrated):
             until_answered(lambda: made.gateway.finish([end]), limit_s=1)
-        assert courier.take(end)
-        courier.step()
-        assert courier.held() == [attempt.fence]
+        assert outbox.keep(end)
+        outbox.step()
+        assert outbox.held() == [attempt.fence]
         plain.execute(renamed.format("later", "detail"))
         plain.commit()
-        courier.step()
-        assert courier.spool.ends() == []
+        outbox.step()
+        assert outbox.spool.ends() == []
         assert made.gateway.finish([end])[0].accepted
         with standby(database_url):
             # Its connections were ended: the first statement hears of that.
@@ -136,27 +136,27 @@ def test_end_that_the_queue_fails_at_is_kept_and_its_lease_not_for_ever(
         def failing(_: object) -> None:
             raise next(faults)
 
-        courier = Courier(made.gateway, Spool(tmp_path / FILE, 2), clock=lambda: now[0])
+        outbox = Outbox(made.gateway, Spool(tmp_path / FILE, 2), clock=lambda: now[0])
         for fence in fences:
-            assert courier.take(End(fence, Reason.SUCCEEDED, 0))
+            assert outbox.keep(End(fence, Reason.SUCCEEDED, 0))
         with monkeypatch.context() as broken, capture_logs() as said:
             broken.setattr(made.gateway, "finish", failing)
-            courier.step()
+            outbox.step()
             now[0] = HELD_S - 1
-            courier.step()
-            assert courier.held() == fences[:1]
+            outbox.step()
+            assert outbox.held() == fences[:1]
             now[0] = HELD_S
-            courier.step()
+            outbox.step()
         assert [one["event"] for one in said] == [
-            "not delivered yet",
-            "refused",
-            *["not delivered yet"] * 2,
+            "end_not_delivered",
+            "end_rejected",
+            *["end_not_delivered"] * 2,
         ]
         assert [one.get("held") for one in said] == [True, None, True, False]
-        assert courier.held() == []
-        assert courier.spool.fences() == fences[:1]
-        courier.step()
-        assert courier.spool.ends() == []
+        assert outbox.held() == []
+        assert outbox.spool.fences() == fences[:1]
+        outbox.step()
+        assert outbox.spool.ends() == []
 
 
 def test_start_gives_back_no_lease_whose_end_waits(tmp_path: Path, database_url: str) -> None:

@@ -12,8 +12,8 @@ from forge_schema.database.pool import Database, DatabaseUnreachable
 from forge_schema.model.lease import End, Ended, Fence
 from forge_schema.model.spec import Resources
 from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
-from forge_worker.agent.courier import Courier
-from forge_worker.agent.lease_renewal import Keeper
+from forge_worker.agent.lease_renewal import LeaseRenewal
+from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.spool import FILE, Spool, left_in
 from forge_worker.commands.recovery import recover
 from forge_worker.commands.status import look
@@ -21,7 +21,7 @@ from forge_worker.job_runs import job_state
 from forge_worker.job_runs.adoption import MOST_HASTY, take_up
 from forge_worker.job_runs.clock import seconds
 from forge_worker.machine.slots import Slot
-from forge_worker.queue.circuit_breaker import BreakerDatabase, CircuitOpen, ServerUnreachable
+from forge_worker.queue.circuit_breaker import CircuitBreaker, CircuitOpen, ServerUnreachable
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerFailed, ServerRefused, TokenRefused
@@ -89,7 +89,7 @@ def end_is_kept(worker: Worker, job: int) -> bool:
 
 def spooled(worker: Worker, job: int) -> bool:
     """Tell whether a job's end waits, and what it had on the machine is free."""
-    waits = "waits in the spool" in worker.output
+    waits = "end_spooled" in worker.output
     return waits and not list(worker.folder.glob(f"jobs/{job}-*"))
 
 
@@ -178,7 +178,7 @@ def test_attempt_that_no_agent_outlives_is_given_back(counter: Desk, tmp_path: P
 def test_keeper_renews_what_runs_and_what_waits_to_be_told(counter: Desk) -> None:
     runs, waits = counter.attempt(), counter.attempt()
     runs.renewed_s, heard = 0.0, list[bool]()
-    keeper = Keeper(
+    keeper = LeaseRenewal(
         counter.gateway,
         lambda: [runs],
         replaced=lambda _: None,
@@ -220,28 +220,26 @@ def test_a_start_waits_for_the_queue_until_it_is_told_to_leave() -> None:
         until_answered(step, limit_s=60, leaving=leaving)
 
 
-def test_courier_tells_what_waits_and_says_what_came_too_late(
-    counter: Desk, tmp_path: Path
-) -> None:
+def test_outbox_tells_what_waits_and_says_what_came_too_late(counter: Desk, tmp_path: Path) -> None:
     good, late = counter.attempt().fence, counter.attempt().fence
     counter.gateway.finish([End(late, Reason.WORKER_LOST)])
     spool = Spool(tmp_path / FILE, 3)
-    courier = Courier(counter.gateway, spool)
+    outbox = Outbox(counter.gateway, spool)
     for fence in (late, good, Fence(good.job_id, good.token, uuid4())):
-        assert courier.take(End(fence, Reason.SUCCEEDED, 0))
+        assert outbox.keep(End(fence, Reason.SUCCEEDED, 0))
     with capture_logs() as said:
-        courier.step()
+        outbox.step()
     assert [one["accepted"] for one in said] == [False, True, False]
     assert "too late" in said[0]["event"]
     assert spool.ends() == []
     # Told once more, as after a crash in between, it is answered the same.
-    assert courier.take(End(good, Reason.SUCCEEDED, 0))
+    assert outbox.keep(End(good, Reason.SUCCEEDED, 0))
     with capture_logs() as said:
-        courier.step()
+        outbox.step()
     assert said[0]["accepted"]
 
 
-def test_courier_is_not_held_up_by_one_that_cannot_be_told(
+def test_outbox_is_not_held_up_by_one_that_cannot_be_told(
     counter: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fences = [counter.attempt().fence for _ in range(3)]
@@ -254,18 +252,18 @@ def test_courier_is_not_held_up_by_one_that_cannot_be_told(
         return finish(ends)
 
     monkeypatch.setattr(counter.gateway, "finish", failing)
-    courier = Courier(counter.gateway, Spool(tmp_path / FILE, 3))
+    outbox = Outbox(counter.gateway, Spool(tmp_path / FILE, 3))
     for fence in fences:
-        courier.take(End(fence, Reason.SUCCEEDED, 0))
+        outbox.keep(End(fence, Reason.SUCCEEDED, 0))
     with capture_logs() as said:
-        courier.step()
-    assert [one["event"] for one in said] == ["not delivered yet", "refused", "ended"]
-    assert courier.spool.fences() == fences[:1]
+        outbox.step()
+    assert [one["event"] for one in said] == ["end_not_delivered", "end_rejected", "ended"]
+    assert outbox.spool.fences() == fences[:1]
     # While the queue is away, nothing is lost.
     faults[fences[0]] = DatabaseUnreachable("x")
     with pytest.raises(DatabaseUnreachable):
-        courier.step()
-    assert courier.spool.fences() == fences[:1]
+        outbox.step()
+    assert outbox.spool.fences() == fences[:1]
 
 
 def test_recovery_tells_what_waits_before_it_gives_back(counter: Desk, tmp_path: Path) -> None:
@@ -301,25 +299,19 @@ def test_recovery_tells_what_waits_before_it_gives_back(counter: Desk, tmp_path:
         (psycopg.errors.QueryCanceled(), False),
     ],
 )
-def test_statement_that_failed_is_an_answer(
-    monkeypatch: pytest.MonkeyPatch, cause: Exception, *, away: bool
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise DatabaseUnreachable("x") from cause
-
-    monkeypatch.setattr(Database, "rows", fail)
-    database = BreakerDatabase("postgresql:///x", size=1, longest_pause_s=60)
+def test_statement_that_failed_is_an_answer(cause: Exception, *, away: bool) -> None:
+    breaker = CircuitBreaker("the database", longest_pause_s=60)
     expected = [ServerUnreachable, CircuitOpen] if away else [DatabaseUnreachable] * 2
     for kind in expected:
-        with pytest.raises(DatabaseUnreachable) as failed:
-            database.rows("health")
+        with pytest.raises(DatabaseUnreachable) as failed, breaker.guard():
+            raise DatabaseUnreachable("x") from cause
         assert type(failed.value) is kind
 
 
 def test_renewal_waits_for_no_other_statement(counter: Desk, database_url: str) -> None:
-    options: dict[str, Any] = {"longest_pause_s": 1, "patience_s": 0.2}
+    breaker = CircuitBreaker("the database", longest_pause_s=1)
     with (
-        BreakerDatabase(database_url, size=1, **options) as busy,
+        Database(database_url, size=1, patience_s=0.2, guard=breaker.guard) as busy,
         Database(database_url, size=1) as own,
     ):
         gateway = SqlGateway(busy, name="desk", ttl=counter.gateway.queue.ttl, renewals=own)

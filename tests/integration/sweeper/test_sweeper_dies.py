@@ -6,22 +6,23 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.database import pool as databases
 from forge_schema.database.deadlines import Answers
-from forge_schema.database.pool import ANSWER_S, Database, DatabaseUnreachable
+from forge_schema.database.pool import ANSWER_S, Database, DatabaseUnreachable, run
 from forge_schema.model.states import Phase, State
 from forge_schema.queue.queue import Queue
 from forge_schema.sweeper.tick import Tick
+from support.database.databases import Watched
 from support.queue.rig import CENTURY
 from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from forge_schema.database.pool import Row
+    from forge_schema.database.pool import Connection, Row
     from support.queue.rig import Rig, Worker
 
 STATEMENTS = ["expired", "finish", "promote", "overdue", "overrun", "offline", "reap"]
@@ -41,10 +42,16 @@ class Mortal(Database):
         self.lives = 0
         self.answers = True
 
-    def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
+        with super()._lent() as connection:
+            yield cast("Connection", Watched(self, connection))
+
+    def run(self, connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:
+        """Run a statement while it lives."""
         if self.lives == 0:
             raise Died
-        rows = super()._run(name, params)
+        rows = run(connection, name, params)
         self.lives -= 1
         if self.lives == 0 and not self.answers:
             raise Died

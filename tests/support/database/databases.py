@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, cast
 
 import psycopg
 from forge_schema.database.pool import SESSION, Connection, Database, Row, explained, run
@@ -11,6 +12,23 @@ from psycopg.rows import dict_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+
+class Runs(Protocol):
+    """A database that sees each statement."""
+
+    def run(self, connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]: ...
+
+
+class Watched:
+    """A connection whose statements a database of a test's runs itself."""
+
+    def __init__(self, database: Runs, connection: Connection) -> None:
+        self._database = database
+        self._connection = connection
+
+    def runner(self, name: str) -> Callable[[Mapping[str, object]], list[Row]]:
+        return partial(self._database.run, self._connection, name)
 
 
 class Recorded(Database):
@@ -36,8 +54,14 @@ class Recorded(Database):
         self.ran.clear()
         return names
 
-    def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
-        rows = super()._run(name, params)
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
+        with super()._lent() as connection:
+            yield cast("Connection", Watched(self, connection))
+
+    def run(self, connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:
+        """Run a statement, and lose its answer where that is due."""
+        rows = run(connection, name, params)
         self.ran.append((name, params))
         if others := self.meanwhile.pop(name, None):
             others()
@@ -66,8 +90,9 @@ class Pinned(Database):
         super().__init__(url)
         self._pinned = connection
 
-    def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
-        return run(self._pinned, name, params)
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
+        yield self._pinned
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -138,15 +138,18 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]:
         finally:
             busy.now = False
 
-    run, execute = Connection.run, Connection.execute
+    runner, execute = Connection.runner, Connection.execute
 
-    def run_watched(self: Connection, name: str, params: Mapping[str, object]) -> Any:  # noqa: ANN401
-        look(self, lambda it: explained(it, name, params))
-        busy.now = True
-        try:
-            return run(self, name, params)
-        finally:
-            busy.now = False
+    def run_watched(self: Connection, name: str) -> Any:  # noqa: ANN401
+        def run(params: Mapping[str, object]) -> Any:  # noqa: ANN401
+            look(self, lambda it: explained(it, name, params))
+            busy.now = True
+            try:
+                return runner(self, name)(params)
+            finally:
+                busy.now = False
+
+        return run
 
     def execute_watched(self: Connection, query: Query, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         text = query.as_string(self) if isinstance(query, sql.Composable) else query
@@ -155,7 +158,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]:
         return execute(self, query, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "run", run_watched)
+        patch.setattr(Connection, "runner", run_watched)
         patch.setattr(Connection, "execute", execute_watched)
         yield seen
 

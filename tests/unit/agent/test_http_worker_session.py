@@ -142,9 +142,10 @@ def test_a_thinning_that_is_not_answered_in_time_lets_no_server_rest(session: Se
     fence, gateway = some_grant().fence, HttpGateway(session)
     with pytest.raises(ServerUnreachable):
         gateway.thin_checkpoints(fence, 5, everywhere=True)
-    session.servers.awake()
+    (server,) = session.servers._servers
+    server.check()
     with pytest.raises(ServerUnreachable):
         gateway.latest_checkpoint(fence.job_id)
     with pytest.raises(CircuitOpen):
-        session.servers.awake()
+        server.check()
     assert len(asked) == 2

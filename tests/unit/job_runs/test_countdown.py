@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Phase, Reason
-from forge_worker.agent.lease_watchdog import Countdown
+from forge_worker.agent.lease_watchdog import LeaseWatchdog
 from forge_worker.job_runs.attempt import Attempt
 from support.workers.attempts import attempt_of, some_grant
 
@@ -27,7 +27,7 @@ class Bench:
         self.attempt.renewed_s = self.now = 1000.0
         self.attempt.phase = Phase.RUNNING
         self.wakes = 0
-        self.countdown = Countdown(
+        self.countdown = LeaseWatchdog(
             lambda: [self.attempt],
             policy=policy,
             ttl_s=120,

@@ -14,13 +14,12 @@ from forge_schema.model.lease import End, Grant
 from forge_schema.model.states import Command, Reason, WorkerKind
 from forge_schema.queue.registry import NameInUse
 
-from forge_worker.agent.claim_loop import Claimer
-from forge_worker.agent.courier import Courier
-from forge_worker.agent.delivery import Delivery
+from forge_worker.agent.claim_loop import ClaimLoop
 from forge_worker.agent.health import Health
-from forge_worker.agent.lease_renewal import Keeper
-from forge_worker.agent.lease_watchdog import Countdown
+from forge_worker.agent.lease_renewal import LeaseRenewal
+from forge_worker.agent.lease_watchdog import LeaseWatchdog
 from forge_worker.agent.machine import capacity, machine
+from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.reaper import Reaper
 from forge_worker.agent.running import Running
 from forge_worker.agent.snapshot import snapshot
@@ -118,16 +117,15 @@ class Agent:
         self._around = self._made_around(objects)
         self.admission = self._made_admission()
         self._state = StateKeeper(settings.worker_dir, self.told)
-        self.claimer = self._made_claimer()
+        self.claim_loop = self._made_claim_loop()
         self._spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
-        self._courier = Courier(gateway, self._spool)
-        self._departure = Departure(
-            self._running.attempts, gateway, self._courier, leave=self._drained.set
-        )
-        self.keeper = self._made_keeper()
-        self._countdown = self._made_countdown()
         patience_s = settings.store_patience_s
-        self._delivery = Delivery(gateway, self.claimer, self._courier, patience_s=patience_s)
+        self._outbox = Outbox(gateway, self._spool, self.claim_loop, patience_s=patience_s)
+        self._departure = Departure(
+            self._running.attempts, gateway, self._outbox, leave=self._drained.set
+        )
+        self.lease_renewal = self._made_lease_renewal()
+        self._lease_watchdog = self._made_lease_watchdog()
 
     def _made_around(self, objects: Callable[[Attempt], Objects]) -> Around:
         settings, most = self._settings, self._settings.cache_mb << 20
@@ -168,8 +166,8 @@ class Agent:
             changed=self._condition_changed,
         )
 
-    def _made_claimer(self) -> Claimer:
-        return Claimer(
+    def _made_claim_loop(self) -> ClaimLoop:
+        return ClaimLoop(
             self._gateway,
             self._slots,
             self._start_job,
@@ -179,27 +177,27 @@ class Agent:
             room=lambda: self._health.room(self._running.preparing()),
         )
 
-    def _made_keeper(self) -> Keeper:
-        return Keeper(
+    def _made_lease_renewal(self) -> LeaseRenewal:
+        return LeaseRenewal(
             self._gateway,
             self._running.attempts,
             register=self._register,
             replaced=self._give_way,
             command=self._commanded,
-            heard=self._courier.heard,
-            spooled=self._courier.held,
+            heard=self._outbox.heard,
+            spooled=self._outbox.held,
             condition=self._condition,
             outdated=self._faults.outdated,
             period_s=self._settings.heartbeat_s,
         )
 
-    def _made_countdown(self) -> Countdown:
-        return Countdown(
+    def _made_lease_watchdog(self) -> LeaseWatchdog:
+        return LeaseWatchdog(
             self._running.attempts,
             policy=self._settings.lease_policy,
             ttl_s=self._settings.lease_ttl_s,
             continue_s=self._settings.continue_s,
-            slept=self.keeper.wake,
+            slept=self.lease_renewal.wake,
         )
 
     def run(self) -> None:
@@ -224,10 +222,10 @@ class Agent:
         loops: list[Loop] = [
             self.admission,
             self._health,
-            self.keeper,
-            self._countdown,
-            self._courier,
-            self.claimer,
+            self.lease_renewal,
+            self._lease_watchdog,
+            self._outbox,
+            self.claim_loop,
             self._reaper,
             self._state,
             self._sampler,
@@ -241,7 +239,7 @@ class Agent:
         if self._runners.wants_images:
             log.warning(NO_IMAGE)
         self._drained.wait()
-        self.claimer.end(self._departure.left_s())
+        self.claim_loop.end(self._departure.left_s())
         self._running.join(self._departure.left_s)
         self._deliver_last()
         for loop in loops:
@@ -256,7 +254,7 @@ class Agent:
         """Register, tell what an earlier agent could not tell, and take up what it left."""
         self._register()
         # First: whatever is cleared away gives its lease back.
-        self._courier.step()
+        self._outbox.step()
         folder, queue = self._settings.worker_dir, self._queue_id
         earlier = folder_id.queue_served(folder)
         foreign = None not in (earlier, queue) and earlier != queue
@@ -269,14 +267,14 @@ class Agent:
     def _deliver_last(self) -> None:
         """Wait until the queue has been told all; what it has not, the next start tells it."""
         until_s = seconds() + LAST_S
-        while self._courier.held() and self._departure.left_s(max(0.0, until_s - seconds())) != 0:
+        while self._outbox.held() and self._departure.left_s(max(0.0, until_s - seconds())) != 0:
             Event().wait(LOOK_S)
 
     def _go_on(self, adopted: list[Adopted]) -> None:
         """Go on with what an earlier agent left."""
         for found in adopted:
             self._slots.lend_again(found.attempt.fence.token, found.slot)
-            self.claimer.closed = self.claimer.closed or self.claimer.ephemeral
+            self.claim_loop.closed = self.claim_loop.closed or self.claim_loop.ephemeral
             run = JobRun(found.attempt, found.slot, found.runner, self._around)
             self._begin(found.attempt, partial(run.run, found.handle), Reason.PREEMPTED)
 
@@ -284,12 +282,12 @@ class Agent:
         """Claim no more, and leave when the running jobs have ended."""
         self._resting = False
         self._leaving = True
-        self.keeper.wake()
+        self.lease_renewal.wake()
         self._close()
 
     def _close(self) -> None:
         log.info("draining", jobs=self._slots.jobs)
-        self.claimer.closed = True
+        self.claim_loop.closed = True
         # The claim may be on its way, and whoever asked does not wait for it.
         Thread(target=self._closed, name="drain", daemon=True).start()
 
@@ -320,16 +318,16 @@ class Agent:
         self._condition_changed()
 
     def _closed(self) -> None:
-        self.claimer.close()
+        self.claim_loop.close()
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
-        if self.claimer.closed and not self._resting and not self._running.attempts():
+        if self.claim_loop.closed and not self._resting and not self._running.attempts():
             self._drained.set()
 
     def _disconnect(self) -> None:
         # To a queue that does not answer, nothing is said: it will find the worker silent.
-        if self.keeper.answered:
+        if self.lease_renewal.answered:
             leaves = Thread(target=self._say_goodbye, name="disconnect", daemon=True)
             leaves.start()
             leaves.join(max(GOODBYE_S, self._departure.left_s(LEAVE_S) or 0.0))
@@ -359,8 +357,8 @@ class Agent:
         self._condition_changed()
 
     def _condition_changed(self) -> None:
-        self.keeper.wake()
-        self.claimer.wake()
+        self.lease_renewal.wake()
+        self.claim_loop.wake()
 
     def spooled(self) -> int:
         """Return how many ends wait for a queue that does not answer."""
@@ -369,7 +367,7 @@ class Agent:
     def told(self) -> dict[str, Any]:
         """Return what it is and does now, as its state file has it."""
         machine = (self._settings, self._gpus, self._runners.words)
-        who = {"worker": self.name, "worker_id": self.worker_id, "draining": self.claimer.closed}
+        who = {"worker": self.name, "worker_id": self.worker_id, "draining": self.claim_loop.closed}
         return {
             **who,
             **snapshot(*machine, self._running.attempts(), self._slots.lent),
@@ -395,10 +393,10 @@ class Agent:
         if first and self._settings.worker_name not in ("", self.name):
             told = {"name": self.name, "ignored": self._settings.worker_name}
             log.warning("over HTTP the name is the one that an admin gave the worker", **told)
-        self.claimer.ephemeral = registration.kind is WorkerKind.EPHEMERAL
-        self._countdown.ttl_s = registration.ttl_s or self._settings.lease_ttl_s
+        self.claim_loop.ephemeral = registration.kind is WorkerKind.EPHEMERAL
+        self._lease_watchdog.ttl_s = registration.ttl_s or self._settings.lease_ttl_s
         if registration.heartbeat_s is not None:
-            self.keeper.period_s = min(self.keeper.period_s, registration.heartbeat_s)
+            self.lease_renewal.period_s = min(self.lease_renewal.period_s, registration.heartbeat_s)
 
     def _give_way(self, _: NameInUse) -> None:
         """Give the jobs back and leave: another worker has this one's name or token now."""
@@ -414,18 +412,18 @@ class Agent:
             if self._departure.window is None:
                 self.stop()
         elif command == Command.DRAIN:
-            if not self.claimer.closed:
+            if not self.claim_loop.closed:
                 # One that is to stay rests until an admin lets it take jobs again.
-                self._resting = not self.claimer.ephemeral
+                self._resting = not self.claim_loop.ephemeral
                 self._close()
         elif self._resting:
             log.info("taking jobs again")
             self._resting = False
-            self.claimer.open()
+            self.claim_loop.open()
 
     def _start_job(self, grant: Grant, slot: Slot) -> None:
         name = f"{grant.fence.job_id}-{grant.attempt}-{grant.fence.token}"
-        attempt = Attempt(grant, Folders(self._jobs / name), renewed_s=self.claimer.sent_s)
+        attempt = Attempt(grant, Folders(self._jobs / name), renewed_s=self.claim_loop.sent_s)
         self._begin(attempt, partial(self._end_of, attempt, slot))
 
     def _begin(
@@ -452,11 +450,11 @@ class Agent:
         try:
             end = end_of()
             if attempt.settle() and end is not None:
-                self._delivery.deliver(attempt, end)
+                self._outbox.deliver(attempt, end)
         finally:
             self._forget(attempt)
             self._leave_if_idle()
-            self.claimer.wake()
+            self.claim_loop.wake()
 
     def _forget(self, attempt: Attempt) -> None:
         self._reaper.let_go(attempt)

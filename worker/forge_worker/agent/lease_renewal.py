@@ -1,4 +1,4 @@
-"""The lease keeper: renews every lease of the worker in one statement, and heeds the answer."""
+"""Lease renewal: renews every lease of the worker in one statement, and heeds the answer."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -16,7 +16,7 @@ from forge_worker.queue.gateway import Gateway
 log = structlog.get_logger(__name__)
 
 
-class Keeper(Loop):
+class LeaseRenewal(Loop):
     """Beats also when nothing runs, so that the queue knows the worker is there."""
 
     name = "renew"

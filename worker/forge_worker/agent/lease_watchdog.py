@@ -1,4 +1,4 @@
-"""The countdown: how long a lease is known to hold, by this machine's own clock.
+"""The lease watchdog: how long a lease is known to hold, by this machine's own clock.
 
 It runs from the moment at which the last granted renewal was sent, so that it ends before the
 queue's own count does, whatever the machine's time of day is.
@@ -26,14 +26,14 @@ Policy = Literal["continue", "strict"]
 log = structlog.get_logger(__name__)
 
 
-class Countdown(Loop):
+class LeaseWatchdog(Loop):
     """Stops jobs whose leases could not be renewed; one that has ended is left to its delivery.
 
     `continue`: a job runs on for `continue_s` seconds past its lease, since the fencing token
     protects its result. `strict`: it is gone before its lease ends.
     """
 
-    name = "countdown"
+    name = "lease_watchdog"
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 
 from forge_worker.agent import spool, state_file
-from forge_worker.agent.courier import Courier
+from forge_worker.agent.outbox import Outbox
 from forge_worker.connect import connect
 from forge_worker.files.safe_files import remove_tree, weight
 from forge_worker.job_runs import job_state, leftovers
@@ -137,7 +137,7 @@ def _told(spooled: spool.Spool, gateway: Gateway) -> str:
     """Tell the queue what it could not be told: before anything is given back."""
     count = len(spooled.ends())
     with suppress(ForgeError):
-        Courier(gateway, spooled).step()
+        Outbox(gateway, spooled).step()
     left = len(spooled.ends())
     return f"ends of jobs that the queue was told: {count - left}; that go on waiting: {left}"
 

@@ -1,22 +1,21 @@
 """Circuit breakers around servers and the database, with exponential back-off."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from contextlib import contextmanager
 from random import uniform
 from threading import Lock
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
-from forge_schema.database.pool import Database, DatabaseUnreachable, Row
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 
-FIRST_PAUSE_S = 0.5
-# While one request tries a server again, for so long at most, no other waits for it.
-TRIAL_S = 5.0
 T = TypeVar("T")
 
+FIRST_PAUSE_S = 0.5
+# The thread that tries again has this long; the others do not wait for it.
+TRIAL_S = 5.0
 # SQLSTATEs of a database that is unavailable: lost connections, no resources, shutdown, read-only.
 # Any other error is an answer.
 AWAY = ("08", "53", "57P", "25006")
@@ -46,21 +45,112 @@ class NotAnswered(Exception):
         self.rest_s = rest_s
 
 
-@dataclass(slots=True)
-class Server:
-    """One server's breaker: failures in a row, the last one's time, and the end of its pause."""
+class CircuitBreaker:
+    """One server, with exponential back-off of up to `longest_pause_s`; from any thread.
 
-    url: str
-    failures: int = 0
-    failed_at: float = 0.0
-    rests_until: float = 0.0
+    Once it has rested, one thread at a time tries it again.
+    """
+
+    def __init__(
+        self, url: str, *, longest_pause_s: float, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.url = url
+        self.longest_pause_s = longest_pause_s
+        self.failures = 0
+        self.rests_until = 0.0
+        self.why = ""
+        self._failed_at = 0.0
+        self._clock = clock
+        self._lock = Lock()
+
+    @property
+    def rests(self) -> bool:
+        return self.rests_until > self._clock()
+
+    def admits(self) -> bool:
+        """Tell whether the caller may ask it now."""
+        with self._lock:
+            now = self._clock()
+            if self.rests_until > now:
+                return False
+            if self.failures:
+                self.rests_until = now + TRIAL_S
+            return True
+
+    def failed(self, why: str, began: float, *, rest_s: float = 0.0) -> bool:
+        """Have it rest; False for a request that set out before the last failure."""
+        with self._lock:
+            if began < self._failed_at:
+                # Of many that were on their way together, the first has counted.
+                return False
+            self.why = why
+            self.failures += 1
+            self._failed_at = self._clock()
+            pause_s = min(self.longest_pause_s, FIRST_PAUSE_S * 2.0 ** min(self.failures, 20))
+            pause_s = max(pause_s * uniform(0.5, 1.0), rest_s)  # noqa: S311 - no secret
+            self.rests_until = self._clock() + pause_s
+        log.warning("server does not answer", url=self.url, why=why, again_in_s=round(pause_s, 1))
+        return True
+
+    def answered(self) -> bool:
+        """Close the circuit; True if it had failed before."""
+        with self._lock:
+            back = self.failures > 0
+            self.failures, self.rests_until = 0, 0.0
+        return back
+
+    def check(self) -> None:
+        """Return if it may be asked.
+
+        Raises:
+            CircuitOpen: it is backing off.
+        """
+        if self.rests:
+            raise CircuitOpen(f"left alone for a moment: {self.why}")
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Surround one statement of a database.
+
+        Raises:
+            CircuitOpen: it is backing off.
+            ServerUnreachable: it does not answer.
+        """
+        if not self.admits():
+            raise no_answer(CircuitOpen, [self.url], self.why)
+        began = self._clock()
+        try:
+            yield
+        except DatabaseUnreachable as error:
+            state = getattr(error.__cause__, "sqlstate", None)
+            if state is not None and not state.startswith(AWAY):
+                self._speak()
+                raise
+            self.failed(error.message, began)
+            raise no_answer(ServerUnreachable, [self.url], self.why) from error
+        except ForgeError:
+            self._speak()
+            raise
+        self._speak()
+
+    def _speak(self) -> None:
+        if self.answered():
+            log.info("speaking to server", url=self.url)
+
+
+def no_answer(kind: type[ServerUnreachable], urls: list[str], why: str) -> ServerUnreachable:
+    """Return the error about servers of which none answers."""
+    return kind(
+        f"no answer from {' and '.join(urls)}: {why}",
+        hint="check the URL, that it runs, and that this machine may reach it",
+    )
 
 
 class Servers:
-    """Ask the first of several servers that is not backing off, up to `longest_pause_s` seconds.
+    """Servers of one queue, each behind a circuit breaker.
 
-    A server that fails is skipped until its pause ends, so the first is preferred again then.
-    While all are backing off, requests fail at once instead of waiting for a connection.
+    One that rests is passed over. So the first is preferred again once it has rested, and when
+    all rest, nobody waits for a connection that will not come.
     """
 
     def __init__(
@@ -70,10 +160,10 @@ class Servers:
         longest_pause_s: float,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._servers = [Server(url) for url in urls]
-        self._longest_pause_s = longest_pause_s
+        self._servers = [
+            CircuitBreaker(url, longest_pause_s=longest_pause_s, clock=clock) for url in urls
+        ]
         self._clock = clock
-        self._lock = Lock()
         self._last = self._servers[0]
         self._why = ""
 
@@ -85,22 +175,25 @@ class Servers:
         Args:
             question: asks the server at a URL; raises NotAnswered.
             repeatable: whether a second server may be asked what a first one may have done.
-            counts: whether no answer opens the breaker; if not, no other server is asked.
+            counts: whether a server that does not answer this rests; if not, no other is asked.
 
         Raises:
             ServerUnreachable: there is none.
             ForgeError: what the question raised, which is an answer too.
         """
-        asked: list[Server] = []
-        for server in self._due():
-            asked.append(server)
+        asked: list[str] = []
+        for server in self._servers:
+            if not server.admits():
+                continue
+            asked.append(server.url)
             began = self._clock()
             try:
                 answer = question(server.url)
             except NotAnswered as error:
                 if not counts:
                     raise ServerUnreachable(f"no answer from {server.url}: {error}") from error
-                self._failed(server, error, began)
+                if server.failed(str(error), began, rest_s=error.rest_s):
+                    self._why = str(error)
                 if error.sent and not repeatable:
                     break
             except ForgeError:
@@ -109,88 +202,15 @@ class Servers:
             else:
                 self._answered(server)
                 return answer
-        names = " and ".join(server.url for server in asked or self._servers)
-        raise (ServerUnreachable if asked else CircuitOpen)(
-            f"no answer from {names}: {self._why}",
-            hint="check the URL, that it runs, and that this machine may reach it",
-        )
+        kind = ServerUnreachable if asked else CircuitOpen
+        raise no_answer(kind, asked or [server.url for server in self._servers], self._why)
 
     def within(self, longest_pause_s: float) -> None:
-        """Shorten the longest pause."""
-        self._longest_pause_s = min(self._longest_pause_s, longest_pause_s)
-
-    def awake(self) -> None:
-        """Check that at least one server may be asked.
-
-        Raises:
-            CircuitOpen: all of them are backing off.
-        """
-        if all(server.rests_until > self._clock() for server in self._servers):
-            raise CircuitOpen(f"left alone for a moment: {self._why}")
-
-    def _due(self) -> Iterator[Server]:
+        """Have no server rest longer than this."""
         for server in self._servers:
-            with self._lock:
-                now = self._clock()
-                due = server.rests_until <= now
-                if due and server.failures:
-                    server.rests_until = now + TRIAL_S
-            if due:
-                yield server
+            server.longest_pause_s = min(server.longest_pause_s, longest_pause_s)
 
-    def _failed(self, server: Server, error: NotAnswered, began: float) -> None:
-        with self._lock:
-            if began < server.failed_at:
-                # Of several concurrent requests that failed, only the first counts.
-                return
-            self._why = str(error)
-            server.failures += 1
-            server.failed_at = self._clock()
-            pause_s = min(self._longest_pause_s, FIRST_PAUSE_S * 2.0 ** min(server.failures, 20))
-            pause_s = max(pause_s * uniform(0.5, 1.0), error.rest_s)  # noqa: S311 - no secret
-            server.rests_until = self._clock() + pause_s
-        log.warning(
-            "server does not answer", url=server.url, why=str(error), again_in_s=round(pause_s, 1)
-        )
-
-    def _answered(self, server: Server) -> None:
-        with self._lock:
-            back, moved = server.failures > 0, server is not self._last
-            server.failures, server.rests_until, self._last = 0, 0.0, server
+    def _answered(self, server: CircuitBreaker) -> None:
+        back, moved, self._last = server.answered(), server is not self._last, server
         if back or moved:
             log.info("speaking to server", url=server.url)
-
-
-class BreakerDatabase(Database):
-    """A database behind a circuit breaker: one thread at a time retries, the others fail fast.
-
-    Args:
-        url: as of Database.
-        longest_pause_s: longest pause, in seconds.
-        **options: as of Database.
-    """
-
-    def __init__(self, url: str, *, longest_pause_s: float, **options: Any) -> None:  # noqa: ANN401  Database has their types
-        super().__init__(url, **options)
-        self._breaker = Servers(["the database"], longest_pause_s=longest_pause_s)
-        self.awake = self._breaker.awake
-
-    def rows(self, name: str, /, *, again: bool = False, **params: object) -> list[Row]:
-        """As of Database.
-
-        Raises:
-            CircuitOpen: it is backing off.
-            DatabaseUnreachable: it does not answer.
-        """
-        ask = partial(super().rows, name, again=again, **params)
-        return self._breaker.ask(lambda _: _answer(ask))
-
-
-def _answer(ask: Callable[[], T]) -> T:
-    try:
-        return ask()
-    except DatabaseUnreachable as error:
-        state = getattr(error.__cause__, "sqlstate", None)
-        if state is None or state.startswith(AWAY):
-            raise NotAnswered(error.message, sent=True) from error
-        raise

@@ -8,7 +8,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 
-from forge_worker.agent.courier import Courier
+from forge_worker.agent.outbox import Outbox
 from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.job_runs.clock import seconds
 from forge_worker.loop import Loop
@@ -34,7 +34,7 @@ class Departure(Loop):
         self,
         attempts: Callable[[], Collection[Attempt]],
         gateway: Gateway,
-        courier: Courier,
+        outbox: Outbox,
         *,
         leave: Callable[[], None],
         clock: Callable[[], float] = seconds,
@@ -42,7 +42,7 @@ class Departure(Loop):
         super().__init__(PERIOD_S)
         self._attempts = attempts
         self._gateway = gateway
-        self._courier = courier
+        self._outbox = outbox
         self._leave = leave
         self._clock = clock
         self.window: Window | None = None
@@ -72,7 +72,7 @@ class Departure(Loop):
             return
         ends = [_end(attempt) for attempt in late]
         # On the disk first: a queue that is away may not answer before this process is gone.
-        kept = [end for end in ends if self._courier.take(end)]
+        kept = [end for end in ends if self._outbox.keep(end)]
         for attempt in late:
             log.warning("given back before its end", job=attempt.fence.job_id)
             attempt.lose()
@@ -105,7 +105,7 @@ class Departure(Loop):
             )
             return
         for end in kept:
-            self._courier.spool.drop(end)
+            self._outbox.spool.drop(end)
 
     def _is_late(self, attempt: Attempt) -> bool:
         window = attempt.window
