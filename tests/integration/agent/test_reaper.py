@@ -13,7 +13,7 @@ from forge_worker.job_runs.attempt import Attempt
 from forge_worker.job_runs.folders import Folders
 from forge_worker.job_runs.job_environment import container_name
 from forge_worker.machine.slots import Slots
-from forge_worker.runners.docker.main_process import MainProcess
+from forge_worker.runners.docker.container import MainProcess
 from forge_worker.runners.docker.runner import DockerRunner
 from support.workers.runners import require_docker
 

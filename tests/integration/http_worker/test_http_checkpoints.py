@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.storage import KeyInvalid, Store, open_store
-from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.server import Tls

@@ -15,9 +15,8 @@ from forge_schema.model.spec import CheckpointSource, JobSpec
 from forge_schema.model.states import Reason
 from forge_schema.storage import StoreUnreachable
 from forge_worker.files.copies import steady_copy
-from forge_worker.job_io.checkpoints import sync as checkpoints
-from forge_worker.job_io.checkpoints.request import CheckpointCall
-from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from forge_worker.job_io import checkpoints
+from forge_worker.job_io.checkpoints import CheckpointRequest, CheckpointSync
 from support.workers.attempts import Desk, desk
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ TESTS = Path(__file__).parents[2]
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from forge_worker.job_io.checkpoints import CheckpointSync
 from support.workers.attempts import desk
 
 with desk(sys.argv[1], Path(sys.argv[2])) as here:
@@ -209,7 +208,7 @@ def test_the_folder_is_stored_at_once_when_the_job_asks(
     job_id, folder = attempt.fence.job_id, attempt.folders.checkpoint
     sync = sync_of(here, attempt)
     assert sync.period_s == 30
-    call = CheckpointCall(attempt, sync)
+    call = CheckpointRequest(attempt, sync)
     add = here.gateway.add_checkpoint
 
     def slow(fence: Any, row: Any) -> bool:  # noqa: ANN401  passed on

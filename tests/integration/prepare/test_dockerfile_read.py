@@ -6,9 +6,8 @@ import io
 from contextlib import closing
 
 import docker
-from forge_worker.runners.images.build_output import BuildOutput
-from forge_worker.runners.images.dockerfile import images
-from forge_worker.runners.images.instructions import DockerfileRefused
+from forge_worker.runners.images.building import BuildOutput
+from forge_worker.runners.images.dockerfile import DockerfileRefused, images
 from support.engine.images import BASE_IMAGE
 from support.workers.runners import require_docker
 

@@ -13,9 +13,9 @@ from forge_schema.model.states import Reason
 from forge_worker.job_runs.attempt import Stop, Stopped
 from forge_worker.prepare.images import _key
 from forge_worker.runners.images import own_images
-from forge_worker.runners.images.allowed import ImageRefused
 from forge_worker.runners.images.building import BuildFailed
-from forge_worker.runners.images.instructions import DockerfileRefused
+from forge_worker.runners.images.dockerfile import DockerfileRefused
+from forge_worker.runners.images.reference import ImageRefused
 from forge_worker.runners.runner import ImageMissing
 from support.at_once import at_once
 from support.engine.image_desk import ImageDesk, image_desk, said

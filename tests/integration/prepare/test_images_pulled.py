@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.model.states import Reason
 from forge_worker.job_runs.attempt import Stop, Stopped
-from forge_worker.runners.images.allowed import ImageRefused
 from forge_worker.runners.images.image import ensure_image
+from forge_worker.runners.images.reference import ImageRefused
 from forge_worker.runners.runner import ImageMissing, StartFailed
 from support.at_once import at_once
 from support.engine.image_desk import ImageDesk, image_desk, said

@@ -67,7 +67,7 @@ def test_used_is_what_the_job_used(bench: Bench, eventually: Eventually) -> None
 def test_engine_tells_where_the_control_group_is_out_of_sight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr("forge_worker.runners.docker.gauge.group_of", lambda *_: None)
+    monkeypatch.setattr("forge_worker.runners.docker.usage.group_of", lambda *_: None)
     bench = Bench(make_runner("docker"), tmp_path)
     try:
         job = bench.python(BURNS)

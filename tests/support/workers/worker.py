@@ -24,7 +24,7 @@ from forge_schema.queue.registry import Registry
 from forge_schema.queue.uploads import Uploads
 from forge_schema.read.jobs import Jobs
 from forge_schema.storage import Store, keys, open_store
-from forge_worker.runners.docker.pipes.keeping import MARK
+from forge_worker.runners.docker.pipe import MARK
 from support.engine.images import BASE_IMAGE
 from support.waiting import eventually
 from support.warm.process import started

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_schema.model.states import Reason
-from forge_worker.job_io.attempt_usage import Watched
 from forge_worker.job_io.stall import COUNTED_PERIODS, LONGEST_S, lasting, stall_watches
+from forge_worker.job_io.usage import AttemptUsage
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from support.workers.attempts import attempt_of, some_grant
 
@@ -40,7 +40,7 @@ class Job:
         self.now = 0.0
         names = [f"GPU-{n}" for n in range(gpus)]
         self.meter.percent = dict.fromkeys(names, 0.0)
-        watched = Watched(self.attempt, names, cast("GpuMeter", self.meter), lambda: self.now)
+        watched = AttemptUsage(self.attempt, names, cast("GpuMeter", self.meter), lambda: self.now)
         self.watched = watched
         self.watches = stall_watches(self.attempt, watched, gpus, lambda: self.now)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_worker.job_io import attempt_usage, sampler
-from forge_worker.job_io.sampler import Sampler
+from forge_worker.job_io import usage
+from forge_worker.job_io.usage import Sampler
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from forge_worker.queue.gateway import Gateway
 from support.workers.attempts import attempt_of, some_grant
@@ -81,7 +81,7 @@ def test_samples_are_repeated_until_they_are_answered(attempt: Attempt) -> None:
             looking.shipper.step()
     assert looking.last(seen, 9, 0).energy_j == 5
     assert queue.kept == [0, 1, 2, 3]
-    assert json.loads((attempt.folders.root / attempt_usage.FILE).read_text())["next"] == 4
+    assert json.loads((attempt.folders.root / usage.FILE).read_text())["next"] == 4
 
 
 def test_later_agent_goes_on_counting(attempt: Attempt) -> None:
@@ -116,7 +116,7 @@ def test_lost_lease_ends_the_sending(attempt: Attempt) -> None:
 def test_queue_that_stays_away_costs_no_more_memory(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt_usage, "UNSENT", 3)
+    monkeypatch.setattr(usage, "UNSENT", 3)
     queue = Queue()
     looking = driven(queue, Meter())
     seen = looking.watch(attempt, ["GPU-a"])
@@ -129,7 +129,7 @@ def test_queue_that_stays_away_costs_no_more_memory(
 def test_driver_that_hangs_does_not_hold_up_the_end(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler, "LAST_LOOK_S", 0.05)
+    monkeypatch.setattr(usage, "LAST_LOOK_S", 0.05)
     queue, meter = Queue(), Meter()
     looking = driven(queue, meter)
     seen = looking.watch(attempt, ["GPU-a"])

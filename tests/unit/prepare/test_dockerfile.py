@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forge_worker.runners.images.dockerfile import check_triggers, images
-from forge_worker.runners.images.instructions import DockerfileRefused
+from forge_worker.runners.images.dockerfile import DockerfileRefused, check_triggers, images
 
 
 @pytest.mark.parametrize(

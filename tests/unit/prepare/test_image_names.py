@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forge_worker.runners.images.pull_progress import PullProgress
+from forge_worker.runners.images.image import PullProgress
 from forge_worker.runners.images.reference import parse
 from forge_worker.runners.runner import ImageMissing
 

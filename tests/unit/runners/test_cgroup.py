@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_worker.runners.docker.cgroup import Counts, group_of
-from forge_worker.runners.docker.gauge import counts_of
+from forge_worker.runners.docker.usage import Counts, counts_of, group_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.runners.process.confinement import Confinement, parents
-from forge_worker.runners.process.cpu_table import CpuTable
+from forge_worker.runners.process.confinement import Confinement, CpuTable, parents
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.runners.docker.extra_mounts import MountRefused, extra_mounts
+from forge_worker.runners.docker.mounts import MountRefused, extra_mounts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_worker.job_runs.job_environment import batch_size
-from forge_worker.runners.docker import cdi
+from forge_worker.runners.docker import hardening
 from forge_worker.runners.docker.hardening import DockerPolicy, settings
-from forge_worker.runners.runner import RunSpec, StartFailed
-from forge_worker.runners.visible import visible
+from forge_worker.runners.runner import RunSpec, StartFailed, visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,10 +77,10 @@ def test_container_gets_its_gpus_by_cdi_where_the_specs_name_them(tmp_path: Path
     (tmp_path / "amd.json").write_text(json.dumps(amd))
     (tmp_path / "other.json").write_text('{"kind": "acme.com/nic", "devices": [{"name": "x"}]}')
     (tmp_path / "broken.json").write_bytes(b"\xff")
-    by_cdi = cdi.listed({"CDISpecDirs": [str(tmp_path), "/no/such/folder"]})
+    by_cdi = hardening.cdi_devices({"CDISpecDirs": [str(tmp_path), "/no/such/folder"]})
     kinds = {name.partition("=")[0] for name in by_cdi}
     assert kinds == {"nvidia.com/gpu", "amd.com/gpu"}
-    (request,) = cdi.requests(("GPU-5a1e", "MIG-7c2f"), "nvidia", by_cdi)
+    (request,) = hardening.gpu_requests(("GPU-5a1e", "MIG-7c2f"), "nvidia", by_cdi)
     assert (request["Driver"], request["DeviceIDs"]) == (
         "cdi",
         ["nvidia.com/gpu=GPU-5a1e", "nvidia.com/gpu=MIG-7c2f"],
@@ -91,16 +90,16 @@ def test_container_gets_its_gpus_by_cdi_where_the_specs_name_them(tmp_path: Path
     assert made["device_requests"] == [request]
     assert made["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert "CUDA_VISIBLE_DEVICES" not in made["environment"]
-    (request,) = cdi.requests(("GPU-9246",), "amd", by_cdi)
+    (request,) = hardening.gpu_requests(("GPU-9246",), "amd", by_cdi)
     assert request["DeviceIDs"] == ["amd.com/gpu=GPU-9246"]
 
 
 def test_container_gets_its_gpus_by_request_where_no_spec_names_them_all(tmp_path: Path) -> None:
     (tmp_path / "nvidia.yaml").write_text(YAML)
-    by_cdi = cdi.listed({"CDISpecDirs": [str(tmp_path)]})
+    by_cdi = hardening.cdi_devices({"CDISpecDirs": [str(tmp_path)]})
     # An engine before version 25 says nothing of CDI, and one that has it switched off names none.
-    for known in (by_cdi, cdi.listed({}), cdi.listed({"CDISpecDirs": None})):
-        (request,) = cdi.requests(("GPU-5a1e", "GPU-else"), "nvidia", known)
+    for known in (by_cdi, hardening.cdi_devices({}), hardening.cdi_devices({"CDISpecDirs": None})):
+        (request,) = hardening.gpu_requests(("GPU-5a1e", "GPU-else"), "nvidia", known)
         assert request == {
             "Driver": "",
             "Count": 0,
@@ -111,12 +110,12 @@ def test_container_gets_its_gpus_by_request_where_no_spec_names_them_all(tmp_pat
         made = arguments(spec(tmp_path, "GPU-5a1e"), [request])
         assert "NVIDIA_VISIBLE_DEVICES" not in made["environment"]
     with pytest.raises(StartFailed) as refused:
-        cdi.requests(("GPU-9246",), "amd", by_cdi)
+        hardening.gpu_requests(("GPU-9246",), "amd", by_cdi)
     assert "process mode" in refused.value.hint
 
 
 def test_container_without_gpus_sees_none(tmp_path: Path) -> None:
-    assert cdi.requests((), "", frozenset()) == []
+    assert hardening.gpu_requests((), "", frozenset()) == []
     made = arguments(spec(tmp_path), [])
     assert made["device_requests"] == []
     assert made["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"

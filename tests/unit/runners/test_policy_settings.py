@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_worker.runners import choice
 from forge_worker.runners.choice import available, docker_policy, image_wanted
-from forge_worker.runners.docker.extra_mounts import MountRefused
+from forge_worker.runners.docker.mounts import MountRefused
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.settings.settings import WorkerSettings
 from pydantic_settings import CliApp

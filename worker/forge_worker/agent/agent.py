@@ -26,7 +26,7 @@ from forge_worker.agent.snapshot import snapshot
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.agent.state_file import StateKeeper
 from forge_worker.devices import Inventory
-from forge_worker.job_io.sampler import Sampler
+from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.adoption import Adopted, take_up
 from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.job_runs.clock import seconds

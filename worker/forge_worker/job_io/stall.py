@@ -1,10 +1,14 @@
-"""Stall detection: a job that shows no sign of life for as long as it said itself is stopped.
+"""Stall detection: stop a job that shows no sign of life for as long as it set itself.
 
-It is tried again from its last checkpoint; what it did not ask to be watched for, it may do.
+Signs are output, reported progress, and busy GPUs; a rule that the job did not ask for does not
+apply. A stopped job is retried from its last checkpoint.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -12,11 +16,13 @@ import structlog
 from forge_schema.model.spec import Stall
 from forge_schema.model.states import Reason
 
-from forge_worker.job_io.attempt_usage import Watched
-from forge_worker.job_io.liveness import Gpus, Output, Progress
+from forge_worker.files.safe_files import opened
+from forge_worker.job_io.metrics import LINE_BYTES, parse, progress_of, step_of
+from forge_worker.job_io.usage import AttemptUsage
 from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.loop import Loop
 
+READ_BYTES = 1 << 20
 LONGEST_S = 5.0
 LOOKS_PER_LIMIT = 10
 IDLE = "--stall-idle-gpu"
@@ -24,6 +30,80 @@ IDLE = "--stall-idle-gpu"
 COUNTED_PERIODS = 3
 
 log = structlog.get_logger(__name__)
+
+
+class OutputSign:
+    """Whether the log has grown."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._size = 0
+
+    def __call__(self) -> bool:
+        before, self._size = self._size, self._log.stat().st_size
+        return self._size != before
+
+
+class ProgressSign:
+    """Whether the step or the share done rose; a counter that fell has begun anew.
+
+    It reads the metrics by itself: the queue, to which they are sent, may be away.
+    """
+
+    def __init__(self, metrics: Path) -> None:
+        self._metrics = metrics
+        self._place: int | None = None
+        self._last: dict[str, float] = {}
+
+    def __call__(self) -> bool:
+        # Every line is taken, also behind one that rises.
+        return sum(self._rises(line) for line in self._lines()) > 0
+
+    def _lines(self) -> list[bytes]:
+        with suppress(OSError), opened(self._metrics.parent, self._metrics.name) as file:
+            size = file.seek(0, 2)
+            # What was written before, an earlier agent heard.
+            place = size if self._place is None else self._place
+            # Of much, and of a file that was begun anew, the end tells enough.
+            file.seek(max(place if place <= size else 0, size - READ_BYTES))
+            lines = file.read(READ_BYTES).splitlines(keepends=True)
+            half = len(lines[-1]) if lines and not lines[-1].endswith(b"\n") else 0
+            self._place = size - (half if half < LINE_BYTES else 0)
+            return lines
+        self._place = self._place or 0
+        return []
+
+    def _rises(self, line: bytes) -> bool:
+        if not line.endswith(b"\n") or (values := parse(line)) is None:
+            return False
+        told = {"step": step_of(values), "progress": progress_of(values)}
+        known = {name: value for name, value in told.items() if value is not None}
+        risen = any(value > self._last.get(name, -inf) for name, value in known.items())
+        self._last |= known
+        return risen
+
+
+class GpuSign:
+    """Whether one of the GPUs was busier than so many percent; one that does not say, may be."""
+
+    def __init__(self, usage: AttemptUsage, percent: float, tell: Callable[[str], None]) -> None:
+        self._watched = usage
+        self._percent = percent
+        self._tell = tell
+        self._told = False
+
+    def __call__(self) -> bool | None:
+        looks = self._watched.busiest()
+        if None in looks:
+            self._tell_once("its GPUs do not say how busy they are: --stall-idle-gpu is ignored")
+            return True
+        known = [percent for percent in looks if percent is not None]
+        return max(known) > self._percent if known else None
+
+    def _tell_once(self, words: str) -> None:
+        if not self._told:
+            self._told = True
+            self._tell(words)
 
 
 @dataclass
@@ -91,34 +171,34 @@ class StallWatch(Loop):
 
 
 def stall_watches(
-    attempt: Attempt, watched: Watched, gpus: int, clock: Callable[[], float] = monotonic
+    attempt: Attempt, usage: AttemptUsage, gpus: int, clock: Callable[[], float] = monotonic
 ) -> list[StallWatch]:
     """Return the watch that a job asked for, or nothing; `gpus` is how many it was lent."""
-    rules = _rules(attempt, watched)
+    rules = _rules(attempt, usage)
     if not gpus and (idle := [rule for rule in rules if rule.option == IDLE]):
         rules.remove(idle[0])
         attempt.note(f"it was lent no GPU: {IDLE} is ignored")
     return [StallWatch(attempt, rules, clock)] if rules else []
 
 
-def _rules(attempt: Attempt, watched: Watched) -> list[Rule]:
-    asked, rules = wanted(attempt.grant.spec), []
+def _rules(attempt: Attempt, usage: AttemptUsage) -> list[Rule]:
+    asked, rules = stall_rules_of(attempt.grant.spec), []
     folders, tell = attempt.folders, attempt.note
     if asked.silent_log_s is not None:
         rules.append(
-            Rule("no output", "--stall-silent-log", asked.silent_log_s, Output(folders.log))
+            Rule("no output", "--stall-silent-log", asked.silent_log_s, OutputSign(folders.log))
         )
     if asked.no_progress_s is not None:
-        sign = Progress(folders.metrics)
+        sign = ProgressSign(folders.metrics)
         rules.append(Rule("no progress told", "--stall-no-progress", asked.no_progress_s, sign))
     if asked.idle_gpu_s is not None:
         percent = asked.idle_gpu_percent
-        lack, busy = f"no GPU busier than {percent:g} %", Gpus(watched, percent, tell)
+        lack, busy = f"no GPU busier than {percent:g} %", GpuSign(usage, percent, tell)
         rules.append(Rule(lack, IDLE, asked.idle_gpu_s, busy))
     return rules
 
 
-def wanted(spec: Mapping[str, Any]) -> Stall:
+def stall_rules_of(spec: Mapping[str, Any]) -> Stall:
     """Return what a job's spec says of stalls; what a newer server adds is left aside."""
     said = spec.get("stall") or {}
     # Checked when it was submitted; one that watches nothing stands for none here.

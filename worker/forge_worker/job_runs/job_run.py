@@ -21,14 +21,13 @@ from forge_worker.agent.health import Health
 from forge_worker.files.copies import DiskFull
 from forge_worker.files.safe_files import touch
 from forge_worker.job_io.artifacts import ArtifactKeeper
-from forge_worker.job_io.checkpoints.request import CheckpointCall
-from forge_worker.job_io.checkpoints.sync import CheckpointSync
+from forge_worker.job_io.checkpoints import CheckpointRequest, CheckpointSync
 from forge_worker.job_io.disk import DiskWatch
 from forge_worker.job_io.logs import LogShipper
 from forge_worker.job_io.metrics import MetricsTail
 from forge_worker.job_io.results import Findings
-from forge_worker.job_io.sampler import Sampler
 from forge_worker.job_io.stall import stall_watches
+from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.advice import with_advice
 from forge_worker.job_runs.attempt import Attempt, Stop, Stopped
 from forge_worker.job_runs.clock import seconds
@@ -108,7 +107,7 @@ class JobRun:
         self._checkpoints = CheckpointSync(attempt, objects, gateway, slot.disk_mb)
         attempt.store_now = self._checkpoints.wake
         attempt.used = self._used
-        self._checkpoint_call = CheckpointCall(attempt, self._checkpoints)
+        self._checkpoint_call = CheckpointRequest(attempt, self._checkpoints)
         self._artifacts = ArtifactKeeper(attempt, objects, gateway, slot.disk_mb)
         self._disk = DiskWatch(attempt, slot.disk_mb)
         self._findings = Findings(attempt, gateway)

@@ -21,12 +21,10 @@ from forge_worker.runners.docker.hardening import DockerPolicy
 from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, NETWORK, ensure_network
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.images import own_images
-from forge_worker.runners.images.allowed import check_build, check_name, check_tar
 from forge_worker.runners.images.building import Build, run_build
-from forge_worker.runners.images.dockerfile import check_triggers, images
-from forge_worker.runners.images.image import ensure_image
-from forge_worker.runners.images.instructions import refused
-from forge_worker.runners.images.pull_progress import PullProgress
+from forge_worker.runners.images.dockerfile import check_triggers, images, refused
+from forge_worker.runners.images.image import PullProgress, ensure_image
+from forge_worker.runners.images.reference import check_build, check_name, check_tar
 from forge_worker.runners.images.saved_image import load, unsound
 from forge_worker.runners.runner import ImageMissing, Runner, RunSpec, StartFailed
 

@@ -19,14 +19,7 @@ from forge_worker.files.safe_files import remove_tree
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.prepare.provisions import ProvisionFailed
 from forge_worker.prepare.requirements import Requirements
-from forge_worker.runners.runner import (
-    OWNERS,
-    Exit,
-    Mount,
-    Runner,
-    RunSpec,
-    StartFailed,
-)
+from forge_worker.runners.runner import OWNERS, Exit, Mount, Runner, RunSpec, StartFailed
 
 PLACE = PurePosixPath("/forge/pip")
 LIMIT_S = 3600.0

@@ -8,7 +8,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import RUNS_BUILDS, RUNS_IMAGES, RUNS_PROJECTS
 
 from forge_worker.prepare.handlers import installed
-from forge_worker.runners.docker.extra_mounts import extra_mounts
+from forge_worker.runners.docker.mounts import extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner, engine_answers
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import ImageMissing, Runner, StartFailed

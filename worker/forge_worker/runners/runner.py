@@ -6,7 +6,7 @@ ended it, 127 when its command was not found and 126 when it could not be execut
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -18,11 +18,23 @@ if TYPE_CHECKING:
 
     from forge_worker.runners.use import JobUse
 
+# AMD's runtime hides first, by UUID; its layers above count what is left, from 0.
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 # For people; what is whose, the ids say: of the worker's folder, and of the queue.
 WORKER_LABEL = "forge.worker"
 FOLDER_LABEL = "forge.folder"
 QUEUE_LABEL = "forge.queue"
 OWNERS = (WORKER_LABEL, FOLDER_LABEL, QUEUE_LABEL)
+
+
+def visible(uuids: Sequence[str], vendor: str) -> dict[str, str]:
+    """Return the variables for a job that has these GPUs; with none, it sees none."""
+    if not uuids:
+        return dict(HIDDEN)
+    if vendor == "amd":
+        numbers = ",".join(str(number) for number in range(len(uuids)))
+        return {"ROCR_VISIBLE_DEVICES": ",".join(uuids), "HIP_VISIBLE_DEVICES": numbers}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if vendor == "nvidia" else {}
 
 
 @dataclass(frozen=True)

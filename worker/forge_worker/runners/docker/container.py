@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import signal
 import threading
 import time
+import weakref
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from docker.errors import APIError, NotFound
 
-from forge_worker.runners.docker.containers import Containers, killed
-from forge_worker.runners.docker.engine import UNREACHABLE, Engine, is_silence, timed_out
-from forge_worker.runners.docker.engine_run import EngineRun, engine_run
-from forge_worker.runners.docker.gauge import Gauge
-from forge_worker.runners.docker.main_process import MainProcess
+from forge_worker.runners.docker.engine import (
+    UNREACHABLE,
+    Engine,
+    EngineRun,
+    engine_run,
+    is_silence,
+    timed_out,
+)
+from forge_worker.runners.docker.usage import Gauge, names_container
 from forge_worker.runners.runner import EngineUnreachable, Exit
 
 if TYPE_CHECKING:
-    from forge_worker.runners.docker.pipes.pipe import Pipe
+    from forge_worker.runners.docker.pipe import Pipe
     from forge_worker.runners.use import JobUse
 
-log = structlog.get_logger(__name__)
+MILLISECONDS = 1000
+# Killing needs a moment: the kernel takes the memory back first.
+KILL_S = 5.0
 
 SLICE_S = 10.0
 PAUSE_S = 0.2
@@ -32,6 +42,99 @@ FAILED = (*UNREACHABLE, APIError, EngineUnreachable)
 LAST_LINES = 20
 # What an engine writes for a container whose end it did not see; it may call the code 0 then.
 NEVER = "0001-01-01"
+
+log = structlog.get_logger(__name__)
+
+
+class MainProcess:
+    """Holds a descriptor of the process, so that no other process can be taken for it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def of(cls, pid: int, container: str) -> MainProcess | None:
+        """Return the process of a container's id; None where it cannot be seen from here."""
+        try:
+            found = cls(os.pidfd_open(pid))
+        except OSError:
+            return None
+        # An agent in a container of its own has other process ids than the engine.
+        return found if names_container(pid, container) else None
+
+    def ended(self, timeout: float = 0.0) -> bool:
+        """Tell whether nothing of the container lives, waiting up to `timeout` seconds for that."""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(timeout * MILLISECONDS))
+
+    def signal(self, signum: int) -> None:
+        """Send it a signal; one that has ended is fine.
+
+        Raises:
+            PermissionError: this user may not.
+        """
+        try:
+            signal.pidfd_send_signal(self._descriptor, signum)
+        except ProcessLookupError:
+            return
+
+
+class Containers:
+    """By name; from any thread. A container that is not in use may be removed."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._in_use: set[str] = set()
+        self._remaining: dict[str, MainProcess | None] = {}
+
+    def use(self, name: str) -> None:
+        """Note that a container of this name is about to be, or is already."""
+        with self._lock:
+            self._in_use.add(name)
+            self._remaining.pop(name, None)
+
+    def used(self, name: str) -> bool:
+        with self._lock:
+            return name in self._in_use
+
+    def gone(self, name: str) -> None:
+        """Note that a container was removed."""
+        with self._lock:
+            self._in_use.discard(name)
+            self._remaining.pop(name, None)
+
+    def remains(self, name: str, process: MainProcess | None) -> None:
+        """Note that a container could not be removed; `process` is None where it is not known."""
+        with self._lock:
+            self._in_use.discard(name)
+            self._remaining[name] = process
+
+    @property
+    def remaining(self) -> set[str]:
+        """The containers that could not be removed."""
+        with self._lock:
+            return set(self._remaining)
+
+    def may_live(self, name: str) -> bool:
+        """Tell whether a container, or one that served it, may live; what can be killed is."""
+        with self._lock:
+            found = [
+                process
+                for one, process in self._remaining.items()
+                if one == name or one.startswith(f"{name}-")
+            ]
+        return not all(process is not None and killed(process) for process in found)
+
+
+def killed(process: MainProcess) -> bool:
+    """Kill a container by its main process, and tell whether nothing of it lives."""
+    try:
+        process.signal(signal.SIGKILL)
+    except PermissionError:
+        return process.ended()
+    return process.ended(KILL_S)
 
 
 class ContainerHandle:

@@ -7,25 +7,30 @@ stays because nothing here turns it off.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from docker.types import LogConfig, Mount, Ulimit
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
-from forge_worker.runners.docker.cdi import CDI
-from forge_worker.runners.docker.handover import TAKE
+from forge_worker.runners.docker.mounts import TAKE
 from forge_worker.runners.docker.network import NETWORK
-from forge_worker.runners.visible import HIDDEN
+from forge_worker.runners.runner import HIDDEN, StartFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from docker.types import DeviceRequest
+    from collections.abc import Sequence
 
     from forge_worker.runners.runner import Mount as Bind
     from forge_worker.runners.runner import RunSpec
 
+CDI = "cdi"
+KINDS = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+# Specs are written by programs, as JSON or as plain YAML, of which this reads what it needs.
+KIND = re.compile(r"""["']?\bkind["']?\s*:\s*["']?([^"'\s,}]+)""")
+NAME = re.compile(r"""["']?\bname["']?\s*:\s*["']?([^"'\s,}]+)""")
 WORK = "/forge/work"
 OUTPUT = "/forge/output"
 CHECKPOINT = "/forge/checkpoint"
@@ -41,6 +46,52 @@ NANO = 1_000_000_000
 HOSTNAME_LENGTH = 63
 # The queue refuses them too; what they do happens before the job's first instruction.
 REFUSED_ENV = ("LD_", "NVIDIA_")
+
+
+def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
+    """Return the devices that an engine can give by CDI, as `kind=name`.
+
+    `info` is the engine's own: from version 25 on it names the folders of its specs, if any.
+    """
+    places = [Path(place) for place in info.get("CDISpecDirs") or []]
+    files = (file for place in places for file in _specs(place))
+    return frozenset(name for file in files for name in _devices(file))
+
+
+def gpu_requests(
+    uuids: tuple[str, ...], vendor: str, by_cdi: frozenset[str]
+) -> list[DeviceRequest]:
+    """Return what gives a container its GPUs, and no others.
+
+    Raises:
+        StartFailed: this engine has no way to give them.
+    """
+    if not uuids:
+        return []
+    names = [f"{KINDS.get(vendor, '')}={uuid}" for uuid in uuids]
+    if by_cdi.issuperset(names):
+        return [DeviceRequest(driver=CDI, device_ids=names)]
+    if vendor != "nvidia":
+        raise StartFailed(
+            f"this engine has no CDI spec that names the GPU {uuids[0]}",
+            hint="install the vendor's container toolkit, or run the worker in process mode",
+        )
+    return [DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])]
+
+
+def _specs(place: Path) -> Iterable[Path]:
+    with suppress(OSError):
+        return sorted(file for file in place.iterdir() if file.suffix in {".json", ".yaml"})
+    return []
+
+
+def _devices(file: Path) -> list[str]:
+    with suppress(OSError, UnicodeDecodeError):
+        text = file.read_text(encoding="utf-8")
+        kind = KIND.search(text)
+        if kind and kind[1] in KINDS.values():
+            return [f"{kind[1]}={name}" for name in NAME.findall(text)]
+    return []
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,24 @@ import structlog
 from docker.errors import APIError
 
 from forge_worker.files import safe_files
-from forge_worker.runners.docker import cdi, hardening
-from forge_worker.runners.docker.container import FAILED, ContainerHandle, remove_container
-from forge_worker.runners.docker.containers import Containers
-from forge_worker.runners.docker.engine import Engine, engine_answers
-from forge_worker.runners.docker.engine_run import EngineRun, engine_run, of_label
-from forge_worker.runners.docker.handover import handed_over
+from forge_worker.runners.docker import hardening
+from forge_worker.runners.docker.container import (
+    FAILED,
+    ContainerHandle,
+    Containers,
+    remove_container,
+)
+from forge_worker.runners.docker.engine import (
+    Engine,
+    EngineRun,
+    engine_answers,
+    engine_run,
+    of_label,
+)
 from forge_worker.runners.docker.hardening import DockerPolicy
+from forge_worker.runners.docker.mounts import handed_over
 from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, ensure_network
-from forge_worker.runners.docker.pipes.pipe import Pipe
+from forge_worker.runners.docker.pipe import Pipe
 from forge_worker.runners.images.image import ensure_image
 from forge_worker.runners.runner import (
     WORKER_LABEL,
@@ -225,8 +234,10 @@ class DockerRunner:
 
     def _devices(self, spec: RunSpec) -> list[DeviceRequest]:
         # Asked anew: slices of a GPU come and go, and with them the engine's specs.
-        by_cdi = cdi.listed(self._engine.client.info()) if spec.gpu_uuids else frozenset()
-        return cdi.requests(spec.gpu_uuids, spec.gpu_vendor, by_cdi)
+        by_cdi = (
+            hardening.cdi_devices(self._engine.client.info()) if spec.gpu_uuids else frozenset()
+        )
+        return hardening.gpu_requests(spec.gpu_uuids, spec.gpu_vendor, by_cdi)
 
     def _host_cpus(self) -> float:
         if self._cpus is None:

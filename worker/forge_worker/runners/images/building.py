@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
+from collections import deque
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from docker.errors import APIError
 from docker.utils import build as context_of
 from docker.utils.json_stream import json_stream
 
-from forge_worker.runners.images.build_output import BuildOutput
-from forge_worker.runners.images.build_parts import is_whole, keep_parts
 from forge_worker.runners.runner import ImageMissing, StartFailed
 
 if TYPE_CHECKING:
@@ -23,12 +25,93 @@ if TYPE_CHECKING:
     import requests
     from docker import DockerClient
 
+LAST_LINES = 10
+LONGEST_LINE = 300
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+MADE = re.compile(r" ---> ([0-9a-f]{12,64})")
+NOISE = re.compile(r" ---> Running in |Removing intermediate container ")
 LOOK_S = 0.2
 REQUEST_TIMEOUT_S = 120
 OK = 200
 MIB = 1 << 20
 PERIOD = 100_000  # microseconds
 TOO_LONG = "it took longer than the {limit:.0f} s that a build may take"
+
+
+class BuildOutput:
+    """Passes the lines on, and keeps how it went.
+
+    `failure` tells why there is no image, `last` has the last lines, and `ends` the images at the
+    ends of the stages: these the engine tells beside the lines. `printed` is what a line said was
+    made since, and the build's own commands print lines too.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self.ends: list[str] = []
+        self.printed = ""
+        self.failure = ""
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
+
+    def hear(self, step: dict[str, Any]) -> None:
+        """Take one message of the engine."""
+        self.failure = self.failure or str(step.get("error", ""))
+        if end := (step.get("aux") or {}).get("ID"):
+            self.ends.append(end)
+            self.printed = ""
+        for line in str(step.get("stream", "")).splitlines():
+            self._line(COLOUR.sub("", line).rstrip())
+
+    def _line(self, line: str) -> None:
+        if made := MADE.match(line):
+            self.printed = made[1]
+        elif line and not NOISE.match(line):
+            self.last.append(line[:LONGEST_LINE])
+            self._say(line)
+
+
+def is_whole(client: DockerClient, tag: str, output: BuildOutput) -> bool:
+    """Tell whether the build came to its image: the tag is then that of the last stage."""
+    if output.failure or not output.ends:
+        return False
+    with suppress(APIError):
+        return bool(client.images.get(tag).id == output.ends[-1])
+    return False
+
+
+def keep_parts(client: DockerClient, tag: str, output: BuildOutput, began: float) -> None:
+    """Give the parts of a build its tag with a number; it began so, in seconds since 1970."""
+    repository, _, key = tag.partition(":")
+    whole = is_whole(client, tag, output)
+    for number, image in enumerate(dict.fromkeys(_parts(client, output, began, whole=whole))):
+        with suppress(APIError):
+            client.api.tag(image, repository, f"{key}.{number}")
+
+
+def _parts(
+    client: DockerClient, output: BuildOutput, began: float, *, whole: bool
+) -> Iterator[str]:
+    for end in output.ends[:-1] if whole else output.ends:
+        found = _found(client, end)
+        # What has no parent was not made here: the stage did nothing.
+        if found.get("Parent"):
+            yield end
+    # A command of the build may have printed that: it is believed of what is new and nobody's.
+    last = _found(client, output.printed) if output.printed else {}
+    if last.get("Parent") and not last["RepoTags"] and _made_at(last) >= began:
+        yield last["Id"]
+
+
+def _found(client: DockerClient, image: str) -> dict[str, Any]:
+    with suppress(APIError):
+        return dict(client.images.get(image).attrs)
+    return {}
+
+
+def _made_at(image: dict[str, Any]) -> float:
+    with suppress(ValueError, OverflowError):
+        return datetime.fromisoformat(image["Created"]).timestamp()
+    return 0.0
 
 
 class BuildFailed(ImageMissing):

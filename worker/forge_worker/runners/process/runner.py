@@ -20,8 +20,7 @@ from typing import Any, ClassVar
 import psutil
 
 from forge_worker.runners.process.child import Order
-from forge_worker.runners.process.confinement import confinement_of, parents
-from forge_worker.runners.process.cpu_table import CpuTable
+from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents
 from forge_worker.runners.process.shim import LENGTH
 from forge_worker.runners.runner import (
     Exit,
@@ -33,9 +32,9 @@ from forge_worker.runners.runner import (
     StartFailed,
     belongs,
     nobodys,
+    visible,
 )
 from forge_worker.runners.use import MIB, JobUse, use_below
-from forge_worker.runners.visible import visible
 
 PACKAGES = str(Path(__file__).parents[3])
 MARK = "forge-shim"

@@ -1,4 +1,7 @@
-"""The checkpoint sync: the job's checkpoint folder to the store while it runs, and back."""
+"""Store a job's checkpoint folder: periodically, at the job's own request, and at its end.
+
+Older checkpoints are thinned out in the background.
+"""
 
 import shutil
 from collections.abc import Set as AbstractSet
@@ -11,14 +14,15 @@ import structlog
 from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.manifest import Entry, Manifest
+from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason
+from forge_schema.queue.checkpoints import MOST
 from forge_schema.storage import ObjectTooLarge
 
 from forge_worker.files.copies import Copy, DiskFull, Part, Shape, check_size, steady_copy
-from forge_worker.files.safe_files import Listing, listing
-from forge_worker.job_io.checkpoints.notes import CheckpointNotes
-from forge_worker.job_io.checkpoints.restore import Restore
-from forge_worker.job_io.checkpoints.thinner import Thinner
+from forge_worker.files.safe_files import Listing, listing, status_of
+from forge_worker.job_io.checkpoint_notes import CheckpointNotes
+from forge_worker.job_io.restore import Restore
 from forge_worker.job_runs.advice import with_advice
 from forge_worker.job_runs.attempt import Attempt, Stop, Stopped
 from forge_worker.job_runs.clock import seconds
@@ -26,6 +30,8 @@ from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 
+THINNING_S = 60.0
+KEEP: int = JobSpec.model_fields["keep_checkpoints"].default
 TRIES = 3
 PAUSE_S = 0.5
 # So many steps wait for a file that is being written; the next goes without it.
@@ -37,9 +43,55 @@ FRESH_NS = 1_000_000_000
 LAST_S, LAST_MOST_S = 60.0, 600.0
 WATCH_S = 0.5
 
+Copies = dict[str, Copy]
+REQUEST_POLL_S = 0.5
+
 log = structlog.get_logger(__name__)
 
-Copies = dict[str, Copy]
+
+class Thinner(Loop):
+    """Thins out once for each time that it was told to; what fails is done the next time.
+
+    It stops before its next object when the attempt is to stop. A call that hangs is left alone.
+    """
+
+    name = "thinning"
+
+    def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
+        super().__init__(THINNING_S)
+        self._attempt = attempt
+        self._gateway = gateway
+        self._asked = False
+        self._everywhere = True
+
+    def ask(self) -> None:
+        """Have it done now."""
+        self._asked = True
+        self.wake()
+
+    def step(self) -> None:
+        """Thin out, if it was asked for."""
+        if not self._asked or not self._go_on():
+            return
+        self._asked = False
+        # Once an attempt, whatever comes of it, and again only while there is much.
+        everywhere, self._everywhere = self._everywhere, False
+        fence, keep = self._attempt.fence, self._attempt.grant.spec.get("keep_checkpoints", KEEP)
+        try:
+            gone = self._gateway.thin_checkpoints(
+                fence, keep, everywhere=everywhere, go_on=self._go_on
+            )
+        except ForgeError as error:
+            log.warning("checkpoints not thinned", job=fence.job_id, error=error.message)
+        else:
+            self._everywhere = gone >= MOST
+
+    def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  a store may take long
+        """End without waiting for an answer."""
+        super().end(0.0)
+
+    def _go_on(self) -> bool:
+        return not (self.ending or self._attempt.stopping.is_set())
 
 
 class CheckpointSync(Loop):
@@ -273,3 +325,22 @@ class CheckpointSync(Loop):
                 raise ObjectTooLarge(f"{path!r}: {error.message}", hint=error.hint) from error
             self._keys[part.sha256] = key
         return Entry(path, part.size, part.sha256, self._keys[part.sha256])
+
+
+class CheckpointRequest(Loop):
+    """Wakes the sync when the file was touched; once more when it was touched meanwhile."""
+
+    name = "checkpoint call"
+
+    def __init__(self, attempt: Attempt, sync: Loop) -> None:
+        super().__init__(REQUEST_POLL_S)
+        self._file = attempt.folders.save
+        self._sync = sync
+        self._seen: tuple[int, int] | None = None
+
+    def step(self) -> None:
+        found = status_of(self._file.parent, (self._file.name,))
+        touched = None if found is None else (found.st_mtime_ns, found.st_ino)
+        if touched not in {None, self._seen}:
+            self._sync.wake()
+        self._seen = touched

@@ -1,4 +1,4 @@
-"""What a user reads in a job's log about checkpoints that are not stored: each cause once."""
+"""Messages in a job's log about checkpoints that are not stored: each cause once."""
 
 from collections.abc import Collection
 from contextlib import suppress

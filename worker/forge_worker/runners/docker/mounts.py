@@ -1,23 +1,33 @@
-"""The operator's folders for every job: `/here:/there`, `/here:/there:rw`."""
+"""Mounts of a container: the operator's folders for every job, and the file of its secrets.
+
+An engine shows the variables that it was given to anybody who asks, so it is never given secrets.
+The job's shell reads them from a file and empties it; the file is gone from the host as soon as
+the container has it.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.runners.docker.engine import DEFAULT_HOST
-from forge_worker.runners.runner import Mount
+from forge_worker.runners.runner import Mount, RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
 # What the job's own folders, the kernel's views and the container's start need as they are.
 TAKEN = ("/forge", "/proc", "/sys", "/dev", "/tmp")  # noqa: S108  the container's
 MODES = {"": False, "ro": False, "rw": True}
+SECRETS = PurePosixPath("/forge/secrets")
+TAKE = f". {SECRETS}; : >{SECRETS}; "
 
 
 class MountRefused(ForgeError):
@@ -81,3 +91,25 @@ def _refused(word: str, why: str) -> MountRefused:
         f"the extra mount {word!r} cannot be: {why}",
         hint="write --extra-mounts /data/sets:/data,/scratch:/scratch:rw",
     )
+
+
+@contextmanager
+def handed_over(spec: RunSpec, uid: int, gid: int) -> Iterator[RunSpec]:
+    """Give the start with its secrets in a file of the job's user, which goes with the block.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if not spec.secrets:
+        yield spec
+        return
+    path = spec.log_path.absolute().with_name(f"{spec.log_path.name}.secrets")
+    path.unlink(missing_ok=True)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "w", encoding="utf-8") as stream:
+            os.fchown(file, uid, gid)
+            stream.writelines(f"export {n}={shlex.quote(v)}\n" for n, v in spec.secrets.items())
+        yield replace(spec, mounts=(*spec.mounts, Mount(path, SECRETS, writable=True)))
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A job's checkpoint on its way back: the newest that is sound, whole, into an empty folder."""
+"""Restore a job's newest sound checkpoint, whole, into an empty folder."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,0 @@
-"""The pipes through which containers' output reaches the logs."""
