@@ -16,17 +16,16 @@ from pydantic_settings import SettingsError
 
 from forge_worker.agent import signals
 from forge_worker.agent.agent import Agent
-from forge_worker.commands import recovery, status, status_words
+from forge_worker.commands import recovery, status
 from forge_worker.commands.doctor import lacking
 from forge_worker.connect import connect
 from forge_worker.privacy import shown_flags
 from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
 from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
-from forge_worker.startup import beside_up, crashes, strict
-from forge_worker.startup.folder_lock import STOP_IT, held
+from forge_worker.startup import beside_up, crashes, queue_wait
 from forge_worker.startup.queue_wait import until_answered
-from forge_worker.startup.repair import put_aside
+from forge_worker.startup.worker_folder import STOP_IT, held, put_aside
 
 if TYPE_CHECKING:
     from forge_worker.monitor.port import Monitor
@@ -86,7 +85,7 @@ def _asked(settings: WorkerSettings) -> int:
 def tell_status(settings: WorkerSettings) -> int:
     """Print what the worker sees and does, and return whether an agent runs as an exit code."""
     told = status.look(settings)
-    text = json.dumps(told, indent=2) if settings.json_output else status_words.words(told)
+    text = json.dumps(told, indent=2) if settings.json_output else status.words(told)
     sys.stdout.write(f"{text}\n")
     return 0 if told["running"] else EXIT_NO_AGENT
 
@@ -112,7 +111,7 @@ def serve(settings: WorkerSettings) -> None:
     # It holds everybody's code and checkpoints.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.worker_dir
-    pause = partial(strict.pause, settings)
+    pause = partial(queue_wait.pause, settings)
     if flags := shown_flags(sys.argv[1:]):
         do = "give them as variables (FORGE_TOKEN, FORGE_DATABASE_URL) or as --token-file"
         log.warning("command lines are readable by every job on this machine", flags=flags, do=do)
@@ -128,7 +127,7 @@ def _work(settings: WorkerSettings) -> None:
         transport = until_answered(
             lambda: stack.enter_context(connect(settings)),
             limit_s=settings.reconnect_limit_s,
-            unanswered=partial(strict.end_leftovers, settings),
+            unanswered=partial(queue_wait.end_leftovers, settings),
         )
         monitor = _monitor(settings)
         transport = monitor.on(transport) if monitor else transport

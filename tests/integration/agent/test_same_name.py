@@ -13,7 +13,7 @@ from forge_schema.model.states import Reason
 from forge_schema.queue.registry import Machine
 from forge_worker.job_runs.folders import Folders
 from forge_worker.runners.process.runner import ProcessRunner
-from forge_worker.startup import folder_id
+from forge_worker.startup import worker_folder
 from support.client.command import command
 from support.workers.http_bed import http_bed
 from support.workers.worker import Bed, Worker, bed, containers_of
@@ -107,10 +107,10 @@ def test_replaced_worker_gives_its_job_back_and_leaves(both: Bed, eventually: Ev
 
 def test_folder_that_starts_again_has_its_name_at_once(both: Bed, eventually: Eventually) -> None:
     first = both.worker("one", **SLOW)
-    kept = folder_id.known(first.folder)
+    kept = worker_folder.known_id(first.folder)
     first.kill()
     again = both.worker("one", **SLOW)
-    assert folder_id.known(again.folder) == kept is not None
+    assert worker_folder.known_id(again.folder) == kept is not None
     assert not refused(again)
     eventually(lambda: both.registry.workers()[0]["status"] == "idle")
 
@@ -206,7 +206,7 @@ def test_reaped_process_is_a_lost_worker_and_no_failure(
         worker = made.worker()
         job = started(made, max_losses=1)
         runner = ProcessRunner()
-        (left,) = runner.leftovers(str(folder_id.known(worker.folder)))
+        (left,) = runner.leftovers(str(worker_folder.known_id(worker.folder)))
         runner.reap(left)
         eventually(lambda: made.log(job).count(b"up\n") == 2)
         let_go(worker)

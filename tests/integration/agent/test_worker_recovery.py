@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_worker.commands.recovery import recover
-from forge_worker.commands.status import look
-from forge_worker.commands.status_words import words
+from forge_worker.commands.status import look, words
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.settings.settings import WorkerSettings
 from support.warm.process import Warm

@@ -50,9 +50,8 @@ from forge_worker.spot.departure import Departure
 from forge_worker.spot.notice import Kind, Notice
 from forge_worker.spot.watch import SpotWatch, clouds_of
 from forge_worker.spot.window import opening
-from forge_worker.startup import folder_id
-from forge_worker.startup.queue_wait import NotWaited, until_answered
-from forge_worker.startup.strict import end_leftovers
+from forge_worker.startup import worker_folder
+from forge_worker.startup.queue_wait import NotWaited, end_leftovers, until_answered
 
 LEAVE_S = 5.0
 # As long at least, also when time is up.
@@ -134,7 +133,7 @@ class Agent:
         return Around(
             host=Host(
                 settings.known_name(),
-                str(folder_id.of(settings.worker_dir)),
+                str(worker_folder.own_id(settings.worker_dir)),
                 "",
                 self._devices.accelerator,
                 settings.default_image,
@@ -256,12 +255,12 @@ class Agent:
         # First: whatever is cleared away gives its lease back.
         self._outbox.step()
         folder, queue = self._settings.worker_dir, self._queue_id
-        earlier = folder_id.queue_served(folder)
+        earlier = worker_folder.queue_served(folder)
         foreign = None not in (earlier, queue) and earlier != queue
         gateway, spooled = self._gateway, self._spool.fences()
         found = take_up(self._jobs, self._runners.all, gateway, spooled=spooled, foreign=foreign)
         if queue is not None:
-            folder_id.serves(folder, queue)
+            worker_folder.set_queue_served(folder, queue)
         return found
 
     def _deliver_last(self) -> None:

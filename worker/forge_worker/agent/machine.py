@@ -12,7 +12,7 @@ from forge_worker.devices import Inventory
 from forge_worker.prepare import handlers
 from forge_worker.runners.choice import Runners
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.startup import folder_id
+from forge_worker.startup import worker_folder
 
 
 def machine(
@@ -37,7 +37,7 @@ def machine(
         local=settings.local,
         price_per_hour=settings.price_per_hour,
         version=version("forge-queue"),
-        folder_id=folder_id.of(settings.worker_dir),
+        folder_id=worker_folder.own_id(settings.worker_dir),
         replace=replace,
     )
 

@@ -24,7 +24,7 @@ from forge_worker.runners.process.confinement import confinement_of
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Runner
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.startup import crashes, folder_id
+from forge_worker.startup import crashes, worker_folder
 
 # What a worker keeps besides its jobs, and what goes with it.
 STATE = {
@@ -37,7 +37,7 @@ STATE = {
     "name": "the name, in place of which a new one is made up",
 }
 # The queue may still know the worker by the id.
-KEPT = {"lock", folder_id.FILE, folder_id.QUEUE}
+KEPT = {"lock", worker_folder.ID_FILE, worker_folder.QUEUE_FILE}
 
 
 def recover(settings: WorkerSettings) -> Iterator[str]:

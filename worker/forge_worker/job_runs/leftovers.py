@@ -13,7 +13,7 @@ from forge_worker.job_runs.folders import Folders
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.runner import Leftover, Own, Runner
-from forge_worker.startup import folder_id
+from forge_worker.startup import worker_folder
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +24,7 @@ def survivors(folder: Path, runners: Sequence[Runner]) -> dict[str, tuple[Runner
     Raises:
         EngineUnreachable: the engine cannot say what it runs.
     """
-    own, carried = own_of(folder), str(folder_id.known(folder) or "none")
+    own, carried = own_of(folder), str(worker_folder.known_id(folder) or "none")
     return {left.name: (one, left) for one in runners for left in one.leftovers(carried, own)}
 
 

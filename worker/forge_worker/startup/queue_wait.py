@@ -1,4 +1,4 @@
-"""Waiting for a queue that does not answer when the worker starts."""
+"""Wait for a queue that does not answer at the start, and keep leftovers within their leases."""
 
 from collections.abc import Callable
 from random import uniform
@@ -7,10 +7,14 @@ from typing import TypeVar
 
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
+from forge_schema.model.errors import ForgeError
 from forge_schema.queue.registry import NameInUse
 
+from forge_worker.job_runs import leftovers
 from forge_worker.job_runs.clock import seconds
 from forge_worker.queue.http.session import TokenRefused
+from forge_worker.runners.docker.runner import DockerRunner, engine_answers
+from forge_worker.settings.settings import WorkerSettings
 
 T = TypeVar("T")
 
@@ -59,3 +63,22 @@ def until_answered(
         if leaving.wait(wait_s):
             raise NotWaited
         pause_s = min(pause_s * 2, limit_s)
+
+
+def end_leftovers(settings: WorkerSettings) -> None:
+    """End the containers that an earlier agent left, where the policy is strict.
+
+    Nobody knows how long their leases still hold. A process has ended with its agent.
+    """
+    if settings.lease_policy != "strict" or settings.runner == "process" or not engine_answers():
+        return
+    try:
+        leftovers.reap(leftovers.survivors(settings.worker_dir, [DockerRunner()]).values())
+    except ForgeError as error:
+        log.warning("containers may run past their leases", error=error.message)
+
+
+def pause(settings: WorkerSettings, pause_s: float) -> None:
+    """Wait before a start, with nothing left running that nobody watches."""
+    end_leftovers(settings)
+    Event().wait(pause_s)

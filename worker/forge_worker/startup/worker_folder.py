@@ -1,0 +1,148 @@
+"""The worker's own folder: its id, its lock, the queue that it serves, and repair.
+
+Containers found on a machine belong to the folder whose random id they carry.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic, sleep, time_ns
+from typing import IO
+from uuid import UUID
+
+import psutil
+import structlog
+from forge_schema.model.errors import ForgeError
+
+from forge_worker.agent import spool, state_file
+from forge_worker.files.atomic import write_atomically
+from forge_worker.files.locks import try_lock
+from forge_worker.machine import gpu_health
+from forge_worker.startup import crashes
+
+ID_FILE, QUEUE_FILE = "id", "queue"
+# Whoever only looks, such as `--status`, holds it for an instant.
+PATIENCE_S = 1.0
+RETRY_S = 0.02
+OWN_FOLDER = "give each worker its own FORGE_WORKER_DIR"
+STOP_IT = "stop {} first"
+FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
+KEPT = (gpu_health.FILE, crashes.FILE, spool.FILE)
+FILES = ("name", ID_FILE, QUEUE_FILE, state_file.NAME, *KEPT)
+
+log = structlog.get_logger(__name__)
+
+
+def known_id(folder: Path) -> UUID | None:
+    """Return the folder's id; None where none was made yet."""
+    return _read(folder / ID_FILE)
+
+
+def own_id(folder: Path) -> UUID:
+    """Return the folder's id, made once. Whoever calls holds the folder's lock.
+
+    Raises:
+        OSError: the disk is full or faulty.
+    """
+    if (found := known_id(folder)) is not None:
+        return found
+    if (folder / ID_FILE).exists():
+        log.warning("the file of this folder's id is broken; it gets a new one")
+    made = UUID(bytes=secrets.token_bytes(16), version=4)
+    write_atomically(folder / ID_FILE, f"{made}\n", durable=True)
+    return made
+
+
+def queue_served(folder: Path) -> UUID | None:
+    """Return the id of the queue whose jobs lie in the folder, as far as that was kept."""
+    return _read(folder / QUEUE_FILE)
+
+
+def set_queue_served(folder: Path, queue: UUID) -> None:
+    """Keep whose jobs lie in the folder from now on.
+
+    Raises:
+        OSError: the disk is full or faulty.
+    """
+    if queue_served(folder) != queue:
+        write_atomically(folder / QUEUE_FILE, f"{queue}\n", durable=True)
+
+
+def _read(path: Path) -> UUID | None:
+    try:
+        return UUID(path.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        return None
+
+
+class FolderTaken(ForgeError):
+    """Another agent works in this folder."""
+
+    code = "folder_taken"
+
+
+@contextmanager
+def held(folder: Path, *, hint: str = OWN_FOLDER) -> Iterator[None]:
+    """Keep a second agent out of the folder; `hint` is what to do if there is one: {}.
+
+    Raises:
+        FolderTaken: there is one.
+    """
+    with (folder / "lock").open("a+") as lock:
+        if not _taken(lock):
+            who = f" (process {pid})" if (pid := holder(folder)) else ""
+            raise FolderTaken(
+                f"another worker uses {folder}{who}",
+                hint=hint.format(f"process {pid}" if pid else "it"),
+            )
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def holder(folder: Path) -> int | None:
+    """Return the process id of the agent that works in the folder; 0 where that cannot be known.
+
+    None means that there is no agent.
+    """
+    try:
+        with (folder / "lock").open() as lock:
+            if try_lock(lock):
+                return None
+            text = lock.read()
+    except FileNotFoundError:
+        return None
+    with suppress(ValueError):
+        if psutil.pid_exists(pid := int(text)):
+            return pid
+    return 0
+
+
+def _taken(lock: IO[str]) -> bool:
+    until = monotonic() + PATIENCE_S
+    while not try_lock(lock):
+        if monotonic() > until:
+            return False
+        sleep(RETRY_S)
+    return True
+
+
+def put_aside(folder: Path) -> None:
+    """Rename each file where a folder should be, and the other way round.
+
+    Whoever calls holds the folder's lock. What is of the right kind and broken within is seen to
+    by whoever reads it.
+    """
+    wrong = [folder / name for name in FOLDERS if _there(folder / name, is_dir=False)]
+    wrong += [folder / name for name in FILES if _there(folder / name, is_dir=True)]
+    for path in wrong:
+        aside = path.with_name(f"{path.name}.broken-{time_ns()}")
+        path.rename(aside)
+        log.warning("what is no part of the worker's state is put aside", path=str(aside))
+
+
+def _there(path: Path, *, is_dir: bool) -> bool:
+    return path.is_dir() if is_dir else path.exists() and not path.is_dir()
