@@ -10,8 +10,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import structlog
+from forge_schema.database.current import HEAD
 from forge_schema.database.pool import NotMigrated
-from forge_schema.database.revision import HEAD
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage import StoreUrlInvalid
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from forge_schema.model.spec import JobSpec
-from forge_schema.queue.uploads import NotUploaded, Uploads
+from forge_schema.queue.inputs import NotUploaded, Uploads
 from forge_schema.storage import keys
 
 from forge_functions.auth.caller import Caller

@@ -25,8 +25,8 @@ from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database.pool import Database
 from forge_schema.model.states import Role
+from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.registry import Registry
-from forge_schema.queue.uploads import Uploads
 from forge_schema.storage import keys, open_store
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Command, Role, State
 from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
 from forge_schema.model.worker import WorkerInfo
+from forge_schema.queue.inputs import Sources
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
-from forge_schema.queue.sources import Sources
 from forge_schema.queue.templates import Templates
 from forge_schema.read.audit import Audit
 from forge_schema.read.jobs import Jobs

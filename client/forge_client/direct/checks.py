@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 import psycopg
+from forge_schema.database.current import HEAD
 from forge_schema.database.pool import KEEPALIVE, Row
-from forge_schema.database.revision import HEAD
 from forge_schema.storage import open_store
 
 from forge_client.backend import Check, Standing

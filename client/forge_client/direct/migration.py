@@ -2,9 +2,9 @@
 
 import psycopg
 from forge_schema.database import report_role
+from forge_schema.database.current import HEAD
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import explained
-from forge_schema.database.revision import HEAD
 
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import translated

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends
 from forge_schema.database.pool import Row
-from forge_schema.queue.sources import JobUnknown
+from forge_schema.queue.inputs import JobUnknown
 from forge_schema.read.jobs import Jobs
 
 from forge_functions.auth.caller import Caller, caller

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import contextmanager_in_threadpool, run_in_threadpool
-from forge_schema.queue.uploads import Uploads
+from forge_schema.queue.inputs import Uploads
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.server_signer import PATH, Permit, ServerSigner

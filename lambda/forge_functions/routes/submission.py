@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from forge_schema.queue.sources import Sources
+from forge_schema.queue.inputs import Sources
 from pydantic import BaseModel, Field
 
 from forge_functions import possession

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from forge_schema.database.pool import Row
+from forge_schema.explain.fit import Kind
 from forge_schema.explain.fleet import Candidate
-from forge_schema.explain.room import Kind
 from forge_schema.explain.text import COUNTS, LABEL, SIZES
 from forge_schema.model.machine import Capacity
 from forge_schema.model.quantities import MIB, size_text

@@ -7,8 +7,8 @@ from datetime import timedelta
 from statistics import median
 
 from forge_schema.database.pool import Database, Row, run
+from forge_schema.explain.fit import Room, devices, room
 from forge_schema.explain.fleet import Candidate, Fleet
-from forge_schema.explain.room import Room, devices, room
 from forge_schema.explain.text import times
 from forge_schema.model.explanation import Estimate
 from forge_schema.model.lease import array

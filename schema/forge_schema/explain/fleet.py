@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.explain.fit import requirements
+from forge_schema.explain.fit import Room, devices, requirements, room
 from forge_schema.explain.front import Before, Front
-from forge_schema.explain.room import Room, devices, room
 from forge_schema.explain.text import SIZES, lack, times, wish
 from forge_schema.model.explanation import Chance, Requirement, WorkerChance
 from forge_schema.model.quantities import MIB, duration_text, size_text

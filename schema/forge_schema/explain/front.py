@@ -8,7 +8,7 @@ from forge_schema.model.explanation import Chance
 from forge_schema.model.lease import array
 from forge_schema.model.machine import Capacity
 from forge_schema.queue.lane import Lane, read
-from forge_schema.queue.reservation import Reserve, first, may_come
+from forge_schema.queue.reservation import Reservation, first, may_come
 
 Lent = dict[int, tuple[float, int]]
 """What a worker lends to a job of each shape that it can serve: CPUs, and memory in MiB."""
@@ -76,25 +76,25 @@ class Front:
     def _before(self, worker_id: int, own: Lane, rivals: list[Rival], free: Capacity) -> Before:
         if own.fits(free) <= 0:
             return Before(Chance.BUSY)
-        reserve = self._reserve(worker_id, rivals, free)
-        if reserve.last(own, free) < self._nice:
+        reservation = self._reservation(worker_id, rivals, free)
+        if reservation.last(own, free) < self._nice:
             return Before(Chance.RESERVED)
         ahead = sum(
             rival.ahead
             for rival in rivals
-            if rival.lane.fits(free) > 0 and rival.nice <= reserve.last(rival.lane, free)
+            if rival.lane.fits(free) > 0 and rival.nice <= reservation.last(rival.lane, free)
         )
         return Before(Chance.BEHIND if ahead else Chance.STARTS, ahead)
 
-    def _reserve(self, worker_id: int, rivals: list[Rival], free: Capacity) -> Reserve:
+    def _reservation(self, worker_id: int, rivals: list[Rival], free: Capacity) -> Reservation:
         wanting = {rival.lane.id: rival for rival in rivals if may_come(rival.lane, free)}
         if not wanting:
-            return Reserve()
+            return Reservation()
         heads = {lane_id: (rival.nice, rival.job_id) for lane_id, rival in wanting.items()}
         kept = wanting[first(heads, {lane_id: rival.lane for lane_id, rival in wanting.items()})]
         if kept.lane.fits(free) > 0 or not self._is_impatient(worker_id, kept):
-            return Reserve()
-        return Reserve(kept.lane, kept.nice)
+            return Reservation()
+        return Reservation(kept.lane, kept.nice)
 
     def _is_impatient(self, worker_id: int, rival: Rival) -> bool:
         """Tell whether a worker has passed a job by for long enough, if it did all the time."""

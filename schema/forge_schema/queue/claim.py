@@ -1,4 +1,4 @@
-"""The claim: what is asked of the database for it, under limits or without."""
+"""The claim: one statement, or under limits a transaction that locks them first."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -14,7 +14,7 @@ from forge_schema.model.spec import with_shares
 from forge_schema.queue.lane import Lane
 from forge_schema.queue.lanes import Lanes
 
-# How far past the wanted count a claim looks, since others may lock what is in front.
+# Rows that a claim looks at past its count, since other claims may hold the first ones locked.
 LOOK_PAST = 16
 LOOK_FAR = 1000
 
@@ -30,18 +30,18 @@ def claim(
 ) -> tuple[int, list[Grant]]:
     """End leases as succeeded and claim jobs; returns how many were ended now, and the grants.
 
-    The ends come ordered by job and token, as everybody locks leases in that order.
+    The ends come ordered by job and token, the order in which every statement locks leases.
     """
     # One nonce serves all leases of a claim: each has its own token.
     nonce, done = uuid4(), 0
     for look in (LOOK_PAST, LOOK_FAR):
         if look == LOOK_FAR and lanes.doubtful:
             lanes.forget()
-        fitting, reserve = lanes.fitting(free), lanes.reserve(free)
+        fitting, reservation = lanes.fitting(free), lanes.reservation(free)
         most = count
         if count > 1:
-            most = min([count, *(reserve.jobs(lane, free) for lane in fitting)])
-        last_of = partial(reserve.last, free=free)
+            most = min([count, *(reservation.jobs(lane, free) for lane in fitting)])
+        last_of = partial(reservation.last, free=free)
         places = partial(_places, lanes, last_of, most=most, look=look)
         ended: dict[str, Any] = {**fences([end.fence for end in ends]), **usages(ends)}
         params = {**ended, "worker_id": lanes.worker_id, "ttl": ttl, "nonce": nonce}
@@ -55,8 +55,8 @@ def claim(
         done += rows[0]["finished"]
         if not count or rows[0]["job_id"] is not None:
             break
-        # What came in below the floors shows once they are forgotten, and what many others
-        # locked in front is behind a longer look: a worker told of nothing would rest now.
+        # Jobs below the watermarks show up once those are forgotten, and a longer look gets past
+        # rows that other claims hold locked. Without a second look, the worker would go idle.
         ends = []
     grants = _grants(rows, fitting, nonce)
     lanes.advance(grants)
@@ -76,7 +76,7 @@ def _claim_within_limits(
 
 
 def _within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
-    # The count is sound because the limits' rows stay locked until the claim has committed.
+    # The count holds because the limits' rows stay locked until the claim commits.
     lanes = array([lane.id for lane in fitting])
     run(connection, "lock_limits", {"lanes": lanes})
     rows = run(connection, "lanes_within_limits", {"lanes": lanes})
@@ -93,14 +93,14 @@ def _places(
     look: int,
     one: bool = False,
 ) -> dict[str, Any]:
-    stretches = lanes.stretches(fitting)
+    ranges = lanes.ranges(fitting)
     count = min(most, 1) if one else most
     return {
-        "lanes": array([lane.id for lane, _, _ in stretches]),
-        "shares": array([lane.share for lane, _, _ in stretches]),
-        "after_nices": array([after[0] for _, after, _ in stretches]),
-        "after_jobs": array([after[1] for _, after, _ in stretches]),
-        "last_nices": array([min(last, last_of(lane)) for lane, _, last in stretches]),
+        "lanes": array([lane.id for lane, _, _ in ranges]),
+        "shares": array([lane.share for lane, _, _ in ranges]),
+        "after_nices": array([after[0] for _, after, _ in ranges]),
+        "after_jobs": array([after[1] for _, after, _ in ranges]),
+        "last_nices": array([min(last, last_of(lane)) for lane, _, last in ranges]),
         "count": count,
         "peek": count + look,
     }

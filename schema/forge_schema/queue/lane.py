@@ -1,4 +1,4 @@
-"""A lane as a worker sees it: what its jobs need, whose they are, how far it was emptied."""
+"""A lane as a worker sees it: its jobs' needs, their owner, and how far the worker emptied it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,19 +10,19 @@ from forge_schema.model.worker import is_model
 # `nice` is a smallint.
 FIRST = (-32768, 0)
 LAST = 32767
-# For how many priorities of a lane it is remembered how far they were emptied.
+# Watermarks kept for each lane.
 REMEMBERED = 8
 
 
 @dataclass(slots=True)
 class Lane:
-    """A lane's needs, its owner's share, and its floors: how far this worker emptied it.
+    """A lane's needs, its owner's share, and its watermarks: how far this worker emptied it.
 
     A share is the owner's running jobs by the owner's weight: the least goes first.
 
-    A floor is the last job claimed of one `nice`, and a hint. It spares the claim the dead rows
-    in front, which Postgres cannot remove while any old snapshot lives; what appears below it
-    waits for the next refresh.
+    A watermark is the last job claimed of one `nice`. It is a hint that lets the claim skip the
+    dead rows in front, which Postgres cannot remove while an old snapshot lives. A job that
+    appears below it waits for the next refresh.
     """
 
     id: int
@@ -31,7 +31,7 @@ class Lane:
     owner: str
     weight: float
     share: float
-    floors: dict[int, int] = field(default_factory=dict)
+    watermarks: dict[int, int] = field(default_factory=dict)
 
     def fits(self, free: Capacity) -> int:
         """Return how many jobs of this lane fit into what is free."""
@@ -43,37 +43,37 @@ class Lane:
             (free.disk_mb, self.needs.disk_mb),
             (free.gpus, self.needs.gpus),
         )
-        # Ten tenths of a CPU are one CPU, which // does not find.
+        # Ten tenths of a CPU are one CPU, which // would miss.
         return min(int(have / need + 1e-9) for have, need in pairs if need)
 
     def lent(self, cpus: float, memory_mb: int) -> "Lane":
-        """Return the lane as one worker sees it, which lends so much where a share is wanted."""
+        """Return the lane as seen by a worker that lends this much to jobs that ask for a share."""
         return replace(self, needs=replace(self.needs, cpus=cpus, memory_mb=memory_mb))
 
     def suits(self, free: Capacity) -> bool:
-        """Tell whether the GPUs of `free` are of the kind that this lane wants."""
+        """Tell whether the GPUs of `free` are of the kind this lane asks for."""
         return not free.gpu_model or (
             free.vram_mb >= self.needs.vram_mb and is_model(self.needs.gpu_model, free.gpu_model)
         )
 
-    def stretches(self) -> Iterator["Stretch"]:
-        """Yield the stretches of `ready` above the floors: after what, and up to which `nice`."""
+    def ranges(self) -> Iterator["Range"]:
+        """Yield the ranges of `ready` above the watermarks."""
         after = FIRST
-        for nice, job_id in sorted(self.floors.items()):
+        for nice, job_id in sorted(self.watermarks.items()):
             yield self, after, nice - 1
             after = (nice, job_id)
         yield self, after, LAST
 
-    def raise_floor(self, nice: int, job_id: int) -> None:
-        """Remember that this worker emptied the lane so far."""
-        self.floors.pop(nice, None)
-        self.floors[nice] = job_id
-        if len(self.floors) > REMEMBERED:
-            del self.floors[next(iter(self.floors))]
+    def raise_watermark(self, nice: int, job_id: int) -> None:
+        """Remember how far this worker emptied the lane."""
+        self.watermarks.pop(nice, None)
+        self.watermarks[nice] = job_id
+        if len(self.watermarks) > REMEMBERED:
+            del self.watermarks[next(iter(self.watermarks))]
 
 
-# A lane, the `(nice, job_id)` after which to look at it, and the last `nice` to look at.
-Stretch = tuple[Lane, tuple[int, int], int]
+# A lane, the `(nice, job_id)` after which to look, and the last `nice` to look at.
+Range = tuple[Lane, tuple[int, int], int]
 
 
 def read(row: Row) -> Lane:

@@ -26,10 +26,9 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus
 from forge_schema.queue.claim import claim
 from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
+from forge_schema.queue.inputs import JobUnknown, Sources, from_params, not_uploaded
 from forge_schema.queue.job_acts import JobActs
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.sources import JobUnknown, Sources, from_params
-from forge_schema.queue.uploads import not_uploaded
 
 LEASE_TTL = timedelta(seconds=120)
 DETAIL_LENGTH = 10_000

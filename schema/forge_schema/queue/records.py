@@ -15,7 +15,7 @@ from forge_schema.model.attempt_records import (
     Tested,
 )
 from forge_schema.model.lease import Fence, fence_params, share
-from forge_schema.queue.sources import CheckpointUnknown
+from forge_schema.queue.inputs import CheckpointUnknown
 
 # As many damaged ones would have to lie before the next one.
 RESTORABLE = 20

@@ -1,9 +1,9 @@
-"""The reserve: what a worker keeps for a job that smaller ones would pass by for ever.
+"""Backfill and its reservation: room that a worker keeps for a job smaller ones would starve.
 
-A job that comes first by priority, fair share and age, but finds too little free of the CPUs,
-memory, disk or GPUs that it needs, is passed by for a while: the others fill the gap. After its
-patience, a worker keeps what the job needs as it comes free. Only jobs of a higher priority go
-before it then, and what fits beside it.
+A job may be first by priority, fair share and age, and still find too little CPU, memory, disk or
+GPUs free. For a while, smaller jobs backfill the gap. Once its patience ends, a worker reserves
+what the job needs as it comes free; then only jobs of a higher priority, and jobs that fit beside
+it, go before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,24 +15,24 @@ from forge_schema.model.lease import array
 from forge_schema.model.machine import Capacity
 from forge_schema.queue.lane import LAST, Lane
 
-# For so long a job is passed by, in seconds. Each worker that could serve it waits once more than
-# the one before, so that not a whole fleet stands idle for one job.
+# Seconds for which other jobs are backfilled around a job. Each worker that could serve it waits
+# one turn longer than the one before, so that a whole fleet does not stand idle for one job.
 PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
-    """What is kept for a job of a lane and a `nice`; for none, nothing."""
+class Reservation:
+    """Room kept for a job of this lane and `nice`; without a lane, none."""
 
     lane: Lane | None = None
     nice: int = LAST
 
     def jobs(self, lane: Lane, free: Capacity) -> int:
-        """Return how many jobs of a lane that fits may be claimed beside what is kept."""
+        """Return how many jobs of a lane may be claimed beside the reservation."""
         return self._beside(lane, free) or lane.fits(free)
 
     def last(self, lane: Lane, free: Capacity) -> int:
-        """Return up to which `nice` they may be: others than the kept one's only above it."""
+        """Return the last `nice` to claim; jobs that need the reserved room must come before it."""
         if self.lane is None or lane.id == self.lane.id or self._beside(lane, free):
             return LAST
         return self.nice - 1
@@ -44,16 +44,16 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class PassedBy:
-    """A job that was first and did not fit; `until` is when its patience ends."""
+class Blocked:
+    """A job that is first and does not fit; its patience ends at `until`."""
 
     lane_id: int
     nice: int
     until: float
 
 
-class Waiting:
-    """The jobs that one worker passed by, looked at anew every `refresh_s` seconds."""
+class Backfill:
+    """The blocked jobs of one worker, read again every `refresh_s` seconds."""
 
     def __init__(
         self, database: Database, worker_id: int, *, refresh_s: float, patience_s: float
@@ -63,52 +63,53 @@ class Waiting:
         self._refresh_s = refresh_s
         self._patience_s = patience_s
         self._looked_at: dict[str, float] = {}
-        self._passed: dict[int, PassedBy] = {}
+        self._blocked: dict[int, Blocked] = {}
 
     def forget(self, job_id: int) -> None:
-        """Learn that a job waits no more."""
-        self._passed.pop(job_id, None)
+        """Drop a job that no longer waits."""
+        self._blocked.pop(job_id, None)
 
-    def reserve(self, lanes: Iterable[Lane], free: Capacity) -> Reserve:
-        """Return what to keep of what is free, if a job's patience has ended."""
+    def reservation(self, lanes: Iterable[Lane], free: Capacity) -> Reservation:
+        """Return a reservation if a blocked job's patience has ended."""
         wanting = {lane.id: lane for lane in lanes if may_come(lane, free)}
-        if not self._passed and all(lane.fits(free) > 0 for lane in wanting.values()):
-            return Reserve()
+        if not self._blocked and all(lane.fits(free) > 0 for lane in wanting.values()):
+            return Reservation()
         now = monotonic()
         if now - self._looked_at.get(free.gpu_model, -self._refresh_s) >= self._refresh_s:
             self._looked_at[free.gpu_model] = now
             self._look(wanting, free, now)
         impatient = [
-            passed
-            for passed in self._passed.values()
-            if passed.lane_id in wanting and passed.until <= now
+            blocked
+            for blocked in self._blocked.values()
+            if blocked.lane_id in wanting and blocked.until <= now
         ]
         if not impatient:
-            return Reserve()
-        chosen = min(impatient, key=lambda passed: (passed.nice, passed.until))
-        return Reserve(wanting[chosen.lane_id], chosen.nice)
+            return Reservation()
+        chosen = min(impatient, key=lambda blocked: (blocked.nice, blocked.until))
+        return Reservation(wanting[chosen.lane_id], chosen.nice)
 
     def _look(self, wanting: dict[int, Lane], free: Capacity, now: float) -> None:
         heads = self._heads(wanting)
-        self._passed = {
-            job_id: passed
-            for job_id, passed in self._passed.items()
-            if passed.lane_id not in wanting or (passed.nice, job_id) == heads.get(passed.lane_id)
+        self._blocked = {
+            job_id: blocked
+            for job_id, blocked in self._blocked.items()
+            if blocked.lane_id not in wanting
+            or (blocked.nice, job_id) == heads.get(blocked.lane_id)
         }
         if not heads:
             return
         lane_id = first(heads, wanting)
         nice, job_id = heads[lane_id]
-        if job_id not in self._passed and wanting[lane_id].fits(free) <= 0:
+        if job_id not in self._blocked and wanting[lane_id].fits(free) <= 0:
             until = now + self._patience_s * (1 + self._before(lane_id, job_id))
-            self._passed[job_id] = PassedBy(lane_id, nice, until)
+            self._blocked[job_id] = Blocked(lane_id, nice, until)
 
     def _heads(self, wanting: dict[int, Lane]) -> dict[int, tuple[int, int]]:
         """Return the `(nice, job_id)` of the first job of each lane that may be served now."""
         ids = array(list(wanting))
         within = set(wanting)
         if any(lane.limited for lane in wanting.values()):
-            # Without a lock this is a hint, as is all that is known here.
+            # Without a lock this is a hint, like everything here.
             rows = self._database.rows("lanes_within_limits", again=True, lanes=ids)
             within = {row["id"] for row in rows}
         rows = self._database.rows("heads", again=True, lanes=ids)
@@ -126,9 +127,9 @@ def first(heads: Mapping[int, tuple[int, int]], lanes: Mapping[int, Lane]) -> in
 
 
 def may_come(lane: Lane, free: Capacity) -> bool:
-    """Tell whether what a lane's jobs need may one day be free here: of GPUs, of the kind at hand.
+    """Tell whether enough GPUs of this kind may one day be free here for a lane's jobs.
 
-    Of all else, the worker has enough for each lane that it serves.
+    Of everything else, the worker has enough for each lane that it serves.
     """
     gpus = lane.needs.gpus
     return not gpus or (free.gpus > 0 and gpus <= free.gpus_in_all and lane.suits(free))

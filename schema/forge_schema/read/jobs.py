@@ -6,7 +6,7 @@ from datetime import datetime
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.spec import with_shares
 from forge_schema.model.states import State, Verdict
-from forge_schema.queue.sources import JobUnknown
+from forge_schema.queue.inputs import JobUnknown
 from forge_schema.read import job_pages
 from forge_schema.read.job_filter import Filter
 

@@ -13,7 +13,7 @@ from forge_client.project.bundle import pack
 from forge_client.settings import Connection
 from forge_schema.database.migrate import upgrade
 from forge_schema.model.states import Role
-from forge_schema.queue.uploads import NotUploaded, Uploads
+from forge_schema.queue.inputs import NotUploaded, Uploads
 from forge_schema.storage import keys
 from support.http.api import SPEC, Api, Caller, opened, problem
 from support.queue.rig import Rig, spec

@@ -133,10 +133,10 @@ def test_jobs_claimed_behind_an_old_snapshot_do_not_slow_the_claim(bench: Bench)
         old.execute("SELECT 1 FROM ready LIMIT 1")
         assert sum(len(bench.claim(1000)) for _ in range(50)) == 50_000
         assert len(bench.claim()) == 1
-        above_the_floor = bench.cost()
-        assert above_the_floor <= alone + SLACK
-        # Without the floor every dead row is walked over: that is what the floor is for.
-        assert bench.cost_of_a_claim() > 10 * above_the_floor
+        above_the_watermark = bench.cost()
+        assert above_the_watermark <= alone + SLACK
+        # Without the watermark, the claim walks over every dead row.
+        assert bench.cost_of_a_claim() > 10 * above_the_watermark
 
 
 def test_other_leases_and_a_long_history_do_not_slow_the_verbs_of_one_lease(bench: Bench) -> None:

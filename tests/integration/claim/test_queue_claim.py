@@ -217,7 +217,7 @@ def test_a_job_given_back_behind_the_floor_is_found_when_nothing_else_is_left(ri
     assert rig.queue.claim(lanes, worker.free) == []
 
 
-def test_a_higher_priority_is_seen_in_front_of_the_floor(rig: Rig) -> None:
+def test_a_higher_priority_is_seen_in_front_of_the_watermark(rig: Rig) -> None:
     rig.submit_many(3, priority=0)
     worker = rig.worker()
     lanes = Lanes(rig.database, worker.id, refresh_s=LONG_S)

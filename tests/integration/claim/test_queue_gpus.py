@@ -97,8 +97,8 @@ def test_what_is_kept_is_kept_by_one_worker_first(rig: Rig) -> None:
     free = replace(workers[0].free, gpus=1)
     for lanes in before:
         lanes.fitting(free)
-        assert lanes.reserve(free).lane is None
-    untils = sorted(p.until for lanes in before for p in lanes._waiting._passed.values())
+        assert lanes.reservation(free).lane is None
+    untils = sorted(p.until for lanes in before for p in lanes._backfill._blocked.values())
     assert [round((until - untils[0]) / 1800) for until in untils] == [0, 1, 2]
 
 

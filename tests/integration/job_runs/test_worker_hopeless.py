@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.model.spec import JobSpec
-from forge_schema.queue.uploads import Uploads
+from forge_schema.queue.inputs import Uploads
 from support.workers.worker import SMALL, Bed, bed
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from forge_client import Client, ClientError
 from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.states import Reason, Role
+from forge_schema.queue.inputs import CheckpointUnknown, JobUnknown
 from forge_schema.queue.queue import IdempotencyConflict
-from forge_schema.queue.sources import CheckpointUnknown, JobUnknown
 from support.client.command import command
 from support.client.reaching import WAYS, key, reaching
 from support.http.server import served, server_settings

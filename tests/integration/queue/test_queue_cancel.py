@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, State
-from forge_schema.queue.sources import JobUnknown
+from forge_schema.queue.inputs import JobUnknown
 from support.at_once import at_once
 
 if TYPE_CHECKING:

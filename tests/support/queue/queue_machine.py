@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHA = "ab" * 32
-REMEMBERS = 2  # the worker that keeps what it knows of its lanes, floors and all
+REMEMBERS = 2  # the worker that keeps what it knows of its lanes, watermarks and all
 small = st.integers(0, 2)
 some = st.integers(0, 99)
 workers = st.integers(0, 2)

@@ -9,7 +9,7 @@ import pytest
 from forge_schema.model.lease import fence_params
 from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import State
-from forge_schema.queue.sources import CheckpointUnknown
+from forge_schema.queue.inputs import CheckpointUnknown
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, invariant, multiple, precondition, rule
 from support.queue.queue_machine import QueueMachine, lost, some

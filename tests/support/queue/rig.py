@@ -13,12 +13,12 @@ from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import Reason, State, WorkerStatus
+from forge_schema.queue.inputs import Uploads, named
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.limits import Admin
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.records import Records
 from forge_schema.queue.registry import Machine, Registry
-from forge_schema.queue.uploads import Uploads, named
 from forge_schema.read.jobs import Jobs
 from forge_schema.sweeper.tick import Tick
 from psycopg.rows import dict_row

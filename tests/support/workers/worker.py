@@ -19,9 +19,9 @@ from forge_client.project.bundle import pack
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import State
+from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
-from forge_schema.queue.uploads import Uploads
 from forge_schema.read.jobs import Jobs
 from forge_schema.storage import Store, keys, open_store
 from forge_worker.runners.docker.pipe import MARK

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from alembic.script import ScriptDirectory
+from forge_schema.database.current import HEAD
 from forge_schema.database.migrate import MIGRATIONS
-from forge_schema.database.revision import HEAD
 
 
 def test_the_newest_migration_is_the_one_that_is_named() -> None:

@@ -151,7 +151,7 @@ class SqlGateway:
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         ended = self.queue.finish(ends)
-        # After a job that is over, nothing is there that the floors would pass by.
+        # Once a job is over, nothing of it lies below the watermarks.
         if not all(one.over for one in ended):
             self.came_back()
         return ended

@@ -13,9 +13,8 @@ from typing import Any
 
 from alembic import context
 from forge_schema.database import report_role
-from forge_schema.database.current import MONTHS, mark
+from forge_schema.database.current import HEAD, MONTHS, mark
 from forge_schema.database.migrate import sqlalchemy_url
-from forge_schema.database.revision import HEAD
 from forge_schema.database.statements import definitions, views
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool

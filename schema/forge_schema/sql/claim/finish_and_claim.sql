@@ -34,7 +34,7 @@ taken AS (
         SELECT free.ctid
         FROM (
             -- The heads of the lanes, best first, looked at without a lock. A lane is looked at in
-            -- stretches, which leave out what this worker emptied already.
+            -- ranges, which leave out what this worker emptied already.
             SELECT peek.ctid
             FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
             -- A lane that came under a limit since this worker read its lanes is left out.
