@@ -144,7 +144,7 @@ def test_job_over_its_memory_ends_as_oom(both: Bed) -> None:
     measured = f" (highest measured use: {peak} MiB)" if peak else ""
     more = 2 * max(64, peak or 0)
     assert row["detail"] == (
-        f"needed more than its 64 MiB of memory{measured}: try --memory {more}MB"
+        f"needed more than its 64 MiB of memory{measured}: try --memory {more}MiB"
     )
 
 

@@ -370,7 +370,7 @@ def _too_little(limit_mb: int, used: Usage) -> str:
     peak_mb = used.peak_memory_mb
     peak = f" (highest measured use: {peak_mb} MiB)" if peak_mb else ""
     more = 2 * max(limit_mb, peak_mb or 0)
-    return f"needed more than its {limit_mb} MiB of memory{peak}: try --memory {more}MB"
+    return f"needed more than its {limit_mb} MiB of memory{peak}: try --memory {more}MiB"
 
 
 def _code(error: Exception) -> int | None:

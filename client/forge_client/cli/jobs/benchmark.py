@@ -16,7 +16,7 @@ from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.comparison import compare as compared
 from forge_client.cli.show.output import Column, Format, FormatOption, inline
-from forge_client.cli.show.sending import send
+from forge_client.cli.show.submitted import send
 from forge_client.connection import connect
 from forge_client.findings import all_points
 from forge_client.project.forge_toml import Project

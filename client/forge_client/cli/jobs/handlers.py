@@ -13,7 +13,7 @@ from forge_client.cli.options.labels import labels
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption, inline
-from forge_client.cli.show.sending import send
+from forge_client.cli.show.submitted import send
 from forge_client.cli.show.waiting import wait_for
 from forge_client.connection import connect
 from forge_client.errors import ClientError

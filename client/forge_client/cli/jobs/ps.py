@@ -10,7 +10,7 @@ from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.endings import first_line, reason_in_words, what_follows
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
-from forge_client.cli.show.queued import resources
+from forge_client.cli.show.submitted import resources
 from forge_client.connection import connect
 
 

@@ -1,7 +1,7 @@
 """`forge submit`: a folder and a command become a job."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,19 +16,23 @@ from forge_client.cli.options.labels import labels
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption
-from forge_client.cli.show.queued import tell_job, tell_nobody
+from forge_client.cli.show.submitted import (
+    tell,
+    tell_alone,
+    tell_images,
+    tell_job,
+    tell_left_out,
+    tell_nobody,
+)
 from forge_client.cli.show.waiting import wait_for
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.forge_toml import Project
-from forge_client.project.ignore import sentence, unmatched_sentence
-from forge_client.project.image_tar import ImageTar
 from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
-    Uploaded,
     configured,
     specs,
     upload,
@@ -246,36 +250,6 @@ def _limit(text: str | None) -> int | None:
 
 def _wrong(message: str, hint: str) -> ClientError:
     return ClientError(message, hint=hint, code="option_invalid")
-
-
-def tell_left_out(listing: Listing) -> None:
-    """Say what stays out of the bundle although no ignore file names it, or it is wanted."""
-    for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
-        narration.say(said, style="yellow")
-
-
-def tell(stored: Uploaded) -> None:
-    """Say what was packed, and whether it had to be uploaded."""
-    bundle = stored.bundle
-    files = f"{bundle.files} file" + "s" * (bundle.files != 1)
-    sizes = f"{size_text(bundle.unpacked_size)} → {size_text(bundle.size)}"
-    done = "uploaded" if stored.anew else "already there"
-    narration.say(f"packed {files}, {sizes}, {done}")
-
-
-def tell_images(stored: Mapping[ImageTar, bool]) -> None:
-    """Say what images go along, and whether they had to be uploaded."""
-    for image, anew in stored.items():
-        done = "uploaded" if anew else "already there"
-        narration.say(f"image {image.path.name}, {size_text(image.size)}, {done}")
-
-
-def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
-    """Say that jobs which ask to share a container do not."""
-    if any(spec.get("share") for spec in specs):
-        narration.say(
-            "share: jobs cannot share a container at present; each gets a container of its own"
-        )
 
 
 def _check(settings: Settings, spec: dict[str, Any]) -> None:

@@ -1,0 +1,156 @@
+"""Submits a folder's jobs, and tells what was packed, what they get and who could run them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forge_schema.model.job import JobDetail
+from forge_schema.model.quantities import MIB, size_text
+
+from forge_client.backend import Backend
+from forge_client.cli.show import narration
+from forge_client.errors import ClientError
+from forge_client.project.bundle import Listing, scan
+from forge_client.project.forge_toml import Project
+from forge_client.project.ignore import sentence, unmatched_sentence
+from forge_client.project.image_tar import ImageTar
+from forge_client.project.request import Request
+from forge_client.project.submission import (
+    LIMIT,
+    Uploaded,
+    specs,
+    upload,
+    upload_images,
+    with_images,
+    with_requirements,
+)
+from forge_client.settings import Settings
+
+
+def send(
+    backend: Backend,
+    settings: Settings,
+    project: Project,
+    requests: Sequence[Request],
+    folder: Path | None,
+) -> list[int]:
+    """Submit jobs by one call and return their ids; without a folder they have no code.
+
+    Says it if no online worker can run the first of them.
+
+    Raises:
+        ClientError: something is wrong with the folder or with a job, or nothing answers.
+    """
+    requests, images = with_images(requests, bar=narration.transfer)
+    listing = scan(folder, include=project.include) if folder else None
+    if listing:
+        tell_left_out(listing)
+    requests = with_requirements(requests, listing) if listing else requests
+    wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
+    tell_alone(wanted)
+    if listing is None:
+        upload_images(backend, images, bar=narration.transfer)
+    else:
+        backend.check(wanted)
+        stored = upload(backend, listing, limit=project.limit or LIMIT, bar=narration.transfer)
+        tell(stored)
+        tell_images(upload_images(backend, images, bar=narration.transfer))
+        wanted = [{**spec, "bundle_digest": stored.bundle.digest} for spec in wanted]
+    ids = backend.submit(wanted)
+    # One look for them all: jobs of one call mostly ask for the same.
+    tell_nobody(backend, ids[0])
+    return ids
+
+
+def tell_left_out(listing: Listing) -> None:
+    """Say what stays out of the bundle although no ignore file names it, or it is wanted."""
+    for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
+        narration.say(said, style="yellow")
+
+
+def tell(stored: Uploaded) -> None:
+    """Say what was packed, and whether it had to be uploaded."""
+    bundle = stored.bundle
+    files = f"{bundle.files} file" + "s" * (bundle.files != 1)
+    sizes = f"{size_text(bundle.unpacked_size)} → {size_text(bundle.size)}"
+    done = "uploaded" if stored.anew else "already there"
+    narration.say(f"packed {files}, {sizes}, {done}")
+
+
+def tell_images(stored: Mapping[ImageTar, bool]) -> None:
+    """Say what images go along, and whether they had to be uploaded."""
+    for image, anew in stored.items():
+        done = "uploaded" if anew else "already there"
+        narration.say(f"image {image.path.name}, {size_text(image.size)}, {done}")
+
+
+def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
+    """Say that jobs which ask to share a container do not."""
+    if any(spec.get("share") for spec in specs):
+        narration.say(
+            "share: jobs cannot share a container at present; each gets a container of its own"
+        )
+
+
+# What `explain` calls a job that no worker takes, and how that is said here.
+NOBODY = {
+    "no_worker": "no online worker can run it",
+    "unfit": "no online worker can run it",
+    "unavailable": "no worker that can run it takes jobs now",
+}
+WORDS = {"ready": "queued"}
+
+
+def tell_job(job: JobDetail) -> None:
+    """Say that a job was submitted, and what it gets."""
+    gets = resources(job.spec.get("resources"))
+    state = WORDS.get(job.state, job.state)
+    narration.say(f"job {job.job_id} {job.name!r} is {state}{f': {gets}' if gets else ''}")
+
+
+def tell_nobody(backend: Backend, job_id: int) -> None:
+    """Say it if no online worker can run a job, by the same look as `forge explain`."""
+    try:
+        found = backend.explain(job_id, workers=0)
+    except ClientError:
+        return  # it is submitted, whatever becomes of this look
+    said = NOBODY.get(found.outlook)
+    if said is None:
+        return
+    advice = f": {found.remedies[0].text}" if found.remedies else ""
+    narration.say(f"{said}{advice} (`forge explain {job_id}` says more)", style="yellow")
+
+
+def resources(asked: object) -> str:
+    """Return what a job asks for in a line: `1 GPU, a share of its worker's CPUs and memory`."""
+    if not isinstance(asked, Mapping):
+        return ""
+    memory, disk = asked.get("memory_mb"), asked.get("disk_mb")
+    parts = [
+        *_gpus(asked),
+        *([_count(asked["cpus"], "CPU")] if asked.get("cpus") else []),
+        *([f"{size_text(memory * MIB)} of memory"] if memory else []),
+        *_shares(asked),
+        *([f"{size_text(disk * MIB)} of disk"] if disk else []),
+    ]
+    return ", ".join(parts)
+
+
+def _gpus(asked: Mapping[str, Any]) -> list[str]:
+    if not asked.get("gpus"):
+        return [] if asked.get("accelerator") in {None, "any"} else [str(asked["accelerator"])]
+    model, vram = asked.get("gpu_model", "*"), asked.get("vram_mb")
+    kind = "" if model == "*" else f" like {model}"
+    room = f" with {size_text(vram * MIB)}" if vram else ""
+    device = "" if asked.get("accelerator") in {None, "any"} else f" ({asked['accelerator']})"
+    return [f"{_count(asked['gpus'], 'GPU')}{kind}{room}{device}"]
+
+
+def _shares(asked: Mapping[str, Any]) -> list[str]:
+    names = {"cpus": "CPUs", "memory_mb": "memory"}
+    shares = [word for name, word in names.items() if name in asked and asked[name] is None]
+    return [f"a share of its worker's {' and '.join(shares)}"] if shares else []
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:g} {what}" if number == 1 else f"{number:g} {what}s"
