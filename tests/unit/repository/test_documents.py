@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[3]
 FOLDERS = ("docs", "tests", "infra", "examples", "benchmarks")
 CODE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+STEP = re.compile(r"^## \d+\. \[[^]]*\]\(([^)]*)\): `?([\w. ]+)`?$", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -44,3 +45,12 @@ def _leads_nowhere(path: Path, target: str, anchor: str) -> bool:
 def test_every_relative_link_of_a_document_resolves(path: Path) -> None:
     links = LINK.findall(_prose(path))
     assert [link for link in links if _leads_nowhere(path, *link)] == []
+
+
+def test_a_job_in_ten_files_names_a_function_of_each() -> None:
+    page = ROOT / "docs" / "a-job-in-ten-files.md"
+    steps = STEP.findall(page.read_text(encoding="utf-8"))
+    assert len(steps) == 10
+    for target, name in steps:
+        source = (page.parent / target).read_text(encoding="utf-8")
+        assert target.endswith(".sql") or f"def {name.rpartition('.')[2]}(" in source, target
