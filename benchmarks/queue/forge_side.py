@@ -8,9 +8,9 @@ from uuid import uuid4
 import psycopg
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import End, Grant
-from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.queue import LEASE_TTL, Queue
 from forge_schema.queue.registry import Machine
 from forge_worker.queue.gateway import SqlGateway

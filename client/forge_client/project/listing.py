@@ -2,11 +2,12 @@
 
 import os
 import stat
-import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from forge_schema.model import bundle_names
 
 from forge_client.errors import ClientError
 from forge_client.project.ignore import ALWAYS, Guard, Ignore, LeftOut, is_always_out
@@ -143,9 +144,9 @@ class _Scan:
         return why is not None
 
     def _admit(self, name: str) -> None:
-        if fault := name_fault(name):
+        if fault := bundle_names.fault(name):
             raise BundleError(f"{name!r} {fault}", code="name_refused", hint=IGNORE_HINT)
-        twin = self.seen.setdefault(folded(name), name)
+        twin = self.seen.setdefault(bundle_names.folded(name), name)
         if twin != name:
             raise BundleError(
                 f"{twin} and {name} are the same name on some disks",
@@ -224,37 +225,3 @@ def readable(name: str) -> Iterator[None]:
             code="file_unreadable",
             hint=f"Give yourself the right to read it. {IGNORE_HINT}",
         ) from error
-
-
-NAME_BYTES = 255
-PATH_BYTES = 1024
-DEPTH = 64
-_DEVICES = {"con", "prn", "aux", "nul"} | {
-    f"{port}{n}" for port in ("com", "lpt") for n in "123456789"
-}
-
-
-def name_fault(path: str) -> str | None:
-    """Say what is wrong with a path below the bundle's root, None where nothing is."""
-    try:
-        length = len(path.encode())
-    except UnicodeEncodeError:
-        return "is not valid UTF-8"
-    if length > PATH_BYTES or path.count("/") >= DEPTH:
-        return f"is over {PATH_BYTES} bytes long or {DEPTH} folders deep"
-    return next((found for name in path.split("/") if (found := _part_fault(name))), None)
-
-
-def folded(path: str) -> str:
-    """Return what the path is on a disk that tells neither case nor accents' spelling apart."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-
-
-def _part_fault(name: str) -> str | None:
-    if "\\" in name or any(unicodedata.category(char) == "Cc" for char in name):
-        return "has a backslash or a control character"
-    if name.partition(".")[0].rstrip(" ").lower() in _DEVICES:
-        return "is the name of a device on Windows"
-    if len(name.encode()) > NAME_BYTES:
-        return f"has a name over {NAME_BYTES} bytes"
-    return None

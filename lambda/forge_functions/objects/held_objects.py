@@ -2,7 +2,7 @@
 
 import re
 
-from forge_schema.model.signed_url import SignedUrl
+from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.messages import ObjectWanted
 from forge_schema.queue.holdings import Holding
 from forge_schema.storage import keys

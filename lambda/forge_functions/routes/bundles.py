@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from fastapi import Request
 from forge_schema.model.fields import NUMERIC, Digest
+from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import keys
 from pydantic import BaseModel, Field
 
@@ -33,14 +34,10 @@ class Stored(BaseModel):
     stored: Literal[True] = True
 
 
-class Upload(BaseModel):
+class Upload(SignedUrl):
     """How to store it: send it so, with exactly these headers."""
 
     stored: Literal[False] = False
-    url: str
-    method: str
-    headers: dict[str, str]
-    expires_in_s: int
 
 
 @router.post("/bundles")
@@ -65,6 +62,4 @@ def _offer(
     # Who has not uploaded it proves to have it by storing the same content once more; an answer
     # that depended on whether it is there would tell that another owner has it.
     put = signer.put(key, size=said.bytes, sha256=said.digest, owner=who.owner)
-    return Upload(
-        url=put.url, method=put.method, headers=put.headers, expires_in_s=put.expires_in_s
-    )
+    return Upload(**put.model_dump())

@@ -10,9 +10,9 @@ from forge_schema.database.pool import Row
 from forge_schema.explain.fit import Kind
 from forge_schema.explain.fleet import Candidate
 from forge_schema.explain.text import COUNTS, LABEL, SIZES
-from forge_schema.model.machine import Capacity
 from forge_schema.model.quantities import MIB, size_text
 from forge_schema.model.spec import HANDLERS, RUNS
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane, read
 
 Changes = dict[str, JsonValue]

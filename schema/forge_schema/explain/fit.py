@@ -13,8 +13,7 @@ from pydantic import JsonValue
 from forge_schema.database.pool import Row
 from forge_schema.explain.text import LABEL
 from forge_schema.model.explanation import Requirement
-from forge_schema.model.machine import Capacity
-from forge_schema.model.worker import is_model
+from forge_schema.model.worker import Capacity, is_model
 
 NOBODY: Row = {
     "cpus": 0,

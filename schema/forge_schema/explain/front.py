@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.explanation import Chance
 from forge_schema.model.lease import array
-from forge_schema.model.machine import Capacity
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane, read
 from forge_schema.queue.reservation import Reservation, first, may_come
 

@@ -60,3 +60,12 @@ class Checkpoint(Record):
     def name(self) -> str:
         """How `--from-checkpoint JOB:…` names it."""
         return f"{self.attempt}.{self.number}"
+
+
+class SignedUrl(Record):
+    """A request that its holder may send: this method, exactly these headers, in this time."""
+
+    url: str
+    method: str
+    headers: dict[str, str] = Field(default_factory=dict)
+    expires_in_s: int

@@ -32,8 +32,8 @@ from forge_schema.model.fields import (
 )
 from forge_schema.model.known_fields import KnownFields
 from forge_schema.model.lease import End, Fence, Usage
-from forge_schema.model.machine import MOST_GPUS, Capacity
 from forge_schema.model.states import Phase, Reason, WorkerKind, WorkerStatus
+from forge_schema.model.worker import MOST_GPUS, Capacity
 from forge_schema.queue.registry import Machine
 
 # For readers of the schema, what the validators below refuse.

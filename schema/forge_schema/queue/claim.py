@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 from forge_schema.database.pool import Connection, Database, Row, run
 from forge_schema.model.lease import End, Grant, array, fences, usages
-from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import with_shares
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane
 from forge_schema.queue.lanes import Lanes
 

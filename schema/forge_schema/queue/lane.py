@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from forge_schema.database.pool import Row
-from forge_schema.model.machine import Capacity
-from forge_schema.model.worker import is_model
+from forge_schema.model.worker import Capacity, is_model
 
 # `nice` is a smallint.
 FIRST = (-32768, 0)

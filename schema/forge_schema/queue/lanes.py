@@ -6,7 +6,7 @@ from time import monotonic
 
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import Grant
-from forge_schema.model.machine import Capacity
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import FIRST, LAST, Lane, Range, read
 from forge_schema.queue.reservation import PATIENCE_S, Backfill, Reservation
 

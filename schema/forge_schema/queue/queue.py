@@ -21,9 +21,9 @@ from forge_schema.model.lease import (
     share,
     usages,
 )
-from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.claim import claim
 from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
 from forge_schema.queue.inputs import JobUnknown, Sources, from_params, not_uploaded

@@ -12,7 +12,7 @@ from time import monotonic
 
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import array
-from forge_schema.model.machine import Capacity
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import LAST, Lane
 
 # Seconds for which other jobs are backfilled around a job. Each worker that could serve it waits

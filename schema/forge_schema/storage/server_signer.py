@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from forge_schema.model.signed_url import SignedUrl
+from forge_schema.model.stored import SignedUrl
 from forge_schema.storage.keys import checked, checked_digest
 
 PATH = "/api/objects/"

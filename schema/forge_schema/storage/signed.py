@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from forge_schema.model.signed_url import SignedUrl
+from forge_schema.model.stored import SignedUrl
 from forge_schema.storage.errors import ObjectTooLarge
 from forge_schema.storage.opening import open_store, split
 from forge_schema.storage.server_signer import ServerSigner

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 from forge_schema.model.lease import End, Fence
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Reason
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from support.workers.worker import Bed, Worker, bed, containers_of, processes_below
 

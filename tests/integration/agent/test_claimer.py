@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from forge_schema.database.pool import Database
-from forge_schema.model.machine import Capacity
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.registry import Machine
 from forge_worker.agent.claim_loop import ClaimLoop
 from forge_worker.machine.slots import Slots

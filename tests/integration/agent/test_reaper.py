@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.lease import Fence, Grant
-from forge_schema.model.machine import Capacity
+from forge_schema.model.worker import Capacity
 from forge_worker.agent.reaper import Reaper
 from forge_worker.job_runs.attempt import Attempt
 from forge_worker.job_runs.folders import Folders

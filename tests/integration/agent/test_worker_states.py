@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 from forge_schema.access.worker_tokens import WorkerTokens
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Command, WorkerStatus
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.registry import Machine
 from forge_schema.read.audit import Audit

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Phase, Reason, State
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from support.at_once import at_once
 from support.queue.rig import Worker, spec

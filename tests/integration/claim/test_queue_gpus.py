@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from forge_schema.model.machine import Capacity
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from support.http.http_worker import FREE, raw_worker
 

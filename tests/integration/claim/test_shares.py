@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Outlook
-from forge_schema.model.machine import Capacity
+from forge_schema.model.worker import Capacity
 
 if TYPE_CHECKING:
     from forge_schema.model.lease import Grant

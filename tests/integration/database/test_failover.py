@@ -13,9 +13,9 @@ import pytest
 from chaos.parts.postgres_pair import Pair, postgres_pair
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database
-from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Standing, WorkerStatus
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Machine, Registry

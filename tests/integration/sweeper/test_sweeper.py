@@ -19,8 +19,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 from forge_schema.database.pool import Database
-from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import JobSpec
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Machine, Registry

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import httpx
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import WorkerKind
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.registry import Machine
 from forge_worker.queue.circuit_breaker import Servers
 from forge_worker.queue.http.gateway import HttpGateway

@@ -14,8 +14,8 @@ from chaos.check.witness import install
 from forge_schema.database.pool import Database
 from forge_schema.model.attempt_records import Artifact, LogChunk
 from forge_schema.model.lease import End, Grant
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Phase, Reason, WorkerStatus
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.records import Records

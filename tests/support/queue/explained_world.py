@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from forge_schema.database.pool import SESSION, Connection
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Command, Phase, WorkerKind
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.limits import Admin
 from forge_schema.queue.queue import Queue

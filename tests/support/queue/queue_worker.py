@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import End, Ended, Grant
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Reason
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Machine, Registry

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 
 import psycopg
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
-from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import Reason, State, WorkerStatus
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.inputs import Uploads, named
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.limits import Admin

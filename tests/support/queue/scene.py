@@ -9,8 +9,8 @@ from uuid import uuid4
 from forge_schema.database.pool import SESSION, Connection
 from forge_schema.explain.explain import explain
 from forge_schema.model.lease import End
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Phase, Reason, WorkerStatus
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.limits import Admin
 from forge_schema.queue.queue import Queue

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import httpx
-from forge_schema.model.signed_url import SignedUrl
+from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.server_signer import ServerSigner
 from forge_schema.storage.signed import Signer, open_signer

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import Grant
-from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import JobSpec
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.registry import Machine
 from forge_schema.storage.file_store import FileStore
 from forge_worker.job_runs.attempt import Attempt

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from forge_schema.model.machine import Capacity
+from forge_schema.model.worker import Capacity
 from forge_worker.devices import Gpu, Use
 from forge_worker.machine.gpu_locks import GpuLocks, LocksUnusable
 from forge_worker.machine.gpu_pool import Choice, GpuPool

@@ -13,11 +13,8 @@ import pytest
 from forge_client.errors import ClientError
 from forge_client.project.bundle import BundleError, Listing, pack, pack_listing, scan
 from forge_client.project.ignore import sentence
-from forge_client.project.listing import folded, name_fault
-from forge_worker.prepare import archive
 from forge_worker.prepare.archive import Limits, extract
 from hypothesis import assume, given, reject, settings
-from hypothesis import strategies as st
 from support import trees
 
 if TYPE_CHECKING:
@@ -103,13 +100,6 @@ class TestPack:
                 reject()  # a tree that a disk cannot hold, or that a worker would refuse
             extract(bundle.path, Path(name, "out"), limits=Limits())
             assert trees.read(Path(name, "out")) == trees.read(root)
-
-    @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
-    def test_packer_and_extractor_agree_on_names(self, path: str) -> None:
-        if not path.startswith("/") and "" not in path.split("/"):
-            assume(not {".", ".."} & set(path.split("/")))  # no listing of a folder has these
-            assert name_fault(path) == archive.name_fault(path)
-        assert folded(path) == archive.folded(path)
 
 
 class TestIgnored:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from forge_functions.services import Services
-from forge_schema.model.signed_url import SignedUrl
+from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import KeyInvalid, StoreUnreachable, StoreUrlInvalid
 from forge_schema.storage.server_signer import Permit, ServerSigner
 from forge_schema.storage.signed import ObjectTooLarge, Signer, open_signer

@@ -11,8 +11,8 @@ from threading import Lock
 import structlog
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Ended, Grant
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Reason
+from forge_schema.model.worker import Capacity
 
 from forge_worker.job_runs.clock import seconds
 from forge_worker.loop import Loop

@@ -3,9 +3,9 @@
 from importlib.metadata import version
 from uuid import UUID
 
-from forge_schema.model.machine import Capacity
 from forge_schema.model.spec import RUNS
 from forge_schema.model.states import WorkerKind
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.registry import Machine
 
 from forge_worker.devices import Inventory

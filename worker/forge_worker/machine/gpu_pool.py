@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 import structlog
-from forge_schema.model.machine import Capacity
-from forge_schema.model.worker import is_model
+from forge_schema.model.worker import Capacity, is_model
 
 from forge_worker.devices import Gpu, Use
 from forge_worker.machine.gpu_locks import GpuLocks

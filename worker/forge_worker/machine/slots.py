@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 
-from forge_schema.model.machine import Capacity
+from forge_schema.model.worker import Capacity
 
 from forge_worker.machine.gpu_pool import Choice, GpuPool
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import WorkerStatus
+from forge_schema.model.worker import Capacity
 from forge_schema.storage import Progress
 
 from forge_worker.monitor.meters import Meters

@@ -3,54 +3,19 @@
 import errno
 import os
 import shutil
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from forge_schema.model import bundle_names
+
 from forge_worker.prepare.tar_stream import BundleRefused, Header, TarStream
 
-NAME_BYTES = 255
-PATH_BYTES = 1024
-DEPTH = 64
-_DEVICES = {"con", "prn", "aux", "nul"} | {
-    f"{port}{n}" for port in ("com", "lpt") for n in "123456789"
-}
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # What a file system says about a name that passed our rules and not its own.
 BAD_NAME = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
-
-
-def name_fault(path: str) -> str | None:
-    """Say what is wrong with an entry's path, None where nothing is."""
-    try:
-        length = len(path.encode())
-    except UnicodeEncodeError:
-        return "is not valid UTF-8"
-    if length > PATH_BYTES or path.count("/") >= DEPTH:
-        return f"is over {PATH_BYTES} bytes long or {DEPTH} folders deep"
-    if path.startswith("/"):
-        return "is absolute"
-    return next((found for name in path.split("/") if (found := _part_fault(name))), None)
-
-
-def folded(path: str) -> str:
-    """Return what the path is on a disk that tells neither case nor accents' spelling apart."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-
-
-def _part_fault(name: str) -> str | None:
-    if name in {"", ".", ".."}:
-        return f"has {name!r} between its slashes"
-    if "\\" in name or any(unicodedata.category(char) == "Cc" for char in name):
-        return "has a backslash or a control character"
-    if name.partition(".")[0].rstrip(" ").lower() in _DEVICES:
-        return "is the name of a device on Windows"
-    if len(name.encode()) > NAME_BYTES:
-        return f"has a name over {NAME_BYTES} bytes"
-    return None
 
 
 @dataclass(frozen=True)
@@ -120,7 +85,7 @@ class _Unpacking:
                     self._write(folder, name, header, stream)
 
     def _admit(self, header: Header) -> None:
-        if found := name_fault(header.name):
+        if found := bundle_names.fault(header.name):
             raise BundleRefused(f"{header.name!r} {found}")
         if header.size > self.limits.file_bytes:
             raise BundleRefused(f"{header.name!r} is over {self.limits.file_bytes} bytes")
@@ -131,19 +96,19 @@ class _Unpacking:
         above, name = "", ""
         for name in filter(None, path.split("/")):
             header = Header(f"{above}/{name}" if above else name, True, True, 0)  # noqa: FBT003
-            if self.seen.get(folded(header.name)) != header:
+            if self.seen.get(bundle_names.folded(header.name)) != header:
                 self._claim(header)
                 with self._opened(above) as folder:
                     _make_folder(folder, name)
             above = header.name
 
     def _claim(self, header: Header) -> None:
-        twin = self.seen.get(folded(header.name))
+        twin = self.seen.get(bundle_names.folded(header.name))
         if twin:
             raise BundleRefused(f"{header.name!r} is there twice, before as {twin.name!r}")
         if len(self.seen) >= self.limits.entries:
             raise BundleRefused(f"there are over {self.limits.entries} files and folders")
-        self.seen[folded(header.name)] = header
+        self.seen[bundle_names.folded(header.name)] = header
 
     def _write(self, folder: int, name: str, header: Header, stream: TarStream) -> None:
         mode = 0o755 if header.executable else 0o644

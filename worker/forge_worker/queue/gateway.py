@@ -16,8 +16,8 @@ from forge_schema.model.attempt_records import (
     Tested,
 )
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Phase, Standing, WorkerKind, WorkerStatus
+from forge_schema.model.worker import Capacity
 from forge_schema.queue.checkpoints import GoOn, Thinning
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue

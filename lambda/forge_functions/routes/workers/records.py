@@ -2,8 +2,8 @@
 
 from fastapi import Request
 from forge_schema.model.attempt_records import Artifact
-from forge_schema.model.signed_url import SignedUrl
 from forge_schema.model.states import Standing
+from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import Nothing, Restorable, Thinned, Told
 from forge_schema.queue.checkpoints import Thinning

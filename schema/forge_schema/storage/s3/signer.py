@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
-from forge_schema.model.signed_url import SignedUrl
+from forge_schema.model.stored import SignedUrl
 from forge_schema.storage.errors import ObjectTooLarge
 from forge_schema.storage.keys import checked, checked_digest
 from forge_schema.storage.opening import S3Place, s3_place, split

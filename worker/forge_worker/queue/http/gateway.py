@@ -15,8 +15,8 @@ from forge_schema.model.attempt_records import (
     Tested,
 )
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
-from forge_schema.model.machine import Capacity
 from forge_schema.model.states import Phase, Standing, WorkerStatus
+from forge_schema.model.worker import Capacity
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import (
     Claimed,

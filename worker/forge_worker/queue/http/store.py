@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal, TypeVar
 
 import httpx
 import stamina
-from forge_schema.model.signed_url import SignedUrl
+from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.messages import ObjectWanted
 from forge_schema.storage import (
     KeyInvalid,
