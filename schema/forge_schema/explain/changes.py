@@ -19,7 +19,7 @@ Changes = dict[str, JsonValue]
 
 
 def for_idle(one: Candidate) -> Changes | None:
-    """Return what to ask for instead, that the idle worker has; None where nothing helps."""
+    """Return changes by which the job would fit the idle worker; None if none would."""
     lacking = {asked.name for asked in one.asked if not asked.met}
     if lacking & {LABEL + RUNS, LABEL + HANDLERS, "nodes"}:
         return None
@@ -39,7 +39,7 @@ def for_idle(one: Candidate) -> Changes | None:
 
 
 def for_free(one: Candidate) -> Changes | None:
-    """Return what to ask for instead, that a busy worker has free."""
+    """Return changes by which the job would fit into a busy worker's free room."""
     return _sizes(one.wants, one.room.rest, [kind for kind in one.room.kinds if kind.free])
 
 
@@ -69,7 +69,7 @@ def _sizes(job: Row, have: Capacity, kinds: Sequence[Kind]) -> Changes | None:
 
 def _nearest(job: Row, kinds: Sequence[Kind]) -> Kind:
     def changes(kind: Kind) -> tuple[float, int, int]:
-        # Who wants a model would rather have less of it than another.
+        # A job that names a GPU model would rather have fewer of it than another model.
         model = 0.0 if kind.suits(job["gpu_model"]) else 1.5
         few, small = kind.free < job["gpus"], kind.vram_mb < job["vram_mb"]
         return model + few + small, -kind.free, -kind.vram_mb

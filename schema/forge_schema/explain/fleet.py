@@ -125,7 +125,7 @@ def _chance(one: Candidate, front: Front | None) -> WorkerChance:
         if front and one.fits
         else Before(Chance.BUSY)
     )
-    # What one has that never came, nobody knows.
+    # A worker that never registered has unknown resources.
     unfit = not one.fits and one.away is not Chance.NEVER_CAME
     chance = Chance.UNFIT if unfit else (one.away or before.chance)
     lacking = [asked.name for asked in one.asked if not asked.met] if unfit else []

@@ -1,4 +1,4 @@
-"""What goes before a job on one worker: the rule of the claim, asked without claiming."""
+"""The jobs that go before a job on one worker: the rule of the claim, without claiming."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Whose a lease is: asked for callers who are not trusted to name only their own."""
+"""Check that a lease belongs to the worker that names it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Holding:
 
 
 class Holdings:
-    """Looks for what one worker holds; whose a fence is never changes, so a look stays true."""
+    """Looks up one worker's leases. A fence never changes hands, so an answer stays true."""
 
     def __init__(self, database: Database, worker_id: int) -> None:
         self._database = database

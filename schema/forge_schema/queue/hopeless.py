@@ -1,7 +1,7 @@
-"""Ends that a retry would only repeat, told by the exit code and the last lines of the output.
+"""Recognise ends that a retry would only repeat, by exit code and the last lines of the output.
 
-The queue asks only about a quick attempt of a job that never made progress: what breaks hours into
-a training is no typo, whatever it says.
+The queue applies this only to a quick attempt of a job that never made progress: a failure hours
+into a training run is not a typo, whatever its message.
 """
 
 import re
@@ -10,14 +10,14 @@ from datetime import timedelta
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 
-# An attempt that ran for longer has got somewhere; a cold start of a large framework has not.
+# Longer attempts have made progress; the cold start of a large framework is shorter.
 QUICK = timedelta(seconds=60)
-# What differs between two runs that end the same way: numbers, times, addresses, temporary names.
+# Text that differs between two runs with the same end: numbers, times, addresses, temporary names.
 VARYING = r"\ytmp\w+|[0-9a-f]*[0-9][0-9a-f]*"
 NOT_RUN = {126, 127}
-# What a worker says when it could not even try; the next worker may.
+# A worker's words when it could not start the job; the next worker may be able to.
 UNPREPARED = "cannot prepare the job"
-# What argparse, click, getopt and pytest end with.
+# Exit codes of argparse, click, getopt and pytest for a usage error.
 USAGE_CODES = {2, 4, 64}
 USAGE = re.compile(r"(error: )?usage: ", re.IGNORECASE)
 USAGE_ERROR = re.compile(r"\S+: error: ")
@@ -29,7 +29,7 @@ SHELL_SYNTAX = re.compile(r".*: syntax error", re.IGNORECASE)
 
 
 def hopeless(end: End) -> bool:
-    """Tell whether an attempt ended by a mistake that is still there when it runs again."""
+    """Tell whether an attempt failed by a mistake that a retry would only repeat."""
     if end.reason is not Reason.EXIT_CODE:
         return False
     lines = (end.detail or "").splitlines() or [""]
@@ -38,5 +38,5 @@ def hopeless(end: End) -> bool:
     if end.exit_code in USAGE_CODES and any(map(USAGE.match, lines)):
         return True
     by_code = {1: (NEVER_LOADED, NO_SCRIPT), 2: (USAGE_ERROR, NO_SCRIPT, SHELL_SYNTAX)}
-    # A traceback that more output follows was perhaps survived.
+    # The job may have survived a traceback that is followed by more output.
     return any(words.match(lines[-1]) for words in by_code.get(end.exit_code or 0, ()))

@@ -21,16 +21,16 @@ class CheckpointUnknown(ForgeError):
 
 
 class Sources:
-    """Looks for checkpoints; a job of another owner's is as absent as none."""
+    """Looks up checkpoints; another owner's job counts as absent."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def check(self, spec: JobSpec, *, any_owner: bool) -> None:
-        """Refuse a job that cannot start from where it is to, unless it was submitted before.
+        """Refuse a job whose source is missing, unless it was submitted before.
 
         Raises:
-            JobUnknown: there is no such job, or it is somebody else's.
+            JobUnknown: the job does not exist or belongs to another owner.
             CheckpointUnknown: it has no such checkpoint.
         """
         if spec.from_checkpoint is None:
@@ -75,7 +75,7 @@ def _lack(asked: CheckpointSource, found: Mapping[str, Any]) -> ForgeError:
 
 
 def from_params(asked: CheckpointSource | None) -> dict[str, int | None]:
-    """Return what a job is to start from, as the submit statement takes it."""
+    """Return a job's source as parameters of the submit statement."""
     if asked is None:
         return {}
     return {"from_job": asked.job_id, "from_attempt": asked.attempt, "from_number": asked.number}
@@ -101,7 +101,7 @@ class Uploads:
         self._database.rows("add_upload", again=True, owner=owner, sha256=sha256)
 
     def missing(self, owner: str, sha256s: Iterable[str]) -> set[str]:
-        """Return those that the owner has not uploaded."""
+        """Return the uploads that the owner lacks."""
         rows = self._database.rows(
             "missing_uploads", again=True, owner=owner, sha256s=list(sha256s)
         )

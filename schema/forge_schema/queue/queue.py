@@ -32,7 +32,7 @@ from forge_schema.queue.lanes import Lanes
 
 LEASE_TTL = timedelta(seconds=120)
 DETAIL_LENGTH = 10_000
-# A reason to try again at once: the job is healthy and its next worker is another.
+# Reasons to retry at once: the job is healthy, and another worker will run it.
 AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED}
 
 
@@ -59,7 +59,7 @@ class Queue:
 
     Args:
         database: an open database.
-        actor: who acts, for the audit trail: `user:ann`, `worker:7`, `sweeper`.
+        actor: the acting party, for the audit trail: `user:ann`, `worker:7`, `sweeper`.
         ttl: how long a lease lasts unless it is renewed.
         lane_ids: the lanes found so far, where several queues of one process share them.
     """
@@ -221,9 +221,9 @@ class Queue:
         status: WorkerStatus,
         condition: Mapping[str, object] | None = None,
     ) -> Renewal:
-        """Renew a worker's leases and hear how each stands.
+        """Renew a worker's leases and return the standing of each.
 
-        `condition` is how its machine is; None leaves what was said before.
+        `condition` describes its machine; None keeps the previous one.
 
         Raises:
             WorkerUnknown: the worker must register again.
@@ -252,7 +252,7 @@ class Queue:
         progress: float | None = None,
         devices: Sequence[str] | None = None,
     ) -> Standing:
-        """Record what the holder is doing; answers `lost` when it holds nothing."""
+        """Record a lease's phase and progress; returns `lost` if the lease is gone."""
         row = self.database.one(
             "report",
             again=True,
@@ -325,7 +325,7 @@ def _conflict(key: str) -> IdempotencyConflict:
 
 
 def _agree(jobs: Sequence[dict[str, Any]]) -> None:
-    """Refuse two jobs of one batch that claim one key with different content."""
+    """Refuse two jobs of one batch that share a key and differ in content."""
     contents: dict[tuple[str, str], str] = {}
     for job in jobs:
         place = job["owner"], job["idempotency_key"]
@@ -342,7 +342,7 @@ def _by_job(end: End) -> tuple[int, int]:
 
 
 def storable(detail: str | None) -> str | None:
-    """Return a detail as a row can hold it: it quotes what a job said, which may be anything."""
+    """Return a detail that a row can hold; it quotes a job's output, which may be anything."""
     if detail is None:
         return None
     return detail[:DETAIL_LENGTH].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -353,7 +353,7 @@ def _fence(row: dict[str, Any]) -> Fence:
 
 
 def _repeated(end: End, stored: Ended | None) -> Ended:
-    # What somebody else made of the attempt (the sweeper: `worker_lost`) is no repeat.
+    # An end by another party (the sweeper's `worker_lost`) is not a repeat.
     if stored is None:
         return Ended(end.fence.job_id, accepted=False)
     return replace(stored, accepted=stored.reason is end.reason)

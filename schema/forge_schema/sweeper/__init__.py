@@ -1,1 +1,1 @@
-"""The sweeper: what time alone must move."""
+"""The sweeper: moves rows whose time has come."""

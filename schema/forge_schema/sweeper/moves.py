@@ -1,4 +1,4 @@
-"""Moves of many rows that one impossible row does not stop: it is set aside, with an event."""
+"""Move many rows at once; an impossible row is set aside with an event and stops none."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ import structlog
 from forge_schema.model.lease import End, Ended, fence_params
 from forge_schema.queue.queue import Queue
 
-# What speaks of the row, and will say the same of it tomorrow.
+# Errors of the row itself, which a later try would only repeat.
 IMPOSSIBLE = (psycopg.IntegrityError, psycopg.DataError)
 
 log = structlog.get_logger(__name__)
 
 
 class Moves:
-    """Moves a batch at once and, when that fails, each row by itself.
+    """Moves a batch at once and, if that fails, row by row.
 
     Args:
         queue: whose leases and scheduled jobs are moved.
@@ -37,7 +37,7 @@ class Moves:
             return []
 
     def promote(self, count: int) -> int:
-        """Make ready up to `count` jobs that are due, and return how many that were."""
+        """Make up to `count` due jobs ready, and return their number."""
         try:
             return self._promote(None, count)
         except IMPOSSIBLE:

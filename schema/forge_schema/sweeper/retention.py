@@ -1,4 +1,4 @@
-"""The ageing of what is measured: metrics and samples are thinned out, old months are dropped."""
+"""Retention: thin out metrics and samples as they age, and drop old months."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ENOUGH_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How old metric lines and samples are when fewer of them are enough; a zero is never.
+    """Ages at which metric lines and samples are thinned out; 0 means never.
 
     Past `minute` one of each minute stays, past `ten_minutes` one of each ten, by the time at which
     it was kept; of each attempt and rank, the first and the last stay too. Months of metrics and
@@ -34,7 +34,7 @@ class Ages:
 
 
 class Ageing:
-    """Safe to run twice, and at the same time as itself elsewhere: then one of both does it.
+    """Idempotent, and safe beside other sweepers: one of them does the work.
 
     It touches only rows that nobody writes any more. What is in use is left for the next time.
     """
@@ -47,7 +47,7 @@ class Ageing:
         self._clock = clock
 
     def thin(self) -> int:
-        """Thin out for a while, and return how many rows went."""
+        """Thin out for a while, and return the number of deleted rows."""
         until = self._clock() + ENOUGH_S
         widths = ((MINUTE, self._ages.minute), (TEN_MINUTES, self._ages.ten_minutes))
         return sum(
@@ -69,7 +69,7 @@ class Ageing:
         return gone
 
     def drop(self) -> int:
-        """Drop the months that are too old, and return how many partitions went."""
+        """Drop months that are too old, and return the number of dropped partitions."""
         ages = ((MEASURED, self._ages.measured_months), (HISTORY, self._ages.history_months))
         return sum(self._drop(tables, months) for tables, months in ages if months)
 

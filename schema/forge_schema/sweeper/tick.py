@@ -1,4 +1,4 @@
-"""One tick of the sweeper: what time alone must move."""
+"""One tick of the sweeper: move every row whose time has come."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ from forge_schema.sweeper.moves import Moves
 from forge_schema.sweeper.retention import Ageing, Ages
 
 BATCH = 500
-# So many batches of one kind at most in a tick, so that a backlog holds up nothing else.
+# At most so many batches of one kind per tick, so that a backlog holds up nothing else.
 BATCHES = 40
 # Fewer leases than this running out together say nothing about the database.
 BRAKE = 10
@@ -27,7 +27,7 @@ LATE_SHARE = 0.25
 LATE_LEAST = timedelta(seconds=5)
 # So many late ticks in a row hold up what they would end; more of them are the sweepers' pace.
 LATE_HEEDED = 3
-# Well over the time in which a signed request is taken.
+# Well over the time window in which a signed request is accepted.
 NONCES = timedelta(minutes=15)
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """After how long a worker is offline, and after how long it is removed.
+    """Times after which the sweeper acts.
 
     A job that was asked to end is ended `overrun` after its grace, or `storing` after it while what
     is left of it is stored; one that was never started, `preparing` after its claim. Leases of
@@ -53,7 +53,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How many of each a tick moved."""
+    """The number of rows that each step of a tick moved."""
 
     requeued: int
     promoted: int
@@ -99,7 +99,7 @@ class Tick:
     def run(self) -> Moved:
         """Requeue, promote, enforce deadlines, mark offline, reap; then what has time.
 
-        A step that fails keeps no other one from running; its error is raised once all have run.
+        A failing step does not stop the others; its error is raised once all have run.
         """
         steps: dict[str, Callable[[], int]] = {
             "requeued": lambda: _batches(self.requeue),

@@ -86,7 +86,7 @@ class Lease(SQLModel, table=True):
     samples: int = c.integer(default="0")
     asked: Asked | None = c.word(Asked, null=True)
     devices: list[str] = c.strings(default="'{}'")
-    # Noted by the sweeper's next tick, whoever asked.
+    # Set by the sweeper's next tick, whoever asked.
     asked_at: datetime | None = c.moment(null=True)
 
 

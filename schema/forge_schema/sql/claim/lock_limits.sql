@@ -1,4 +1,4 @@
--- Locks the limits that stand over some lanes, so that only one claim at a time counts against them.
+-- Locks the limits that apply to some lanes, so that only one claim at a time counts against them.
 WITH queues AS (
     SELECT q.name FROM queue AS q
     WHERE q.name IN (SELECT queue FROM lane WHERE id = ANY(%(lanes)s::integer[]))

@@ -1,4 +1,4 @@
--- What was asked for in a job: its row, and its lane and shape, which it shares with others. Of a
+-- A job's request: its row, and its lane and shape, which it shares with others. Of a
 -- checkpoint that is gone since, its job's newest stays to be asked for.
 SELECT
     job.name, job.owner, job.kind, job.sweep, job.spec, job.bundle_digest, -job.nice AS priority,

@@ -1,4 +1,4 @@
--- Asks the worker of a running job to give it back, as a spot notice would; a repeat changes nothing.
+-- Asks the worker of a running job to give it back, as a spot notice would. Idempotent.
 WITH held AS MATERIALIZED (
     SELECT job_id, rank, worker_id, asked FROM lease WHERE job_id = %(job_id)s FOR UPDATE
 ),

@@ -1,6 +1,6 @@
--- Submits any number of jobs; one whose idempotency key is taken inserts nothing, and one whose
--- key belongs to a job of other content keeps the whole batch out, as does a new one that is to
--- start from a checkpoint which is not there, or whose owner has not uploaded what it names.
+-- Submits any number of jobs. A job whose idempotency key is taken inserts nothing. The whole batch
+-- is refused if a key belongs to a job of other content, if a new job starts from a missing
+-- checkpoint, or if its owner has not uploaded the content that it names.
 -- job -> ready or scheduled, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 input AS MATERIALIZED (
@@ -19,7 +19,7 @@ conflict AS MATERIALIZED (
         WHERE job.owner = input.owner AND job.idempotency_key = input.idempotency_key
     )
 ),
--- Locked, so that it is not thinned out before this has committed.
+-- Locked, so that it cannot be thinned out before this commits.
 sourced AS MATERIALIZED (
     SELECT
         input.*, found.job_id AS source_job_id, found.token AS source_token,

@@ -1,4 +1,4 @@
--- What is wanted now and what there is for it: for each shape and queue in which jobs wait or run,
+-- Demand and supply: for each shape and queue in which jobs wait or run,
 -- of an owner or of all, the most wanted first, how many workers that are there could serve the
 -- shape when idle, and how many such jobs they could run at once.
 WITH waiting AS MATERIALIZED (

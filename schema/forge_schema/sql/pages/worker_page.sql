@@ -1,4 +1,4 @@
--- What one worker is, what it may do, and how long it has been silent.
+-- One worker: its description, its capabilities, and how long it has been silent.
 SELECT
     worker.id, worker.name, worker.kind,
     forge_status(

@@ -1,4 +1,4 @@
--- Whether a checkpoint can be started from, and what is in the way: somebody else's job, none.
+-- Whether a job can start from a checkpoint, and if not, why: another owner's job, or none there.
 SELECT
     EXISTS (
         SELECT FROM job

@@ -1,4 +1,4 @@
--- Takes away the checkpoints that a job has too many of, told by the holder of its lease.
+-- Deletes surplus checkpoints of a job, on behalf of the holder of its lease.
 -- The newest stay; of the others the oldest one of each fourfold age, and what another job starts
 -- from. Answers all of them, each with whether it is gone; nothing when the lease is lost.
 WITH held AS MATERIALIZED (
@@ -21,7 +21,7 @@ spare AS (
     ) AS older
     WHERE elder > 1
 ),
--- A submit that names one has locked it, and is waited for.
+-- A submit that names a checkpoint has locked it; this waits for it.
 locked AS MATERIALIZED (
     SELECT checkpoint.job_id, checkpoint.token, checkpoint.number
     FROM spare JOIN checkpoint USING (job_id, token, number)

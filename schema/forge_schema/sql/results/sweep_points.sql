@@ -1,4 +1,4 @@
--- The jobs of an owner's sweep after an id: what each was given, and what it has found.
+-- The jobs of an owner's sweep after an id, each with its parameters and its result.
 SELECT
     job.id AS job_id,
     job.name,

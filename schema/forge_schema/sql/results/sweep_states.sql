@@ -1,4 +1,4 @@
--- How many jobs of an owner's sweep are in which state.
+-- The number of jobs of an owner's sweep in each state.
 SELECT job_status.state, count(*) AS jobs
 FROM job JOIN job_status ON job_status.job_id = job.id
 WHERE job.owner = %(owner)s AND job.sweep = %(sweep)s

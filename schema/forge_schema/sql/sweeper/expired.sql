@@ -1,4 +1,4 @@
--- The leases that ran out, unless the sweepers hold off.
+-- The expired leases, unless the sweepers hold off.
 -- Who asks notes that a sweeper was here. If the last one was here too long ago, or if the server
 -- started since, no worker could renew either: for one TTL from now no lease is ended.
 -- How long is too long, the slower one of the last sweeper and this one says.
