@@ -19,14 +19,15 @@ log = structlog.get_logger(__name__)
 class Loop(ABC):
     """Calls `step` every `period_s` seconds, or at once when woken.
 
-    A step that fails is logged and tried again: a loop ends only when it is told to.
+    A step that fails is logged and tried again: a loop ends only when it is told to. Others may
+    hold `woken`, the event that wakes it.
     """
 
     name = "loop"
 
-    def __init__(self, period_s: float) -> None:
+    def __init__(self, period_s: float, *, woken: Event | None = None) -> None:
         self.period_s = period_s
-        self._woken = Event()
+        self._woken = woken or Event()
         self._ending = Event()
         self._thread: Thread | None = None
 

@@ -9,7 +9,7 @@ import pytest
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.spec import Resources
 from forge_schema.model.states import Reason
-from forge_worker.job_runs.cursors import Places
+from forge_worker.job_runs.cursors import Cursors
 from support.workers.http_bed import http_bed
 from support.workers.worker import Bed, Worker, bed, containers_of, keepers_of
 
@@ -163,8 +163,8 @@ def test_what_happened_while_no_agent_ran_is_told_as_it_was(
     let_go(first, jobs["late"])
     let_go(first, jobs["lost"])
     let_go(first, jobs["broken"])
-    places = Places(folder_of(first, jobs["late"]) / "places")
-    places.keep(started_ms=places["started_ms"] - 3_600_000)
+    cursors = Cursors(folder_of(first, jobs["late"]) / "places")
+    cursors.keep(started_ms=cursors["started_ms"] - 3_600_000)
     (folder_of(first, jobs["broken"]) / "places").write_text("{")
     row = lease(docker, jobs["lost"])
     fence = Fence(row["job_id"], row["token"], row["nonce"])

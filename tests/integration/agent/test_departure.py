@@ -15,13 +15,13 @@ from forge_schema.queue.lanes import Lanes
 from forge_schema.read.jobs import Jobs
 from forge_worker.agent.agent import UNSAFE, Agent
 from forge_worker.agent.outbox import Outbox
+from forge_worker.agent.shutdown import Shutdown
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.connect import connect
 from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.queue.listener import Listener
 from forge_worker.runners.choice import available
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.spot.departure import Departure
 from forge_worker.spot.notice import Kind, Notice
 from forge_worker.spot.window import Window
 from support.workers.attempts import desk
@@ -153,7 +153,7 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
         attempts: list[Attempt] = [made.attempt() for _ in range(5)]
         late, settled, later, other, over = attempts
         spool = Spool(tmp_path / FILE, 4)
-        departure = Departure(
+        departure = Shutdown(
             lambda: attempts,
             made.gateway,
             Outbox(made.gateway, spool),
@@ -206,7 +206,7 @@ def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
     with desk(database_url, tmp_path) as made:
         attempt = made.attempt()
         outbox = Outbox(made.gateway, Spool(tmp_path / FILE, 4))
-        departure = Departure(
+        departure = Shutdown(
             lambda: [attempt], made.gateway, outbox, leave=lambda: None, clock=lambda: 27.0
         )
         attempt.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 30)))
@@ -246,7 +246,7 @@ def test_worker_leaves_in_time_while_the_queue_takes_its_own(
             return finish(ends)
 
         outbox = Outbox(made.gateway, Spool(tmp_path / FILE, 4))
-        departure = Departure(
+        departure = Shutdown(
             lambda: [attempt], made.gateway, outbox, leave=left.set, clock=lambda: now[0]
         )
         attempt.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 30)))

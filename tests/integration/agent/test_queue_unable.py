@@ -13,7 +13,7 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason
 from forge_worker.agent.outbox import HELD_S, Outbox
 from forge_worker.agent.spool import FILE, Spool
-from forge_worker.job_runs.adoption import take_up
+from forge_worker.job_runs.leftovers import take_up
 from forge_worker.queue.http.session import ServerRefused
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.startup import crashes

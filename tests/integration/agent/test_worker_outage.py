@@ -18,8 +18,8 @@ from forge_worker.agent.spool import FILE, Spool, left_in
 from forge_worker.commands.recovery import recover
 from forge_worker.commands.status import look
 from forge_worker.job_runs import job_state
-from forge_worker.job_runs.adoption import MOST_HASTY, take_up
 from forge_worker.job_runs.clock import seconds
+from forge_worker.job_runs.leftovers import MOST_HASTY, take_up
 from forge_worker.machine.slots import Slot
 from forge_worker.queue.circuit_breaker import CircuitBreaker, CircuitOpen, ServerUnreachable
 from forge_worker.queue.gateway import SqlGateway

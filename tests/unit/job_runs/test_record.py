@@ -10,7 +10,7 @@ from forge_schema.model.states import Reason
 from forge_worker.job_runs import job_state
 from forge_worker.job_runs.attempt import Stop
 from forge_worker.job_runs.clock import this_boot
-from forge_worker.job_runs.cursors import BYTES, Places
+from forge_worker.job_runs.cursors import BYTES, Cursors
 from forge_worker.machine.slots import Slot
 from forge_worker.runners.runner import Exit
 from support.workers.attempts import attempt_of, some_grant
@@ -30,16 +30,16 @@ def attempt(tmp_path: Path) -> Attempt:
 
 def test_places_outlive_their_object_and_need_no_more_room(tmp_path: Path) -> None:
     path = tmp_path / "places"
-    places = Places(path)
-    assert places["never"] == 0
-    places.keep(start=1 << 40, number=3)
-    places.keep(number=4)
-    again = Places(path)
+    cursors = Cursors(path)
+    assert cursors["never"] == 0
+    cursors.keep(start=1 << 40, number=3)
+    cursors.keep(number=4)
+    again = Cursors(path)
     assert (again["start"], again["number"], again["never"]) == (1 << 40, 4, 0)
     assert path.stat().st_size == BYTES
-    with pytest.raises(ValueError, match="more places"):
-        places.keep(**{f"a long name {n}": n for n in range(200)})
-    assert Places(path)["number"] == 4
+    with pytest.raises(ValueError, match="more cursors"):
+        cursors.keep(**{f"a long name {n}": n for n in range(200)})
+    assert Cursors(path)["number"] == 4
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"number": "4"}', '{"number": 4'])
@@ -47,16 +47,16 @@ def test_places_that_are_none_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "places"
     path.write_text(content)
     with pytest.raises(ValueError):  # noqa: PT011  the decoder's own words, or ours
-        Places(path)
+        Cursors(path)
 
 
 def test_record_is_read_as_it_was_written(attempt: Attempt) -> None:
-    attempt.places.keep(log_number=5)
+    attempt.cursors.keep(log_number=5)
     found = job_state.read(attempt.folders)
     assert found is not None
     assert found.attempt.grant == attempt.grant
     assert found.attempt.claimed_s == attempt.claimed_s
-    assert found.attempt.places["log_number"] == 5
+    assert found.attempt.cursors["log_number"] == 5
     assert (found.slot, found.kind) == (Slot(0.5, 100, 200, ("GPU-1",)), "docker")
     assert (found.container, found.boot) == ("forge-7-1-3", this_boot())
     assert attempt.folders.fence() == attempt.fence

@@ -79,7 +79,7 @@ def test_samples_are_repeated_until_they_are_answered(attempt: Attempt) -> None:
     for _ in range(2):
         with pytest.raises(DatabaseUnreachable):
             looking.shipper.step()
-    assert looking.last(seen, 9, 0).energy_j == 5
+    assert looking.last(seen).energy_j == 5
     assert queue.kept == [0, 1, 2, 3]
     assert json.loads((attempt.folders.root / usage.FILE).read_text())["next"] == 4
 
@@ -96,7 +96,7 @@ def test_later_agent_goes_on_counting(attempt: Attempt) -> None:
     later = driven(queue, meter)
     seen = later.watch(attempt, ["GPU-a"])
     later.step()
-    assert later.last(seen, 9, 0).energy_j == 5
+    assert later.last(seen).energy_j == 5
     assert queue.kept == [0, 1, 2, 3]
 
 
@@ -122,7 +122,7 @@ def test_queue_that_stays_away_costs_no_more_memory(
     seen = looking.watch(attempt, ["GPU-a"])
     for _ in range(20):
         looking.step()
-    looking.last(seen, 9, 0)
+    looking.last(seen)
     assert queue.kept == [0, 1, 2]
 
 
@@ -137,7 +137,7 @@ def test_driver_that_hangs_does_not_hold_up_the_end(
         looking.step()
     meter.hangs.clear()
     try:
-        assert looking.last(seen, 9, 0).energy_j == 2
+        assert looking.last(seen).energy_j == 2
         assert queue.kept == [0, 1]
     finally:
         meter.hangs.set()

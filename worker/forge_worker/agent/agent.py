@@ -22,17 +22,17 @@ from forge_worker.agent.machine import capacity, machine
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.reaper import Reaper
 from forge_worker.agent.running import Running
-from forge_worker.agent.snapshot import snapshot
+from forge_worker.agent.shutdown import Shutdown
 from forge_worker.agent.spool import FILE, Spool
-from forge_worker.agent.state_file import StateKeeper
+from forge_worker.agent.state_file import StateKeeper, snapshot
 from forge_worker.devices import Inventory
 from forge_worker.job_io.usage import Sampler
-from forge_worker.job_runs.adoption import Adopted, take_up
 from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.job_runs.clock import seconds
 from forge_worker.job_runs.folders import Folders
 from forge_worker.job_runs.job_environment import Host
-from forge_worker.job_runs.job_run import Around, JobRun
+from forge_worker.job_runs.job_run import JobRun, JobServices
+from forge_worker.job_runs.leftovers import Adopted, take_up
 from forge_worker.loop import Loop
 from forge_worker.machine.admission import Admission, Observer, limits_of
 from forge_worker.machine.gpu_health import Faults, FaultWatch, Quarantine
@@ -46,7 +46,6 @@ from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.runners.choice import Runners
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.spot.departure import Departure
 from forge_worker.spot.notice import Kind, Notice
 from forge_worker.spot.watch import SpotWatch, clouds_of
 from forge_worker.spot.window import opening
@@ -103,7 +102,12 @@ class Agent:
         self._reaper = Reaper(runners.docker, self._slots)
         self._health = Health(runners.docker, changed=self._health_changed)
         meter = GpuMeter()
-        self._sampler = Sampler(gateway, meter, sample_s=settings.sample_s)
+        self._sampler = Sampler(
+            gateway,
+            meter,
+            sample_s=settings.sample_s,
+            money_per_second=(settings.price_per_hour or 0.0) / 3600,
+        )
         self._faults = Faults(Quarantine(settings.worker_dir), self._slots, self._running.attempts)
         self._fault_watch = FaultWatch(
             [gpu.uuid for gpu in self._gpus if gpu.vendor == "nvidia"],
@@ -113,24 +117,27 @@ class Agent:
         )
         clouds = clouds_of(settings.spot, settings.spot_url)
         self._spot = SpotWatch(clouds, self.heed)
-        self._around = self._made_around(objects)
+        self._services = self._made_services(objects)
         self.admission = self._made_admission()
         self._state = StateKeeper(settings.worker_dir, self.told)
         self.claim_loop = self._made_claim_loop()
         self._spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
         patience_s = settings.store_patience_s
         self._outbox = Outbox(gateway, self._spool, self.claim_loop, patience_s=patience_s)
-        self._departure = Departure(
-            self._running.attempts, gateway, self._outbox, leave=self._drained.set
+        self._shutdown = Shutdown(
+            self._running.attempts,
+            gateway,
+            self._outbox,
+            leave=self._drained.set,
+            used=self._sampler.used,
         )
         self.lease_renewal = self._made_lease_renewal()
         self._lease_watchdog = self._made_lease_watchdog()
 
-    def _made_around(self, objects: Callable[[Attempt], Objects]) -> Around:
+    def _made_services(self, objects: Callable[[Attempt], Objects]) -> JobServices:
         settings, most = self._settings, self._settings.cache_mb << 20
-        # The first provision: others may look into the image.
         images = Images(self._runners.policy, objects, settings.worker_dir / "images", most)
-        return Around(
+        return JobServices(
             host=Host(
                 settings.known_name(),
                 str(worker_folder.own_id(settings.worker_dir)),
@@ -146,7 +153,6 @@ class Agent:
             term_notice_s=settings.term_notice_s,
             upload_reserve_s=settings.upload_reserve_s,
             store_patience_s=settings.store_patience_s,
-            money_per_second=(settings.price_per_hour or 0.0) / 3600,
             sampler=self._sampler,
             settle_faults=self._fault_watch.settle,
             health=self._health,
@@ -228,7 +234,7 @@ class Agent:
             self._reaper,
             self._state,
             self._sampler,
-            self._departure,
+            self._shutdown,
             *([self._spot] if self._settings.spot != "none" else []),
             *([self._fault_watch] if self._fault_watch.needed else []),
         ]
@@ -238,11 +244,11 @@ class Agent:
         if self._runners.wants_images:
             log.warning(NO_IMAGE)
         self._drained.wait()
-        self.claim_loop.end(self._departure.left_s())
-        self._running.join(self._departure.left_s)
+        self.claim_loop.end(self._shutdown.left_s())
+        self._running.join(self._shutdown.left_s)
         self._deliver_last()
         for loop in loops:
-            loop.end(self._departure.left_s(LEAVE_S))
+            loop.end(self._shutdown.left_s(LEAVE_S))
         self._disconnect()
         self._spot.gone()
         log.info("left", worker=self.name)
@@ -266,15 +272,15 @@ class Agent:
     def _deliver_last(self) -> None:
         """Wait until the queue has been told all; what it has not, the next start tells it."""
         until_s = seconds() + LAST_S
-        while self._outbox.held() and self._departure.left_s(max(0.0, until_s - seconds())) != 0:
+        while self._outbox.held() and self._shutdown.left_s(max(0.0, until_s - seconds())) != 0:
             Event().wait(LOOK_S)
 
     def _go_on(self, adopted: list[Adopted]) -> None:
         """Go on with what an earlier agent left."""
         for found in adopted:
             self._slots.lend_again(found.attempt.fence.token, found.slot)
-            self.claim_loop.closed = self.claim_loop.closed or self.claim_loop.ephemeral
-            run = JobRun(found.attempt, found.slot, found.runner, self._around)
+            self.claim_loop.took_one()
+            run = JobRun(found.attempt, found.slot, found.runner, self._services)
             self._begin(found.attempt, partial(run.run, found.handle), Reason.PREEMPTED)
 
     def drain(self) -> None:
@@ -286,7 +292,7 @@ class Agent:
 
     def _close(self) -> None:
         log.info("draining", jobs=self._slots.jobs)
-        self.claim_loop.closed = True
+        self.claim_loop.shut()
         # The claim may be on its way, and whoever asked does not wait for it.
         Thread(target=self._closed, name="drain", daemon=True).start()
 
@@ -301,19 +307,19 @@ class Agent:
             self._recommended(leave=notice.kind is Kind.REBALANCE)
             return
         why = own_why or f"{notice.by} takes the machine"
-        self._departure.announce(opening(notice.left_s), why)
+        self._shutdown.announce(opening(notice.left_s), why)
         for attempt in self._running.attempts():
             attempt.request_stop(self._departing(Reason.PREEMPTED))
         self.drain()
 
     def _departing(self, reason: Reason) -> Stop:
-        return Stop(reason, self._departure.why or UNSAFE, window=self._departure.window)
+        return Stop(reason, self._shutdown.why or UNSAFE, window=self._shutdown.window)
 
     def _recommended(self, *, leave: bool) -> None:
         """Take no more jobs, and have stored what those that go on have come to; or as before."""
         self._unsafe = leave
         for attempt in self._running.attempts() if leave else ():
-            attempt.store_now()
+            attempt.checkpoint_asked.set()
         self._condition_changed()
 
     def _closed(self) -> None:
@@ -329,7 +335,7 @@ class Agent:
         if self.lease_renewal.answered:
             leaves = Thread(target=self._say_goodbye, name="disconnect", daemon=True)
             leaves.start()
-            leaves.join(max(GOODBYE_S, self._departure.left_s(LEAVE_S) or 0.0))
+            leaves.join(max(GOODBYE_S, self._shutdown.left_s(LEAVE_S) or 0.0))
 
     def _say_goodbye(self) -> None:
         # Whatever it meets, the worker leaves.
@@ -388,7 +394,7 @@ class Agent:
         self.worker_id, self.name = registration.worker_id, registration.name
         self._queue_id = registration.queue_id
         known = {"worker": self.name, "queue_id": str(self._queue_id or "")}
-        self._around = replace(self._around, host=replace(self._around.host, **known))
+        self._services = replace(self._services, host=replace(self._services.host, **known))
         if first and self._settings.worker_name not in ("", self.name):
             told = {"name": self.name, "ignored": self._settings.worker_name}
             log.warning("over HTTP the name is the one that an admin gave the worker", **told)
@@ -408,7 +414,7 @@ class Agent:
 
     def _commanded(self, command: str | None) -> None:
         if command == Command.STOP:
-            if self._departure.window is None:
+            if self._shutdown.window is None:
                 self.stop()
         elif command == Command.DRAIN:
             if not self.claim_loop.closed:
@@ -423,17 +429,17 @@ class Agent:
     def _start_job(self, grant: Grant, slot: Slot) -> None:
         name = f"{grant.fence.job_id}-{grant.attempt}-{grant.fence.token}"
         attempt = Attempt(grant, Folders(self._jobs / name), renewed_s=self.claim_loop.sent_s)
-        self._begin(attempt, partial(self._end_of, attempt, slot))
+        self._begin(attempt, partial(self._run_attempt, attempt, slot))
 
     def _begin(
-        self, attempt: Attempt, end_of: Callable[[], End | None], reason: Reason = Reason.DRAINED
+        self, attempt: Attempt, run: Callable[[], End | None], reason: Reason = Reason.DRAINED
     ) -> None:
         fence = attempt.fence
         name = f"job {fence.job_id}"
         # What still hangs when the machine goes must not hold up the process.
-        thread = Thread(target=self._run_job, args=(attempt, end_of), name=name, daemon=True)
+        thread = Thread(target=self._run_job, args=(attempt, run), name=name, daemon=True)
         self._running.add(attempt, thread)
-        if self._unsafe or self._departure.window is not None:
+        if self._unsafe or self._shutdown.window is not None:
             # Its claim was on its way: it goes back unbegun, and free of charge.
             attempt.request_stop(self._departing(reason))
         self._faults.stop_jobs()
@@ -444,10 +450,10 @@ class Agent:
             self._forget(attempt)
             self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
 
-    def _run_job(self, attempt: Attempt, end_of: Callable[[], End | None]) -> None:
+    def _run_job(self, attempt: Attempt, run: Callable[[], End | None]) -> None:
         log.info("started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
         try:
-            end = end_of()
+            end = run()
             if attempt.settle() and end is not None:
                 self._outbox.deliver(attempt, end)
         finally:
@@ -457,11 +463,12 @@ class Agent:
 
     def _forget(self, attempt: Attempt) -> None:
         self._reaper.let_go(attempt)
+        self._sampler.forget(attempt)
         self._running.remove(attempt.fence.token)
 
-    def _end_of(self, attempt: Attempt, slot: Slot) -> End | None:
+    def _run_attempt(self, attempt: Attempt, slot: Slot) -> End | None:
         try:
             runner = self._runners.of(attempt.grant.spec)
         except ForgeError as error:
             return End(attempt.fence, Reason.START_FAILED, detail=error.message)
-        return JobRun(attempt, slot, runner, self._around).run()
+        return JobRun(attempt, slot, runner, self._services).run()

@@ -55,11 +55,19 @@ class ClaimLoop(Loop):
         # When the last claim was sent, from which on its leases run.
         self.sent_s = seconds()
 
+    def shut(self) -> None:
+        """Claim no more; a claim may still be on its way."""
+        self.closed = True
+
     def close(self) -> None:
         """Claim no more; a claim that is on its way is waited for."""
-        self.closed = True
+        self.shut()
         with self._lock:
             pass
+
+    def took_one(self) -> None:
+        """Note that a job runs here: an ephemeral worker takes no other."""
+        self.closed = self.closed or self.ephemeral
 
     def open(self) -> None:
         """Claim again."""
@@ -102,8 +110,8 @@ class ClaimLoop(Loop):
 
     def _start(self, grants: Sequence[Grant]) -> None:
         """Start the jobs, or give them back: a lease must not be kept up by nobody."""
-        self.closed = self.closed or (self.ephemeral and bool(grants))
         for grant in grants:
+            self.took_one()
             fence = grant.fence
             try:
                 self._start_job(grant, self._slots.lend(fence.token, needs(grant)))

@@ -11,7 +11,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.queue.holdings import Holdings
 
 from forge_worker.agent import spool, state_file
-from forge_worker.agent.snapshot import queue_words
+from forge_worker.agent.state_file import queue_words
 from forge_worker.commands.doctor import lacking
 from forge_worker.connect import connect
 from forge_worker.devices.inventory import Inventory

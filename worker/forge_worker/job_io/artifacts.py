@@ -12,8 +12,8 @@ from forge_schema.storage import KeyInvalid, ObjectTooLarge
 
 from forge_worker.files.copies import check_size, copy
 from forge_worker.files.safe_files import listing, opened
-from forge_worker.job_runs.advice import with_advice
 from forge_worker.job_runs.attempt import Attempt
+from forge_worker.job_runs.last_words import with_advice
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.job_runs.advice import with_advice
 from forge_worker.job_runs.attempt import Attempt
+from forge_worker.job_runs.last_words import with_advice
 
 # What fails once and then goes well is nobody's business.
 FAILURES = 2

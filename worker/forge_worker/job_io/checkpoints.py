@@ -23,9 +23,9 @@ from forge_worker.files.copies import Copy, DiskFull, Part, Shape, check_size, s
 from forge_worker.files.safe_files import Listing, listing, status_of
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.restore import Restore
-from forge_worker.job_runs.advice import with_advice
 from forge_worker.job_runs.attempt import Attempt, Stop, Stopped
 from forge_worker.job_runs.clock import seconds
+from forge_worker.job_runs.last_words import with_advice
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
@@ -105,7 +105,8 @@ class CheckpointSync(Loop):
     name = "checkpoints"
 
     def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway, limit_mb: int) -> None:
-        super().__init__(float(attempt.grant.spec["checkpoint_interval_s"]))
+        period_s = float(attempt.grant.spec["checkpoint_interval_s"])
+        super().__init__(period_s, woken=attempt.checkpoint_asked)
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
@@ -114,7 +115,7 @@ class CheckpointSync(Loop):
         self._restore = Restore(attempt, store, gateway)
         self._notes = CheckpointNotes(attempt)
         self.thinner = Thinner(attempt, gateway)
-        self._number = attempt.places["checkpoint_number"]
+        self._number = attempt.cursors["checkpoint_number"]
         self._stored: Listing = {}
         self._files: tuple[Entry, ...] = ()
         self._keys: dict[str, str] = {}
@@ -299,7 +300,7 @@ class CheckpointSync(Loop):
     def _store_manifest(self, manifest: Manifest) -> None:
         # A number is used once: a row whose answer was lost must go on describing its object.
         number, self._number = self._number, self._number + 1
-        self._attempt.places.keep(checkpoint_number=self._number)
+        self._attempt.cursors.keep(checkpoint_number=self._number)
         key = self._attempt.keys.checkpoint_manifest(number)
         self._store.put(key, manifest.dumped())
         row = Checkpoint(number, key, len(manifest.files), manifest.size)

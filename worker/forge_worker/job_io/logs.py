@@ -27,11 +27,11 @@ class LogShipper(Loop):
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
-        self._places = attempt.places
-        self._number = self._places["log_number"]
-        self._start = self._places["log_start"]
+        self._cursors = attempt.cursors
+        self._number = self._cursors["log_number"]
+        self._start = self._cursors["log_start"]
         # The length of a chunk that may be stored already: a repeat must have the same content.
-        self._promised = self._places["log_promised"]
+        self._promised = self._cursors["log_promised"]
         # Who fails ships the last words while the loop may be in a step.
         self._turn = Lock()
 
@@ -55,7 +55,7 @@ class LogShipper(Loop):
 
     def _ship(self, piece: bytes) -> None:
         self._promised = len(piece)
-        self._places.keep(log_promised=len(piece))
+        self._cursors.keep(log_promised=len(piece))
         key = self._attempt.keys.log_chunk(self._number)
         self._store.put(key, zstandard.compress(piece))
         digest = hashlib.sha256(piece).hexdigest()
@@ -66,4 +66,4 @@ class LogShipper(Loop):
         self._number += 1
         self._start += len(piece)
         self._promised = 0
-        self._places.keep(log_number=self._number, log_start=self._start, log_promised=0)
+        self._cursors.keep(log_number=self._number, log_start=self._start, log_promised=0)

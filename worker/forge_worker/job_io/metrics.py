@@ -33,10 +33,10 @@ class MetricsTail(Loop):
         super().__init__(PERIOD_S)
         self._attempt = attempt
         self._gateway = gateway
-        self._places = attempt.places
+        self._cursors = attempt.cursors
         # Lines that were sent, and not kept here as such, get the same numbers once more.
-        self._place = self._places["metrics_place"]
-        self._number = self._places["metrics_number"]
+        self._place = self._cursors["metrics_place"]
+        self._number = self._cursors["metrics_number"]
         self.skipped = 0
 
     def step(self) -> None:
@@ -72,7 +72,7 @@ class MetricsTail(Loop):
         self.skipped += len(parsed) - self._keep(lines, progress)
         self._place += sum(map(len, raw))
         self._number += len(lines)
-        self._places.keep(metrics_place=self._place, metrics_number=self._number)
+        self._cursors.keep(metrics_place=self._place, metrics_number=self._number)
 
     def _keep(self, lines: list[MetricLine], progress: float | None) -> int:
         """Send lines and return how many were kept: none that the database would never take."""

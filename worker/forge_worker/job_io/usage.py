@@ -16,6 +16,7 @@ from forge_schema.model.lease import Usage
 
 from forge_worker.files.atomic import write_atomically
 from forge_worker.job_runs.attempt import Attempt
+from forge_worker.job_runs.clock import seconds
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from forge_worker.queue.gateway import Gateway
@@ -229,6 +230,7 @@ class Sampler(Loop):
         meter: GpuMeter,
         *,
         sample_s: float,
+        money_per_second: float = 0.0,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(min(LOOK_S, sample_s))
@@ -236,7 +238,10 @@ class Sampler(Loop):
         self._meter = meter
         self._sample_s = sample_s
         self._clock = clock
+        self._money_per_second = money_per_second
         self._watched: list[AttemptUsage] = []
+        # By fencing token, until the attempt is forgotten.
+        self._known: dict[int, AttemptUsage] = {}
         self._lock = Lock()
         self.shipper = SampleShipper(gateway, self._all, sample_s)
 
@@ -253,6 +258,7 @@ class Sampler(Loop):
         attempt_usage = AttemptUsage(attempt, gpus, self._meter, self._clock)
         with self._lock:
             self._watched.append(attempt_usage)
+            self._known[attempt.fence.token] = attempt_usage
         self.wake()
         return attempt_usage
 
@@ -261,7 +267,20 @@ class Sampler(Loop):
         with self._lock, suppress(ValueError):
             self._watched.remove(attempt_usage)
 
-    def last(self, attempt_usage: AttemptUsage, held_s: float, money_per_second: float) -> Usage:
+    def used(self, attempt: Attempt) -> Usage:
+        """Return what an attempt used until the last look."""
+        with self._lock:
+            known = self._known.get(attempt.fence.token)
+        if known is None:
+            return Usage()
+        return known.usage(seconds() - attempt.claimed_s, self._money_per_second)
+
+    def forget(self, attempt: Attempt) -> None:
+        """Forget what an attempt used: its end is told or spooled."""
+        with self._lock:
+            self._known.pop(attempt.fence.token, None)
+
+    def last(self, attempt_usage: AttemptUsage) -> Usage:
         """Look a last time, send the samples once, and return what was used in all.
 
         Nothing that goes wrong here is told: the attempt's end must not wait for it.
@@ -271,7 +290,8 @@ class Sampler(Loop):
         look.start()
         look.join(LAST_LOOK_S)
         self._send(attempt_usage)
-        return attempt_usage.usage(held_s, money_per_second)
+        held_s = seconds() - attempt_usage.attempt.claimed_s
+        return attempt_usage.usage(held_s, self._money_per_second)
 
     def step(self) -> None:
         """Look at every attempt."""

@@ -1,19 +1,19 @@
 """One attempt as its loops share it: the lease, the folders, and the first reason to stop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
 from time import time
 
-from forge_schema.model.lease import Fence, Grant, Usage
+from forge_schema.model.lease import Fence, Grant
 from forge_schema.model.states import Phase, Reason, Standing
 from forge_schema.storage import keys
 
 from forge_worker.files.safe_files import weight
 from forge_worker.job_runs.clock import seconds
-from forge_worker.job_runs.cursors import Places
+from forge_worker.job_runs.cursors import Cursors
 from forge_worker.job_runs.folders import Folders
 from forge_worker.job_runs.redact import Redactor
 from forge_worker.spot.window import Window, earlier
@@ -42,9 +42,9 @@ class Attempt:
 
     The first reason to stop wins, but `lost` wins over all; of several windows, the one that ends
     first. `settled` says that its end is known and on its way to the queue, by whoever could
-    `settle` it; `store_now` has its checkpoint stored before the next one is due, `used` tells what
-    it has used until now. `places` is where each loop keeps how far it has come, for an agent that
-    goes on with the job. `redactor` covers the job's secrets in whatever is stored or said of it.
+    `settle` it; `checkpoint_asked` is set to have a checkpoint stored before the next one is due.
+    `cursors` is where each loop keeps how far it has come, for an agent that goes on with the job.
+    `redactor` covers the job's secrets in whatever is stored or said of it.
     """
 
     grant: Grant
@@ -55,21 +55,20 @@ class Attempt:
     # By the machine's clock, for people alone.
     since: float = field(default_factory=time)
     settled: bool = False
-    store_now: Callable[[], None] = lambda: None
-    used: Callable[[], Usage] = Usage
+    checkpoint_asked: Event = field(default_factory=Event)
     _stop: Stop | None = None
     _window: Window | None = None
     _lock: Lock = field(default_factory=Lock)
     # Folders beside its own that what it brought writes to now, and what each weighed before.
     _beside: dict[Path, int] = field(default_factory=dict)
-    places: Places = field(init=False)
+    cursors: Cursors = field(init=False)
     # By the clock that goes on while no agent runs.
     claimed_s: float = field(default_factory=seconds)
     # When the last renewal was sent that the queue granted, or the claim, by the same clock.
     renewed_s: float = field(default_factory=seconds)
 
     def __post_init__(self) -> None:
-        self.places = Places(self.folders.places)
+        self.cursors = Cursors(self.folders.places)
 
     @property
     def fence(self) -> Fence:
@@ -103,9 +102,9 @@ class Attempt:
         Raises:
             OSError: it could not be kept for a later agent.
         """
-        if not self.places["started_ms"]:
-            self.places.keep(started_ms=int(seconds() * 1000))
-        return self.places["started_ms"] / 1000
+        if not self.cursors["started_ms"]:
+            self.cursors.keep(started_ms=int(seconds() * 1000))
+        return self.cursors["started_ms"] / 1000
 
     @contextmanager
     def weighed(self, folder: Path) -> Iterator[None]:

@@ -10,7 +10,7 @@ BYTES = 2048
 MODE = 0o600
 
 
-class Places:
+class Cursors:
     """The numbers kept in a file; one that was never kept is 0. From any thread.
 
     The file has its size from the first write on, so that later ones need no more disk. Nothing is
@@ -48,13 +48,13 @@ def _read(path: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     if not isinstance(kept, dict) or not all(type(number) is int for number in kept.values()):
-        raise ValueError(f"{path} holds no places")
+        raise ValueError(f"{path} holds no cursors")
     return kept
 
 
 def _write(path: Path, page: bytes) -> None:
     if len(page) > BYTES:
-        raise ValueError(f"more places than {path} has room for")
+        raise ValueError(f"more cursors than {path} has room for")
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:
         os.pwrite(file, page, 0)

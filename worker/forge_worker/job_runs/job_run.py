@@ -28,12 +28,11 @@ from forge_worker.job_io.metrics import MetricsTail
 from forge_worker.job_io.results import Findings
 from forge_worker.job_io.stall import stall_watches
 from forge_worker.job_io.usage import Sampler
-from forge_worker.job_runs.advice import with_advice
 from forge_worker.job_runs.attempt import Attempt, Stop, Stopped
 from forge_worker.job_runs.clock import seconds
 from forge_worker.job_runs.job_environment import Host, run_spec
 from forge_worker.job_runs.job_state import keep_exit, keep_stop, kept_stop, record_of
-from forge_worker.job_runs.last_words import last_words
+from forge_worker.job_runs.last_words import last_words, with_advice
 from forge_worker.job_runs.patience import Patience
 from forge_worker.job_runs.phases import PhaseReporter
 from forge_worker.loop import Loop
@@ -72,7 +71,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class JobServices:
     """What every attempt of a worker shares."""
 
     host: Host
@@ -84,7 +83,6 @@ class Around:
     term_notice_s: float
     upload_reserve_s: float
     store_patience_s: float
-    money_per_second: float
     sampler: Sampler
     settle_faults: Callable[[], None]
     health: Health
@@ -94,25 +92,23 @@ class Around:
 class JobRun:
     """Runs one attempt; `run` returns how it ended, or None when its lease was lost."""
 
-    def __init__(self, attempt: Attempt, slot: Slot, runner: Runner, around: Around) -> None:
+    def __init__(self, attempt: Attempt, slot: Slot, runner: Runner, services: JobServices) -> None:
         self.attempt = attempt
         self._slot = slot
         self._runner = runner
-        self._around = around
-        objects, gateway = around.objects(attempt), around.gateway
+        self._services = services
+        objects, gateway = services.objects(attempt), services.gateway
         self._objects = objects
         self._phases = PhaseReporter(attempt, gateway, slot.gpu_uuids)
-        self._logs = LogShipper(attempt, objects, gateway, period_s=around.log_flush_s)
+        self._logs = LogShipper(attempt, objects, gateway, period_s=services.log_flush_s)
         self._metrics = MetricsTail(attempt, gateway)
         self._checkpoints = CheckpointSync(attempt, objects, gateway, slot.disk_mb)
-        attempt.store_now = self._checkpoints.wake
-        attempt.used = self._used
         self._checkpoint_call = CheckpointRequest(attempt, self._checkpoints)
         self._artifacts = ArtifactKeeper(attempt, objects, gateway, slot.disk_mb)
         self._disk = DiskWatch(attempt, slot.disk_mb)
         self._findings = Findings(attempt, gateway)
-        self._watched = around.sampler.watch(attempt, slot.gpu_uuids)
-        self._patiently = Patience(attempt, around.store_patience_s)
+        self._watched = services.sampler.watch(attempt, slot.gpu_uuids)
+        self._patiently = Patience(attempt, services.store_patience_s)
         # Why the job was stopped; None while it has not been, whatever is asked afterwards.
         self._stopped_for: Stop | None = None
 
@@ -125,19 +121,19 @@ class JobRun:
         try:
             return self._attempt(adopted)
         except Stopped:
-            return self._end_of(self.attempt.stop)
+            return self._end_as_asked(self.attempt.stop)
         except (ForgeError, OSError) as error:
             said = self.attempt.redactor.text(with_advice(error))
             log.warning("attempt failed", job=self.attempt.fence.job_id, error=said)
             if isinstance(error, StartFailed) and not isinstance(error, PullFailed):
-                self._around.health.failed(said)
+                self._services.health.failed(said)
             reason = next((r for kind, r in REASONS.items() if isinstance(error, kind)), None)
             return self._failed(reason or Reason.START_FAILED, said, _code(error))
         except Exception as error:
             log.exception("attempt failed", job=self.attempt.fence.job_id)
             return self._failed(Reason.START_FAILED, f"the worker failed: {error!r}")
         finally:
-            self._around.sampler.let_go(self._watched)
+            self._services.sampler.let_go(self._watched)
             for loop in (self._logs, self._disk, self._phases):
                 loop.end(self._left_s())
 
@@ -166,7 +162,7 @@ class JobRun:
         spec = self._prepare()
         self.attempt.while_wanted()
         handle = self._runner.start(spec)
-        self._around.health.started()
+        self._services.health.started()
         return handle
 
     def _taken_up(self, adopted: Handle) -> Handle:
@@ -193,9 +189,9 @@ class JobRun:
         self._logs.start()
         self._disk.start()
         self._patiently(self._unpack)
-        spec = run_spec(self.attempt, self._slot, self._runner, self._around.host)
+        spec = run_spec(self.attempt, self._slot, self._runner, self._services.host)
         record_of(self.attempt, self._slot, self._runner.kind, spec.name).write()
-        for provision in self._around.provisions:
+        for provision in self._services.provisions:
             spec = self._patiently(partial(provision.provide, spec, self.attempt, self._runner))
         self._patiently(self._checkpoints.restore)
         return spec
@@ -203,8 +199,8 @@ class JobRun:
     def _unpack(self) -> None:
         if digest := self.attempt.grant.bundle_digest:
             self.attempt.while_wanted()
-            around = self._around
-            cache = BundleCache(self._objects, around.bundles, around.bundles_bytes)
+            services = self._services
+            cache = BundleCache(self._objects, services.bundles, services.bundles_bytes)
             cache.unpack(digest, self.attempt.folders.work, progress=self.attempt.while_wanted)
 
     def _watch(self, handle: Handle) -> Exit:
@@ -257,7 +253,7 @@ class JobRun:
             return
         if self.attempt.window is None:
             # Nothing but this job is to go: it is a rehearsal.
-            window = opening(self._around.term_notice_s)
+            window = opening(self._services.term_notice_s)
             self.attempt.request_stop(replace(stop, window=window))
         handle.signal(Signals[self.attempt.grant.spec.get("preempt_signal", "SIGTERM")])
 
@@ -265,7 +261,7 @@ class JobRun:
         window = self.attempt.window
         if window is None:
             return inf
-        return window.kill_s(self._around.upload_reserve_s, self._checkpoints.took_s)
+        return window.kill_s(self._services.upload_reserve_s, self._checkpoints.took_s)
 
     def _left_s(self) -> float | None:
         """Return how long to wait for what may hang; None where there is no hurry."""
@@ -282,7 +278,7 @@ class JobRun:
         if self.attempt.lost:
             return None
         if self._stopped_for is not None or self._faulted(exited):
-            return self._end_of(self._stopped_for or self.attempt.stop, exited.code)
+            return self._end_as_asked(self._stopped_for or self.attempt.stop, exited.code)
         return self._end_by_itself(exited)
 
     def _succeeded(self, exited: Exit) -> bool:
@@ -292,7 +288,7 @@ class JobRun:
         """Tell whether a job failed because its GPU broke: the driver may say so a little later."""
         if exited.code == 0 or not self._slot.gpu_uuids:
             return False
-        self._around.settle_faults()
+        self._services.settle_faults()
         stop = self.attempt.stop
         return stop is not None and stop.reason is Reason.GPU_FAULT
 
@@ -348,19 +344,13 @@ class JobRun:
         said = last_words(exited, folders.log, self.attempt.redactor, below=folders.work)
         return self._end(Reason.EXIT_CODE, exited.code, said)
 
-    def _end_of(self, stop: Stop | None, code: int | None = None) -> End | None:
+    def _end_as_asked(self, stop: Stop | None, code: int | None = None) -> End | None:
         if stop is None or stop.lost:
             return None
         return self._end(stop.reason, code, stop.detail or None)
 
-    def _used(self) -> Usage:
-        held_s = seconds() - self.attempt.claimed_s
-        return self._watched.usage(held_s, self._around.money_per_second)
-
     def _end(self, reason: Reason, code: int | None = None, detail: str | None = None) -> End:
-        held_s = seconds() - self.attempt.claimed_s
-        around = self._around
-        usage = around.sampler.last(self._watched, held_s, around.money_per_second)
+        usage = self._services.sampler.last(self._watched)
         said = None if detail is None else self.attempt.redactor.text(detail)
         return End(self.attempt.fence, reason, code, said, usage)
 

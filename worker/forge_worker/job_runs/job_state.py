@@ -68,7 +68,7 @@ class Record:
         }
         write_atomically(self.attempt.folders.root / LEASE, json.dumps(kept), durable=False)
         # What is kept later has its room on the disk from now on.
-        self.attempt.places.keep(recorded=1)
+        self.attempt.cursors.keep(recorded=1)
         for name in (STOP, EXIT):
             overwrite(self.attempt.folders.root / name, {})
 

@@ -8,6 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from signal import Signals
 
+from forge_schema.model.errors import ForgeError
+from forge_schema.queue.queue import DETAIL_LENGTH
+
 from forge_worker.job_runs.redact import Redactor
 from forge_worker.runners.runner import Exit
 
@@ -28,14 +31,14 @@ def last_words(exited: Exit, log: Path, redactor: Redactor, *, below: Path) -> s
         redactor: covers its secrets.
         below: its work folder; its own paths are quoted relative to it, the same in each attempt.
     """
-    lines = _lines(_end_of(log, redactor), {f"{below}/", f"{below.resolve()}/"})
+    lines = _lines(_tail(log, redactor), {f"{below}/", f"{below.resolve()}/"})
     gist, killed = _gist(lines), _killed(exited.code)
     said = f"{killed}; last output: {gist}" if killed and gist else killed or gist
     first = "; ".join(filter(None, [said, exited.detail])) or "no output"
     return "\n".join([first, *lines] if lines[1:] else [first])
 
 
-def _end_of(log: Path, redactor: Redactor) -> str:
+def _tail(log: Path, redactor: Redactor) -> str:
     data = b""
     with suppress(OSError), log.open("rb") as file:
         begin = max(0, file.seek(0, 2) - BYTES - redactor.reach)
@@ -74,3 +77,11 @@ def _killed(code: int | None) -> str:
     with suppress(ValueError):
         return f"killed by {Signals(code - SIGNAL_BASE).name}"
     return ""
+
+
+def with_advice(error: ForgeError | OSError) -> str:
+    """Return what happened and what to do about it: a long message leaves room for the hint."""
+    if not isinstance(error, ForgeError):
+        return str(error)
+    advice = f" ({error.hint})" if error.hint else ""
+    return error.message[: DETAIL_LENGTH - len(advice)] + advice

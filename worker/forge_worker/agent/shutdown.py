@@ -1,11 +1,11 @@
-"""The departure: gives every job back before its window ends, whatever hangs meanwhile."""
+"""Shutdown at a deadline: gives every job back before its window ends, whatever hangs meanwhile."""
 
 from collections.abc import Callable, Collection
 from threading import Thread
 
 import structlog
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.lease import End
+from forge_schema.model.lease import End, Usage
 from forge_schema.model.states import Reason
 
 from forge_worker.agent.outbox import Outbox
@@ -22,13 +22,13 @@ TELL_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Departure(Loop):
+class Shutdown(Loop):
     """`window` is the worker's own, and `why` it leaves; None and empty while it stays.
 
     Each attempt has a window of its own besides.
     """
 
-    name = "departure"
+    name = "shutdown"
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Departure(Loop):
         outbox: Outbox,
         *,
         leave: Callable[[], None],
+        used: Callable[[Attempt], Usage] = lambda _: Usage(),
         clock: Callable[[], float] = seconds,
     ) -> None:
         super().__init__(PERIOD_S)
@@ -44,6 +45,7 @@ class Departure(Loop):
         self._gateway = gateway
         self._outbox = outbox
         self._leave = leave
+        self._used = used
         self._clock = clock
         self.window: Window | None = None
         self.why = ""
@@ -70,7 +72,7 @@ class Departure(Loop):
         late = [attempt for attempt in late if attempt.settle()]
         if not late:
             return
-        ends = [_end(attempt) for attempt in late]
+        ends = [self._end(attempt) for attempt in late]
         # On the disk first: a queue that is away may not answer before this process is gone.
         kept = [end for end in ends if self._outbox.keep(end)]
         for attempt in late:
@@ -113,9 +115,8 @@ class Departure(Loop):
             return False
         return self._clock() >= window.give_back_s
 
-
-def _end(attempt: Attempt) -> End:
-    # One that had to stop for another reason before the notice came ends for that.
-    stop = attempt.stop or Stop(Reason.PREEMPTED)
-    why = "; ".join(filter(None, (stop.detail, "time was up before all was stored")))
-    return End(attempt.fence, stop.reason, detail=why, usage=attempt.used())
+    def _end(self, attempt: Attempt) -> End:
+        # One that had to stop for another reason before the notice came ends for that.
+        stop = attempt.stop or Stop(Reason.PREEMPTED)
+        why = "; ".join(filter(None, (stop.detail, "time was up before all was stored")))
+        return End(attempt.fence, stop.reason, detail=why, usage=self._used(attempt))
