@@ -327,7 +327,9 @@ class Agent:
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
-        if self.claim_loop.closed and not self._resting and not self._running.attempts():
+        # A command to drain may be heard while the worker is told to leave, which wins.
+        rests = self._resting and not self._leaving
+        if self.claim_loop.closed and not rests and not self._running.attempts():
             self._drained.set()
 
     def _disconnect(self) -> None:
@@ -421,7 +423,7 @@ class Agent:
                 # One that is to stay rests until an admin lets it take jobs again.
                 self._resting = not self.claim_loop.ephemeral
                 self._close()
-        elif self._resting:
+        elif self._resting and not self._leaving:
             log.info("taking jobs again")
             self._resting = False
             self.claim_loop.open()
