@@ -7,8 +7,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from forge_schema.model.errors import ForgeError
-from pydantic import BaseModel
+from forge_schema.model.errors import ForgeError, Problem
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -59,15 +58,6 @@ HINTS = {
         "code and results travel by the URLs that /api/bundles and the objects paths give"
     ),
 }
-
-
-class Problem(BaseModel):
-    """What every answer but a good one looks like."""
-
-    code: str
-    message: str
-    hint: str = ""
-    request_id: str = ""
 
 
 class Refused(ForgeError):

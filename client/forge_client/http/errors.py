@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from forge_schema.model.errors import Problem
+from pydantic import ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -123,15 +124,6 @@ PROXY_MESSAGES = {
 INVALID = "invalid"
 LOCKED_OUT = "too_many_failures"
 UNKNOWN_PATH = {"not_found", "method_not_allowed"}
-
-
-class Problem(BaseModel):
-    """The one shape of a server's errors."""
-
-    code: str
-    message: str
-    hint: str = ""
-    request_id: str = ""
 
 
 def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:

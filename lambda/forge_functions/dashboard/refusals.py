@@ -6,12 +6,13 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
+from forge_schema.model.errors import Problem
 
 from forge_functions.dashboard import words
 from forge_functions.dashboard.page import whole
 from forge_functions.dashboard.visit.page_headers import HEADERS, is_page
 from forge_functions.dashboard.visit.visitor import LOGIN_WANTED
-from forge_functions.errors import Problem, Refused
+from forge_functions.errors import Refused
 
 # In the place of those that are for programs.
 HINTS = {"invalid": "Check what you wrote.", "not_found": "The address may be wrong, or old."}

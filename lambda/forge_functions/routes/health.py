@@ -6,9 +6,10 @@ from typing import Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
+from forge_schema.model.errors import Problem
 from pydantic import BaseModel
 
-from forge_functions.errors import Problem, answer
+from forge_functions.errors import answer
 from forge_functions.health import Finding, Standing
 from forge_functions.services import Shared
 

@@ -1,5 +1,7 @@
 """The errors that people read: a stable code, what happened, and what to do."""
 
+from forge_schema.model.record import Record
+
 
 class ForgeError(Exception):
     """An error with a stable `code`, a `message` and a `hint` that says what to do."""
@@ -11,3 +13,12 @@ class ForgeError(Exception):
         self.message = message
         self.hint = hint
         self.code = code or self.code
+
+
+class Problem(Record):
+    """What every answer but a good one looks like."""
+
+    code: str
+    message: str
+    hint: str = ""
+    request_id: str = ""
