@@ -124,7 +124,7 @@ def _forge_error(request: Request, error: Exception) -> JSONResponse:
     status = STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         # Where it lies is the operator's business, not the caller's.
-        log.warning("unavailable", code=error.code, message=error.message)
+        log.warning("dependency_unavailable", code=error.code, message=error.message)
         what = "store" if error.code.startswith("store") else "database"
         problem = Problem(
             code=error.code, message=f"the {what} cannot be used now", hint="try again in a while"
@@ -165,7 +165,7 @@ def _allowed(request: Request) -> list[str]:
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    log.error("unexpected", error=type(error).__name__, exc_info=error)
+    log.error("unexpected_error", error=type(error).__name__, exc_info=error)
     problem = Problem(
         code="internal",
         message="this should not have happened",

@@ -83,7 +83,7 @@ def _finding(name: str, look: Future[None], until: float) -> Finding:
     try:
         look.result(timeout=max(0.0, until - monotonic()))
     except Exception as error:  # noqa: BLE001 - whatever it is, the answer is that it fails
-        log.warning("unhealthy", check=name, error=str(error))
+        log.warning("server_unhealthy", check=name, error=str(error))
         # Where it lies is the operator's business, so the log alone has it.
         detail = error.message if isinstance(error, Wrong) else "it cannot be used now"
         return Finding(name, Standing.FAILING, detail)

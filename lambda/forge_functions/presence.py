@@ -23,5 +23,5 @@ def keep_noting(services: Services) -> None:
         try:
             services.database.rows("serve", again=True, gap=GAP * ttl)
         except ForgeError as error:
-            log.warning("not noted that this server is here", error=error.message)
+            log.warning("presence_not_noted", error=error.message)
         services.stopping.wait(ttl.total_seconds() / NOTES)

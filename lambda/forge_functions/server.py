@@ -172,7 +172,10 @@ def serve(settings: Settings) -> None:
     )
     config.load()
     if settings.in_the_clear:
-        log.warning("tokens cross the network in the clear: give --tls-cert, or a proxy with TLS")
+        log.warning(
+            "tls_missing",
+            note="tokens cross the network unencrypted; give --tls-cert, or use a proxy with TLS",
+        )
     with listening_on(settings.host, settings.port) as listening:
         Thread(target=keep_noting, args=[services], name="presence", daemon=True).start()
         run(Server(config, services), listening)

@@ -149,10 +149,10 @@ class Tidier(Loop):
         try:
             removed = self._store.tidy(UNFINISHED_S)
         except StoreError as error:
-            log.warning("the store was not tidied", error=error.message)
+            log.warning("store_tidy_failed", error=error.message)
             return
         if removed:
-            log.info("tidied", unfinished=removed)
+            log.info("store_tidied", unfinished=removed)
 
     def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for
         """Have it end; a look that is under way is not waited for."""
@@ -183,7 +183,7 @@ def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
 def _warn_in_the_clear(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        log.warning("the worker's token travels unencrypted; use https", url=url)
+        log.warning("token_unencrypted", note="use https", url=url)
 
 
 def _new_work(gateway: Gateway, work: Callable[[], None]) -> None:

@@ -114,11 +114,11 @@ def serve(settings: WorkerSettings) -> None:
     pause = partial(queue_wait.pause, settings)
     if flags := shown_flags(sys.argv[1:]):
         do = "give them as variables (FORGE_TOKEN, FORGE_DATABASE_URL) or as --token-file"
-        log.warning("command lines are readable by every job on this machine", flags=flags, do=do)
+        log.warning("command_lines_readable", flags=flags, do=do)
     with held(folder), crashes.counted(folder, limit_s=settings.crash_limit_s, wait=pause):
         put_aside(folder)
         for lack in lacking(settings):
-            log.warning("missing", what=lack.what, so=lack.so, do=lack.do)
+            log.warning("requirement_missing", what=lack.what, so=lack.so, do=lack.do)
         _work(clamp_to_machine(settings))
 
 

@@ -57,7 +57,7 @@ class IssuedTokens:
         try:
             return self._keys.get_signing_key_from_jwt(token)
         except IssuerFaulty as error:
-            log.warning("the issuer cannot be asked", error=str(error))
+            log.warning("issuer_unreachable", error=str(error))
             # Else everybody who sends a token would hold a thread for as long as it hangs.
             self._rests_until = monotonic() + REST_S
             raise _unavailable() from error

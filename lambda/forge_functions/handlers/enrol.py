@@ -60,7 +60,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     try:
         worker_id, token = enrol(machine)
     except ForgeError as error:
-        log.warning("not enrolled", machine=machine, code=error.code, message=error.message)
+        log.warning("enrolment_refused", machine=machine, code=error.code, message=error.message)
         message = "the database cannot be used now"
         return problem(event, HTTPStatus.SERVICE_UNAVAILABLE, error.code, message)
     log.info("enrolled", machine=machine, worker=worker_id)

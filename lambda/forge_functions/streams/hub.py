@@ -125,7 +125,7 @@ class Hub:
                     self._listen(connection)
             except psycopg.Error as error:
                 failures += 1
-                log.warning("hints are not heard", error=str(error).partition("\n")[0])
+                log.warning("hints_unheard", error=str(error).partition("\n")[0])
                 pause_s = min(LONGEST_PAUSE_S, 2.0**failures / 4)
                 self._stopping.wait(pause_s * uniform(0.5, 1.0))  # noqa: S311 - no secret hangs on it
         self._tell({LEAVING})

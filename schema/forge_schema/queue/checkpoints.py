@@ -107,7 +107,7 @@ class Thinning:
                 continue  # nobody can restore it, whatever stays
             except CheckpointUnsound as error:
                 # A newer version wrote it, or it was read badly: what it needs must stay.
-                log.warning("nothing thinned out", manifest=row["key"], error=error.message)
+                log.warning("nothing_thinned", manifest=row["key"], error=error.message)
                 return None
             keys |= {entry.key for entry in manifest.files}
         return keys

@@ -191,10 +191,10 @@ def test_worker_that_waits_leaves_in_good_order(
 ) -> None:
     with bed("process", tmp_path, database_url) as made:
         waits = made.begin(database_url=NOWHERE, reconnect_limit_s=60)
-        left_well(waits, "waiting for the queue", eventually)
+        left_well(waits, "queue_unreachable", eventually)
         crashed(tmp_path / "two")
         pauses = made.begin("two", crash_limit_s=600)
-        left_well(pauses, "the last starts ended badly", eventually)
+        left_well(pauses, "start_delayed", eventually)
 
 
 def test_strict_worker_that_waits_leaves_nothing_running(

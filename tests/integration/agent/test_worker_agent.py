@@ -52,7 +52,7 @@ GIVES_UP_S = 60
 
 
 def said_again(worker: Worker, before: int) -> bool:
-    return worker.output.count("step failed") > before
+    return worker.output.count("step_failed") > before
 
 
 def let_go(made: Bed) -> None:
@@ -69,7 +69,7 @@ def test_job_that_ends_while_the_database_is_down_counts(
         made.says(job, "up")
         crashing.crash()
         let_go(made)
-        eventually(lambda: "step failed" in worker.output, timeout=GIVES_UP_S)
+        eventually(lambda: "step_failed" in worker.output, timeout=GIVES_UP_S)
         work = tmp_path / "one" / "jobs"
         eventually(lambda: any(work.glob("*/output/result")))
         crashing.start()
@@ -91,7 +91,7 @@ def test_running_job_does_not_notice_that_the_database_crashed(
         made.says(job, "up")
         for _ in range(2):
             crashing.crash()
-            failures = worker.output.count("step failed")
+            failures = worker.output.count("step_failed")
             eventually(partial(said_again, worker, failures), timeout=GIVES_UP_S)
             crashing.start()
         with Database(made.database.url) as database:

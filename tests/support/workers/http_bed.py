@@ -43,7 +43,7 @@ class HttpBed(Bed):
 
     def speaks_to(self, server: ServerProcess, worker: Worker) -> bool:
         """Tell whether a worker said last that it speaks to a server."""
-        said = [line for line in worker.output.splitlines() if "speaking to server" in line]
+        said = [line for line in worker.output.splitlines() if "server_chosen" in line]
         return bool(said) and said[-1].endswith(server.url)
 
     def make(

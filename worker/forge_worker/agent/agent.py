@@ -240,7 +240,7 @@ class Agent:
         ]
         for loop in loops:
             loop.start()
-        log.info("ready", worker=self.name, runs=self._runners.words)
+        log.info("worker_ready", worker=self.name, runs=self._runners.words)
         if self._runners.wants_images:
             log.warning(NO_IMAGE)
         self._drained.wait()
@@ -251,7 +251,7 @@ class Agent:
             loop.end(self._shutdown.left_s(LEAVE_S))
         self._disconnect()
         self._spot.gone()
-        log.info("left", worker=self.name)
+        log.info("worker_left", worker=self.name)
         if self._replaced is not None:
             raise self._replaced
 
@@ -291,7 +291,7 @@ class Agent:
         self._close()
 
     def _close(self) -> None:
-        log.info("draining", jobs=self._slots.jobs)
+        log.info("worker_draining", jobs=self._slots.jobs)
         self.claim_loop.shut()
         # The claim may be on its way, and whoever asked does not wait for it.
         Thread(target=self._closed, name="drain", daemon=True).start()
@@ -302,7 +302,8 @@ class Agent:
 
     def heed(self, notice: Notice, own_why: str = "") -> None:
         """Do what a notice asks for; of several, the one that leaves the least time counts."""
-        log.warning("notice", by=notice.by, kind=notice.kind.value, left_s=round(notice.left_s, 1))
+        left_s = round(notice.left_s, 1)
+        log.warning("spot_notice", by=notice.by, kind=notice.kind.value, left_s=left_s)
         if notice.kind is not Kind.INTERRUPTION:
             self._recommended(leave=notice.kind is Kind.REBALANCE)
             return
@@ -399,7 +400,7 @@ class Agent:
         self._services = replace(self._services, host=replace(self._services.host, **known))
         if first and self._settings.worker_name not in ("", self.name):
             told = {"name": self.name, "ignored": self._settings.worker_name}
-            log.warning("over HTTP the name is the one that an admin gave the worker", **told)
+            log.warning("name_ignored", note="over HTTP, an admin names the worker", **told)
         self.claim_loop.ephemeral = registration.kind is WorkerKind.EPHEMERAL
         self._lease_watchdog.ttl_s = registration.ttl_s or self._settings.lease_ttl_s
         if registration.heartbeat_s is not None:
@@ -407,7 +408,7 @@ class Agent:
 
     def _give_way(self, _: NameInUse) -> None:
         """Give the jobs back and leave: another worker has this one's name or token now."""
-        log.error("another worker has this one's name or token: its jobs are given back")
+        log.error("name_taken", note="its jobs are given back")
         self._replaced = NameInUse(
             f"another worker has taken the place of {self.name}; its jobs were given back",
             hint="start this one with a name of its own (over HTTP: a token)",
@@ -424,7 +425,7 @@ class Agent:
                 self._resting = not self.claim_loop.ephemeral
                 self._close()
         elif self._resting and not self._leaving:
-            log.info("taking jobs again")
+            log.info("drain_withdrawn")
             self._resting = False
             self.claim_loop.open()
 
@@ -453,7 +454,7 @@ class Agent:
             self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
 
     def _run_job(self, attempt: Attempt, run: Callable[[], End | None]) -> None:
-        log.info("started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
+        log.info("job_started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
         try:
             end = run()
             if attempt.settle() and end is not None:

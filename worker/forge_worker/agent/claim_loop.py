@@ -116,7 +116,7 @@ class ClaimLoop(Loop):
             try:
                 self._start_job(grant, self._slots.lend(fence.token, needs(grant)))
             except Exception as error:
-                log.exception("not started", job=fence.job_id)
+                log.exception("job_not_started", job=fence.job_id)
                 self._slots.take_back(fence.token)
                 with suppress(ForgeError):
                     self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])

@@ -79,7 +79,7 @@ class Health(Loop):
             before, self._row = self._row, 0
             self._rests_until = self._clock()
         if before >= ROW:
-            log.info("jobs can be started again: new jobs are taken")
+            log.info("worker_healthy")
             self._changed()
 
     def failed(self, why: str) -> None:
@@ -91,7 +91,7 @@ class Health(Loop):
             self._rests_until = self._clock() + self._rest_s
         self.step()
         if self._row >= ROW:
-            log.warning("constrained: jobs cannot be started", reason=self.reason)
+            log.warning("worker_unhealthy", reason=self.reason)
             self._changed()
 
     def step(self) -> None:
@@ -102,9 +102,9 @@ class Health(Loop):
         self._engine = self._docker.obstacle() if engine_answers() else AWAY
         if before != self._engine:
             if self._engine:
-                log.warning("constrained: no new jobs are taken", reason=self._engine)
+                log.warning("worker_constrained", reason=self._engine)
             else:
-                log.info("containers can be started again: new jobs are taken")
+                log.info("engine_back")
             self._changed()
 
 

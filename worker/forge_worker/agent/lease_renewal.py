@@ -81,8 +81,9 @@ class LeaseRenewal(Loop):
             return self._gateway.renew(list(fences), status, condition)
         except WorkerUnknown:
             log.warning(
-                "the queue does not know this boot of the worker: it was removed, or another"
-                " process goes by its name or token; registering again"
+                "boot_unknown",
+                note="the worker was removed, or another process has its name or token;"
+                " registering again",
             )
             self._register()
             return self._gateway.renew(list(fences), status, condition)

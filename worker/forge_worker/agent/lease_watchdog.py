@@ -71,12 +71,12 @@ class LeaseWatchdog(Loop):
             return
         reserve_s = min(float(attempt.grant.spec["grace_s"]) + MARGIN_S, self.ttl_s * RESERVE_SHARE)
         if left_s < min(MARGIN_S, reserve_s / 2):
-            log.warning("killed, since its lease ends", job=attempt.fence.job_id)
+            log.warning("job_killed_lease_ends", job=attempt.fence.job_id)
             attempt.lose()
         elif left_s < reserve_s:
             self._stop(attempt)
 
     def _stop(self, attempt: Attempt) -> None:
         if attempt.stop is None:
-            log.warning("stopped, since its lease is not renewed", job=attempt.fence.job_id)
+            log.warning("job_stopped_lease_unrenewed", job=attempt.fence.job_id)
             attempt.request_stop(Stop(Reason.WORKER_LOST, "its lease could not be renewed"))

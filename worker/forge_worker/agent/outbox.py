@@ -182,6 +182,8 @@ def _report(end: End, ended: Ended) -> None:
     about = {"job": end.fence.job_id, "reason": end.reason.value, "accepted": ended.accepted}
     state = ended.state.value if ended.state else None
     if ended.accepted:
-        log.info("ended", **about, state=state)
+        log.info("job_ended", **about, state=state)
     else:
-        log.warning("ended too late: the lease was another's", **about, state=state)
+        log.warning(
+            "end_too_late", note="the lease belonged to another attempt", **about, state=state
+        )

@@ -35,7 +35,7 @@ class Reaper(Loop):
         if not self._may_live(attempt):
             self._free(attempt)
             return
-        log.warning("its container may live, so its slot is kept", job=attempt.fence.job_id)
+        log.warning("slot_kept", note="its container may still run", job=attempt.fence.job_id)
         with self._lock:
             self._kept[attempt.fence.token] = attempt
             self.period_s = SOON_S
@@ -52,7 +52,7 @@ class Reaper(Loop):
             if self._docker is not None:
                 self._docker.reap_strays()
         except EngineUnreachable as error:
-            log.debug("not reaped", error=error.message)
+            log.debug("container_not_reaped", error=error.message)
         for attempt in list(self._kept.values()):
             if not self._may_live(attempt):
                 self._free(attempt)

@@ -76,7 +76,7 @@ class Shutdown(Loop):
         # On the disk first: a queue that is away may not answer before this process is gone.
         kept = [end for end in ends if self._outbox.keep(end)]
         for attempt in late:
-            log.warning("given back before its end", job=attempt.fence.job_id)
+            log.warning("job_given_back", job=attempt.fence.job_id)
             attempt.lose()
         self._tell_aside(ends, kept)
 
@@ -99,7 +99,7 @@ class Shutdown(Loop):
             self._gateway.finish(ends)
         except Exception as error:
             log.warning(
-                "not told",
+                "end_not_told",
                 jobs=len(ends),
                 in_the_spool=len(kept),
                 error=str(error),

@@ -77,7 +77,7 @@ class Spool:
         try:
             self._write(slot, bytes(HEAD.size))
         except OSError as error:
-            log.warning("a slot of the spool could not be wiped", slot=slot, error=str(error))
+            log.warning("spool_slot_not_wiped", slot=slot, error=str(error))
 
     def _write(self, slot: int, data: bytes) -> None:
         file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
@@ -96,7 +96,7 @@ class Spool:
         if not length:
             return None
         if hashlib.sha256(text).digest() != digest:
-            log.warning("a slot of the spool was not written whole", slot=slot)
+            log.warning("spool_slot_torn", slot=slot)
             return None
         return _end(text)
 
@@ -119,7 +119,7 @@ def _made(path: Path, slots: int) -> int:
                 os.pwrite(file, bytes(SLOT_BYTES), slot * SLOT_BYTES)
                 there = slot + 1
         except OSError as error:
-            log.warning("the spool has less room than wanted", slots=there, error=str(error))
+            log.warning("spool_too_small", slots=there, error=str(error))
         os.fsync(file)
     finally:
         os.close(file)
@@ -150,5 +150,5 @@ def _end(text: bytes) -> End | None:
         reason, usage = Reason(kept["reason"]), Usage(**kept["usage"])
         return End(fence, reason, kept["exit_code"], kept["detail"], usage)
     except (ValueError, KeyError, TypeError) as error:
-        log.warning("an end in the spool is of another version", error=str(error))
+        log.warning("spooled_end_unreadable", note="another version wrote it", error=str(error))
         return None

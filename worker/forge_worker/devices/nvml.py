@@ -58,7 +58,7 @@ class Nvml:
         # It is looked at every second, and said once.
         if number not in self._silent:
             self._silent.add(number)
-            log.warning("a GPU does not answer and is left out", gpu=number, error=str(error))
+            log.warning("gpu_unresponsive", gpu=number, error=str(error))
 
 
 def _handles(left_out: LeftOut) -> Iterator[tuple[int, Handle]]:

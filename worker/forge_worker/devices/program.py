@@ -29,6 +29,6 @@ def asked(name: str, *arguments: str) -> str | None:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        log.info("a program could not say what there is", program=program, error=str(error))
+        log.info("program_failed", program=program, error=str(error))
         return None
     return told.stdout

@@ -82,7 +82,7 @@ class Thinner(Loop):
                 fence, keep, everywhere=everywhere, go_on=self._go_on
             )
         except ForgeError as error:
-            log.warning("checkpoints not thinned", job=fence.job_id, error=error.message)
+            log.warning("checkpoints_not_thinned", job=fence.job_id, error=error.message)
         else:
             self._everywhere = gone >= MOST
 
@@ -202,7 +202,7 @@ class CheckpointSync(Loop):
         except Exception as error:
             expected = isinstance(error, ForgeError | OSError)
             job = self._attempt.fence.job_id
-            log.warning("no last checkpoint", job=job, error=str(error), exc_info=not expected)
+            log.warning("last_checkpoint_missing", job=job, error=str(error), exc_info=not expected)
         self._in_time = self._has_time()
 
     def _has_time(self) -> bool:

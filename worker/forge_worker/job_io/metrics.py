@@ -49,7 +49,12 @@ class MetricsTail(Loop):
         self.step()
         if self.skipped:
             job_id = self._attempt.fence.job_id
-            log.warning("metric lines left out: no JSON objects", job=job_id, lines=self.skipped)
+            log.warning(
+                "metric_lines_skipped",
+                note="they are not JSON objects",
+                job=job_id,
+                lines=self.skipped,
+            )
 
     def _read(self) -> list[bytes]:
         file = self._attempt.folders.metrics
@@ -84,7 +89,7 @@ class MetricsTail(Loop):
         except ForgeError:
             raise
         except Exception:
-            log.exception("metrics refused", job=self._attempt.fence.job_id, lines=len(lines))
+            log.exception("metrics_refused", job=self._attempt.fence.job_id, lines=len(lines))
             return 0
         return len(lines)
 

@@ -64,7 +64,7 @@ class Findings:
             raise
         except Exception:
             # What the database would never take must not keep the job from its end.
-            log.exception("findings refused", job=self._attempt.fence.job_id)
+            log.exception("results_refused", job=self._attempt.fence.job_id)
             self._attempt.note("what the job found out was refused by the queue")
 
     def _look_for_result(self) -> dict[str, Any] | None:

@@ -162,7 +162,7 @@ class StallWatch(Loop):
 
     def _stop(self, rule: Rule) -> None:
         said = f"{rule.lack} for {lasting(rule.limit_s)}"
-        log.warning("job stalled", job=self._attempt.fence.job_id, why=said)
+        log.warning("job_stalled", job=self._attempt.fence.job_id, why=said)
         self._attempt.note(
             f"stalled: {said}, so the job is stopped, and tried again from its last checkpoint"
             f" while its failures last; if this is how it works, raise or leave out {rule.option}"

@@ -304,7 +304,7 @@ class Sampler(Loop):
             return attempt_usage.look(sample_s)
         except Exception:
             # Whatever a driver or an engine answers, the job goes on.
-            log.warning("look failed", job=attempt_usage.attempt.fence.job_id, exc_info=True)
+            log.warning("sample_failed", job=attempt_usage.attempt.fence.job_id, exc_info=True)
             return False
 
     def _send(self, attempt_usage: AttemptUsage) -> None:
@@ -313,7 +313,7 @@ class Sampler(Loop):
         except Exception as error:
             # Of a queue that is away, enough is said elsewhere.
             trace = not isinstance(error, ForgeError)
-            log.warning("samples lost", job=attempt_usage.attempt.fence.job_id, exc_info=trace)
+            log.warning("samples_lost", job=attempt_usage.attempt.fence.job_id, exc_info=trace)
 
     def _all(self) -> list[AttemptUsage]:
         with self._lock:

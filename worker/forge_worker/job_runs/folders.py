@@ -83,4 +83,4 @@ class Folders:
     def remove(self) -> None:
         """Remove everything, also what the job made unreadable."""
         if not remove_tree(self.root):
-            log.warning("a folder could not be removed", folder=str(self.root))
+            log.warning("folder_not_removed", folder=str(self.root))

@@ -124,13 +124,13 @@ class JobRun:
             return self._end_as_asked(self.attempt.stop)
         except (ForgeError, OSError) as error:
             said = self.attempt.redactor.text(with_advice(error))
-            log.warning("attempt failed", job=self.attempt.fence.job_id, error=said)
+            log.warning("attempt_failed", job=self.attempt.fence.job_id, error=said)
             if isinstance(error, StartFailed) and not isinstance(error, PullFailed):
                 self._services.health.failed(said)
             reason = next((r for kind, r in REASONS.items() if isinstance(error, kind)), None)
             return self._failed(reason or Reason.START_FAILED, said, _code(error))
         except Exception as error:
-            log.exception("attempt failed", job=self.attempt.fence.job_id)
+            log.exception("attempt_failed", job=self.attempt.fence.job_id)
             return self._failed(Reason.START_FAILED, f"the worker failed: {error!r}")
         finally:
             self._services.sampler.let_go(self._watched)
@@ -181,7 +181,7 @@ class JobRun:
             write()
         except OSError as error:
             # Only an agent that starts after this one was killed would have read it.
-            log.warning("not kept", job=self.attempt.fence.job_id, error=str(error))
+            log.warning("not_kept", job=self.attempt.fence.job_id, error=str(error))
 
     def _prepare(self) -> RunSpec:
         self._phases.enter(Phase.PREPARING)
@@ -310,7 +310,7 @@ class JobRun:
         except (StoreError, OSError) as error:
             if self._stopped_for is None or self._stopped_for.reason is not Reason.PREEMPTED:
                 raise
-            log.warning("not all was stored", job=self.attempt.fence.job_id, error=str(error))
+            log.warning("output_incomplete", job=self.attempt.fence.job_id, error=str(error))
 
     def _store_last(self) -> None:
         """Store what came since the loops ended; each part that is stored already is skipped.

@@ -134,7 +134,7 @@ def _in_vain(attempt: Attempt) -> bool:
     """Tell whether an attempt is given back, since it may be what its agents died of."""
     if _hasty(attempt) < MOST_HASTY:
         return False
-    log.warning("given back: no agent that went on with it lasted", job=attempt.fence.job_id)
+    log.warning("job_given_back_crashes", job=attempt.fence.job_id)
     return True
 
 
@@ -159,7 +159,7 @@ def _adopted(candidate: Candidate) -> Adopted | None:
     handle = _handle(candidate, attempt)
     if handle is None:
         return None
-    log.info("adopted", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
+    log.info("job_adopted", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
     return Adopted(attempt, slot, candidate.runner, handle)
 
 
@@ -206,7 +206,7 @@ def may_run(folders: Folders, runners: Sequence[Runner]) -> bool:
 def reap(found: Iterable[tuple[Runner, Leftover]]) -> None:
     """Kill what still runs."""
     for runner, leftover in found:
-        log.warning("reaping what an earlier agent left", job=leftover.name, kind=runner.kind)
+        log.warning("leftovers_reaped", job=leftover.name, kind=runner.kind)
         runner.reap(leftover)
 
 
@@ -223,7 +223,7 @@ def clear(
     for one in folders:
         if may_run(one, runners):
             # It is for a start at which the engine answers.
-            log.warning("left, as no engine was asked for its container", folder=str(one.root))
+            log.warning("container_unchecked", folder=str(one.root))
             continue
         fence = one.fence()
         if gateway is not None and fence is not None and fence not in spooled:
@@ -236,4 +236,4 @@ def _give_back(fence: Fence, gateway: Gateway) -> None:
         gateway.finish([End(fence, Reason.WORKER_LOST, detail="the agent was restarted")])
     except ForgeError as error:
         # The lease expires by itself; only time is lost.
-        log.warning("a lease could not be given back", job=fence.job_id, error=error.message)
+        log.warning("lease_not_returned", job=fence.job_id, error=error.message)

@@ -200,9 +200,9 @@ class Admission(Loop):
             before, self.reason = self.reason, self._constraint(seen)
         if bool(before) != bool(self.reason):
             if self.reason:
-                log.warning("constrained: no new jobs are taken", reason=self.reason)
+                log.warning("worker_constrained", reason=self.reason)
             else:
-                log.info("within its limits again: new jobs are taken")
+                log.info("worker_unconstrained")
             self._changed()
 
     def condition(self) -> dict[str, object]:

@@ -126,7 +126,7 @@ class GpuEvents:
             pynvml.nvmlInit()
             self._set = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError as error:
-            log.warning("faults of GPUs are not heard of", error=str(error))
+            log.warning("gpu_faults_unwatched", error=str(error))
             return
         for uuid in sorted(self._lent):
             self._listen(uuid)
@@ -140,7 +140,7 @@ class GpuEvents:
                 pynvml.nvmlDeviceRegisterEvents(handle, XID, self._set)
                 self._known[_address(handle)] = gpu
         except pynvml.NVMLError as error:
-            log.warning("faults of a GPU are not heard of", gpu=uuid, error=str(error))
+            log.warning("gpu_faults_unwatched", gpu=uuid, error=str(error))
         self.gpus.setdefault(gpu, []).append(uuid)
 
 
@@ -209,7 +209,7 @@ class FaultWatch(Loop):
         try:
             while not self.ending and (event := self._events.wait(seconds)) is not None:
                 seconds = SOON_S
-                log.warning("the driver reports an XID", gpu=event.gpu, xid=event.xid)
+                log.warning("gpu_xid", gpu=event.gpu, xid=event.xid)
                 if why := xid_fault(event.xid):
                     self._broken(event.gpu, why)
         except pynvml.NVMLError as error:
@@ -247,7 +247,7 @@ class Quarantine:
         self._lock = Lock()
         self._reasons = self._read()
         for uuid, why in self._reasons.items():
-            log.warning("GPU in quarantine: not lent", gpu=uuid, reason=why, hint=HINT)
+            log.warning("gpu_quarantined", gpu=uuid, reason=why, hint=HINT)
 
     @property
     def uuids(self) -> frozenset[str]:
@@ -269,8 +269,8 @@ class Quarantine:
                 write_atomically(self._file, kept, durable=False)
             except OSError as error:
                 # It still holds for as long as this agent runs.
-                log.warning("the quarantine could not be kept", error=str(error))
-        log.error("GPU in quarantine: lent no more", gpu=uuid, reason=why, hint=HINT)
+                log.warning("quarantine_unwritable", error=str(error))
+        log.error("gpu_quarantined", gpu=uuid, reason=why, hint=HINT)
         return True
 
     def _read(self) -> dict[str, str]:
@@ -280,7 +280,7 @@ class Quarantine:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("the quarantine could not be read", file=str(self._file), error=str(error))
+            log.warning("quarantine_unreadable", file=str(self._file), error=str(error))
             return {}
         return reasons if boot == self._boot else {}
 

@@ -113,7 +113,7 @@ class GpuPool:
         with self._lock:
             for uuid in uuids:
                 if not self._locks.take(uuid):
-                    log.warning("another worker has a GPU of a job that goes on here", gpu=uuid)
+                    log.warning("gpu_taken", gpu=uuid)
                 self._lent[uuid] = token
 
     def take_back(self, token: int) -> None:

@@ -40,7 +40,7 @@ class Monitor:
         """
         self._meters.registry.register(Gauges(agent.told, agent.spooled))
         server, thread = start_http_server(port, host, self._meters.registry)
-        log.info("metrics", host=host, port=server.server_port)
+        log.info("metrics_served", host=host, port=server.server_port)
         try:
             yield
         finally:

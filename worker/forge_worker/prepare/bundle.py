@@ -98,7 +98,7 @@ class BundleCache:
         if _sha256(file) == digest:
             return file
         file.close()
-        log.warning("a bundle kept here is damaged, and is fetched again", bundle=digest[:12])
+        log.warning("bundle_damaged", note="it is fetched again", bundle=digest[:12])
         path.unlink(missing_ok=True)
         return None
 

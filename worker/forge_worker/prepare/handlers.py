@@ -34,7 +34,7 @@ def installed() -> list[str]:
     """Return the names of the handlers that are installed here, in order."""
     named = {point.name for point in entry_points(group=GROUP)}
     if odd := sorted(name for name in named if not HANDLER.fullmatch(name)):
-        log.warning("handlers by whose name no job can ask for them", names=odd)
+        log.warning("handler_names_invalid", names=odd)
     return sorted(name for name in named if HANDLER.fullmatch(name))
 
 
@@ -43,7 +43,7 @@ def label() -> dict[str, str]:
     kept: list[str] = []
     for name in installed():
         if len(",".join(["", *kept, name, ""])) > LABEL_LENGTH:
-            log.warning("too many handlers to name", first_left_out=name)
+            log.warning("too_many_handlers", first_left_out=name)
             break
         kept.append(name)
     return {HANDLERS: ",".join(["", *kept, ""])} if kept else {}

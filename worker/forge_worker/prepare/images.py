@@ -71,7 +71,7 @@ class Images:
         except FAILED as error:
             attempt.while_wanted()
             raise StartFailed(f"the engine does not get the image: {error}") from error
-        log.info("image", job=attempt.fence.job_id, image=name, digest=_digest(image))
+        log.info("image_ready", job=attempt.fence.job_id, image=name, digest=_digest(image))
         return replace(spec, image=image["Id"], labels={**spec.labels, LABEL: name})
 
     def _image(self, spec: RunSpec, attempt: Attempt) -> tuple[str, Image]:

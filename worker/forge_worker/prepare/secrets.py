@@ -78,7 +78,7 @@ class SecretStore:
     def _check_rights(self, path: Path) -> None:
         if path.stat().st_mode & stat.S_IROTH and path not in self._warned:
             self._warned.add(path)
-            log.warning("everybody on this machine can read a secret", file=str(path))
+            log.warning("secret_world_readable", file=str(path))
 
 
 def _is_folder_name(owner: str) -> bool:

@@ -89,7 +89,7 @@ class CircuitBreaker:
             pause_s = min(self.longest_pause_s, FIRST_PAUSE_S * 2.0 ** min(self.failures, 20))
             pause_s = max(pause_s * uniform(0.5, 1.0), rest_s)  # noqa: S311 - no secret
             self.rests_until = self._clock() + pause_s
-        log.warning("server does not answer", url=self.url, why=why, again_in_s=round(pause_s, 1))
+        log.warning("server_unreachable", url=self.url, why=why, again_in_s=round(pause_s, 1))
         return True
 
     def answered(self) -> bool:
@@ -135,7 +135,7 @@ class CircuitBreaker:
 
     def _speak(self) -> None:
         if self.answered():
-            log.info("speaking to server", url=self.url)
+            log.info("server_chosen", url=self.url)
 
 
 def no_answer(kind: type[ServerUnreachable], urls: list[str], why: str) -> ServerUnreachable:
@@ -213,4 +213,4 @@ class Servers:
     def _answered(self, server: CircuitBreaker) -> None:
         back, moved, self._last = server.answered(), server is not self._last, server
         if back or moved:
-            log.info("speaking to server", url=server.url)
+            log.info("server_chosen", url=server.url)

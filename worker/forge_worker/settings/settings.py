@@ -220,7 +220,7 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
         name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         kept = self.worker_dir / "name"
         if kept.exists():
-            log.warning("the file of this worker's name is broken; it takes a new one", name=name)
+            log.warning("name_file_broken", note="the worker takes a new name", name=name)
         made = kept.with_name(f"name.{os.getpid()}")
         made.write_text(f"{name}\n", encoding="utf-8")
         made.replace(kept)
@@ -249,8 +249,8 @@ def clamp_to_machine(settings: WorkerSettings) -> WorkerSettings:
     given = settings.model_fields_set
     for name, mb in limits.items():
         if name in given and getattr(settings, name) > mb:
-            log.warning("the machine has less than is to be lent", setting=name, there=mb)
+            log.warning("resources_clamped", setting=name, there=mb)
     if settings.cpus > (cpus := psutil.cpu_count() or 1):
-        log.warning("jobs share CPUs: more are lent than there are", lent=settings.cpus, there=cpus)
+        log.warning("cpus_overcommitted", lent=settings.cpus, there=cpus)
     clamped = {name: min(getattr(settings, name), mb) for name, mb in limits.items()}
     return settings.model_copy(update=clamped)

@@ -86,7 +86,7 @@ class SpotWatch(Loop):
         for cloud in self._clouds:
             with suppress(MetadataAbsent):
                 if cloud.here():
-                    log.info("watching for notices", cloud=cloud.name)
+                    log.info("spot_watch_started", cloud=cloud.name)
                     self._cloud = cloud
                     self.period_s = PERIOD_S
                     return cloud
@@ -94,7 +94,7 @@ class SpotWatch(Loop):
 
     def _miss(self, error: MetadataAbsent) -> None:
         if self.period_s == PERIOD_S:
-            log.warning("the metadata server does not answer", error=error.message)
+            log.warning("metadata_unreachable", error=error.message)
         self.period_s = min(self.period_s * 2, MISSED_S)
 
 

@@ -76,7 +76,8 @@ def counted(
 def _announce(folder: Path, before: Crashes, now: float, pause_s: float) -> None:
     _keep(folder, Crashes(before.bad, before.why, now, now + pause_s))
     log.error(
-        "the last starts ended badly: waiting before the next",
+        "start_delayed",
+        note="the last starts ended badly",
         starts=before.bad,
         last=before.why,
         wait_s=round(pause_s, 1),
@@ -115,4 +116,4 @@ def _keep(folder: Path, crashes: Crashes) -> None:
     try:
         write_atomically(folder / FILE, json.dumps(asdict(crashes)), durable=True)
     except OSError as error:
-        log.warning("how this start goes is not kept", error=str(error))
+        log.warning("start_not_recorded", error=str(error))

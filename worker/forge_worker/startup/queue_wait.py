@@ -58,7 +58,7 @@ def until_answered(
             if isinstance(error, NameInUse) and seconds() >= name_until_s:
                 raise
             wait_s = pause_s * uniform(0.5, 1.0)  # noqa: S311 - no secret
-            log.warning("waiting for the queue", why=error.message, again_in_s=round(wait_s, 1))
+            log.warning("queue_unreachable", why=error.message, again_in_s=round(wait_s, 1))
         unanswered()
         if leaving.wait(wait_s):
             raise NotWaited
@@ -75,7 +75,7 @@ def end_leftovers(settings: WorkerSettings) -> None:
     try:
         leftovers.reap(leftovers.survivors(settings.worker_dir, [DockerRunner()]).values())
     except ForgeError as error:
-        log.warning("containers may run past their leases", error=error.message)
+        log.warning("containers_outlive_leases", error=error.message)
 
 
 def pause(settings: WorkerSettings, pause_s: float) -> None:

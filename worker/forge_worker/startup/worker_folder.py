@@ -49,7 +49,7 @@ def own_id(folder: Path) -> UUID:
     if (found := known_id(folder)) is not None:
         return found
     if (folder / ID_FILE).exists():
-        log.warning("the file of this folder's id is broken; it gets a new one")
+        log.warning("folder_id_broken", note="the folder gets a new id")
     made = UUID(bytes=secrets.token_bytes(16), version=4)
     write_atomically(folder / ID_FILE, f"{made}\n", durable=True)
     return made
@@ -141,7 +141,7 @@ def put_aside(folder: Path) -> None:
     for path in wrong:
         aside = path.with_name(f"{path.name}.broken-{time_ns()}")
         path.rename(aside)
-        log.warning("what is no part of the worker's state is put aside", path=str(aside))
+        log.warning("foreign_file_moved_aside", path=str(aside))
 
 
 def _there(path: Path, *, is_dir: bool) -> bool:

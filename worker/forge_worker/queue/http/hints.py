@@ -79,7 +79,7 @@ class HttpHints(Loop):
         except httpx.RequestError as error:
             if isinstance(error, httpx.ReadTimeout) and EVENTS in accept:
                 self._no_stream_until = monotonic() + NO_STREAM_S
-                log.info("the stream of hints is held up on its way; asking for each instead")
+                log.info("hint_stream_blocked", note="polling instead")
                 return Hints(wait_s=WAIT_S)
             raise not_answered(error) from error
 

@@ -42,8 +42,9 @@ class Tls:
                 ) from error
         if not self.verify:
             log.warning(
-                "CERTIFICATES ARE NOT CHECKED: anybody on the way can read the worker's token"
-                " and give it code to run. --insecure-skip-verify is for development alone."
+                "certificates_not_checked",
+                note="anybody on the way can read the worker's token"
+                " and give it code to run. --insecure-skip-verify is for development alone.",
             )
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

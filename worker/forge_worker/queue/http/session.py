@@ -163,7 +163,7 @@ class Session:
             if not self._token:
                 raise
             # Its file is being replaced, or is gone for a moment.
-            log.warning("the token cannot be read again", error=error.message)
+            log.warning("token_unreadable", error=error.message)
             return self._token
 
     def _refused(self, shown: str) -> None:

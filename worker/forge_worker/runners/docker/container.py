@@ -198,7 +198,7 @@ class ContainerHandle:
             else:
                 self._killed = True
                 return
-        log.warning("signal not delivered", container=self._name, error=str(error))
+        log.warning("signal_not_delivered", container=self._name, error=str(error))
 
     def stop(self) -> None:
         """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
@@ -221,7 +221,7 @@ class ContainerHandle:
         try:
             remove_container(self._engine, self._name, self._process)
         except EngineUnreachable as error:
-            log.warning("left behind", container=self._name, error=error.message)
+            log.warning("left_behind", container=self._name, error=error.message)
             self._containers.remains(self._name, self._process)
             self._killed = self._process is not None
         else:

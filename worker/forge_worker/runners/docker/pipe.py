@@ -44,7 +44,7 @@ class Keeping:
             try:
                 self._tell(order)
             except OSError as error:
-                log.warning("no program keeps this job's pipe", pipe=str(pipe), error=str(error))
+                log.warning("pipe_keeper_missing", pipe=str(pipe), error=str(error))
 
     def _tell(self, order: bytes) -> None:
         if self._orders is not None:

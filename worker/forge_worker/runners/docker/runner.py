@@ -137,7 +137,7 @@ class DockerRunner:
             found = self._engine.client.api.inspect_container(leftover.id)
             pipe = _reopened(log_path, running=found["State"]["Running"])
         except (*FAILED, OSError) as error:
-            log.warning("not adopted", container=leftover.name, error=str(error))
+            log.warning("job_not_adopted", container=leftover.name, error=str(error))
             return None
         self.containers.use(leftover.name)
         since = of_label(leftover.labels.get(ENGINE_LABEL, ""))
@@ -188,7 +188,7 @@ class DockerRunner:
         for found in listed:
             own = found.labels.get(AGENT_LABEL) == self._agent or found.name in remaining
             if own and not self.containers.used(found.name):
-                log.warning("removing a container that no job uses", container=found.name)
+                log.warning("container_removed", container=found.name)
                 self.reap(found)
         for name in remaining - {found.name for found in listed}:
             self.containers.gone(name)
@@ -219,7 +219,7 @@ class DockerRunner:
             return
         exposed = ensure_network(self._engine.client)
         if exposed and exposed != self.exposed:
-            log.warning("containers can reach metadata addresses", reason=exposed)
+            log.warning("metadata_reachable", reason=exposed)
         self.exposed = exposed
         if exposed and not self._policy.allow_metadata:
             raise StartFailed(f"{EXPOSED}: {exposed}", hint=EXPOSED_HINT)

@@ -54,7 +54,7 @@ def make_room(client: DockerClient, max_bytes: int) -> list[str]:
             removed += gone
             excess -= size
     if removed:
-        log.info("images removed to make room", images=removed)
+        log.info("images_removed", images=removed)
     return removed
 
 
