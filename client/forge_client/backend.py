@@ -8,9 +8,9 @@ from typing import Any, Protocol, Self
 
 from forge_schema.model.admin import Myself
 from forge_schema.model.explanation import Explanation
+from forge_schema.model.fields import Record
 from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus, Template
 from forge_schema.model.overview import Overview
-from forge_schema.model.record import Record
 from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
 from forge_schema.model.worker import WorkerInfo
 

@@ -3,8 +3,7 @@
 from datetime import timedelta
 from typing import Annotated
 
-from forge_schema.model.fields import LARGEST, NUMERIC, Count
-from forge_schema.model.known_fields import KnownFields
+from forge_schema.model.fields import LARGEST, NUMERIC, Count, KnownFields
 from pydantic import BaseModel, Field
 
 DECADE_S = 315_360_000

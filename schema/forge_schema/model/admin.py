@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from forge_schema.model.record import Open, Record
+from forge_schema.model.fields import Open, Record
 from forge_schema.model.states import Role
 
 

@@ -13,12 +13,12 @@ from forge_schema.model.fields import (
     Digest,
     Document,
     Key,
+    KnownParts,
     Number,
     Path,
     Size,
     Text,
 )
-from forge_schema.model.known_fields import KnownParts
 from forge_schema.model.states import Verdict
 
 # A log chunk is unpacked in its reader's memory. A worker makes them of a quarter of this.

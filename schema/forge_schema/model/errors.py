@@ -1,6 +1,6 @@
 """The errors that people read: a stable code, what happened, and what to do."""
 
-from forge_schema.model.record import Record
+from forge_schema.model.fields import Record
 
 
 class ForgeError(Exception):

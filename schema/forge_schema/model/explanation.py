@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from pydantic import Field, JsonValue
 
-from forge_schema.model.record import Open, Record
+from forge_schema.model.fields import Open, Record
 from forge_schema.model.states import Asked, Budget, Phase, Reason, State
 
 

@@ -1,10 +1,32 @@
-"""The kinds of fields that may come from outside: what Postgres can hold, and no more."""
+"""Bases of models, and kinds of fields that may come from outside: what Postgres can hold."""
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from difflib import get_close_matches
+from enum import StrEnum
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, JsonValue
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    JsonValue,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import (
+    CoreSchema,
+    ValidatorFunctionWrapHandler,
+    no_info_before_validator_function,
+    no_info_wrap_validator_function,
+)
 
 INTEGER = 2**31 - 1
 # What every reader of JSON takes as it is; no id ever comes near it.
@@ -89,3 +111,99 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number)]
 Amount = Annotated[Number, Field(ge=0, le=1e15)]
 # Not a dict of Any: what Python alone can hold has no place here.
 Document = Annotated[dict[str, JsonValue], AfterValidator(_stored_document)]
+
+
+W = TypeVar("W", bound=StrEnum)
+
+
+class Record(BaseModel):
+    """What one side tells another. It has every field; a reader takes an older or newer one too.
+
+    A field that its `repr` leaves out is for programs: commands do not print it.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", json_schema_serialization_defaults_required=True
+    )
+
+
+class _OrNewer:
+    """Reads an unknown word as one more member, so that a newer server does not break a client."""
+
+    def __get_pydantic_core_schema__(
+        self, words: type[StrEnum], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        def member(said: object, known: ValidatorFunctionWrapHandler) -> object:
+            try:
+                return known(said)
+            except ValidationError:
+                if not isinstance(said, str):
+                    raise
+                return _newer(words, said)
+
+        return no_info_wrap_validator_function(member, handler(words))
+
+
+def _newer(words: type[W], said: str) -> W:
+    word = str.__new__(words, said)
+    word._name_ = word._value_ = said
+    return word
+
+
+Open = Annotated[W, _OrNewer()]
+"""A word of an enumeration; the schema lists those known, and an unknown one is read as well."""
+
+
+NAMED = 5
+LONGEST_NAME = 100
+
+
+class KnownFields(BaseModel):
+    """Refuses a field that it does not know, and says which known one has nearly the same name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_unknown_fields(cls, said: Any) -> Any:  # noqa: ANN401 - whatever came
+        return _known(cls.__name__, cls.model_fields, said)
+
+
+class KnownParts:
+    """A frozen dataclass that is part of a request: built freely, checked inside a message."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", revalidate_instances="always")
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls,
+        source: Any,  # noqa: ANN401 - pydantic's own
+        handler: GetCoreSchemaHandler,
+    ) -> CoreSchema:
+        check = partial(_known, cls.__name__, cls.__dataclass_fields__)
+        return no_info_before_validator_function(check, handler(source))
+
+
+def _known(model: str, fields: Mapping[str, Any], said: Any) -> Any:  # noqa: ANN401 - whatever came
+    # Pydantic makes an error of each: a body full of them would take seconds.
+    if isinstance(said, Mapping) and not said.keys() <= fields.keys():
+        raise ValidationError.from_exception_data(model, _faults(fields, said))
+    return said
+
+
+def _faults(fields: Mapping[str, Any], said: Mapping[Any, Any]) -> list[InitErrorDetails]:
+    unknown = (name for name in said if name not in fields)
+    return [
+        InitErrorDetails(
+            type=_fault(str(name)[:LONGEST_NAME], fields), loc=(str(name),), input=None
+        )
+        for name in islice(unknown, NAMED)
+    ]
+
+
+def _fault(name: str, fields: Mapping[str, Any]) -> PydanticCustomError:
+    near = get_close_matches(name, fields, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return PydanticCustomError("extra_forbidden", "this field is not known{hint}", {"hint": hint})

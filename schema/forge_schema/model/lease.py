@@ -6,8 +6,7 @@ from math import isnan
 from typing import Any
 from uuid import UUID
 
-from forge_schema.model.fields import Amount, Count, Id
-from forge_schema.model.known_fields import KnownParts
+from forge_schema.model.fields import Amount, Count, Id, KnownParts
 from forge_schema.model.states import Reason, Standing, State
 
 

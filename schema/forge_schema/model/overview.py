@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from forge_schema.model.record import Open, Record
+from forge_schema.model.fields import Open, Record
 from forge_schema.model.states import Asked, Command, Phase, Reason, State, WorkerKind, WorkerStatus
 
 

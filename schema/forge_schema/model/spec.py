@@ -17,9 +17,8 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from forge_schema.model.fields import NUMERIC, Document, Flag, Number, Text
+from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.known_fields import KnownFields
 from forge_schema.model.states import JobKind, Target
 
 # What a row can hold: an integer column's, and a jsonb key of the index over the shapes.

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from forge_schema.model.record import Record
+from forge_schema.model.fields import Record
 
 
 class Stored(Record):

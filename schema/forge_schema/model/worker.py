@@ -8,9 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from forge_schema.model.fields import NUMERIC, Count, Note, Number
-from forge_schema.model.known_fields import KnownParts
-from forge_schema.model.record import Open, Record
+from forge_schema.model.fields import NUMERIC, Count, KnownParts, Note, Number, Open, Record
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
 
 MOST_GPUS = 64

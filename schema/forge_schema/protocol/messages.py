@@ -24,13 +24,13 @@ from forge_schema.model.fields import (
     Flag,
     Id,
     Key,
+    KnownFields,
     Note,
     Number,
     Size,
     Text,
     Word,
 )
-from forge_schema.model.known_fields import KnownFields
 from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.states import Phase, Reason, WorkerKind, WorkerStatus
 from forge_schema.model.worker import MOST_GPUS, Capacity

@@ -10,9 +10,9 @@ import structlog
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.lease import Fence, fence_params
-from forge_schema.model.manifest import CheckpointUnsound, Manifest
 from forge_schema.storage import ObjectMissing, StoredObject
 from forge_schema.storage.keys import AttemptKeys
+from forge_schema.storage.manifest import CheckpointUnsound, Manifest
 
 # How much goes in one call, and how long one looks and then deletes, so that a request stays short.
 MOST = 500

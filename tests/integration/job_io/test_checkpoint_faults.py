@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.model.lease import End, Fence
-from forge_schema.model.manifest import CheckpointUnsound
 from forge_schema.model.spec import CheckpointSource, JobSpec
 from forge_schema.model.states import Reason
 from forge_schema.storage import StoreUnreachable
+from forge_schema.storage.manifest import CheckpointUnsound
 from forge_worker.files.copies import steady_copy
 from forge_worker.job_io import checkpoints
 from forge_worker.job_io.checkpoints import CheckpointRequest, CheckpointSync

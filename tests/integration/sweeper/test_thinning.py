@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.attempt_records import Checkpoint
-from forge_schema.model.manifest import Entry, Manifest
 from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason
 from forge_schema.queue import checkpoints as thinning
@@ -18,6 +17,7 @@ from forge_schema.queue.checkpoints import DELETE_S, Thinning
 from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import AttemptKeys
+from forge_schema.storage.manifest import Entry, Manifest
 from forge_worker.job_io.checkpoints import Thinner
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import SqlGateway

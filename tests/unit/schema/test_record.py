@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge_schema.model.record import Open, Record
+from forge_schema.model.fields import Open, Record
 from forge_schema.model.states import State
 
 

@@ -7,8 +7,8 @@ from typing import BinaryIO
 
 from forge_schema.model.attempt_records import Artifact
 from forge_schema.model.fields import PATH_BYTES
-from forge_schema.model.manifest import sha256
 from forge_schema.storage import KeyInvalid, ObjectTooLarge
+from forge_schema.storage.manifest import sha256
 
 from forge_worker.files.copies import check_size, copy
 from forge_worker.files.safe_files import listing, opened

@@ -13,11 +13,11 @@ from time import monotonic, time_ns
 import structlog
 from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.manifest import Entry, Manifest
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason
 from forge_schema.queue.checkpoints import MOST
 from forge_schema.storage import ObjectTooLarge
+from forge_schema.storage.manifest import Entry, Manifest
 
 from forge_worker.files.copies import Copy, DiskFull, Part, Shape, check_size, steady_copy
 from forge_worker.files.safe_files import Listing, listing, status_of

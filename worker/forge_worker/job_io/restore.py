@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from forge_schema.database.pool import Row
-from forge_schema.model.manifest import CheckpointUnsound, Entry, Manifest, sha256
 from forge_schema.storage import ObjectMissing
+from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest, sha256
 
 from forge_worker.files.safe_files import remove_tree
 from forge_worker.job_runs.attempt import Attempt

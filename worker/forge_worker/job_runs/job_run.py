@@ -13,9 +13,9 @@ import structlog
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Usage
-from forge_schema.model.manifest import CheckpointUnsound
 from forge_schema.model.states import Phase, Reason
 from forge_schema.storage.errors import StoreError
+from forge_schema.storage.manifest import CheckpointUnsound
 
 from forge_worker.agent.health import Health
 from forge_worker.files.copies import DiskFull

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.explanation import Explanation, Remedy, Requirement
+from forge_schema.model.fields import Record
 from forge_schema.model.quantities import MIB, duration_text, size_text
-from forge_schema.model.record import Record
 
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
