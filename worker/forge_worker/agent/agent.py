@@ -242,7 +242,7 @@ class Agent:
             loop.start()
         log.info("worker_ready", worker=self.name, runs=self._runners.words)
         if self._runners.wants_images:
-            log.warning(NO_IMAGE)
+            log.warning("image_required", note=NO_IMAGE)
         self._drained.wait()
         self.claim_loop.end(self._shutdown.left_s())
         self._running.join(self._shutdown.left_s)
