@@ -268,7 +268,7 @@ def test_a_detached_wait_leaves_the_job_running(
         _, told = waiter.communicate(timeout=30)
     assert waiter.returncode == 130
     assert "Traceback" not in told
-    found = re.search(r"`forge logs -f (\d+)` comes back", told)
+    found = re.search(r"`forge logs -f (\d+)` follows it again", told)
     assert found is not None, told
     job = found[1]
     assert status(forge, job).state == "running"

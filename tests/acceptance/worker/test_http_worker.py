@@ -62,8 +62,8 @@ def test_training_goes_on_while_the_server_is_killed_and_started_again(
         eventually(lambda: len(checkpoints(made, job)) >= 2, timeout=30)
         before = len(epochs_said(made, job))
         made.servers[0].kill()
-        failures = worker.output.count("does not answer")
-        eventually(lambda: worker.output.count("does not answer") > failures, timeout=30)
+        failures = worker.output.count("server_unreachable")
+        eventually(lambda: worker.output.count("server_unreachable") > failures, timeout=30)
         assert made.job(job)["state"] == "running"
         made.servers[0].start()
         made.succeeds(job, timeout=90)

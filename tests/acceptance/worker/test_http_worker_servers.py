@@ -51,7 +51,7 @@ def seen(made: HttpBed) -> Any:  # noqa: ANN401  a time
 
 
 def fails_again(worker: Worker, before: int) -> bool:
-    return "does not answer" in worker.output[before:]
+    return "server_unreachable" in worker.output[before:]
 
 
 def heard_again(made: HttpBed, eventually: Eventually) -> None:
@@ -165,7 +165,7 @@ def test_server_that_leaves_in_good_order_is_waited_for(
         made.says(job, "line 3")
         # The stream that the worker holds open does not keep it.
         assert made.servers[0].leave() == 0
-        eventually(lambda: "does not answer" in worker.output)
+        eventually(lambda: "server_unreachable" in worker.output)
         made.servers[0].start()
         heard_again(made, eventually)
         let_go(made)

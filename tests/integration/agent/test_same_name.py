@@ -97,7 +97,7 @@ def test_replaced_worker_gives_its_job_back_and_leaves(both: Bed, eventually: Ev
     second = both.worker("two", worker_name=first.name, replace=True, **SLOW)
     eventually(lambda: not first.running)
     assert first.process.returncode == 4
-    assert first.output.count("another worker has this one's name") == 1
+    assert first.output.count("name_taken") == 1
     assert "start this one with a name of its own" in first.output
     eventually(lambda: both.log(job).count(b"up\n") == 2)
     let_go(second)

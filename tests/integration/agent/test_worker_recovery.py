@@ -208,10 +208,10 @@ def test_broken_state_is_put_aside_and_said(process: Bed, eventually: Eventually
     assert status(process, worker_name="")["worker"] == ""
     worker = process.worker(worker_name="")
     process.succeeds(process.script("print('fine')"))
-    assert "the file of this worker's name is broken" in worker.output
+    assert "name_file_broken" in worker.output
     aside = {path.name.partition(".broken-")[0] for path in folder.glob("*.broken-*")}
     assert aside == {"bundles", "caches", "quarantine.json"}
-    assert worker.output.count("is put aside") == len(aside)
+    assert worker.output.count("foreign_file_moved_aside") == len(aside)
     assert "Traceback" not in worker.output
     # A job is told to have ended before its folder goes.
     eventually(lambda: list((folder / "jobs").iterdir()) == [])

@@ -78,7 +78,7 @@ def test_it_tells_its_port_and_leaves_in_good_order(environment: dict[str, str])
         _, log = process.communicate(timeout=LEAVES_S)
     assert process.returncode == 0, log
     assert '"path": "/health", "status": 200' in log
-    assert "in the clear" not in log
+    assert "tls_missing" not in log
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -115,7 +115,7 @@ def test_it_warns_where_tokens_cross_a_network_in_the_clear(environment: dict[st
         told(process)
         process.terminate()
         _, log = process.communicate(timeout=LEAVES_S)
-    assert "in the clear" in log
+    assert "tls_missing" in log
 
 
 def test_loopback_is_known_by_its_addresses() -> None:

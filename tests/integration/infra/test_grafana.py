@@ -97,7 +97,7 @@ def test_every_metric_that_is_asked_for_is_told(
     with bed("process", tmp_path / "bed", rig.url) as made:
         made.environment = nvml.environment
         worker = made.worker(metrics_port=0, sample_s=0.2, gpus="all", max_jobs=1)
-        port = re.search(r"metrics .*port=(\d+)", worker.output)
+        port = re.search(r"metrics_served .*port=(\d+)", worker.output)
         assert port
         told |= Exposition(httpx.get(f"http://127.0.0.1:{port[1]}/metrics", timeout=60).text).names
     expressions = [text for _, text in queries("forge-prometheus.json", "expr")]

@@ -38,7 +38,7 @@ def process(
 
 
 def read(worker: Worker) -> Exposition:
-    port = re.search(r"metrics .*port=(\d+)", worker.output)
+    port = re.search(r"metrics_served .*port=(\d+)", worker.output)
     assert port, worker.output
     return Exposition(httpx.get(f"http://127.0.0.1:{port[1]}/metrics", timeout=60).text)
 
@@ -89,7 +89,7 @@ def test_a_worker_tells_what_it_does(process: Bed, nvml: FakeNvml, eventually: E
 def test_a_port_that_is_taken_is_an_error_of_one_line(tmp_path: Path, database_url: str) -> None:
     with bed("process", tmp_path, database_url) as made:
         first = made.worker("one", metrics_port=0)
-        port = re.search(r"metrics .*port=(\d+)", first.output)
+        port = re.search(r"metrics_served .*port=(\d+)", first.output)
         assert port
         second = made.begin("two", metrics_port=port[1])
         assert second.process.wait(120) == 1

@@ -121,7 +121,7 @@ def test_machine_without_iptables_is_reported_as_exposed(monkeypatch: pytest.Mon
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from forge_worker.runners import network
+from forge_worker.runners.docker import network
 network.MADE_BY_ROOT = Path(sys.argv[1])
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 print(network.block_metadata("lo") or "blocked")
