@@ -106,6 +106,8 @@ def test_every_query_is_one_statement() -> None:
     assert queries
     counts = {path.name: len(statements(path.read_text(encoding="utf-8"))) for path in queries}
     assert {name: count for name, count in counts.items() if count != 1} == {}
+    # They are called by name alone, whatever their folder.
+    assert len(counts) == len(queries)
 
 
 @pytest.mark.parametrize(
