@@ -5,13 +5,16 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -n 4 --dist worksteal
 BIN := .venv/bin
 
-.PHONY: demo test lint types fmt lock bench chaos lambda-zip screenshots clean
+.PHONY: demo test test-again lint types fmt lock bench chaos lambda-zip screenshots clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
 
 test: lint types  ## Run every check and every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-again: .venv/dev.stamp  ## Run the tests that failed last time, one at a time
+	$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
