@@ -93,7 +93,11 @@ class Postgres:
             ClientError: it does not stop.
         """
         if self._runs():
-            self._call("pg_ctl", "stop", "-w", "-t", str(STOP_S), "-m", "fast")
+            try:
+                self._call("pg_ctl", "stop", "-w", "-t", str(STOP_S), "-m", "fast")
+            except ClientError:
+                if self._runs():  # it may have ended by itself meanwhile
+                    raise
         if self._socket_note.exists():
             shutil.rmtree(self._socket_note.read_text(encoding="utf-8"), ignore_errors=True)
             self._socket_note.unlink()

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 from forge_client.errors import ClientError
@@ -58,6 +60,21 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path, eventually: E
         again.stop()
         again.stop()
     assert not pid_file.exists()
+
+
+def test_a_server_that_dies_while_it_is_stopped_has_stopped(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    postgres = Postgres(tmp_path / "data")
+    postgres.start()
+    main = postmaster(tmp_path / "data")
+    os.kill(main, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as threads:
+        stopped = threads.submit(postgres.stop)
+        eventually(lambda: "pg_ctl" in [child.name() for child in psutil.Process().children()])
+        os.kill(main, signal.SIGKILL)
+        stopped.result()
+    assert not alive(main)
 
 
 def test_a_folder_too_deep_for_a_socket_works_and_leaves_nothing_behind(tmp_path: Path) -> None:
