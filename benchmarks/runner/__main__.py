@@ -31,9 +31,9 @@ from forge_schema.queue.queue import Queue
 from forge_schema.storage import keys, open_store
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.outbox import Outbox
+from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
 from forge_worker.job_io.checkpoints import CheckpointSync
-from forge_worker.job_runs.folders import Folders
 from forge_worker.job_runs.job_run import JobRun
 from forge_worker.prepare.bundle import BundleCache
 from forge_worker.queue.gateway import SqlGateway

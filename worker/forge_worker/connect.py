@@ -15,9 +15,9 @@ from forge_schema.storage import Store, StoreError, open_store
 from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick, Windows
 
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.circuit_breaker import CircuitBreaker, Servers
 from forge_worker.loop import Loop
-from forge_worker.queue.circuit_breaker import CircuitBreaker, Servers
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.hints import HttpHints

@@ -7,7 +7,7 @@ from threading import Event, Thread
 import structlog
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.queue.circuit_breaker import CircuitOpen
+from forge_worker.circuit_breaker import CircuitOpen
 
 AFTER_FAILURE_S = 3.0
 # To ask whether they still rest costs nothing.

@@ -14,8 +14,9 @@ from forge_schema.queue.registry import NameInUse
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from forge_worker.agent import signals
+from forge_worker.agent import queue_wait
 from forge_worker.agent.agent import Agent
+from forge_worker.agent.queue_wait import until_answered
 from forge_worker.commands import recovery, status
 from forge_worker.commands.doctor import lacking
 from forge_worker.connect import connect
@@ -23,9 +24,9 @@ from forge_worker.privacy import shown_flags
 from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
 from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
-from forge_worker.startup import beside_up, crashes, queue_wait
-from forge_worker.startup.queue_wait import until_answered
-from forge_worker.startup.worker_folder import STOP_IT, held, put_aside
+from forge_worker.startup import beside_up, crashes, signals
+from forge_worker.startup.repair import put_aside
+from forge_worker.worker_folder import STOP_IT, held
 
 if TYPE_CHECKING:
     from forge_worker.monitor.port import Monitor

@@ -17,13 +17,13 @@ from forge_worker.agent.agent import UNSAFE, Agent
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.shutdown import Shutdown
 from forge_worker.agent.spool import FILE, Spool
+from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.window import Window
 from forge_worker.connect import connect
-from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.queue.listener import Listener
 from forge_worker.runners.choice import available
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.notice import Kind, Notice
-from forge_worker.spot.window import Window
 from support.workers.attempts import desk
 from support.workers.worker import SMALL
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from forge_schema.model.lease import Fence, Grant
 from forge_schema.model.worker import Capacity
 from forge_worker.agent.reaper import Reaper
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.folders import Folders
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.folders import Folders
 from forge_worker.job_runs.job_environment import container_name
 from forge_worker.machine.slots import Slots
 from forge_worker.runners.docker.container import MainProcess

@@ -11,9 +11,9 @@ import pytest
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_schema.queue.registry import Machine
-from forge_worker.job_runs.folders import Folders
+from forge_worker import worker_folder
+from forge_worker.attempt.folders import Folders
 from forge_worker.runners.process.runner import ProcessRunner
-from forge_worker.startup import worker_folder
 from support.client.command import command
 from support.workers.http_bed import http_bed
 from support.workers.worker import Bed, Worker, bed, containers_of

@@ -14,14 +14,15 @@ from forge_schema.model.spec import Resources
 from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
 from forge_worker.agent.lease_renewal import LeaseRenewal
 from forge_worker.agent.outbox import Outbox
+from forge_worker.agent.queue_wait import NotWaited, until_answered
 from forge_worker.agent.spool import FILE, Spool, left_in
+from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, ServerUnreachable
+from forge_worker.clock import seconds
 from forge_worker.commands.recovery import recover
 from forge_worker.commands.status import look
 from forge_worker.job_runs import job_state
-from forge_worker.job_runs.clock import seconds
 from forge_worker.job_runs.leftovers import MOST_HASTY, take_up
 from forge_worker.machine.slots import Slot
-from forge_worker.queue.circuit_breaker import CircuitBreaker, CircuitOpen, ServerUnreachable
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerFailed, ServerRefused, TokenRefused
@@ -29,7 +30,6 @@ from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Exit
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.startup import crashes
-from forge_worker.startup.queue_wait import NotWaited, until_answered
 from structlog.testing import capture_logs
 from support.database.crashing_server import CrashingServer, bed_on, crashing_server
 from support.http.http_worker import machine, session

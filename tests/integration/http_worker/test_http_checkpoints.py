@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.storage import KeyInvalid, Store, open_store
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.job_io.checkpoints import CheckpointSync
-from forge_worker.job_runs.attempt import Attempt
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.store import HttpStore

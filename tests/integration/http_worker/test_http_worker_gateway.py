@@ -23,7 +23,7 @@ from forge_schema.model.states import (
     WorkerStatus,
 )
 from forge_schema.queue.queue import WorkerUnknown
-from forge_worker.queue.circuit_breaker import ServerUnreachable
+from forge_worker.circuit_breaker import ServerUnreachable
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerRefused, TokenRefused

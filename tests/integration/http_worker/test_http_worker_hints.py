@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from forge_schema.model.states import Command
-from forge_worker.queue.circuit_breaker import NotAnswered
+from forge_worker.circuit_breaker import NotAnswered
 from forge_worker.queue.http import hints as http_hints
 from forge_worker.queue.http.hints import HttpHints
 from support.http.api import opened

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoreUnreachable, open_store
 from forge_schema.storage.errors import StoreError
-from forge_worker.job_runs.attempt import Attempt, Stopped
-from forge_worker.queue.circuit_breaker import ServerUnreachable
+from forge_worker.attempt.attempt import Attempt, Stopped
+from forge_worker.circuit_breaker import ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.store import HttpObjects, HttpStore, LeaseLost

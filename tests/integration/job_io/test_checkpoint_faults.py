@@ -22,7 +22,7 @@ from support.workers.attempts import Desk, desk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from forge_worker.job_runs.attempt import Attempt
+    from forge_worker.attempt.attempt import Attempt
 
 LIMIT_MB = 10
 TESTS = Path(__file__).parents[2]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.storage import StoreError, StoreUnreachable
+from forge_worker.attempt.attempt import Attempt, Stopped
 from forge_worker.files import copies
 from forge_worker.files.safe_files import opened
 from forge_worker.job_io import checkpoints
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.job_io.logs import LogShipper
-from forge_worker.job_runs.attempt import Attempt, Stopped
 from support.workers.attempts import Desk, desk
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from docker import DockerClient
     from forge_schema.storage import Progress
-    from forge_worker.job_runs.attempt import Attempt
+    from forge_worker.attempt.attempt import Attempt
 
 ROOMY = 1 << 40
 

@@ -11,7 +11,7 @@ import httpx
 from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.registry import Machine
-from forge_worker.queue.circuit_breaker import Servers
+from forge_worker.circuit_breaker import Servers
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.session import Session

@@ -14,8 +14,8 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.registry import Machine
 from forge_schema.storage.file_store import FileStore
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.folders import Folders
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.folders import Folders
 from forge_worker.queue.gateway import SqlGateway
 
 if TYPE_CHECKING:

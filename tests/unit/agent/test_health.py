@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge_worker.agent.health import LONGEST_REST_S, REST_S, ROW, Health
+from forge_worker.machine.health import LONGEST_REST_S, REST_S, ROW, Health
 
 
 class Watch:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
-from forge_worker.queue.circuit_breaker import CircuitOpen, NotAnswered, Servers, ServerUnreachable
+from forge_worker.circuit_breaker import CircuitOpen, NotAnswered, Servers, ServerUnreachable
 
 FIRST, SECOND, THIRD = "http://first", "http://second", "http://third"
 

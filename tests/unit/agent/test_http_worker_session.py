@@ -10,7 +10,7 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.storage import StoreUnreachable
-from forge_worker.queue.circuit_breaker import CircuitOpen, NotAnswered, Servers, ServerUnreachable
+from forge_worker.circuit_breaker import CircuitOpen, NotAnswered, Servers, ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.session import (

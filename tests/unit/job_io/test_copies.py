@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_worker.attempt.attempt import Stopped
 from forge_worker.files.copies import PIECE, copy
 from forge_worker.files.safe_files import weight
-from forge_worker.job_runs.attempt import Stopped
 
 if TYPE_CHECKING:
     from pathlib import Path

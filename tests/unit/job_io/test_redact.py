@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 import zstandard
 from forge_schema.storage.errors import StoreUnreachable
+from forge_worker.attempt.redact import Redactor
 from forge_worker.job_io import logs
 from forge_worker.job_io.logs import LogShipper
-from forge_worker.job_runs.redact import Redactor
 from hypothesis import given
 from hypothesis import strategies as st
 from support.workers.attempts import CountingStore, attempt_of, some_grant
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from forge_schema.model.attempt_records import LogChunk
     from forge_schema.model.lease import Fence
-    from forge_worker.job_runs.attempt import Attempt
+    from forge_worker.attempt.attempt import Attempt
 
 KEY = "-----BEGIN KEY-----\nabcdefghijkl\n  mnopqrstuvwx\nend\n"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason, Standing
-from forge_worker.job_runs.attempt import Attempt, Stop, Stopped
-from forge_worker.job_runs.folders import Folders
+from forge_worker.attempt.attempt import Attempt, Stop, Stopped
+from forge_worker.attempt.folders import Folders
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:

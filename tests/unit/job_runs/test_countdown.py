@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.model.states import Phase, Reason
 from forge_worker.agent.lease_watchdog import LeaseWatchdog
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.agent.lease_watchdog import Policy
+    from forge_worker.settings.sections import Policy
 
 
 class Bench:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.storage import KeyInvalid, ObjectMissing, StoreUnreachable
-from forge_worker.job_runs.attempt import Attempt, Stopped
-from forge_worker.job_runs.patience import Patience
+from forge_worker.attempt.attempt import Attempt, Stopped
+from forge_worker.attempt.patience import Patience
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason
+from forge_worker.attempt.attempt import Stop
+from forge_worker.attempt.cursors import BYTES, Cursors
+from forge_worker.clock import this_boot
 from forge_worker.job_runs import job_state
-from forge_worker.job_runs.attempt import Stop
-from forge_worker.job_runs.clock import this_boot
-from forge_worker.job_runs.cursors import BYTES, Cursors
 from forge_worker.machine.slots import Slot
 from forge_worker.runners.runner import Exit
 from support.workers.attempts import attempt_of, some_grant
@@ -18,7 +18,7 @@ from support.workers.attempts import attempt_of, some_grant
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.job_runs.attempt import Attempt
+    from forge_worker.attempt.attempt import Attempt
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from forge_schema.model.attempt_records import Sample
     from forge_schema.model.lease import Fence
-    from forge_worker.job_runs.attempt import Attempt
+    from forge_worker.attempt.attempt import Attempt
 
 
 class Queue:

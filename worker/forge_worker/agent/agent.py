@@ -14,22 +14,24 @@ from forge_schema.model.lease import End, Grant
 from forge_schema.model.states import Command, Reason, WorkerKind
 from forge_schema.queue.registry import NameInUse
 
+from forge_worker import worker_folder
 from forge_worker.agent.claim_loop import ClaimLoop
-from forge_worker.agent.health import Health
 from forge_worker.agent.lease_renewal import LeaseRenewal
 from forge_worker.agent.lease_watchdog import LeaseWatchdog
-from forge_worker.agent.machine import capacity, machine
 from forge_worker.agent.outbox import Outbox
+from forge_worker.agent.queue_wait import NotWaited, end_leftovers, until_answered
 from forge_worker.agent.reaper import Reaper
+from forge_worker.agent.registration import capacity, machine
 from forge_worker.agent.running import Running
 from forge_worker.agent.shutdown import Shutdown
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.agent.state_file import StateKeeper, snapshot
+from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.folders import Folders
+from forge_worker.attempt.window import opening
+from forge_worker.clock import seconds
 from forge_worker.devices import Inventory
 from forge_worker.job_io.usage import Sampler
-from forge_worker.job_runs.attempt import Attempt, Stop
-from forge_worker.job_runs.clock import seconds
-from forge_worker.job_runs.folders import Folders
 from forge_worker.job_runs.job_environment import Host
 from forge_worker.job_runs.job_run import JobRun, JobServices
 from forge_worker.job_runs.leftovers import Adopted, take_up
@@ -39,6 +41,7 @@ from forge_worker.machine.gpu_health import Faults, FaultWatch, Quarantine
 from forge_worker.machine.gpu_locks import GpuLocks
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.gpu_pool import GpuPool
+from forge_worker.machine.health import Health
 from forge_worker.machine.slots import Slot, Slots
 from forge_worker.prepare.images import Images
 from forge_worker.prepare.order import provisions_in_order
@@ -48,9 +51,6 @@ from forge_worker.runners.choice import Runners
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.notice import Kind, Notice
 from forge_worker.spot.watch import SpotWatch, clouds_of
-from forge_worker.spot.window import opening
-from forge_worker.startup import worker_folder
-from forge_worker.startup.queue_wait import NotWaited, end_leftovers, until_answered
 
 LEAVE_S = 5.0
 # As long at least, also when time is up.

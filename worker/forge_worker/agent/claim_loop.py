@@ -14,7 +14,7 @@ from forge_schema.model.lease import End, Ended, Grant
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Capacity
 
-from forge_worker.job_runs.clock import seconds
+from forge_worker.clock import seconds
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_pool import Choice
 from forge_worker.machine.slots import Slot, Slots

@@ -8,8 +8,8 @@ from forge_schema.model.states import Standing, WorkerStatus
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.queue.registry import NameInUse
 
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.clock import seconds
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.clock import seconds
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 

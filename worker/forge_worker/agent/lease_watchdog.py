@@ -5,14 +5,14 @@ queue's own count does, whatever the machine's time of day is.
 """
 
 from collections.abc import Callable, Collection
-from typing import Literal
 
 import structlog
 from forge_schema.model.states import Phase, Reason
 
-from forge_worker.job_runs.attempt import Attempt, Stop
-from forge_worker.job_runs.clock import seconds
+from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.clock import seconds
 from forge_worker.loop import Loop
+from forge_worker.settings.sections import Policy
 
 PERIOD_S = 1.0
 # Who looks again only after this long has slept, with the whole machine or alone.
@@ -20,8 +20,6 @@ SLEPT_S = 5.0
 # From the end of a job's grace to the end of its lease; for the kill, and for looking.
 MARGIN_S = 3.0
 RESERVE_SHARE = 1 / 3
-
-Policy = Literal["continue", "strict"]
 
 log = structlog.get_logger(__name__)
 

@@ -20,9 +20,9 @@ from forge_schema.model.states import Budget
 
 from forge_worker.agent.claim_loop import ClaimLoop
 from forge_worker.agent.spool import Spool
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.clock import seconds
-from forge_worker.job_runs.patience import Patience
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.patience import Patience
+from forge_worker.clock import seconds
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.http.session import ServerFailed, ServerRefused

@@ -4,7 +4,7 @@ from threading import Lock
 
 import structlog
 
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.job_runs.job_environment import container_name
 from forge_worker.loop import Loop
 from forge_worker.machine.slots import Slots

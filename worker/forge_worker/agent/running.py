@@ -5,7 +5,7 @@ from threading import Lock, Thread
 
 from forge_schema.model.states import Phase
 
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
 
 
 class Running:

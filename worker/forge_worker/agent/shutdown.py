@@ -9,11 +9,11 @@ from forge_schema.model.lease import End, Usage
 from forge_schema.model.states import Reason
 
 from forge_worker.agent.outbox import Outbox
-from forge_worker.job_runs.attempt import Attempt, Stop
-from forge_worker.job_runs.clock import seconds
+from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.window import Window, earlier
+from forge_worker.clock import seconds
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
-from forge_worker.spot.window import Window, earlier
 
 PERIOD_S = 0.25
 # What the queue has not answered by then is answered while others are given back.

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.devices import Gpu
 from forge_worker.files.atomic import write_atomically
-from forge_worker.job_runs.attempt import Attempt
 from forge_worker.loop import Loop
 from forge_worker.machine.slots import Slot
 from forge_worker.settings.settings import WorkerSettings

@@ -16,12 +16,12 @@ from forge_schema.protocol.answers import Enrolled
 from pydantic import BeforeValidator, Field, PositiveFloat, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from forge_worker.agent.queue_wait import until_answered
+from forge_worker.circuit_breaker import Servers
 from forge_worker.files.atomic import write_atomically
-from forge_worker.queue.circuit_breaker import Servers
 from forge_worker.queue.http.server import Tls, urls
 from forge_worker.queue.http.session import AGENT, PATH, TIMEOUT, TokenRefused, not_answered, read
 from forge_worker.settings.sections import OptionalPath
-from forge_worker.startup.queue_wait import until_answered
 
 
 class EnrolmentRefused(ForgeError):

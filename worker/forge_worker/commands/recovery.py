@@ -11,12 +11,13 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 
+from forge_worker import worker_folder
 from forge_worker.agent import spool, state_file
 from forge_worker.agent.outbox import Outbox
+from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
 from forge_worker.files.safe_files import remove_tree, weight
 from forge_worker.job_runs import job_state, leftovers
-from forge_worker.job_runs.folders import Folders
 from forge_worker.machine import gpu_health
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner, engine_answers
@@ -24,7 +25,7 @@ from forge_worker.runners.process.confinement import confinement_of
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Runner
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.startup import crashes, worker_folder
+from forge_worker.startup import crashes
 
 # What a worker keeps besides its jobs, and what goes with it.
 STATE = {

@@ -12,10 +12,10 @@ from forge_schema.queue.holdings import Holdings
 
 from forge_worker.agent import spool, state_file
 from forge_worker.agent.state_file import queue_words
+from forge_worker.attempt.folders import Folders
 from forge_worker.commands.doctor import lacking
 from forge_worker.connect import connect
 from forge_worker.devices.inventory import Inventory
-from forge_worker.job_runs.folders import Folders
 from forge_worker.machine.admission import Observer, limits_of
 from forge_worker.machine.gpu_health import Quarantine
 from forge_worker.queue.http.session import LeaseUnknown
@@ -23,7 +23,7 @@ from forge_worker.runners.docker.engine import engine_answers
 from forge_worker.runners.process.confinement import WANTED, parents
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.startup import crashes
-from forge_worker.startup.worker_folder import holder
+from forge_worker.worker_folder import holder
 
 CPU_LOOK_S = 0.5
 QUEUE_PATIENCE_S = 5.0

@@ -10,10 +10,9 @@ from forge_schema.model.fields import PATH_BYTES
 from forge_schema.storage import KeyInvalid, ObjectTooLarge
 from forge_schema.storage.manifest import sha256
 
+from forge_worker.attempt.attempt import Attempt, with_advice
 from forge_worker.files.copies import check_size, copy
 from forge_worker.files.safe_files import listing, opened
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.last_words import with_advice
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 

@@ -5,8 +5,7 @@ from contextlib import suppress
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.last_words import with_advice
+from forge_worker.attempt.attempt import Attempt, with_advice
 
 # What fails once and then goes well is nobody's business.
 FAILURES = 2

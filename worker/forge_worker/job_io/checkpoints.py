@@ -19,13 +19,12 @@ from forge_schema.queue.checkpoints import MOST
 from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.manifest import Entry, Manifest
 
+from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
+from forge_worker.clock import seconds
 from forge_worker.files.copies import Copy, DiskFull, Part, Shape, check_size, steady_copy
 from forge_worker.files.safe_files import Listing, listing, status_of
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.restore import Restore
-from forge_worker.job_runs.attempt import Attempt, Stop, Stopped
-from forge_worker.job_runs.clock import seconds
-from forge_worker.job_runs.last_words import with_advice
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects

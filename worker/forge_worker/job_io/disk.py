@@ -2,7 +2,7 @@
 
 from forge_schema.model.states import Reason
 
-from forge_worker.job_runs.attempt import Attempt, Stop
+from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.loop import Loop
 
 PERIOD_S = 2.0

@@ -7,7 +7,7 @@ from threading import Lock
 import zstandard
 from forge_schema.model.attempt_records import LogChunk
 
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects

@@ -9,8 +9,8 @@ import structlog
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.errors import ForgeError
 
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import opened
-from forge_worker.job_runs.attempt import Attempt
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 

@@ -6,8 +6,8 @@ from forge_schema.database.pool import Row
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest, sha256
 
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import remove_tree
-from forge_worker.job_runs.attempt import Attempt
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 

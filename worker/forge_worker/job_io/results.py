@@ -17,13 +17,12 @@ from forge_schema.model.fields import DOCUMENT_BYTES, Document
 from forge_schema.model.states import JobKind
 from pydantic import TypeAdapter, ValidationError
 
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
 from forge_worker.files.safe_files import opened
 from forge_worker.job_io.junit import read_report
-from forge_worker.job_runs.attempt import Attempt
 from forge_worker.queue.gateway import Gateway
 
-RESULT = "result.json"
-REPORT = "junit.xml"
 # A quarter of what a server takes in one request, and not more rows than it takes.
 BATCH_BYTES = 1 << 19
 BATCH_ROWS = 1000
@@ -68,7 +67,7 @@ class Findings:
             self._attempt.note("what the job found out was refused by the queue")
 
     def _look_for_result(self) -> dict[str, Any] | None:
-        with suppress(OSError), opened(self._attempt.folders.control, RESULT) as file:
+        with suppress(OSError), opened(self._attempt.folders.control, RESULT_FILE) as file:
             said = file.read(DOCUMENT_BYTES + 1)
             try:
                 found: dict[str, Any] = self._covered(parse_result(said))
@@ -81,8 +80,9 @@ class Findings:
     def _look_for_tests(self) -> list[Tested]:
         spec, folders = self._attempt.grant.spec, self._attempt.folders
         named = spec.get("junit")
+        where = (folders.work, named) if named else (folders.control, JUNIT_FILE)
         try:
-            with opened(*((folders.work, named) if named else (folders.control, REPORT))) as file:
+            with opened(*where) as file:
                 tests, fault = read_report(file)
         except OSError:
             tests, fault = [], ""

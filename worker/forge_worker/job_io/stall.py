@@ -16,10 +16,10 @@ import structlog
 from forge_schema.model.spec import Stall
 from forge_schema.model.states import Reason
 
+from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.files.safe_files import opened
 from forge_worker.job_io.metrics import LINE_BYTES, parse, progress_of, step_of
 from forge_worker.job_io.usage import AttemptUsage
-from forge_worker.job_runs.attempt import Attempt, Stop
 from forge_worker.loop import Loop
 
 READ_BYTES = 1 << 20

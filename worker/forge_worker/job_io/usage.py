@@ -14,9 +14,9 @@ from forge_schema.model.attempt_records import Sample
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Usage
 
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.clock import seconds
 from forge_worker.files.atomic import write_atomically
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.clock import seconds
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from forge_worker.queue.gateway import Gateway

@@ -17,7 +17,10 @@ from forge_schema.model.states import Phase, Reason
 from forge_schema.storage.errors import StoreError
 from forge_schema.storage.manifest import CheckpointUnsound
 
-from forge_worker.agent.health import Health
+from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
+from forge_worker.attempt.patience import Patience
+from forge_worker.attempt.window import opening
+from forge_worker.clock import seconds
 from forge_worker.files.copies import DiskFull
 from forge_worker.files.safe_files import touch
 from forge_worker.job_io.artifacts import ArtifactKeeper
@@ -28,14 +31,12 @@ from forge_worker.job_io.metrics import MetricsTail
 from forge_worker.job_io.results import Findings
 from forge_worker.job_io.stall import stall_watches
 from forge_worker.job_io.usage import Sampler
-from forge_worker.job_runs.attempt import Attempt, Stop, Stopped
-from forge_worker.job_runs.clock import seconds
 from forge_worker.job_runs.job_environment import Host, run_spec
 from forge_worker.job_runs.job_state import keep_exit, keep_stop, kept_stop, record_of
-from forge_worker.job_runs.last_words import last_words, with_advice
-from forge_worker.job_runs.patience import Patience
+from forge_worker.job_runs.last_words import last_words
 from forge_worker.job_runs.phases import PhaseReporter
 from forge_worker.loop import Loop
+from forge_worker.machine.health import Health
 from forge_worker.machine.slots import Slot
 from forge_worker.prepare.bundle import BundleCache, BundleCorrupt, BundleRefused
 from forge_worker.prepare.provisions import Provision, ProvisionFailed
@@ -50,7 +51,6 @@ from forge_worker.runners.runner import (
     RunSpec,
     StartFailed,
 )
-from forge_worker.spot.window import opening
 
 WATCH_S = 0.5
 # What an attempt can meet, and the reason that it ends with.

@@ -8,10 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from signal import Signals
 
-from forge_schema.model.errors import ForgeError
-from forge_schema.queue.queue import DETAIL_LENGTH
-
-from forge_worker.job_runs.redact import Redactor
+from forge_worker.attempt.redact import Redactor
 from forge_worker.runners.runner import Exit
 
 LINES, WIDTH, BYTES = 10, 300, 32 << 10
@@ -77,11 +74,3 @@ def _killed(code: int | None) -> str:
     with suppress(ValueError):
         return f"killed by {Signals(code - SIGNAL_BASE).name}"
     return ""
-
-
-def with_advice(error: ForgeError | OSError) -> str:
-    """Return what happened and what to do about it: a long message leaves room for the hint."""
-    if not isinstance(error, ForgeError):
-        return str(error)
-    advice = f" ({error.hint})" if error.hint else ""
-    return error.message[: DETAIL_LENGTH - len(advice)] + advice

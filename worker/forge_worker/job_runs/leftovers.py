@@ -15,15 +15,15 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason, Standing, WorkerStatus
 
+from forge_worker import worker_folder
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.folders import Folders
+from forge_worker.clock import seconds, this_boot
 from forge_worker.job_runs import job_state
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.clock import seconds, this_boot
-from forge_worker.job_runs.folders import Folders
 from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.runner import Exit, Handle, Leftover, Own, Runner
-from forge_worker.startup import worker_folder
 
 # An agent that is gone so soon after it went on with a job may have died of it.
 SOON_S = 300.0

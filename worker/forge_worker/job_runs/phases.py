@@ -6,7 +6,7 @@ from threading import Lock
 
 from forge_schema.model.states import Phase
 
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 

@@ -15,9 +15,9 @@ import structlog
 from forge_schema.model.states import Reason
 from forge_schema.queue.registry import Machine
 
+from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.clock import this_boot
 from forge_worker.files.atomic import write_atomically
-from forge_worker.job_runs.attempt import Attempt, Stop
-from forge_worker.job_runs.clock import this_boot
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter, is_lost
 from forge_worker.machine.slots import Slots

@@ -22,6 +22,8 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from time import monotonic
 
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.folders import Folders
 from forge_worker.files.locks import try_lock
 from forge_worker.files.safe_files import (
     BLOCK,
@@ -33,8 +35,6 @@ from forge_worker.files.safe_files import (
     walk,
     weight,
 )
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.folders import Folders
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 THREAD_POLL_S = 0.2

@@ -10,43 +10,17 @@ import shlex
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import entry_points
 from pathlib import PurePath
 
-import structlog
-from forge_schema.model.spec import HANDLER, HANDLERS
 from forge_schema.model.states import JobKind
 
-from forge_worker.job_io.results import REPORT, RESULT
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
+from forge_worker.runners.installed import installed_handlers
 from forge_worker.runners.runner import Runner, RunSpec, StartFailed
 
-GROUP = "forge.handlers"
 ARGUMENTS = "arguments.json"
-# What a worker's label may have.
-LABEL_LENGTH = 2000
 KEPT = ("FORGE_", "PYTHONUNBUFFERED")
-
-log = structlog.get_logger(__name__)
-
-
-def installed() -> list[str]:
-    """Return the names of the handlers that are installed here, in order."""
-    named = {point.name for point in entry_points(group=GROUP)}
-    if odd := sorted(name for name in named if not HANDLER.fullmatch(name)):
-        log.warning("handler_names_invalid", names=odd)
-    return sorted(name for name in named if HANDLER.fullmatch(name))
-
-
-def label() -> dict[str, str]:
-    """Return the worker's label about them: `,name,name2,`, so that `*,name,*` finds one."""
-    kept: list[str] = []
-    for name in installed():
-        if len(",".join(["", *kept, name, ""])) > LABEL_LENGTH:
-            log.warning("too_many_handlers", first_left_out=name)
-            break
-        kept.append(name)
-    return {HANDLERS: ",".join(["", *kept, ""])} if kept else {}
 
 
 def handler_start(spec: RunSpec, attempt: Attempt) -> RunSpec:
@@ -57,7 +31,7 @@ def handler_start(spec: RunSpec, attempt: Attempt) -> RunSpec:
     """
     asked = attempt.grant.spec
     name = asked["handler"]
-    if name not in installed():
+    if name not in installed_handlers():
         raise StartFailed(
             f"this worker has no handler {name!r}",
             hint="it had when it started; restart it after its packages have changed",
@@ -92,7 +66,7 @@ class KindProvision:
         report = _report_path(attempt, paths.work_dir, paths.control_dir)
         env = {
             **spec.env,
-            "FORGE_RESULT_FILE": str(paths.control_dir / RESULT),
+            "FORGE_RESULT_FILE": str(paths.control_dir / RESULT_FILE),
             "FORGE_JUNIT_FILE": str(report),
         }
         if asked.get("kind") == JobKind.TEST:
@@ -106,7 +80,7 @@ class KindProvision:
 def _report_path(attempt: Attempt, work: PurePath, control: PurePath) -> PurePath:
     named: str | None = attempt.grant.spec.get("junit")
     if named is None:
-        return control / REPORT
+        return control / JUNIT_FILE
     with suppress(OSError):
         # One that came with the code is an earlier run's. Nothing of the job has run yet, so
         # there is no link in the way.

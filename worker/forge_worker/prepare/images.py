@@ -11,8 +11,8 @@ import structlog
 from docker import DockerClient
 from forge_schema.storage import ObjectMissing, keys
 
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import opened, remove_tree
-from forge_worker.job_runs.attempt import Attempt
 from forge_worker.prepare.cache import KeyedLock
 from forge_worker.queue.objects import Objects
 from forge_worker.runners.docker.container import FAILED

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from threading import Lock
 
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import remove_tree
-from forge_worker.job_runs.attempt import Attempt
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 PLACE = PurePosixPath("/forge/python")

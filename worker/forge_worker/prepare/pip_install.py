@@ -15,8 +15,8 @@ from time import monotonic
 
 from forge_schema.model.errors import ForgeError
 
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import remove_tree
-from forge_worker.job_runs.attempt import Attempt
 from forge_worker.prepare.provisions import ProvisionFailed
 from forge_worker.prepare.requirements import Requirements
 from forge_worker.runners.runner import OWNERS, Exit, Mount, Runner, RunSpec, StartFailed

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.runners.runner import Runner, RunSpec
 
 

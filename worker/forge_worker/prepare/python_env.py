@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 
 from forge_schema.model.errors import ForgeError
 
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.atomic import write_atomically
 from forge_worker.files.safe_files import remove_tree, walk
-from forge_worker.job_runs.attempt import Attempt
 from forge_worker.prepare.cache import LruFolders
 from forge_worker.prepare.pip_install import install
 from forge_worker.prepare.requirements import Requirements, read

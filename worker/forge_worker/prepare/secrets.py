@@ -7,8 +7,8 @@ from pathlib import Path
 import structlog
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.job_runs.attempt import Attempt
-from forge_worker.job_runs.redact import Redactor
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.redact import Redactor
 from forge_worker.runners.runner import Runner, RunSpec
 
 SHORTEST = 4  # shorter ones would be covered in the midst of ordinary words

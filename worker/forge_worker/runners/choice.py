@@ -7,9 +7,9 @@ from typing import Any
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import RUNS_BUILDS, RUNS_IMAGES, RUNS_PROJECTS
 
-from forge_worker.prepare.handlers import installed
 from forge_worker.runners.docker.mounts import extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner, engine_answers
+from forge_worker.runners.installed import installed_handlers
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import ImageMissing, Runner, StartFailed
 from forge_worker.settings.settings import WorkerSettings
@@ -120,7 +120,7 @@ def available(settings: WorkerSettings) -> Runners:
         docker = DockerRunner(policy)
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
         process = ProcessRunner() if settings.allow_processes else None
-    handlers = ProcessRunner() if installed() else None
+    handlers = ProcessRunner() if installed_handlers() else None
     if docker is None and process is None and handlers is None:
         raise NoRunner(
             "no container engine answers here, and processes are not allowed",

@@ -16,8 +16,6 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode
 
-from forge_worker.agent.lease_watchdog import Policy
-
 
 def split_commas(value: object) -> object:
     """Split `a,b` as flags and variables write a list; leave any other value."""
@@ -26,6 +24,7 @@ def split_commas(value: object) -> object:
     return [word.strip() for word in value.split(",") if word.strip()]
 
 
+Policy = Literal["continue", "strict"]
 CommaList = Annotated[list[str], NoDecode, BeforeValidator(split_commas)]
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda text: text or None)]
 Percent = Annotated[float, Field(gt=0, le=100)]

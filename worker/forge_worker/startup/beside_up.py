@@ -19,7 +19,7 @@ from pydantic_settings import (
 )
 
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.startup.worker_folder import holder
+from forge_worker.worker_folder import holder
 
 FILE = "connection.json"
 OF_A_QUEUE = ("url", "database_url", "store_url", "token", "token_file")

@@ -11,8 +11,8 @@ from forge_schema.protocol.answers import Hints
 from httpx_sse import EventSource
 from pydantic import ValidationError
 
+from forge_worker.circuit_breaker import NotAnswered
 from forge_worker.loop import Loop
-from forge_worker.queue.circuit_breaker import NotAnswered
 from forge_worker.queue.http.session import HEADER, PATH, Session, checked, not_answered
 
 EVENTS = "text/event-stream"

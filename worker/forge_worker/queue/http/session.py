@@ -17,7 +17,7 @@ from forge_schema.queue.registry import NameInUse
 from forge_schema.storage import ObjectTooLarge, StoreUnreachable
 from pydantic import BaseModel, ValidationError
 
-from forge_worker.queue.circuit_breaker import NotAnswered, Servers, ServerUnreachable
+from forge_worker.circuit_breaker import NotAnswered, Servers, ServerUnreachable
 
 A = TypeVar("A", bound=BaseModel)
 

@@ -21,7 +21,7 @@ from forge_schema.storage import (
 )
 from forge_schema.storage.landing import landing
 
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.queue.http.session import AGENT, LIMITS, LeaseUnknown, ServerRefused, Session
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from forge_worker.job_runs.clock import seconds
+from forge_worker.clock import seconds
 
 # Shares of the whole window.
 RESERVE_SHARE, MOST_SHARE, MARGIN_SHARE = 0.25, 0.5, 0.1

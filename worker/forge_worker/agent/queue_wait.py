@@ -10,8 +10,8 @@ from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.registry import NameInUse
 
+from forge_worker.clock import seconds
 from forge_worker.job_runs import leftovers
-from forge_worker.job_runs.clock import seconds
 from forge_worker.queue.http.session import TokenRefused
 from forge_worker.runners.docker.runner import DockerRunner, engine_answers
 from forge_worker.settings.settings import WorkerSettings

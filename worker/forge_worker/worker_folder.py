@@ -1,4 +1,4 @@
-"""The worker's own folder: its id, its lock, the queue that it serves, and repair.
+"""The worker's own folder: its id, its lock, and the queue that it serves.
 
 Containers found on a machine belong to the folder whose random id they carry.
 """
@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic, sleep, time_ns
+from time import monotonic, sleep
 from typing import IO
 from uuid import UUID
 
@@ -16,11 +16,8 @@ import psutil
 import structlog
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.agent import spool, state_file
 from forge_worker.files.atomic import write_atomically
 from forge_worker.files.locks import try_lock
-from forge_worker.machine import gpu_health
-from forge_worker.startup import crashes
 
 ID_FILE, QUEUE_FILE = "id", "queue"
 # Whoever only looks, such as `--status`, holds it for an instant.
@@ -28,9 +25,6 @@ PATIENCE_S = 1.0
 RETRY_S = 0.02
 OWN_FOLDER = "give each worker its own FORGE_WORKER_DIR"
 STOP_IT = "stop {} first"
-FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
-KEPT = (gpu_health.FILE, crashes.FILE, spool.FILE)
-FILES = ("name", ID_FILE, QUEUE_FILE, state_file.NAME, *KEPT)
 
 log = structlog.get_logger(__name__)
 
@@ -128,21 +122,3 @@ def _taken(lock: IO[str]) -> bool:
             return False
         sleep(RETRY_S)
     return True
-
-
-def put_aside(folder: Path) -> None:
-    """Rename each file where a folder should be, and the other way round.
-
-    Whoever calls holds the folder's lock. What is of the right kind and broken within is seen to
-    by whoever reads it.
-    """
-    wrong = [folder / name for name in FOLDERS if _there(folder / name, is_dir=False)]
-    wrong += [folder / name for name in FILES if _there(folder / name, is_dir=True)]
-    for path in wrong:
-        aside = path.with_name(f"{path.name}.broken-{time_ns()}")
-        path.rename(aside)
-        log.warning("foreign_file_moved_aside", path=str(aside))
-
-
-def _there(path: Path, *, is_dir: bool) -> bool:
-    return path.is_dir() if is_dir else path.exists() and not path.is_dir()

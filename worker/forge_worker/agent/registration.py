@@ -8,11 +8,11 @@ from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.registry import Machine
 
+from forge_worker import worker_folder
 from forge_worker.devices import Inventory
-from forge_worker.prepare import handlers
 from forge_worker.runners.choice import Runners
+from forge_worker.runners.installed import handlers_label
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.startup import worker_folder
 
 
 def machine(
@@ -33,7 +33,7 @@ def machine(
         kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
         accelerator=devices.accelerator,
         gpus=[gpu.reported() for gpu in devices.gpus],
-        labels={**settings.labels, RUNS: runners.words, **handlers.label()},
+        labels={**settings.labels, RUNS: runners.words, **handlers_label()},
         local=settings.local,
         price_per_hour=settings.price_per_hour,
         version=version("forge-queue"),

@@ -17,7 +17,7 @@ from forge_schema.storage import (
     StoreUrlInvalid,
 )
 
-from forge_worker.job_runs.attempt import Attempt
+from forge_worker.attempt.attempt import Attempt
 
 T = TypeVar("T")
 

@@ -7,16 +7,18 @@ from pathlib import Path
 from threading import Event, Lock
 from time import time
 
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence, Grant
 from forge_schema.model.states import Phase, Reason, Standing
+from forge_schema.queue.queue import DETAIL_LENGTH
 from forge_schema.storage import keys
 
+from forge_worker.attempt.cursors import Cursors
+from forge_worker.attempt.folders import Folders
+from forge_worker.attempt.redact import Redactor
+from forge_worker.attempt.window import Window, earlier
+from forge_worker.clock import seconds
 from forge_worker.files.safe_files import weight
-from forge_worker.job_runs.clock import seconds
-from forge_worker.job_runs.cursors import Cursors
-from forge_worker.job_runs.folders import Folders
-from forge_worker.job_runs.redact import Redactor
-from forge_worker.spot.window import Window, earlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +172,11 @@ class Attempt:
         """
         if self.lost:
             raise Stopped
+
+
+def with_advice(error: ForgeError | OSError) -> str:
+    """Return what happened and what to do about it: a long message leaves room for the hint."""
+    if not isinstance(error, ForgeError):
+        return str(error)
+    advice = f" ({error.hint})" if error.hint else ""
+    return error.message[: DETAIL_LENGTH - len(advice)] + advice

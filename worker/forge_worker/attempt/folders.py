@@ -10,6 +10,9 @@ from forge_schema.model.lease import Fence
 
 from forge_worker.files.safe_files import BLOCK, remove_tree, weight
 
+# In the control folder, where a job leaves what it found out.
+RESULT_FILE, JUNIT_FILE = "result.json", "junit.xml"
+
 log = structlog.get_logger(__name__)
 
 

@@ -1,0 +1,35 @@
+"""Repair of the worker's own folder: what is of the wrong kind is put aside."""
+
+from pathlib import Path
+from time import time_ns
+
+import structlog
+
+from forge_worker.agent import spool, state_file
+from forge_worker.machine import gpu_health
+from forge_worker.startup import crashes
+from forge_worker.worker_folder import ID_FILE, QUEUE_FILE
+
+FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
+KEPT = (gpu_health.FILE, crashes.FILE, spool.FILE)
+FILES = ("name", ID_FILE, QUEUE_FILE, state_file.NAME, *KEPT)
+
+log = structlog.get_logger(__name__)
+
+
+def put_aside(folder: Path) -> None:
+    """Rename each file where a folder should be, and the other way round.
+
+    Whoever calls holds the folder's lock. What is of the right kind and broken within is seen to
+    by whoever reads it.
+    """
+    wrong = [folder / name for name in FOLDERS if _there(folder / name, is_dir=False)]
+    wrong += [folder / name for name in FILES if _there(folder / name, is_dir=True)]
+    for path in wrong:
+        aside = path.with_name(f"{path.name}.broken-{time_ns()}")
+        path.rename(aside)
+        log.warning("foreign_file_moved_aside", path=str(aside))
+
+
+def _there(path: Path, *, is_dir: bool) -> bool:
+    return path.is_dir() if is_dir else path.exists() and not path.is_dir()
