@@ -1,4 +1,4 @@
-"""The log of a process: an event a line, for people or for machines."""
+"""Log one event per line, for people or for machines."""
 
 import os
 import sys
@@ -17,9 +17,9 @@ def configure_log(
     """Write this process's log as text, or as JSON where $FORGE_LOG is `json`.
 
     Args:
-        form: what to write when $FORGE_LOG does not say it.
-        stream: where to; None is stderr.
-        verbose: also what is of use only in a search.
+        form: the form to use if $FORGE_LOG is not set.
+        stream: where to write; None means stderr.
+        verbose: whether to log debugging events too.
     """
     wanted = os.environ.get("FORGE_LOG") or form
     into = stream or sys.stderr

@@ -1,1 +1,1 @@
-"""Who a caller is: API keys, worker tokens."""
+"""API keys and worker tokens."""

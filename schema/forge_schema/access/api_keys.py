@@ -1,4 +1,4 @@
-"""API keys: who a caller of the HTTP functions is and may do."""
+"""API keys, which identify callers of the HTTP functions and set what they may do."""
 
 import secrets
 from datetime import timedelta
@@ -13,13 +13,13 @@ ID_BYTES = 8
 
 
 class NoSuchKey(ForgeError):
-    """There is no such API key, or it was revoked."""
+    """The API key does not exist or was revoked."""
 
     code = "key_not_found"
 
 
 class Keys:
-    """Makes, rotates, revokes and checks keys; each act is in the audit trail."""
+    """Creates, rotates, revokes and checks keys. Every change is in the audit trail."""
 
     def __init__(self, database: Database, *, actor: str) -> None:
         self._database = database
@@ -34,14 +34,14 @@ class Keys:
         lasts: timedelta | None = None,
         public_key: bytes | None = None,
     ) -> tuple[str, str]:
-        """Make a key and return its id and its text, which nobody can read again.
+        """Create a key and return its id and its text. The text cannot be read again.
 
         Args:
-            owner: whose jobs it is for.
-            role: what it may do.
-            name: what it is called in lists.
-            lasts: after how long it expires; None is never.
-            public_key: an Ed25519 key, 32 bytes; with it, every request has to be signed.
+            owner: the owner whose jobs the key can reach.
+            role: what the key may do.
+            name: its name in lists.
+            lasts: time until it expires; None means never.
+            public_key: an Ed25519 key, 32 bytes. If given, every request must be signed.
         """
         key_id = secrets.token_hex(ID_BYTES)
         text, digest = tokens.mint(TokenKind.KEY, key_id)
@@ -60,29 +60,29 @@ class Keys:
         return key_id, text
 
     def rotate(self, key_id: str) -> str:
-        """Give a key a new text, which alone is valid from now on.
+        """Replace a key's text and return the new one. The old text is invalid at once.
 
         Raises:
-            NoSuchKey: there is none, or it was revoked.
+            NoSuchKey: the key does not exist or was revoked.
         """
         text, digest = tokens.mint(TokenKind.KEY, key_id)
         self._changed("rotate_key", key_id, hash=digest)
         return text
 
     def revoke(self, key_id: str) -> None:
-        """End a key for good; a repeat changes nothing.
+        """Revoke a key for good. Idempotent.
 
         Raises:
-            NoSuchKey: there is none.
+            NoSuchKey: the key does not exist.
         """
         self._changed("revoke_key", key_id)
 
     def listed(self) -> list[Row]:
-        """Return every key, without its hash."""
+        """Return all keys, without their hashes."""
         return self._database.rows("keys", again=True)
 
     def check(self, token: Token) -> Row | None:
-        """Return the valid key that a token is for, and note its use; None when there is none."""
+        """Return the valid key that a token belongs to, or None. Record its use."""
         row = self._database.one("use_key", again=True, id=token.id, hash=token.digest)
         if row is None or not tokens.matches(token, row.pop("hash")):
             return None

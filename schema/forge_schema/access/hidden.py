@@ -1,4 +1,4 @@
-"""A process that holds credentials, closed to other processes of its own user."""
+"""Hide a process that holds credentials from other processes of the same user."""
 
 import ctypes
 import sys
@@ -7,9 +7,9 @@ _PR_SET_DUMPABLE = 4
 
 
 def hide() -> None:
-    """Close this process' memory, environment and open files in `/proc` to others of its user.
+    """Hide this process's memory, environment and open files in `/proc` from its own user.
 
-    Linux only. Root reads them still, unless it lacks CAP_SYS_PTRACE, CAP_SYS_ADMIN
+    Linux only. Root can still read them, unless it lacks CAP_SYS_PTRACE, CAP_SYS_ADMIN
     and CAP_PERFMON.
     """
     if sys.platform == "linux":

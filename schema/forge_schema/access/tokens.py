@@ -1,7 +1,7 @@
-"""Tokens: how a secret is written, read and compared.
+"""Create, parse and compare tokens.
 
-`fgw_<id>_<256-bit secret>_<crc>` for a worker, `fgk_…` for an API key. The checksum tells a typing
-error from a wrong token without asking the database, and lets scanners find lost ones.
+`fgw_<id>_<256-bit secret>_<crc>` for a worker, `fgk_…` for an API key. The checksum detects
+typing errors without a database query, and lets scanners recognise leaked tokens.
 """
 
 import hashlib
@@ -15,19 +15,19 @@ from enum import StrEnum
 from forge_schema.model.errors import ForgeError
 
 SECRET_BYTES = 32
-# Before anything is computed from it.
+# Longer texts are rejected before they are parsed or hashed.
 LONGEST = 200
 _FORM = re.compile(r"(fg[kw])_([0-9A-Za-z]{1,32})_([0-9a-f]{64})_([0-9a-f]{8})")
 
 
 class TokenMalformed(ForgeError):
-    """The text is no token, or was not copied whole."""
+    """The text is not a token, or was not copied completely."""
 
     code = "token_malformed"
 
 
 class TokenKind(StrEnum):
-    """Whose token it is, by its prefix."""
+    """The prefix of a token, which says what kind of caller it is for."""
 
     KEY = "fgk"
     WORKER = "fgw"
@@ -35,7 +35,7 @@ class TokenKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as read: whose it says it is, and the SHA-256 of its text, 32 bytes."""
+    """A parsed token: the id that it claims, and the SHA-256 of its text, 32 bytes."""
 
     kind: TokenKind
     id: str
@@ -43,28 +43,29 @@ class Token:
 
 
 def mint(kind: TokenKind, key_id: str) -> tuple[str, bytes]:
-    """Return a new token's text, to be shown once, and its digest, to be stored."""
+    """Create a token; return its text, to be shown once, and its digest, to be stored."""
     stem = f"{kind.value}_{key_id}_{secrets.token_hex(SECRET_BYTES)}"
     text = f"{stem}_{_checksum(stem)}"
     return text, _digest(text)
 
 
 def parse(text: str, kind: TokenKind) -> Token:
-    """Read a token of this kind; whether it is the right one `matches` tells.
+    """Parse a token of this kind. `matches` checks whether it is valid.
 
     Raises:
-        TokenMalformed: it is not one, or was not copied whole.
+        TokenMalformed: it is not such a token, or was not copied completely.
     """
     match = _FORM.fullmatch(text) if len(text) <= LONGEST else None
     if match is None or match[1] != kind.value or _checksum(text[:-9]) != match[4]:
         raise TokenMalformed(
-            "this is no whole token", hint=f"it begins with {kind.value}_; copy it as it was shown"
+            "this is not a complete token",
+            hint=f"it begins with {kind.value}_; copy it as it was shown",
         )
     return Token(kind, match[2], _digest(text))
 
 
 def matches(token: Token, stored: bytes | None) -> bool:
-    """Compare with what is stored, in a time that tells nothing."""
+    """Compare a token with the stored digest in constant time."""
     return stored is not None and hmac.compare_digest(token.digest, stored)
 
 

@@ -1,4 +1,4 @@
-"""Worker tokens: a worker made by an admin, before it was ever heard."""
+"""Worker tokens, for workers that an admin creates before they first connect."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,13 +22,13 @@ class NameTaken(ForgeError):
 
 
 class NotOffline(ForgeError):
-    """The worker is there, or holds leases."""
+    """The worker is online or holds leases."""
 
     code = "worker_not_offline"
 
 
 class WorkerTokens:
-    """Makes workers and their tokens, and checks them; each act is in the audit trail."""
+    """Creates workers and their tokens, and checks tokens. Every change is in the audit trail."""
 
     def __init__(self, database: Database, *, actor: str) -> None:
         self._database = database
@@ -42,13 +42,13 @@ class WorkerTokens:
         labels: Mapping[str, str] | None = None,
         lasts: timedelta | None = None,
     ) -> tuple[int, str]:
-        """Make a worker that may connect, and return its id and its token.
+        """Create a worker that may connect, and return its id and its token.
 
         Args:
-            name: its name, which no other worker has.
-            kind: whether it leaves after one job or stays.
-            labels: what it is labelled with, whatever it says of itself.
-            lasts: after how long the token expires; None is never.
+            name: its name, which must be unique.
+            kind: whether it exits after one job or stays.
+            labels: labels that override those the worker reports.
+            lasts: time until the token expires; None means never.
 
         Raises:
             NameTaken: another worker has this name.
@@ -69,19 +69,19 @@ class WorkerTokens:
             actor=self._actor,
         )
         if row is None:
-            raise NameTaken(f"there is a worker {name!r} already", hint="choose another name")
+            raise NameTaken(f"a worker {name!r} already exists", hint="choose another name")
         return worker_id, text
 
     def enrol(self, name: str, labels: Mapping[str, str]) -> tuple[int, str]:
-        """Make an ephemeral worker, or replace its token where a repeat finds it made.
+        """Create an ephemeral worker, or replace the token of one created by an earlier call.
 
         Args:
-            name: its name, which no other worker has.
-            labels: what it is labelled with, by which a repeat is known.
+            name: its name, which must be unique.
+            labels: its labels, by which a repeated call is recognised.
 
         Raises:
             NameTaken: a worker with other labels has this name.
-            NoSuchWorker: it was removed meanwhile; a repeat makes it anew.
+            NoSuchWorker: it was removed in the meantime; another call creates it again.
         """
         try:
             return self.create(name, kind=WorkerKind.EPHEMERAL, labels=labels)
@@ -92,10 +92,10 @@ class WorkerTokens:
         return row["id"], self.rotate(row["id"])
 
     def rotate(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
-        """Give a worker a new token, which alone is valid from now on.
+        """Replace a worker's token and return the new one. The old token is invalid at once.
 
         Raises:
-            NoSuchWorker: there is none.
+            NoSuchWorker: the worker does not exist.
         """
         text, digest = tokens.mint(TokenKind.WORKER, str(worker_id))
         params = {"id": worker_id, "hash": digest, "lasts": lasts, "actor": self._actor}
@@ -104,11 +104,11 @@ class WorkerTokens:
         return text
 
     def delete(self, worker_id: int) -> None:
-        """Remove a worker that is offline or never came, and its token.
+        """Delete a worker that is offline or never connected, and its token.
 
         Raises:
-            NoSuchWorker: there is none.
-            NotOffline: it is there, or holds leases.
+            NoSuchWorker: the worker does not exist.
+            NotOffline: it is online or holds leases.
         """
         row = self._database.one("delete_worker", id=worker_id, actor=self._actor)
         if row is None:
@@ -120,7 +120,7 @@ class WorkerTokens:
             )
 
     def check(self, token: Token) -> Row | None:
-        """Return the worker that a token is for: `id`, `name`, `kind`, `boot_id`; None for none."""
+        """Return `id`, `name`, `kind` and `boot_id` of the worker with this token, or None."""
         if not token.id.isdecimal() or int(token.id) > LARGEST_ID:
             return None
         row = self._database.one("worker_by_token", again=True, id=int(token.id))

@@ -8,9 +8,9 @@ import psycopg
 
 from forge_schema.database.statements import definitions
 
-# The newest migration. All are of one length, so that the later of two is the greater text.
+# The newest migration. All numbers have the same length, so text order is their order.
 HEAD = "0013"
-# Each upgrade drops the views, and what is said of them, before it makes anything.
+# The digest is this view's comment: an upgrade drops the views first, and so the digest.
 NOTED_ON = "job_status"
 FOUND = f"SELECT version_num, obj_description('{NOTED_ON}'::regclass) FROM alembic_version"  # noqa: S608 - ours
 MONTHS = """
@@ -20,12 +20,12 @@ MONTHS = """
 
 
 def mark() -> str:
-    """Return the statement that notes, at the end of an upgrade, what it left."""
+    """Return the statement that records, at the end of an upgrade, the state it produced."""
     return f"COMMENT ON VIEW {NOTED_ON} IS '{_digest()}'"
 
 
 def is_current(url: str) -> bool:
-    """Tell whether an upgrade would change nothing; the months that are due are added.
+    """Tell whether an upgrade would change nothing. If so, add the monthly partitions due.
 
     Raises:
         psycopg.OperationalError: the database cannot be reached.

@@ -1,7 +1,7 @@
-"""Answers that do not come: a connection that waits for one too long is broken off.
+"""Close connections that wait too long for an answer.
 
-A server that is stopped, or a proxy that swallows, keeps the connection alive: then no time-out of
-the server's nor of TCP's ever ends the wait.
+A stopped server, or a proxy that drops data, keeps the connection alive. Then no timeout of the
+server or of TCP ends the wait.
 """
 
 import os
@@ -18,11 +18,11 @@ LOOKS_PER_LIMIT = 4
 
 
 class Answers:
-    """The connections that wait now; looked through by a thread of its own once started.
+    """The connections that are waiting for an answer, watched by a thread once started.
 
     Args:
-        limit_s: how long an answer may take, in seconds; longer than the server's own time-outs.
-        clock: tells the seconds.
+        limit_s: how long an answer may take, in seconds; longer than the server's own timeouts.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = monotonic) -> None:
@@ -39,17 +39,17 @@ class Answers:
         self._ending.set()
 
     def awaited(self, connection: psycopg.Connection[Any]) -> None:
-        """Note that a statement begins."""
+        """Record that a statement begins."""
         self._since[connection] = self._clock()
 
     def heard(self, connection: psycopg.Connection[Any]) -> None:
-        """Note that it is over."""
+        """Record that the statement has ended."""
         self._since.pop(connection, None)
 
     def break_off(self) -> int:
-        """Break off what has waited too long, so that who waits hears of it; return how many."""
+        """Close connections that have waited too long, which wakes their threads; count them."""
         now = self._clock()
-        # Others begin and end meanwhile; a copy is made at one go.
+        # Other threads begin and end meanwhile; copying is atomic.
         waiting = self._since.copy()
         late = [c for c, since in waiting.items() if now - since > self._limit_s]
         for connection in late:
@@ -62,7 +62,7 @@ class Answers:
 
 
 def _hang_up(connection: psycopg.Connection[Any]) -> None:
-    # libpq waits on the socket itself, in whichever thread: only the socket's end wakes it.
+    # libpq waits on the socket itself, so only closing the socket wakes the thread.
     with (
         suppress(OSError, psycopg.Error),
         socket.socket(fileno=os.dup(connection.fileno())) as line,

@@ -1,4 +1,4 @@
-"""Migrations: bring a database of any earlier version to this one."""
+"""Migrate a database from any earlier version to this one."""
 
 from pathlib import Path
 from threading import Lock
@@ -10,13 +10,13 @@ from sqlalchemy import MetaData
 
 from forge_schema.database import report_role
 
-# Alembic keeps what it is doing in globals of the process.
+# Alembic keeps its state in process-wide globals.
 ONE_AT_A_TIME = Lock()
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def sqlalchemy_url(url: str) -> str:
-    """Return a libpq URL as SQLAlchemy wants it, with psycopg 3 as its driver."""
+    """Convert a libpq URL to SQLAlchemy's form, with psycopg 3 as the driver."""
     scheme, _, rest = url.partition("://")
     if scheme not in {"postgresql", "postgres"}:
         msg = f"not a postgresql:// URL: {scheme}://…"
@@ -25,9 +25,9 @@ def sqlalchemy_url(url: str) -> str:
 
 
 def config(url: str, metadata: MetaData | None = None) -> Config:
-    """Return Alembic's configuration for a database; a new revision needs the tables it is to make.
+    """Return Alembic's configuration for a database. Writing a new revision needs `tables`.
 
-    Nothing else loads the models, which takes as long as all revisions do.
+    An upgrade does without the models: loading them takes as long as running all revisions.
     """
     settings = Config()
     settings.set_main_option("script_location", str(MIGRATIONS))
@@ -36,11 +36,11 @@ def config(url: str, metadata: MetaData | None = None) -> Config:
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Migrate the database at `url`; two at once are harmless, the second waits.
+    """Migrate the database at `url`. Concurrent calls are safe: the second one waits.
 
     Raises:
         psycopg.OperationalError: the database cannot be reached.
-        ValueError: `url` is no `postgresql://` URL.
+        ValueError: `url` is not a `postgresql://` URL.
     """
     sqlalchemy_url(url)
     # Alembic's own error for an unreachable host is a page long.

@@ -1,4 +1,4 @@
-"""A pool of connections to the queue's database, and how a statement is run on it."""
+"""A pool of connections to the queue's database that runs the statements of `sql/`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -41,7 +41,7 @@ SESSION = """
     SET enable_hashjoin = off;
     SET enable_mergejoin = off;
 """
-# A report reads much of a table, and wants the planner's every means.
+# A report reads large parts of tables, so the planner may use every method.
 REPORT = """
     SET LOCAL plan_cache_mode = auto;
     SET LOCAL enable_seqscan = on;
@@ -50,28 +50,28 @@ REPORT = """
     SET LOCAL enable_mergejoin = on;
 """
 CHECK_AFTER_S = 5.0
-# As `SESSION` has it.
+# As in `SESSION`.
 STATEMENT_S = 30.0
-# Beyond every time-out of the server's: from one that is there, the answer has come by then.
+# Longer than every timeout of the server, so a live server has answered by then.
 ANSWER_S = 45.0
-# Deadlocks and lock time-outs are OperationalErrors too.
+# Deadlocks and lock timeouts are OperationalErrors too.
 TRANSIENT = (psycopg.OperationalError,)
-# The codes of a server that is there and cannot do it now: it takes no writes, since it is a
-# standby; it gave up a transaction; or it failed itself.
+# Codes of a server that answers but cannot run the statement now: it is a standby and takes no
+# writes, it rolled the transaction back, or it failed internally.
 UNABLE = ("25", "XX")
-# What is asked for is of a later version than the tables.
+# The statement is newer than the tables.
 LACKS = (
     psycopg.errors.UndefinedTable,
     psycopg.errors.UndefinedColumn,
     psycopg.errors.UndefinedFunction,
     psycopg.errors.UndefinedObject,
 )
-# The server, or its tables, may be others than when the connection was made.
+# The server or its tables may have changed since the connection was made.
 STALE = (psycopg.InternalError, psycopg.ProgrammingError, psycopg.NotSupportedError)
 
 
 class Connection(psycopg.Connection[Row]):
-    """A connection that runs the statements of `sql/`, and knows when it was last used."""
+    """A connection that runs the statements of `sql/` and records when it was last used."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - psycopg's own
         super().__init__(*args, **kwargs)
@@ -82,7 +82,7 @@ class Connection(psycopg.Connection[Row]):
         return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)
 
     def runner(self, name: str) -> Callable[[Mapping[str, object]], list[Row]]:
-        """Return what runs a statement and returns its rows: prepared, where that is possible."""
+        """Return a callable that runs a statement and returns its rows; prepared if possible."""
         if self.prepare_threshold is None or not self.autocommit:
             return partial(self._run, name)
         prepared = self._statements.get(name)
@@ -97,19 +97,19 @@ class Connection(psycopg.Connection[Row]):
 
 
 class DatabaseUnreachable(ForgeError):
-    """The database does not answer, or can do nothing now."""
+    """The database does not answer, or cannot run statements now."""
 
     code = "database_unreachable"
 
 
 class ReportTooSlow(ForgeError):
-    """A report was stopped at the limit of its time."""
+    """A report exceeded its time limit and was stopped."""
 
     code = "report_too_slow"
 
 
 class NotMigrated(DatabaseUnreachable):
-    """The database lacks Forge's tables, or some of them; who runs already waits for these."""
+    """The database lacks some of Forge's tables. Running processes wait until it has them."""
 
     code = "database_not_migrated"
 
@@ -119,11 +119,11 @@ class Database:
 
     Args:
         url: a `postgresql://` URL.
-        size: how many connections may be open at once.
-        prepare: whether to prepare statements; off behind a transaction-mode pooler.
-        statement_s: how long the server may work on a statement, in seconds.
-        patience_s: how long a statement waits for a connection, in seconds.
-        guard: surrounds each statement of `rows`; it may refuse one, and raise another error.
+        size: maximum number of open connections.
+        prepare: whether to prepare statements; must be off behind a transaction-mode pooler.
+        statement_s: time limit of a statement on the server, in seconds.
+        patience_s: how long to wait for a connection, in seconds.
+        guard: a context manager around each statement of `rows`; it may raise its own errors.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Database:
 
         Raises:
             DatabaseUnreachable: the database does not answer.
-            NotMigrated: it has no tables of Forge's.
+            NotMigrated: it does not have Forge's tables.
         """
         try:
             with psycopg.connect(self.url, **KEEPALIVE) as probe:
@@ -189,11 +189,11 @@ class Database:
 
         Args:
             name: the statement's file, without `.sql`.
-            again: whether it may be run again when its answer was lost.
+            again: whether it may be run again if its answer was lost.
             **params: the statement's parameters.
 
         Raises:
-            DatabaseUnreachable: the database does not answer, or can do nothing now.
+            DatabaseUnreachable: the database does not answer, or cannot run statements now.
             NotMigrated: its tables are those of an older version.
         """
         with self._guard(), self._explaining():
@@ -215,7 +215,7 @@ class Database:
 
     @contextmanager
     def _lent(self) -> Iterator[Connection]:
-        # Less than `connection()`: in autocommit mode there is nothing to commit or to roll back.
+        # Cheaper than `connection()`: in autocommit mode there is nothing to commit or roll back.
         connection = self._pool.getconn()
         self._answers.awaited(connection)
         try:
@@ -241,7 +241,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Lend a connection inside a transaction; raises as `rows`."""
+        """Lend a connection inside a transaction. Raises the same errors as `rows`."""
         with self._explaining(), self.connection() as connection:
             try:
                 with connection.transaction():
@@ -289,17 +289,17 @@ class Database:
     def _give_up(self, connection: Connection, error: Exception) -> None:
         connection.close()
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-            # The others go to the same server.
+            # The other connections lead to the same server.
             self._pool.drain()
 
     def _check(self, connection: Connection) -> None:
-        # A round trip to check costs as much as a claim, so only a connection that rested pays it.
+        # A check is a round trip, as expensive as a claim, so only idle connections are checked.
         if monotonic() - connection.used_at > CHECK_AFTER_S:
             ConnectionPool.check_connection(connection)
 
 
 def _may_pass(error: Exception) -> bool:
-    # Who found no connection has waited already.
+    # A caller that got no connection has already waited.
     return isinstance(error, TRANSIENT) and not isinstance(error, PoolTimeout)
 
 
@@ -309,18 +309,18 @@ def run(connection: Connection, name: str, params: Mapping[str, object]) -> list
 
 
 def explicable(error: psycopg.Error) -> bool:
-    """Tell whether an error speaks of the database; any other one speaks of the statement."""
+    """Tell whether the database caused an error, rather than the statement."""
     unable = isinstance(error, psycopg.InternalError) and (error.sqlstate or "").startswith(UNABLE)
     return unable or isinstance(error, (psycopg.OperationalError, *LACKS))
 
 
 def explained(error: Exception, url: str) -> DatabaseUnreachable:
-    """Say what is wrong with the database in words that help."""
+    """Turn a driver's error into one that says what is wrong with the database."""
     where = psycopg.conninfo.conninfo_to_dict(url)
     place = f"{where.get('host', 'localhost')}:{where.get('port', 5432)}/{where.get('dbname', '')}"
     first_line = str(error).strip().partition("\n")[0]
     if isinstance(error, LACKS):
-        # The first table that is looked for.
+        # The first table that a process looks for.
         none = "alembic_version" in first_line
         lack = "has no Forge tables" if none else f"must be upgraded: {first_line}"
         return NotMigrated(f"the database {place} {lack}", hint="run `forge db upgrade` on it")

@@ -1,7 +1,7 @@
 """A statement prepared on one connection, run by libpq's own call.
 
-A psycopg cursor looks at the query, its parameters' types and the names of its columns anew each
-time. For a claim that costs as much as all else that the worker does for it.
+A psycopg cursor analyses the query, its parameter types and its column names each time. For a claim
+that costs as much as everything else the worker does for it.
 """
 
 import re
@@ -19,8 +19,7 @@ PARAMETER = re.compile(r"%\((\w+)\)s")
 class Prepared:
     """One statement with named parameters on one connection.
 
-    It blocks until the answer is there, and other threads run on meanwhile: the connection's
-    time-outs bound it.
+    A run blocks this thread until the answer arrives or the connection's timeouts end the wait.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], name: str, query: str) -> None:
@@ -30,7 +29,7 @@ class Prepared:
         numbers = {parameter: f"${n}" for n, parameter in enumerate(self._order, 1)}
         self._query = PARAMETER.sub(lambda found: numbers[found[1]], query).encode()
         self._formats = [PyFormat.AUTO] * len(self._order)
-        # An integer's type follows from its size, so there may be several of one statement.
+        # An integer's type depends on its size, so one statement may be prepared several times.
         self._names: dict[tuple[int, ...], bytes] = {}
         self._columns: list[str] = []
         self._transformer = Transformer(connection)
@@ -47,7 +46,7 @@ class Prepared:
         name = self._names.get(types) or self._prepare(types)
         result = self._pgconn.exec_prepared(
             name,
-            values,  # type: ignore[arg-type] # a None among them is a NULL, which its type forgets
+            values,  # type: ignore[arg-type] # a None means NULL, which the stubs do not know
             adapt.formats,
         )
         if result.status != ExecStatus.TUPLES_OK:
@@ -73,7 +72,7 @@ class Prepared:
         if self._pgconn.status == ConnStatus.BAD or not result.error_field(
             DiagnosticField.SQLSTATE
         ):
-            # An error without a code is libpq's own: the server is gone, noticed or not.
+            # An error without a code comes from libpq: the connection is lost.
             self._pgconn.finish()
             raise psycopg.OperationalError(result.get_error_message())
         raise psycopg.errors.error_from_result(result)

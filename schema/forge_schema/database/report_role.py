@@ -1,6 +1,7 @@
 """The role `forge_report`, which may read the reporting views and nothing else.
 
-Roles are the whole server's: other databases on it may have made it already, or do so just now.
+Roles belong to the whole server: another database on it may have created the role already, or may
+be creating it now.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from psycopg import sql
 from forge_schema.database.statements import views
 
 ROLE = "forge_report"
-# What a role has of its own counts only for itself; a login that is its member needs them too.
+# A role's settings are not inherited: a login that is a member needs them too.
 SETTINGS = {
     "default_transaction_read_only": "on",
     "statement_timeout": "60s",
@@ -31,9 +32,9 @@ Cursor = psycopg.Cursor[Any]
 
 
 def make(connection: psycopg.Connection[Any]) -> bool:
-    """Make the role unless it is there; returns whether it is there now.
+    """Create the role if it is missing; return whether it exists now.
 
-    It is not where this user may not make roles.
+    It does not if this user may not create roles.
     """
     with connection.transaction():
         if exists(connection):
@@ -48,7 +49,7 @@ def make(connection: psycopg.Connection[Any]) -> bool:
                     )
                 )
     except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
-        # Another upgrade on this server was faster.
+        # Another upgrade on this server has just created it.
         return True
     except psycopg.errors.InsufficientPrivilege:
         return False
@@ -56,24 +57,24 @@ def make(connection: psycopg.Connection[Any]) -> bool:
 
 
 def exists(connection: psycopg.Connection[Any]) -> bool:
-    """Tell whether the role is there."""
+    """Tell whether the role exists."""
     found = connection.execute("SELECT to_regrole(%s) IS NOT NULL", [f'"{ROLE}"']).fetchone()
     return bool(found and found[0])
 
 
 def granted(cursor: Cursor) -> list[Grant]:
-    """Return who may read which view: an admin's grants, which have to outlive the views."""
+    """Return an admin's grants on the views, to restore them when the views are replaced."""
     cursor.execute(ACCESS, [views()])
     return [(view, grantee, again) for view, grantee, again in cursor.fetchall()]
 
 
 def grant(cursor: Cursor, before: list[Grant]) -> None:
-    """Let the role read every view, and those who might before the ones that they might."""
+    """Let the role read every view, and restore the grants that there were before."""
     if exists(cursor.connection):
         for view in views():
             _grant(cursor, view, sql.Identifier(ROLE), again=False)
     for view, grantee, again in before:
-        # A role's name comes quoted where it must be; "-" is everybody.
+        # A role's name is quoted already where necessary; "-" is PUBLIC.
         name = sql.SQL("PUBLIC" if grantee == "-" else grantee)
         _grant(cursor, view, name, again=again)
 

@@ -1,17 +1,17 @@
-"""The SQL statements, one file each, read once; named by their files, whatever the folder."""
+"""The SQL statements, one per file, named by the file without its folder; read once."""
 
 from functools import cache
 from pathlib import Path
 
 SQL = Path(__file__).parents[1] / "sql"
 DEFINITIONS = ("functions", "views")
-# A statement that serves several tables alike calls the table this; `thin:metric` puts one in.
+# Placeholder for the table in statements that serve several: `thin:metric` replaces it.
 TABLE = "measured"
 
 
 @cache
 def statement(name: str) -> str:
-    """Return the statement in `sql/*/<name>.sql`, for one table where it is `<name>:<table>`.
+    """Return the statement in `sql/*/<name>.sql`; `<name>:<table>` fills in its table.
 
     Raises:
         KeyError: no file has this name.
@@ -23,7 +23,7 @@ def statement(name: str) -> str:
 
 @cache
 def statements() -> dict[str, Path]:
-    """Return the file of each statement, by its name."""
+    """Return the file of each statement by name."""
     folders = [folder for folder in SQL.iterdir() if folder.name not in DEFINITIONS]
     return {path.stem: path for folder in folders for path in folder.glob("*.sql")}
 
@@ -34,7 +34,7 @@ def definitions(folder: str) -> list[str]:
 
 
 def views() -> list[str]:
-    """Return the names of the reporting views, each its file's name."""
+    """Return the names of the reporting views."""
     return [path.stem for path in _below("views")]
 
 

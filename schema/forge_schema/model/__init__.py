@@ -1,1 +1,1 @@
-"""The nouns that all sides agree on: jobs, workers, states, errors."""
+"""Models that all packages share: jobs, workers, states, errors."""

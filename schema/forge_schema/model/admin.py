@@ -1,4 +1,4 @@
-"""What admins look after: queues, quotas, API keys, and who calls with one."""
+"""Models of queues, quotas, API keys and callers."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from forge_schema.model.states import Role
 
 
 class QueueInfo(Record):
-    """A queue's settings (a limit of null is none), what waits, what runs and on how many GPUs."""
+    """A queue: settings (a null limit means none), waiting and running jobs, and GPUs in use."""
 
     name: str
     paused: bool
@@ -21,7 +21,7 @@ class QueueInfo(Record):
 
 
 class Quota(Record):
-    """An owner's settings; a limit of null is none. Twice the weight is twice the share."""
+    """An owner's settings. A null limit means none; twice the weight is twice the share."""
 
     owner: str
     paused: bool = Field(repr=False)
@@ -31,7 +31,7 @@ class Quota(Record):
 
 
 class ApiKey(Record):
-    """An API key, without its secret; `signed` tells that its requests have to be."""
+    """An API key without its secret. `signed` tells whether its requests must be signed."""
 
     id: str
     owner: str
@@ -45,7 +45,7 @@ class ApiKey(Record):
 
 
 class Myself(Record):
-    """Whose jobs the caller's are, what the caller may do, and how the audit trail calls them."""
+    """The caller's owner and role, and the actor name used in the audit trail."""
 
     owner: str
     role: Open[Role]

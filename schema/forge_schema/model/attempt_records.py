@@ -1,4 +1,4 @@
-"""What a worker stores of an attempt and finds out about it, one row each."""
+"""Records that a worker stores about an attempt, one row each."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -21,7 +21,7 @@ from forge_schema.model.fields import (
 )
 from forge_schema.model.states import Verdict
 
-# A log chunk is unpacked in its reader's memory. A worker makes them of a quarter of this.
+# A log chunk is unpacked in the reader's memory. Workers write a quarter of this.
 CHUNK = 16 << 20
 # Numbered from 0 within an attempt.
 Line = Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
@@ -69,7 +69,7 @@ class MetricLine(KnownParts):
 
 @dataclass(frozen=True, slots=True)
 class Sample(KnownParts):
-    """What an attempt used when the worker looked."""
+    """One measurement of an attempt's resources."""
 
     number: Line
     values: Document
@@ -77,7 +77,7 @@ class Sample(KnownParts):
 
 @dataclass(frozen=True, slots=True)
 class Tested(KnownParts):
-    """How one test ended; `seconds` None where not told."""
+    """The result of one test. `seconds` is None if unknown."""
 
     number: Line
     suite: Annotated[Text, Field(max_length=1000)]

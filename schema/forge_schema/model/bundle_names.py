@@ -1,4 +1,4 @@
-"""Which names a bundle may hold, so that every worker can unpack it on any disk."""
+"""The file names allowed in a bundle, so that every worker can unpack it on any disk."""
 
 import unicodedata
 
@@ -11,7 +11,7 @@ _DEVICES = {"con", "prn", "aux", "nul"} | {
 
 
 def fault(path: str) -> str | None:
-    """Say what is wrong with an entry's path, None where nothing is."""
+    """Return what is wrong with an entry's path, or None."""
     try:
         length = len(path.encode())
     except UnicodeEncodeError:
@@ -24,7 +24,7 @@ def fault(path: str) -> str | None:
 
 
 def folded(path: str) -> str:
-    """Return what the path is on a disk that tells neither case nor accents' spelling apart."""
+    """Return the path as a disk compares it that ignores case and Unicode normalisation."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 

@@ -1,4 +1,4 @@
-"""The errors that people read: a stable code, what happened, and what to do."""
+"""Errors for people: a stable code, what happened, and what to do."""
 
 from forge_schema.model.fields import Record
 
@@ -16,7 +16,7 @@ class ForgeError(Exception):
 
 
 class Problem(Record):
-    """What every answer but a good one looks like."""
+    """The body of every error response."""
 
     code: str
     message: str

@@ -1,6 +1,6 @@
-"""What an explanation says: why a job waits, where it would run, or how it ended.
+"""The parts of an explanation: why a job waits, where it would run, or how it ended.
 
-Every part has a `code`, which stays, the numbers, and a sentence for people.
+Every part has a stable `code`, numbers, and a sentence for people.
 """
 
 from datetime import datetime
@@ -13,7 +13,7 @@ from forge_schema.model.states import Asked, Budget, Phase, Reason, State
 
 
 class Outlook(StrEnum):
-    """What stands between a job and its start, in one word; the first that applies."""
+    """What keeps a job from starting, in one word; the first that applies."""
 
     RUNNING = "running"
     ENDED = "ended"
@@ -28,11 +28,11 @@ class Outlook(StrEnum):
 
 
 class Chance(StrEnum):
-    """What one worker's next claim does about a job that no limit holds.
+    """How one worker's next claim treats a job that no limit holds back.
 
-    `starts` takes it; `behind` takes others first; `reserved` keeps its room for another; `busy`
-    has too little free; `unfit` does not meet the requirements, even when idle. The
-    others take no jobs at all.
+    `starts` takes it; `behind` takes others first; `reserved` keeps its room for another job;
+    `busy` has too little free; `unfit` does not meet the requirements even when idle. Workers with
+    the other values take no jobs at all.
     """
 
     STARTS = "starts"
@@ -48,11 +48,11 @@ class Chance(StrEnum):
 
 
 class Requirement(Record):
-    """One thing that a job asks for, against what a worker has; memory and disk in MiB.
+    """One requirement of a job compared with a worker; memory and disk in MiB.
 
     `name` is `cpus`, `memory_mb`, `disk_mb`, `accelerator`, `gpus`, `gpu_model`, `vram_mb`,
-    `target`, `nodes`, or `label:` and a label's name. `met` is whether the idle worker has it;
-    `free` is what it has free now, where that can change.
+    `target`, `nodes`, or `label:` and a label's name. `met` tells whether the idle worker has it;
+    `free` is what is free now, if that can change.
     """
 
     name: str
@@ -63,9 +63,9 @@ class Requirement(Record):
 
 
 class WorkerChance(Record):
-    """One worker's chance. `ahead` counts the jobs that it takes before this one.
+    """How one worker treats the job. `ahead` counts the jobs that it takes before this one.
 
-    `leases` is how many jobs it runs; `available` is false for one that takes no jobs.
+    `leases` is the number of jobs it runs; `available` is false if it takes no jobs.
     """
 
     worker_id: int
@@ -81,11 +81,11 @@ class WorkerChance(Record):
 
 
 class Limit(Record):
-    """What holds a job back on every worker.
+    """A limit that holds a job back on every worker.
 
     `code` is `queue_paused`, `owner_paused`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
-    `owner_gpus`, `backing_off`, `delayed` or `due`. Of a quota, `used` and `wanted` together are
-    more than `limit`; `until` is when a time is over, `wait_s` how many seconds that is from now.
+    `owner_gpus`, `backing_off`, `delayed` or `due`. If it is a quota, `used` and `wanted` together
+    exceed `limit`. If it is a delay, it ends at `until`, which is `wait_s` seconds from now.
     """
 
     code: str
@@ -98,11 +98,11 @@ class Limit(Record):
 
 
 class Remedy(Record):
-    """A change that brings the start nearer.
+    """A change that would help the job to start.
 
-    Those that are `needed` must all come true; of the others, one is enough. `command` is what to
-    type, where a command does it; `changes` are the fields of the job to submit instead, as
-    `JobSpec` and its resources name them (a label of null is left out).
+    All changes that are `needed` must be made; of the others, one is enough. `command` is the
+    command that makes the change, if there is one. `changes` are the fields of a job to submit
+    instead, named as in `JobSpec` and its resources (a null label is removed).
     """
 
     code: str
@@ -114,14 +114,14 @@ class Remedy(Record):
 
 
 class Estimate(Record):
-    """How long it may take until the job starts, and on what that rests."""
+    """An estimate of the time until the job starts, and its basis."""
 
     wait_s: float
     basis: str
 
 
 class Spending(Record):
-    """One budget of retries: `used` of `granted` are gone; one more than granted ends the job."""
+    """One budget of retries: `used` of `granted`. One more than granted ends the job."""
 
     budget: Open[Budget]
     used: int
@@ -129,7 +129,7 @@ class Spending(Record):
 
 
 class AttemptEnd(Record):
-    """How one attempt ended."""
+    """The end of one attempt."""
 
     attempt: int
     worker: str | None
@@ -142,7 +142,7 @@ class AttemptEnd(Record):
 
 
 class Run(Record):
-    """Where a job runs now, and what it asked for there."""
+    """Where a job runs now, and its requirements on that worker."""
 
     worker_id: int
     worker: str | None
@@ -155,7 +155,7 @@ class Run(Record):
 
 
 class End(Record):
-    """How a job ended, and what `forge retry` would do; `resumes` is its checkpoint then."""
+    """How a job ended, and what `forge retry` would do, from the checkpoint `resumes`."""
 
     reason: Open[Reason]
     exit_code: int | None
@@ -168,10 +168,10 @@ class End(Record):
 
 
 class Explanation(Record):
-    """Why a job is where it is.
+    """Why a job is in its state.
 
-    `workers` come nearest first; `left_out` is how many more there are, and `counts` has all of
-    them by their chance. `ahead` is the fewest that go before it on any worker that has room.
+    `workers` has the best match first; `left_out` is how many more there are; `counts` has all of
+    them by chance. `ahead` is the smallest number of jobs before it on any worker with room.
     """
 
     job_id: int

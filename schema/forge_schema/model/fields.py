@@ -1,4 +1,4 @@
-"""Bases of models, and kinds of fields that may come from outside: what Postgres can hold."""
+"""Base classes of models, and field types that accept only what Postgres can store."""
 
 import json
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ from pydantic_core.core_schema import (
 )
 
 INTEGER = 2**31 - 1
-# What every reader of JSON takes as it is; no id ever comes near it.
+# The largest integer that every JSON reader keeps exact; no id comes near it.
 LARGEST = 2**53 - 1
-# What Postgres's index over the artifacts of an attempt can hold.
+# The limit of Postgres's index on an attempt's artifacts.
 PATH_BYTES = 2000
 DOCUMENT_BYTES = 256 << 10
 DOCUMENT_DEPTH = 64
@@ -48,14 +48,14 @@ def _storable(text: str) -> str:
 
 
 def _numeric(said: object) -> object:
-    # Not `strict`: to JSON, 5.0 is an integer.
+    # Not `strict`: in JSON, 5.0 is an integer.
     if isinstance(said, bool | str):
-        raise ValueError("Input should be a number")  # noqa: TRY004 - what pydantic takes
+        raise ValueError("Input should be a number")  # noqa: TRY004 - pydantic expects a ValueError
     return said
 
 
 def _not_a_number(said: str) -> str:
-    # Which would be seconds since 1970, and is more often a mistake.
+    # Pydantic would read a number as seconds since 1970; it is usually a mistake.
     if "-" not in said[1:]:
         raise ValueError("write it as 2026-11-21T09:30:00Z")
     return said
@@ -63,7 +63,7 @@ def _not_a_number(said: str) -> str:
 
 def _short_path(path: str) -> str:
     if len(path.encode()) > PATH_BYTES:
-        raise ValueError(f"a path may have {PATH_BYTES} bytes")
+        raise ValueError(f"a path may have at most {PATH_BYTES} bytes")
     return path
 
 
@@ -72,10 +72,11 @@ def _stored_document(values: dict[str, Any]) -> dict[str, Any]:
         text = json.dumps(values, ensure_ascii=False, allow_nan=False)
         size = len(text.encode())
     except (ValueError, RecursionError) as error:
-        raise ValueError("it has what JSON cannot hold") from error
+        raise ValueError("it has values that JSON cannot represent") from error
     if "\\u0000" in text or size > DOCUMENT_BYTES or _depth(values) > DOCUMENT_DEPTH:
         raise ValueError(
-            f"it may have {DOCUMENT_BYTES} bytes, {DOCUMENT_DEPTH} levels and no NUL character"
+            f"it may have at most {DOCUMENT_BYTES} bytes and {DOCUMENT_DEPTH} levels,"
+            " and no NUL character"
         )
     return values
 
@@ -100,7 +101,7 @@ Note = Annotated[Text, Field(max_length=200)]
 Key = Annotated[Text, Field(min_length=1, max_length=900)]
 Path = Annotated[Text, Field(min_length=1), AfterValidator(_short_path)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-# In JSON a flag, a number and a text are different things, and none passes for another.
+# JSON distinguishes booleans, numbers and strings, so none is converted to another.
 Flag = Annotated[bool, Field(strict=True)]
 NUMERIC = BeforeValidator(_numeric)
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -109,7 +110,7 @@ Count = Annotated[int, Field(ge=0, le=INTEGER), NUMERIC]
 Size = Annotated[int, Field(ge=0, le=LARGEST), NUMERIC]
 Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number)]
 Amount = Annotated[Number, Field(ge=0, le=1e15)]
-# Not a dict of Any: what Python alone can hold has no place here.
+# Not a dict of Any: values that only Python has are not allowed.
 Document = Annotated[dict[str, JsonValue], AfterValidator(_stored_document)]
 
 
@@ -117,9 +118,9 @@ W = TypeVar("W", bound=StrEnum)
 
 
 class Record(BaseModel):
-    """What one side tells another. It has every field; a reader takes an older or newer one too.
+    """A record sent from one side to another. Readers accept older and newer ones too.
 
-    A field that its `repr` leaves out is for programs: commands do not print it.
+    Fields left out of its `repr` are for programs: commands do not print them.
     """
 
     model_config = ConfigDict(
@@ -128,7 +129,7 @@ class Record(BaseModel):
 
 
 class _OrNewer:
-    """Reads an unknown word as one more member, so that a newer server does not break a client."""
+    """An enum that accepts unknown values, so that a newer server does not break a client."""
 
     def __get_pydantic_core_schema__(
         self, words: type[StrEnum], handler: GetCoreSchemaHandler
@@ -151,7 +152,7 @@ def _newer(words: type[W], said: str) -> W:
 
 
 Open = Annotated[W, _OrNewer()]
-"""A word of an enumeration; the schema lists those known, and an unknown one is read as well."""
+"""A value of an open enumeration: its schema lists the known ones, others are accepted too."""
 
 
 NAMED = 5
@@ -159,18 +160,18 @@ LONGEST_NAME = 100
 
 
 class KnownFields(BaseModel):
-    """Refuses a field that it does not know, and says which known one has nearly the same name."""
+    """Rejects unknown fields and suggests a known one with a similar name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _no_unknown_fields(cls, said: Any) -> Any:  # noqa: ANN401 - whatever came
+    def _no_unknown_fields(cls, said: Any) -> Any:  # noqa: ANN401 - any input
         return _known(cls.__name__, cls.model_fields, said)
 
 
 class KnownParts:
-    """A frozen dataclass that is part of a request: built freely, checked inside a message."""
+    """A frozen dataclass in a request: checked only when it is parsed as part of a message."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", revalidate_instances="always")
@@ -186,8 +187,8 @@ class KnownParts:
         return no_info_before_validator_function(check, handler(source))
 
 
-def _known(model: str, fields: Mapping[str, Any], said: Any) -> Any:  # noqa: ANN401 - whatever came
-    # Pydantic makes an error of each: a body full of them would take seconds.
+def _known(model: str, fields: Mapping[str, Any], said: Any) -> Any:  # noqa: ANN401 - any input
+    # Pydantic creates an error for each: a body full of them would take seconds.
     if isinstance(said, Mapping) and not said.keys() <= fields.keys():
         raise ValidationError.from_exception_data(model, _faults(fields, said))
     return said
@@ -206,4 +207,4 @@ def _faults(fields: Mapping[str, Any], said: Mapping[Any, Any]) -> list[InitErro
 def _fault(name: str, fields: Mapping[str, Any]) -> PydanticCustomError:
     near = get_close_matches(name, fields, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return PydanticCustomError("extra_forbidden", "this field is not known{hint}", {"hint": hint})
+    return PydanticCustomError("extra_forbidden", "unknown field{hint}", {"hint": hint})

@@ -1,4 +1,4 @@
-"""A job: its status, what was asked for, its attempts, and what happened to it."""
+"""A job: its status, request, attempts and events."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from forge_schema.model.states import TERMINAL_STATES, Asked, Phase, Reason, Sta
 
 
 class JobStatus(Record):
-    """Where a job is, or how it ended; `progress` is the share done, 0 to 1."""
+    """The state of a job; `progress` is the fraction done, 0 to 1."""
 
     job_id: int
     name: str
@@ -35,14 +35,15 @@ class JobStatus(Record):
 
     @property
     def terminal(self) -> bool:
-        """Whether the job has its outcome."""
+        """Whether the job has ended."""
         return self.state in TERMINAL_STATES
 
 
 class JobDetail(JobStatus):
-    """A job with what was asked for, and the checkpoint of another job that it started from.
+    """A job with its request, and the checkpoint of another job that it started from, if any.
 
-    `due_in_s` is how soon a scheduled job may start; `retries_left` counts those after failures.
+    `due_in_s` is the time until a scheduled job may start, in seconds; `retries_left` counts the
+    retries after failures.
     """
 
     spec: dict[str, Any]
@@ -58,7 +59,7 @@ class JobDetail(JobStatus):
 
 
 class Attempt(Record):
-    """A finished attempt: who ran it, for how long, and why it ended."""
+    """A finished attempt: its worker, its times, and why it ended."""
 
     attempt: int
     rank: int
@@ -84,7 +85,7 @@ class Attempt(Record):
 
 
 class Event(Record):
-    """One entry of the audit trail; that of one job does not repeat the job's id."""
+    """One entry of the audit trail. In the trail of one job, the job's id is left out."""
 
     at: datetime
     actor: str

@@ -1,4 +1,4 @@
-"""A lease as its holder knows it, and how the holder ends it."""
+"""A lease, its renewal and its end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from forge_schema.model.states import Reason, Standing, State
 
 @dataclass(frozen=True, slots=True)
 class Fence(KnownParts):
-    """The fencing token of one lease: every write about the job names it."""
+    """The fencing token of one lease. Every write about the job carries it."""
 
     job_id: Id
     token: Id
@@ -20,13 +20,13 @@ class Fence(KnownParts):
 
     @property
     def mark(self) -> str:
-        """The whole token as a word: the number repeats after a failover, and in other queues."""
+        """The token as text, with a nonce: numbers repeat after a failover and in other queues."""
         return f"{self.token}-{self.nonce.hex[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A lease just granted, with the job that it is for."""
+    """A lease just granted, with its job."""
 
     job_id: int
     token: int
@@ -51,9 +51,9 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Usage(KnownParts):
-    """What an attempt used: GPU-seconds, joules, money in the worker's currency, CPU-seconds, MiB.
+    """Resources an attempt used: GPU-seconds, joules, worker's currency, CPU-seconds, MiB.
 
-    What could not be measured is None.
+    None means not measured.
     """
 
     gpu_seconds: Amount = 0.0
@@ -66,7 +66,7 @@ class Usage(KnownParts):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How the holder ends a lease."""
+    """A request to end a lease."""
 
     fence: Fence
     reason: Reason
@@ -77,7 +77,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a job whose lease was ended; `accepted` is False when the lease was lost."""
+    """The job's state after its lease was ended; `accepted` is False if the lease was lost."""
 
     job_id: int
     accepted: bool
@@ -86,13 +86,13 @@ class Ended:
 
     @property
     def over(self) -> bool:
-        """Whether the job is known to have its outcome; else it may be claimed again."""
+        """Whether the job is known to have ended; otherwise it may be claimed again."""
         return self.state is not None and self.state.terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The answer to a renewal: how each lease stands, and what the worker is asked to do."""
+    """The answer to a renewal: the status of each lease, and what the worker should do."""
 
     standings: dict[Fence, Standing]
     command: str | None
@@ -101,13 +101,13 @@ class Renewal:
 def array(values: Sequence[object]) -> str:
     """Return numbers, UUIDs and None as a Postgres array literal.
 
-    psycopg's own list dumper costs more than the whole claim does on the server.
+    psycopg's list dumper takes longer than the whole claim takes on the server.
     """
     return "{" + ",".join(["NULL" if v is None else str(v) for v in values]) + "}"
 
 
 def share(progress: float | None) -> float | None:
-    """Return a progress as a lease keeps it, from 0 to 1; None for what is no number."""
+    """Clamp a progress to 0 to 1, as a lease stores it; None if it is not a number."""
     if progress is None or isnan(progress):
         return None
     return min(max(progress, 0.0), 1.0)
@@ -128,7 +128,7 @@ def fences(leases: Sequence[Fence]) -> dict[str, str]:
 
 
 def usages(ends: Sequence[End]) -> dict[str, str]:
-    """Return what some attempts used as the array parameters of a statement."""
+    """Return the usage of some attempts as the array parameters of a statement."""
     return {
         "gpu_seconds": array([end.usage.gpu_seconds for end in ends]),
         "energies": array([end.usage.energy_j for end in ends]),

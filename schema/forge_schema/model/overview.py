@@ -1,4 +1,4 @@
-"""How everything stands: the jobs, the workers, the sweeper."""
+"""The overview: jobs, workers and sweeper."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from forge_schema.model.states import Asked, Command, Phase, Reason, State, Work
 
 
 class Oldest(Record):
-    """The job that is ready for the longest; one that is paused only where nothing else waits."""
+    """The job that has been ready longest. It is a paused one only if no other waits."""
 
     job_id: int
     name: str
@@ -21,7 +21,7 @@ class Oldest(Record):
 
 
 class Minute(Record):
-    """How many jobs ended how in one minute."""
+    """The number of jobs that ended in one minute, by outcome."""
 
     at: datetime
     succeeded: int
@@ -31,19 +31,19 @@ class Minute(Record):
 
     @property
     def jobs(self) -> int:
-        """How many ended in all."""
+        """The total number of jobs."""
         return self.succeeded + self.failed + self.cancelled + self.dead
 
 
 class Gpus(Record):
-    """How many GPUs the workers have that are there, and how many of them are lent."""
+    """The number of GPUs of online workers, and how many of them are in use."""
 
     there: int
     busy: int
 
 
 class Sweeper(Record):
-    """When a sweeper was last here; `late_s` is for how long the most overdue job waits for one."""
+    """The sweepers' last tick; `late_s` is how overdue the most overdue job is, in seconds."""
 
     ticked_at: datetime | None = None
     silent_s: float | None = None
@@ -53,7 +53,7 @@ class Sweeper(Record):
 
 
 class RunningJob(Record):
-    """A job that runs: `used` is its last sample, `metrics` the last numbers that it wrote."""
+    """A running job: `used` is its last sample, `metrics` the last values it wrote."""
 
     job_id: int
     name: str
@@ -72,7 +72,7 @@ class RunningJob(Record):
 
 
 class WorkerUse(Record):
-    """A worker, how long it has been silent, and how its machine was when it was last heard."""
+    """A worker, seconds since it was last heard from, and its machine's condition at that time."""
 
     id: int
     name: str
@@ -89,10 +89,11 @@ class WorkerUse(Record):
 
 
 class Overview(Record):
-    """How everything stands.
+    """The overview of jobs, workers and sweeper.
 
-    `states` counts jobs that have not ended, `ended` those of the last hour, `throughput` the same
-    by minute, the oldest first; `interruptions` counts attempts of the last day by reason.
+    `states` counts jobs that have not ended; `ended` those that ended in the last hour, and
+    `throughput` the same by minute, oldest first; `interruptions` counts interrupted attempts of
+    the last day by reason.
     """
 
     at: datetime

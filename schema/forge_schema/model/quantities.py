@@ -1,4 +1,4 @@
-"""Durations and sizes as people write and read them: `90s`, `1h30m`, `512MiB`, `2G`."""
+"""Parse and format durations and sizes: `90s`, `1h30m`, `512MiB`, `2G`."""
 
 import re
 from typing import Annotated
@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 MIB = 1 << 20
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 SECONDS = {"ms": 0.001, "s": 1, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
-# As for docker run: every unit is a power of 1024, whichever way it is spelled.
+# As in docker run, every unit is a power of 1024, however it is spelled.
 BYTES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 TENTHS_BELOW = 10
@@ -21,7 +21,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
 
 
 def seconds(text: object) -> float:
-    """Return a duration in seconds; a bare number is one already.
+    """Parse a duration into seconds. A bare number is in seconds.
 
     Raises:
         ValueError: it is not a duration.
@@ -34,7 +34,7 @@ def seconds(text: object) -> float:
 
 
 def span(text: object) -> float:
-    """Return a duration with its units in seconds.
+    """Parse a duration with units into seconds.
 
     Raises:
         ValueError: it is not a duration, or a number without a unit.
@@ -45,7 +45,7 @@ def span(text: object) -> float:
 
 
 def size(text: object) -> int:
-    """Return a size in bytes; K, M, G and T are powers of 1024.
+    """Parse a size into bytes; K, M, G and T are powers of 1024.
 
     Raises:
         ValueError: it is not a size.
@@ -57,10 +57,10 @@ def size(text: object) -> int:
 
 
 def capacity(text: object) -> int:
-    """Return a size of memory or disk in bytes: one below a MiB has lost its unit.
+    """Parse a size of memory or disk into bytes. Less than a MiB must be a missing unit.
 
     Raises:
-        ValueError: it is not a size, or too small to be meant.
+        ValueError: it is not a size, or is too small to be intended.
     """
     count = size(text)
     if 0 < count < MIB:
@@ -69,21 +69,21 @@ def capacity(text: object) -> int:
 
 
 def size_text(count: float) -> str:
-    """Write a number of bytes in the unit that suits it: `1.5 KiB`."""
+    """Format a number of bytes in a suitable unit: `1.5 KiB`."""
     step = 0
-    while abs(count) >= 1024 and step < len(UNITS) - 1:  # noqa: PLR2004 - what these units mean
+    while abs(count) >= 1024 and step < len(UNITS) - 1:  # noqa: PLR2004 - the factor between the units
         count, step = count / 1024, step + 1
     digits = 0 if abs(count) >= WHOLE_FROM else 1
     return f"{_short(count, digits)} {UNITS[step]}"
 
 
 def duration_text(count: float) -> str:
-    """Write a duration in seconds by its largest unit and the next: `1 h 30 min`."""
+    """Format a duration in seconds with its two largest units: `1 h 30 min`."""
     return " ".join(f"{number} {unit}" for number, unit in duration_parts(count))
 
 
 def duration_parts(count: float) -> list[tuple[str, str]]:
-    """Return the numbers and units (`d`, `h`, `min`, `s`) of a duration as it is written."""
+    """Return the numbers and units (`d`, `h`, `min`, `s`) of a formatted duration."""
     if count < TENTHS_BELOW:
         return [(_short(max(0.0, count), 1), "s")]
     whole = round(count)

@@ -1,4 +1,4 @@
-"""What jobs found out: results, tests, metrics, and the points of sweeps."""
+"""Results of jobs: result, tests, metrics, and the points of sweeps."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from forge_schema.model.states import Reason, State, Verdict
 
 
 class Result(Record):
-    """The JSON object in which a job said what it found; None where it has said nothing."""
+    """The JSON object that a job reported as its result; None if it reported none."""
 
     attempt: int | None = None
     values: dict[str, Any] | None = None
@@ -18,7 +18,7 @@ class Result(Record):
 
 
 class MetricLine(Record):
-    """One line that a job wrote to its metrics file; its place is `token` and `number`."""
+    """One line of a job's metrics file, ordered by `token` and `number`."""
 
     token: int = Field(repr=False)
     attempt: int
@@ -30,7 +30,7 @@ class MetricLine(Record):
 
 
 class LastMetric(Record):
-    """What a job wrote last under a key."""
+    """The last value of a metric."""
 
     key: str
     value: Any
@@ -40,7 +40,7 @@ class LastMetric(Record):
 
 
 class JobTest(Record):
-    """How one test ended, numbered from 0 in the order of the report."""
+    """The result of one test, numbered from 0 in the order of the report."""
 
     number: int
     attempt: int
@@ -52,10 +52,10 @@ class JobTest(Record):
 
 
 class Curve(Record):
-    """One curve of a chart; `gpu` is a UUID where it is of a GPU.
+    """One curve of a chart; `gpu` is the UUID if it belongs to a GPU.
 
-    Each point is a run of values: `t` (Unix seconds) and `step` are those of its last one. `count`
-    is how many values were read in all. `step` is empty for samples.
+    Each point summarises a run of values; `t` (Unix seconds) and `step` are those of the last.
+    `count` is the number of values read. `step` is empty for samples.
     """
 
     source: Literal["metric", "sample"]
@@ -71,9 +71,9 @@ class Curve(Record):
 
 
 class Series(Record):
-    """What an attempt wrote as metrics and was seen to use; `left_off` curves were too many.
+    """The metrics and resource samples of an attempt; `left_off` counts curves not returned.
 
-    `until` is its end, or now while it is `running`. There is none where `attempt` is None.
+    `until` is its end, or now while it is `running`. `attempt` is None if there is none.
     """
 
     attempt: int | None = None
@@ -86,7 +86,7 @@ class Series(Record):
 
 
 class SweepPoint(Record):
-    """One job of a sweep; `seconds` is how long the attempt that counts ran."""
+    """One job of a sweep; `seconds` is the run time of the attempt that counts."""
 
     job_id: int
     name: str
@@ -100,7 +100,7 @@ class SweepPoint(Record):
 
 
 class SweepCancelled(Record):
-    """How many jobs were cancelled at once, and how many their workers are asked to end."""
+    """The number of jobs cancelled at once, and of those that their workers were asked to end."""
 
     cancelled: int
     running: int

@@ -1,4 +1,4 @@
-"""What a job asks for, checked before it becomes a row."""
+"""The request for a job, validated before it is stored."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Numb
 from forge_schema.model.fields import Word as Name
 from forge_schema.model.states import JobKind, Target
 
-# What a row can hold: an integer column's, and a jsonb key of the index over the shapes.
+# Limits of the columns: an integer, and the labels in the unique index on shapes.
 MAX_INTEGER = 2_000_000_000
 MAX_LABELS_BYTES = 1500
 YEAR_S = 31_536_000
 MAX_ID = 2**63 - 1
 MAX_SMALL = 32_767
 
-# What a payload holds only where it is not the default; a worker asks with `.get`.
+# Fields left out of the payload if they have the default; workers read them with `.get`.
 OPTIONAL = {"kind", "handler", "arguments", "parameters", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
@@ -40,15 +40,15 @@ HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 def _relative(path: str) -> str:
     parts = path.split("/")
     if path.startswith("/") or "\\" in path or any(part in {"", ".", ".."} for part in parts):
-        raise ValueError("it is to be a path below the project's folder, with forward slashes")
+        raise ValueError("it must be a path below the project's folder, with forward slashes")
     return path
 
 
 def _env_name(name: str) -> str:
     if not ENV_NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no name that a secret may have: up to 100 letters A to Z of either case,"
-            " digits and underscores, and no digit first"
+            f"{name!r} is not a valid name of a secret: use up to 100 letters (A to Z, a to z),"
+            " digits and underscores, not beginning with a digit"
         )
     return name
 
@@ -65,7 +65,7 @@ def _signal(name: str) -> str:
     return name
 
 
-# For readers of the schema, what these and the validator of secrets refuse.
+# These, and the secrets' validator, as patterns in the JSON schema.
 BELOW: JsonDict = {"pattern": r"^((?!\.\.?/)[^/\\]+/)*(?!\.\.?$)[^/\\]+$"}
 OWN_NAME: JsonDict = {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[A-Za-z_][A-Za-z0-9_]{0,99}$"}
 RelativePath = Annotated[
@@ -81,13 +81,13 @@ SignalName = Annotated[
 Parameter = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Scalar = Flag | Annotated[int, Field(strict=True)] | Number | Annotated[Text, Field(max_length=500)]
 Budget = Annotated[int, Field(ge=0, le=10_000), NUMERIC]
-# The label by which a worker says what it runs: jobs with an image, projects without one.
+# The label that says what a worker runs: jobs with an image, projects without one.
 RUNS = "forge.runs"
 RUNS_IMAGES, RUNS_PROJECTS, RUNS_BUILDS = "images", "projects", "builds"
-# The label by which a worker lists the handlers that it has for custom jobs.
+# The label that lists a worker's handlers for custom jobs.
 HANDLERS = "forge.handlers"
 RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
-# For readers of the schema, what the validators below refuse.
+# What the validators below check, in the JSON schema.
 A_PROGRAM = {"prefixItems": [{"type": "string", "minLength": 1}]}
 OWN_NAMES = {"propertyNames": {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[^=]+$"}}
 NO_OTHER: JsonDict = {"additionalProperties": False}
@@ -96,7 +96,7 @@ NOTHING: JsonDict = {"type": "null"}
 
 
 def _kinds_of_job() -> JsonDict:
-    """Return, for readers of the schema, which fields go together."""
+    """Return the JSON schema of which fields go together."""
     called: JsonDict = {"type": "string", "pattern": f"^{HANDLER.pattern}$"}
     none: JsonDict = dict.fromkeys((*IMAGES, "requirements"), NOTHING)
     custom: JsonDict = {
@@ -114,7 +114,7 @@ def _kinds_of_job() -> JsonDict:
     return {"anyOf": [custom, *by_image]}
 
 
-# For readers of the schema: where it is said what a GPU is to be like, it is said how many.
+# JSON schema: a GPU model or memory requires a number of GPUs.
 OF_GPUS: JsonDict = {
     "anyOf": [
         {"required": ["gpus"]},
@@ -123,16 +123,16 @@ OF_GPUS: JsonDict = {
 }
 
 
-# Who asks for a share is written down with these numbers too, for workers that know of no shares.
+# Stored along with a share, for older workers that do not know shares.
 INSTEAD_OF_SHARE = {"cpus": 1.0, "memory_mb": 1024}
 SHARES = "shares"
 
 
 class Resources(KnownFields, BaseModel):
-    """What one rank of a job needs; memory and disk in MiB, `cpus` may be a fraction.
+    """The resources of one rank of a job; memory and disk in MiB, `cpus` may be a fraction.
 
-    Without `memory_mb` it gets a share of its worker's memory, and with GPUs and without `cpus` a
-    share of its CPUs; `forge_lent` has the rule. Without GPUs, `cpus` is 1 by default.
+    Without `memory_mb` it gets a share of its worker's memory. Without `cpus` it gets 1 CPU, or
+    with GPUs a share of the worker's CPUs; the SQL function `forge_lent` has the rule.
     """
 
     model_config = ConfigDict(json_schema_extra=OF_GPUS)
@@ -147,18 +147,18 @@ class Resources(KnownFields, BaseModel):
 
     @model_validator(mode="after")
     def _of_gpus(self) -> Self:
-        # Said to be 0, it takes back what a template or a project's file asks for.
+        # An explicit 0 overrides what a template or forge.toml requests.
         if "gpus" not in self.model_fields_set and (self.gpu_model != "*" or self.vram_mb):
-            raise ValueError("a GPU's model or memory is asked for, and no GPU: say gpus=1 too")
+            raise ValueError("a GPU model or memory is requested without a GPU: set gpus=1 too")
         return self
 
     def shape(self) -> dict[str, Any]:
-        """Return the columns of the shape; 0 is for a share of the worker."""
+        """Return the columns of the shape; 0 means a share of the worker."""
         cpus = self.cpus or (0.0 if self.gpus else INSTEAD_OF_SHARE["cpus"])
         return {**self.model_dump(), "cpus": cpus, "memory_mb": self.memory_mb or 0}
 
     def stored(self) -> dict[str, Any]:
-        """Return what is kept of them with the job: numbers, and which of those are shares."""
+        """Return the resources as stored with the job: numbers, and which of them are shares."""
         shape = self.shape()
         shares = [name for name in INSTEAD_OF_SHARE if not shape[name]]
         instead = {name: INSTEAD_OF_SHARE[name] for name in shares}
@@ -166,7 +166,7 @@ class Resources(KnownFields, BaseModel):
 
 
 class Tuning(KnownFields, BaseModel):
-    """What a job is told about how to use its GPU; nothing here is enforced."""
+    """Hints to the job on how to use its GPU; nothing is enforced."""
 
     precision: Annotated[str, Field(pattern="^(fp32|tf32|fp16|bf16|fp8|int8)$")] | None = None
     streams: Annotated[int, Field(ge=1, le=64), NUMERIC] | None = None
@@ -177,7 +177,7 @@ STALL_TIMES = ("no_progress_s", "silent_log_s", "idle_gpu_s")
 
 
 def _some_time() -> JsonDict:
-    """Return, for readers of the schema, that one of the times is said."""
+    """Return the JSON schema that requires one of the times."""
     said: list[JsonValue] = [
         {"required": [name], "properties": {name: {"type": "number"}}} for name in STALL_TIMES
     ]
@@ -185,7 +185,7 @@ def _some_time() -> JsonDict:
 
 
 class Stall(KnownFields, BaseModel):
-    """After how many seconds without a sign of life a job has stalled; None asks for no such sign.
+    """The seconds without a sign of life after which a job has stalled; None disables a check.
 
     The signs: progress in its metrics, output, a GPU busier than `idle_gpu_percent`.
     """
@@ -200,12 +200,12 @@ class Stall(KnownFields, BaseModel):
     @model_validator(mode="after")
     def _watches_something(self) -> Self:
         if all(getattr(self, name) is None for name in STALL_TIMES):
-            raise ValueError("say after how long: no_progress_s, silent_log_s or idle_gpu_s")
+            raise ValueError("set one of no_progress_s, silent_log_s and idle_gpu_s")
         return self
 
 
 class CheckpointSource(KnownFields, BaseModel):
-    """A checkpoint of another job's: its newest, or the one of an attempt and a number."""
+    """A checkpoint of another job: its newest, or one given by attempt and number."""
 
     job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
     attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None
@@ -214,12 +214,12 @@ class CheckpointSource(KnownFields, BaseModel):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if (self.attempt is None) != (self.number is None):
-            raise ValueError("name the attempt and the number of a checkpoint, or neither")
+            raise ValueError("give both the attempt and the number of a checkpoint, or neither")
         return self
 
 
 class JobSpec(KnownFields, BaseModel):
-    """A job as submitted; times in seconds, a higher priority goes first."""
+    """A job as submitted. Times are in seconds; a higher priority goes first."""
 
     model_config = ConfigDict(json_schema_extra=_kinds_of_job())
 
@@ -235,7 +235,7 @@ class JobSpec(KnownFields, BaseModel):
     parameters: Annotated[
         dict[Parameter, Scalar], Field(max_length=50, json_schema_extra=NO_OTHER)
     ] = {}
-    # It stands in a path.
+    # It is part of a path.
     sweep: Annotated[Name, Field(pattern="^[^/]+$")] | None = None
     junit: RelativePath | None = None
     share: Flag = False
@@ -266,9 +266,9 @@ class JobSpec(KnownFields, BaseModel):
     @field_validator("command")
     @classmethod
     def _command_names_a_program(cls, command: list[str]) -> list[str]:
-        # Any later word may well be empty: `python -c ""`.
+        # Later words may be empty: `python -c ""`.
         if not command[0]:
-            raise ValueError("its first word, the program, is empty")
+            raise ValueError("its first word, the program, must not be empty")
         return command
 
     @field_validator("env")
@@ -276,30 +276,30 @@ class JobSpec(KnownFields, BaseModel):
     def _env_is_the_jobs_own(cls, env: dict[str, str]) -> dict[str, str]:
         for name in env:
             if not name or "=" in name:
-                raise ValueError(f"{name!r} is no environment variable")
+                raise ValueError(f"{name!r} is not a valid name of an environment variable")
             if RESERVED_ENV.match(name):
-                raise ValueError(f"{name} is reserved: FORGE_*, LD_* and NVIDIA_* are the worker's")
+                raise ValueError(f"{name} is reserved: the worker sets FORGE_*, LD_* and NVIDIA_*")
         return env
 
     @field_validator("secrets")
     @classmethod
     def _secrets_are_the_jobs_own(cls, secrets: list[str]) -> list[str]:
         if reserved := next((name for name in secrets if RESERVED_ENV.match(name)), None):
-            raise ValueError(f"{reserved} is reserved: FORGE_*, LD_* and NVIDIA_* are the worker's")
+            raise ValueError(f"{reserved} is reserved: the worker sets FORGE_*, LD_* and NVIDIA_*")
         return secrets
 
     @model_validator(mode="after")
     def _one_image(self) -> Self:
         if sum(getattr(self, name) is not None for name in IMAGES) > 1:
-            raise ValueError("name an image, or a saved tar, or a Dockerfile, and not two of them")
+            raise ValueError("name only one of an image, a saved tar and a Dockerfile")
         return self
 
     @model_validator(mode="after")
     def _a_handler_for_custom_jobs(self) -> Self:
         if (self.kind is JobKind.CUSTOM) != (self.handler is not None):
-            raise ValueError("a job of kind custom names its handler, and no other does")
+            raise ValueError("a job of kind custom must name a handler; other kinds must not")
         if self.handler is not None and not HANDLER.fullmatch(self.handler):
-            raise ValueError("a handler is called by letters, digits, dots, dashes, underscores")
+            raise ValueError("a handler's name has letters, digits, dots, dashes and underscores")
         for name in (*IMAGES, "requirements"):
             if self.handler is not None and getattr(self, name) is not None:
                 raise ValueError(f"a handler runs in the worker's environment: leave {name} out")
@@ -308,7 +308,7 @@ class JobSpec(KnownFields, BaseModel):
     @model_validator(mode="after")
     def _labels_fit(self) -> Self:
         if len(json.dumps(self.labels, ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
-            raise ValueError(f"labels may take {MAX_LABELS_BYTES} bytes together")
+            raise ValueError(f"labels may have at most {MAX_LABELS_BYTES} bytes together")
         return self
 
     def shape(self) -> dict[str, Any]:
@@ -329,7 +329,7 @@ class JobSpec(KnownFields, BaseModel):
         return {RUNS: f"*{RUNS_IMAGES if named else RUNS_PROJECTS}*"}
 
     def payload(self) -> dict[str, Any]:
-        """Return what the worker needs to run the job: the `spec` column."""
+        """Return the payload that the worker runs the job from: the `spec` column."""
         return {
             "command": self.command,
             "env": self.env,
@@ -338,19 +338,19 @@ class JobSpec(KnownFields, BaseModel):
             "checkpoint_interval_s": self.checkpoint_interval_s,
             "grace_s": self.grace_s,
             **self.model_dump(mode="json", include=OPTIONAL, exclude_defaults=True),
-            # Said in so many words, also where it is the default: the queue takes it at its word.
+            # Kept even if it is the default: the queue retries exactly as often as requested.
             **self.model_dump(include={"max_failures"}, exclude_unset=True),
         }
 
     def content_digest(self) -> str:
-        """Return the SHA-256 of everything but the key: what a repeated submit must match."""
-        # Defaults are left out: a field added later must not make yesterday's job another one.
+        """Return the SHA-256 of everything but the key, which a repeated submit must match."""
+        # Defaults are left out: a field added later must not change the digests of old jobs.
         content = self.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return a stored payload with what is lent in place of each share; None leaves it a share."""
+    """Return a stored payload with each share replaced by what is lent; None keeps the share."""
     resources = dict(payload.get("resources", {}))
     shares = resources.pop(SHARES, None)
     if shares is None:

@@ -1,10 +1,10 @@
-"""The words of the protocol: job states, reasons why an attempt ended, budgets, phases."""
+"""The enums of the protocol: job states, reasons for an attempt's end, budgets, phases."""
 
 from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a job is; a view derives it from the thin table that holds the job."""
+    """The state of a job, which a view derives from the table that holds the job."""
 
     SCHEDULED = "scheduled"
     READY = "ready"
@@ -16,7 +16,7 @@ class State(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether a job in this state has its outcome."""
+        """Whether a job in this state has ended."""
         return self in TERMINAL_STATES
 
 
@@ -24,7 +24,7 @@ TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, Sta
 
 
 class Budget(StrEnum):
-    """What an ended attempt costs its job, or where it ends it."""
+    """The budget that an ended attempt is charged to, or none."""
 
     FAILURES = "failures"
     LOSSES = "losses"
@@ -56,13 +56,13 @@ class Reason(StrEnum):
 
     @property
     def budget(self) -> Budget:
-        """The budget that an attempt ended by this reason is charged to."""
+        """The budget that an attempt with this reason is charged to."""
         return BUDGETS[self]
 
 
-# A failure is the job's own fault, a loss the infrastructure's; a final reason
-# would only repeat itself, so it is not retried. A GPU that faults is lent no more, so the job
-# goes on elsewhere, and there is an end to that.
+# A failure is the job's fault, a loss the infrastructure's; a final reason would only repeat
+# itself, so it is not retried. A faulty GPU is no longer lent, so the job continues on another one
+# and cannot do so endlessly.
 BUDGETS = {
     Reason.SUCCEEDED: Budget.SUCCESS,
     Reason.EXIT_CODE: Budget.FAILURES,
@@ -83,7 +83,7 @@ BUDGETS = {
 
 
 class Phase(StrEnum):
-    """What the holder of a lease is doing."""
+    """What the holder of a lease does now."""
 
     CLAIMED = "claimed"
     PREPARING = "preparing"
@@ -92,7 +92,7 @@ class Phase(StrEnum):
 
 
 class Asked(StrEnum):
-    """What the holder of a lease is asked to end its job for."""
+    """Why the holder of a lease is asked to end its job."""
 
     CANCELLED = "cancelled"
     PREEMPTED = "preempted"
@@ -100,7 +100,7 @@ class Asked(StrEnum):
 
 
 class Standing(StrEnum):
-    """What a renewal answers for one lease."""
+    """The status of one lease in the answer to a renewal."""
 
     OK = "ok"
     CANCELLED = "cancelled"
@@ -110,7 +110,7 @@ class Standing(StrEnum):
 
 
 class WorkerKind(StrEnum):
-    """Whether a worker leaves after one job or stays."""
+    """Whether a worker exits after one job or stays."""
 
     EPHEMERAL = "ephemeral"
     PERSISTENT = "persistent"
@@ -119,7 +119,7 @@ class WorkerKind(StrEnum):
 class WorkerStatus(StrEnum):
     """What a worker is doing; `offline` is set by the sweeper or by a disconnect.
 
-    `constrained` runs what it has, and takes no more until its machine has room again.
+    A `constrained` worker continues its jobs but takes no more until its machine has room again.
     """
 
     CONNECTING = "connecting"
@@ -131,14 +131,14 @@ class WorkerStatus(StrEnum):
 
 
 class Command(StrEnum):
-    """What a worker as a whole is asked to do; a renewal tells it."""
+    """What a worker as a whole is asked to do, sent in the answer to a renewal."""
 
     DRAIN = "drain"
     STOP = "stop"
 
 
 class JobKind(StrEnum):
-    """What a job is: a command, tests with a result each, one point of a benchmark, a handler."""
+    """The kind of a job: a command, tests, one point of a benchmark, or a custom handler."""
 
     COMMAND = "command"
     TEST = "test"
@@ -147,7 +147,7 @@ class JobKind(StrEnum):
 
 
 class Verdict(StrEnum):
-    """How one test ended, in JUnit's words."""
+    """The result of one test, in JUnit's terms."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -156,7 +156,7 @@ class Verdict(StrEnum):
 
 
 class Role(StrEnum):
-    """What a caller of the HTTP functions may do: everything, or with the jobs of one owner."""
+    """What a caller of the HTTP functions may do: everything, or only with one owner's jobs."""
 
     ADMIN = "admin"
     SUBMITTER = "submitter"

@@ -1,4 +1,4 @@
-"""What a job leaves in the store: its log, its artifacts, its checkpoints."""
+"""What a job stores: its log, artifacts and checkpoints."""
 
 from datetime import datetime
 
@@ -8,16 +8,16 @@ from forge_schema.model.fields import Record
 
 
 class Stored(Record):
-    """An object of a job's; `url` is where to fetch it for a while, if it came over HTTP."""
+    """A stored object of a job. Over HTTP, `url` is a temporary URL to fetch it from."""
 
-    # The reader's own note.
+    # Set by the client, not the server.
     job_id: int = Field(default=0, exclude=True, repr=False)
-    # Whoever has the URL has the object, so it is shown nowhere.
+    # The URL gives access to the object, so it is never shown.
     url: str = Field(default="", repr=False)
 
 
 class LogChunk(Stored):
-    """A stored piece of output, packed by zstd; `start` and `bytes` count unpacked bytes."""
+    """A piece of output, compressed with zstd; `start` and `bytes` count uncompressed bytes."""
 
     token: int
     rank: int
@@ -31,12 +31,12 @@ class LogChunk(Stored):
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it stands in the reading order."""
+        """Its position in the reading order."""
         return self.token, self.rank, self.number
 
 
 class Artifact(Stored):
-    """A file that a job left; `path` is relative, with forward slashes."""
+    """An output file of a job; `path` is relative, with forward slashes."""
 
     path: str
     key: str
@@ -46,7 +46,7 @@ class Artifact(Stored):
 
 
 class Checkpoint(Record):
-    """A complete checkpoint; the job's next attempt begins with the one that is `next`."""
+    """A complete checkpoint. The job's next attempt resumes from the one that is `next`."""
 
     attempt: int
     number: int
@@ -58,12 +58,12 @@ class Checkpoint(Record):
 
     @property
     def name(self) -> str:
-        """How `--from-checkpoint JOB:…` names it."""
+        """Its name in `--from-checkpoint JOB:…`."""
         return f"{self.attempt}.{self.number}"
 
 
 class SignedUrl(Record):
-    """A request that its holder may send: this method, exactly these headers, in this time."""
+    """A signed request: send it with this method and exactly these headers before it expires."""
 
     url: str
     method: str

@@ -1,4 +1,4 @@
-"""A worker, what it has free, and whether its GPUs are of the model that a job wants."""
+"""A worker, its free resources, and the matching of GPU models."""
 
 import re
 from dataclasses import dataclass, replace
@@ -16,9 +16,9 @@ MAGIC = {"*": ".*", "?": "."}
 
 
 class WorkerInfo(Record):
-    """A worker: what it has, and when it was last heard; memory and disk in MiB.
+    """A worker: its resources, and when it was last heard from; memory and disk in MiB.
 
-    `condition` is how its machine was then, and why it is `constrained` if it is.
+    `condition` describes its machine at that time, and why it is `constrained`, if it is.
     """
 
     id: int
@@ -41,11 +41,11 @@ class WorkerInfo(Record):
 
 @dataclass(frozen=True, slots=True)
 class Capacity(KnownParts):
-    """What a worker has free now, or what a job needs; memory and disk in MiB.
+    """The resources that a worker has free or that a job needs; memory and disk in MiB.
 
-    The GPUs are all of one kind: `gpu_model` is its name, or for a job the glob that it wants, and
-    `vram_mb` what each of them has free. Who names no kind is taken to have any. `gpus_in_all`
-    counts those of the kind that may yet come free; without it, no job reserves GPUs here.
+    All GPUs are of one kind: `gpu_model` is its name, or for a job a glob, and `vram_mb` the free
+    memory of each. An empty model means any. `gpus_in_all` counts all GPUs of the kind, free or in
+    use; without it, no job reserves GPUs here.
     """
 
     cpus: Annotated[Number, Field(ge=0, le=1e6)]
@@ -57,7 +57,7 @@ class Capacity(KnownParts):
     gpus_in_all: Annotated[int, Field(ge=0, le=MOST_GPUS), NUMERIC] = 0
 
     def without(self, lent: "Capacity") -> "Capacity":
-        """Return what is left once something has been lent; it may be less than nothing."""
+        """Return what is left after lending something; it may be negative."""
         return replace(
             self,
             cpus=self.cpus - lent.cpus,
@@ -69,9 +69,9 @@ class Capacity(KnownParts):
 
 @lru_cache(maxsize=1000)
 def is_model(wanted: str, name: str) -> bool:
-    """Tell whether a name matches a glob of * and ?; case and the vendor's name do not count.
+    """Tell whether a name matches a glob of * and ?, ignoring case and the vendor's name.
 
-    The rule of the SQL function `forge_gpus_match`, in Python.
+    The same rule as the SQL function `forge_gpus_match`.
     """
     return _matches(wanted, name) or _matches(f"* {wanted}", name)
 

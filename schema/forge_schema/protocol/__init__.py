@@ -1,1 +1,1 @@
-"""What a worker and a server say to each other."""
+"""The messages between workers and servers."""

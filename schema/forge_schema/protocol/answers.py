@@ -1,4 +1,4 @@
-"""What the server answers to a worker."""
+"""The server's answers to a worker."""
 
 from typing import Self
 from uuid import UUID
@@ -10,11 +10,11 @@ from forge_schema.model.states import Command, Standing, WorkerKind
 
 
 class Answer(BaseModel):
-    """An answer; a worker older than the server passes over what it does not know."""
+    """An answer. A worker older than the server ignores unknown fields."""
 
 
 class Registered(Answer):
-    """Who the worker is, and the seconds by which it is expected to be heard."""
+    """The worker's identity, and the intervals in seconds at which it should report."""
 
     worker_id: int
     name: str
@@ -25,21 +25,21 @@ class Registered(Answer):
 
 
 class Enrolled(Answer):
-    """A worker of the caller's own, and its token; the token before is void."""
+    """The caller's own worker and its token. The previous token is invalid."""
 
     worker_id: int
     token: str
 
 
 class Claimed(Answer):
-    """What became of the ends, and the jobs granted."""
+    """The outcomes of the ended leases, and the jobs granted."""
 
     ended: list[Ended] = []
     grants: list[Grant] = []
 
 
 class Stands(Answer):
-    """How one lease stands."""
+    """The status of one lease."""
 
     job_id: int
     token: int
@@ -55,25 +55,25 @@ class Stands(Answer):
 
 
 class Renewed(Answer):
-    """How each lease stands, and what the worker as a whole is asked to do."""
+    """The status of each lease, and what the worker as a whole is asked to do."""
 
     standings: list[Stands] = []
     command: Command | None = None
 
 
 class Told(Answer):
-    """Answers a phase with how the lease stands, an end with what became of the job."""
+    """The answer to a report: the lease's status for a phase, the outcome for an end."""
 
     standing: Standing | None = None
     ended: Ended | None = None
 
 
 class Nothing(Answer):
-    """Done, and nothing to say."""
+    """Success without content."""
 
 
 class LatestCheckpoint(Answer):
-    """A complete checkpoint of a job; `job_id` is the job's that stored it."""
+    """A complete checkpoint of a job; `job_id` is the job that stored it."""
 
     job_id: int | None = None
     key: str
@@ -84,22 +84,22 @@ class LatestCheckpoint(Answer):
 
 
 class Restorable(Answer):
-    """A job's checkpoint, None where it has none, and those to try where it is damaged."""
+    """A job's checkpoint, or None, and others to try if it is damaged."""
 
     checkpoint: LatestCheckpoint | None = None
     others: list[LatestCheckpoint] = []
 
 
 class Thinned(Answer):
-    """How many objects were removed."""
+    """The number of objects removed."""
 
     objects: int
 
 
 class Hints(Answer):
-    """What was heard: `ready` for work, `asked` for a heartbeat.
+    """What happened: `ready` if there may be work, `asked` if the worker should renew.
 
-    `wait_s` says how long this server waits before it answers that it heard nothing.
+    `wait_s` is how long this server waits before it answers that nothing happened.
     """
 
     items: list[str] = []

@@ -1,4 +1,4 @@
-"""What a worker sends to the server, checked on both sides."""
+"""The worker's messages to the server, validated on both sides."""
 
 from typing import Annotated, Literal, Self
 from uuid import UUID
@@ -36,7 +36,7 @@ from forge_schema.model.states import Phase, Reason, WorkerKind, WorkerStatus
 from forge_schema.model.worker import MOST_GPUS, Capacity
 from forge_schema.queue.registry import Machine
 
-# For readers of the schema, what the validators below refuse.
+# What the validators below check, in the JSON schema.
 A_PHASE: JsonDict = {
     "required": ["phase"],
     "properties": {"phase": {"type": "string"}, "end": {"type": "null"}},
@@ -55,13 +55,13 @@ A_PUT: JsonDict = {
         "sha256": {"type": "string"},
     },
 }
-# How many rows and leases travel in one request.
+# Maximum number of rows and leases in one request.
 ROWS = 5000
 LEASES = 10_000
 
 
 class Body(KnownFields, BaseModel):
-    """A request's body; a field that is not known is refused."""
+    """The body of a request. Unknown fields are rejected."""
 
 
 class Gpu(Body):
@@ -77,7 +77,7 @@ class Gpu(Body):
 
 
 class Register(Body):
-    """A boot of a worker; memory and disk in MiB, price in money per hour."""
+    """A worker that starts; memory and disk in MiB, price per hour."""
 
     boot_id: UUID
     cpus: Annotated[Number, Field(gt=0, le=1e6)]
@@ -98,16 +98,16 @@ class Register(Body):
     @model_validator(mode="after")
     def _booted(self) -> Self:
         if self.boot_id.int == 0:
-            raise ValueError("boot_id is to be random")
+            raise ValueError("boot_id must be random")
         return self
 
     def machine(self, name: str) -> Machine:
-        """Return it under the name that an admin gave the worker."""
+        """Return this registration under the name that an admin gave the worker."""
         return Machine(name=name, **self.model_dump())
 
 
 class Held(Body):
-    """A fencing token, below the path of its job."""
+    """A fencing token; the path names its job."""
 
     token: Id
     nonce: UUID
@@ -117,7 +117,7 @@ class Held(Body):
 
 
 class Success(Held):
-    """A lease that is to end as succeeded."""
+    """A lease to end as succeeded."""
 
     job_id: Id
     usage: Usage = Usage()
@@ -127,7 +127,7 @@ class Success(Held):
 
 
 class Claim(Body):
-    """Report successes and ask for jobs; `wait_s` seconds at most may pass until there is one."""
+    """Report successes and request jobs, waiting up to `wait_s` seconds for one."""
 
     boot_id: UUID
     ends: Annotated[
@@ -136,9 +136,7 @@ class Claim(Body):
     free: Capacity
     count: Annotated[int, Field(ge=0, le=100), NUMERIC] = 1
     wait_s: Annotated[Number, Field(ge=0, le=60)] = 0.0
-    hinted: Annotated[Flag, Field(description="there may be work of a kind not seen before")] = (
-        False
-    )
+    hinted: Annotated[Flag, Field(description="there may be jobs of a new kind")] = False
 
     @model_validator(mode="after")
     def _one_end_of_a_job(self) -> Self:
@@ -148,7 +146,7 @@ class Claim(Body):
 
 
 class Heartbeat(Body):
-    """Renew leases; one that is not listed runs out."""
+    """Renew leases. A lease that is not listed expires."""
 
     boot_id: UUID
     status: Literal[WorkerStatus.IDLE, WorkerStatus.BUSY, WorkerStatus.CONSTRAINED]
@@ -157,7 +155,7 @@ class Heartbeat(Body):
 
 
 class Boot(Body):
-    """Which boot of a worker leaves."""
+    """The boot of a worker that disconnects."""
 
     boot_id: UUID
 
@@ -171,13 +169,13 @@ class Ending(Body):
     usage: Usage = Usage()
 
     def of(self, fence: Fence) -> End:
-        # What succeeded has exited with 0, whatever else is said.
+        # A success has exit code 0, whatever the worker sent.
         code = 0 if self.reason is Reason.SUCCEEDED else self.exit_code
         return End(fence, self.reason, code, self.detail, self.usage)
 
 
 class Status(Held):
-    """Either the phase that a job is in, or how its attempt ended."""
+    """Either a job's phase or the end of its attempt."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [A_PHASE, AN_END]})
 
@@ -203,20 +201,20 @@ class NewCheckpoint(Held, Checkpoint):  # type: ignore[misc]
 
 
 class Thin(Held):
-    """Thin out a job's checkpoints; `everywhere` looks for what earlier attempts left, too."""
+    """Thin out a job's checkpoints; `everywhere` also cleans up after earlier attempts."""
 
     keep: Annotated[int, Field(ge=1, le=1000), NUMERIC]
     everywhere: Flag = False
 
 
 class NewArtifacts(Held):
-    """Output files that are stored."""
+    """Output files whose uploads are complete."""
 
     artifacts: Annotated[list[Artifact], FailFast(), Field(min_length=1, max_length=ROWS)]
 
 
 class NewMetrics(Held):
-    """Metric lines, in order; `progress` is the share done."""
+    """Metric lines, in order; `progress` is the fraction done."""
 
     lines: Annotated[list[MetricLine], FailFast(), Field(min_length=1, max_length=ROWS)]
     progress: Number | None = None
@@ -229,19 +227,19 @@ class NewSamples(Held):
 
 
 class NewResult(Held):
-    """What an attempt found, one JSON object."""
+    """The result of an attempt, one JSON object."""
 
     values: Document
 
 
 class NewTests(Held):
-    """How the tests of an attempt ended."""
+    """The test results of an attempt."""
 
     tests: Annotated[list[Tested], FailFast(), Field(min_length=1, max_length=ROWS)]
 
 
 class ObjectWanted(Held):
-    """One object that a lease's holder wants to store or to read; `size` in bytes."""
+    """A request to store or read an object of a lease's job; `size` in bytes."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [A_GET, A_PUT]})
 

@@ -233,7 +233,7 @@ def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(
         assert 'value="mine"' in shown
         assert "alert(1)</script>" not in answer.text
     alone = ann.act("/submit", command="true", gpu_model="a100*").text
-    assert re.search(r'id="fault-gpus">[^<]*say gpus=1 too', alone)
+    assert re.search(r'id="fault-gpus">[^<]*set gpus=1 too', alone)
     assert api.rig.count("job") == 0
     made = ann.act("/submit", config_name="nightly", name="n")
     assert api.rig.jobs.job(int(made.headers["location"].rpartition("/")[2]))["spec"][

@@ -20,7 +20,7 @@ def refusal(**asked: Any) -> str:  # noqa: ANN401  fields of all types
 def test_a_name_that_no_secret_may_have_is_refused_in_words() -> None:
     for name in ("BAD-NAME", "", "1ST", "é", "A" * 101, "A\n"):
         said = refusal(secrets=["GOOD", name])
-        assert said.startswith(f"secrets.1: {name!r} is no name that a secret may have: up to 100")
+        assert said.startswith(f"secrets.1: {name!r} is not a valid name of a secret: use up to")
     assert "FORGE_X is reserved" in refusal(secrets=["FORGE_X"])
     kept = JobSpec(name="j", owner="ann", command=["ls"], secrets=["_a1", "A" * 100])
     assert kept.payload()["secrets"] == ["_a1", "A" * 100]
@@ -30,7 +30,7 @@ def test_what_a_job_may_not_say_of_signals_and_stalls_is_told_in_the_words_of_fo
     assert refusal(preempt_signal="SIGKILL") == (
         "preempt_signal: write SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2"
     )
-    lacking = "stall: say after how long: no_progress, silent_log or idle_gpu"
+    lacking = "stall: set one of no_progress, silent_log and idle_gpu"
     assert refusal(stall={"idle_gpu_percent": 10}) == refusal(stall={}) == lacking
     said = refusal(stall={"silent_log_s": 0})
     assert said.startswith("stall.silent_log: Input should be greater than 0")
@@ -47,7 +47,7 @@ def test_an_image_without_a_name_is_refused() -> None:
 
 @pytest.mark.parametrize("asked", [{"gpu_model": "a100*"}, {"vram_mb": 40_000}])
 def test_where_it_is_said_what_a_gpu_is_like_it_is_said_how_many(asked: dict[str, Any]) -> None:
-    assert "say gpus=1 too" in refusal(resources=asked)
+    assert "set gpus=1 too" in refusal(resources=asked)
     # A project's file may name a model, and one of its jobs want no GPU.
     for gpus in (0, 1):
         job = {"name": "j", "owner": "a", "command": ["ls"], "resources": {"gpus": gpus, **asked}}

@@ -1,12 +1,8 @@
-"""Alembic's entry: one transaction, one migrator at a time, functions and views made anew.
+"""Alembic's entry point: one transaction, one migrator at a time; replaces functions and views.
 
-Each table that is partitioned has its months before the first row, and none outside of them.
-
-Who might read a view before may read it after that.
-
-What a revision adds as NOT VALID is checked after that, while others read and write.
-
-That all of it was done is noted last.
+Partitioned tables get their monthly partitions before the first row, and grants on the views are
+restored. Then constraints that a revision added as NOT VALID are checked while others read and
+write. A mark of the complete upgrade is written last.
 """
 
 from typing import Any
@@ -23,7 +19,7 @@ MIGRATION_LOCK = 0x666F726765  # "forge"
 
 
 def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: ANN401 - Alembic's type
-    """Leave partitions out: they come and go with the months."""
+    """Skip partitions, which come and go with the months."""
     del parents
     return kind != "table" or metadata is None or name in metadata.tables
 
@@ -32,7 +28,7 @@ def migrate(connection: Connection) -> bool:
     """Run the revisions, then put the current functions and views in place.
 
     Returns:
-        Whether that is the newest revision, which alone has the views.
+        Whether the newest revision was reached; only that one has the views.
     """
     connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
     connection.execute(text("SET LOCAL lock_timeout = '10s'"))
@@ -40,7 +36,7 @@ def migrate(connection: Connection) -> bool:
     driver: Any = connection.connection.driver_connection
     cursor = driver.cursor()
     readers = report_role.granted(cursor)
-    # At one go, since some of them read others.
+    # In one statement, since some views read others.
     connection.execute(text(f"DROP VIEW IF EXISTS {', '.join(views())}"))
     context.configure(
         connection=connection,
@@ -49,10 +45,10 @@ def migrate(connection: Connection) -> bool:
         compare_server_default=True,
     )
     context.run_migrations()
-    # Straight to the driver: SQLAlchemy would take a % for a parameter.
+    # Directly to the driver: SQLAlchemy would read a % as a parameter.
     for sql in definitions("functions"):
         cursor.execute(sql)
-    # They read tables that an earlier revision lacks.
+    # They read tables that earlier revisions lack.
     if newest := context.get_context().get_current_revision() == HEAD:
         for sql in definitions("views"):
             cursor.execute(sql)
@@ -63,7 +59,7 @@ def migrate(connection: Connection) -> bool:
 
 
 def validate(connection: Connection) -> None:
-    """Hold the rows that there were against the constraints that were added since."""
+    """Check existing rows against constraints that were added as NOT VALID."""
     found = connection.execute(
         text(
             "SELECT conrelid::regclass::text, quote_ident(conname) FROM pg_constraint"

@@ -1,4 +1,4 @@
-"""An API key: who a caller of the HTTP functions is and may do."""
+"""API keys, and the nonces of signed requests."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from forge_schema.database.tables import columns as c
 
 
 class ApiKey(SQLModel, table=True):
-    """Only the key's SHA-256 is stored."""
+    """An API key: its owner and its role. Only its SHA-256 is stored."""
 
     __tablename__ = "api_key"
     __table_args__ = (
@@ -31,7 +31,7 @@ class ApiKey(SQLModel, table=True):
 
 
 class RequestNonce(SQLModel, table=True):
-    """A signed request that was accepted, so that it is not accepted again; deleted when stale."""
+    """The nonce of an accepted signed request, kept against replay until its time is over."""
 
     __tablename__ = "request_nonce"
     __table_args__ = (

@@ -11,7 +11,7 @@ from forge_schema.model.states import Reason
 
 
 class Attempt(SQLModel, table=True):
-    """Append-only (a trigger refuses the rest), partitioned by month.
+    """Append-only (a trigger refuses other changes), partitioned by month.
 
     Who ran it, when, why it ended and what it cost: the audit trail of every dispatch and end.
     """
@@ -19,11 +19,11 @@ class Attempt(SQLModel, table=True):
     __table_args__ = (
         CheckConstraint("finished_at >= claimed_at", name="finished_after_claimed"),
         CheckConstraint("attempt >= 1", name="counted"),
-        # The rows come in this order, so that a summary of each page range finds a time.
+        # Rows are inserted in this order, which a BRIN index needs.
         Index("attempt_times", "finished_at", "claimed_at", postgresql_using="brin"),
-        # The reports are bounded by days.
+        # Reports are bounded by days.
         Index("attempt_days", c.day("finished_at"), c.day("claimed_at"), postgresql_using="brin"),
-        # A worker's newest.
+        # For a worker's newest attempts.
         Index("attempt_worker", "worker_id", "finished_at"),
         Index(
             "attempt_interrupted",

@@ -103,7 +103,7 @@ def moment(*, null: bool = False, default: str | None = None) -> Any:  # noqa: A
 
 
 def day(column: str) -> TextClause:
-    """The day of a moment in UTC, as an index has it."""
+    """The UTC day of a time, in the form that the indexes use."""
     return text(f"(({column} AT TIME ZONE 'UTC')::date)")
 
 
@@ -113,9 +113,9 @@ def span(*, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN
 
 
 def word(words: type[StrEnum], *, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above
-    """A word of an enum, which the database has as a type of its own.
+    """A value of an enum, stored as a Postgres enum type.
 
-    A type is checked when a value is made, a CHECK at every statement that writes the row.
+    The type is checked once, when a value is created; a CHECK would run at every write of the row.
     """
     kind = ENUM(*(w.value for w in words), name=type_name(words), create_type=False)
     return _column(kind, null=null, default=default)

@@ -1,4 +1,4 @@
-"""The audit trail: one row for every transition and every act."""
+"""The audit trail: one row for every transition and every action."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ EVENT_ID = Sequence("event_id", metadata=SQLModel.metadata, data_type=BigInteger
 
 
 class Event(SQLModel, table=True):
-    """Insert-only (a trigger refuses the rest), partitioned by month."""
+    """Insert-only (a trigger refuses other changes), partitioned by month."""
 
     __table_args__ = (
         Index("event_at", "at", postgresql_using="brin"),

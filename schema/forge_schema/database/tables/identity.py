@@ -1,4 +1,4 @@
-"""Which queue this database is."""
+"""The id of the queue in this database."""
 
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from forge_schema.database.tables import columns as c
 
 
 class Identity(SQLModel, table=True):
-    """One row, made by the migration: several queues may have workers on one machine."""
+    """One row, made by the migration. Tells queues apart whose workers share a machine."""
 
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
 

@@ -1,4 +1,4 @@
-"""A job: what was asked for, and what came of it."""
+"""A job: its request and its outcome."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from forge_schema.model.states import JobKind, Reason, State
 
 
 class Job(SQLModel, table=True):
-    """Written once, at submit; where it is meanwhile, a thin table says."""
+    """Written once, at submission. The job's current place is a row in a thin table."""
 
     __table_args__ = (
         ForeignKeyConstraint(["lane_id"], ["lane.id"], name="job_lane"),
@@ -24,9 +24,9 @@ class Job(SQLModel, table=True):
             postgresql_where=text("idempotency_key IS NOT NULL"),
         ),
         Index("job_sweep", "owner", "sweep", "id", postgresql_where=text("sweep IS NOT NULL")),
-        # Lanes are few: the newest jobs of an owner, of a queue or by a label are those of some.
+        # Lanes are few, so the newest jobs of an owner, a queue or a label are found lane by lane.
         Index("job_lane_newest", "lane_id", "id"),
-        # The reports are bounded by times and days, and jobs come in this order.
+        # Reports are bounded by times and days, and jobs are inserted in this order.
         Index("job_days", "submitted_at", c.day("submitted_at"), postgresql_using="brin"),
         CheckConstraint("bundle_digest ~ '^[0-9a-f]{64}$'", name="bundle_digest_sha256"),
         CheckConstraint(
@@ -34,7 +34,7 @@ class Job(SQLModel, table=True):
         ),
         CheckConstraint("timeout_s > 0", name="timeout_positive"),
         CheckConstraint("backoff_s >= 0", name="backoff_not_negative"),
-        # What a job starts from is kept for as long as the job may need it.
+        # Finds the unfinished jobs that still need a checkpoint to start from.
         Index("job_source", "source_job_id", postgresql_where=text("source_job_id IS NOT NULL")),
         CheckConstraint(
             "num_nulls(source_job_id, source_token, source_number) IN (0, 3)", name="source_whole"
@@ -68,10 +68,10 @@ class Job(SQLModel, table=True):
 
 
 class Outcome(SQLModel, table=True):
-    """How a job ended. Its key is the job's: no job can have two accepted results.
+    """How a job ended. Its primary key is the job's id: no job can have two accepted results.
 
-    `token` and `nonce` are those of the lease that ended it; a job cancelled while
-    it waited has none.
+    `token` and `nonce` are those of the lease that ended it. A job cancelled while
+    it waited has neither.
     """
 
     __table_args__ = (
@@ -86,7 +86,7 @@ class Outcome(SQLModel, table=True):
             " ELSE num_nulls(token, nonce) = 0 END",
             name="token_whole",
         ),
-        # Most jobs succeed, and those that did are found by their ids.
+        # Most jobs succeed, and those are found by their ids.
         Index(
             "outcome_unsuccessful",
             "reason",

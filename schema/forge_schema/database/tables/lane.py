@@ -7,10 +7,10 @@ from forge_schema.database.tables import columns as c
 
 
 class Lane(SQLModel, table=True):
-    """Tens to hundreds of rows: whoever claims looks at the head of each lane it serves.
+    """Tens to hundreds of rows: a claim looks at the head of each lane that the worker serves.
 
-    `paused` repeats the queue's or the owner's, and `limited` says whether one of them has a limit,
-    so that a claim need look at the lane alone.
+    `paused` is true if the queue or the owner is paused, and `limited` if either has a limit, so
+    that a claim reads only the lane.
     """
 
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""What an admin sets on a queue and on an owner: pause, limits, weight."""
+"""Settings of queues and owners: pause, limits, weight."""
 
 from sqlalchemy import CheckConstraint
 from sqlmodel import SQLModel
@@ -7,7 +7,7 @@ from forge_schema.database.tables import columns as c
 
 
 class Queue(SQLModel, table=True):
-    """A queue; a NULL limit is none."""
+    """A queue. A limit of NULL means no limit."""
 
     __table_args__ = (
         CheckConstraint("max_jobs >= 0 AND max_gpus >= 0", name="limits_not_negative"),
@@ -20,7 +20,7 @@ class Queue(SQLModel, table=True):
 
 
 class OwnerQuota(SQLModel, table=True):
-    """An owner's limits; a NULL limit is none. Twice the weight is twice the share."""
+    """An owner's limits (NULL means none) and weight. Twice the weight is twice the share."""
 
     __tablename__ = "owner_quota"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Where an unfinished job is: in exactly one of ready, scheduled and lease."""
+"""The thin tables: an unfinished job is in exactly one of ready, scheduled and lease."""
 
 from datetime import datetime
 from uuid import UUID
@@ -9,7 +9,7 @@ from sqlmodel import SQLModel
 from forge_schema.database.tables import columns as c
 from forge_schema.model.states import Asked, Phase
 
-# The thin tables turn over all the time: vacuum them by count, not by share.
+# The thin tables change all the time: vacuum them by row count, not by proportion.
 EAGER_VACUUM = {
     "autovacuum_vacuum_scale_factor": 0,
     "autovacuum_vacuum_threshold": 1000,
@@ -20,7 +20,7 @@ EAGER_VACUUM = {
 
 
 class Ready(SQLModel, table=True):
-    """What may be claimed now. `nice` is the negated priority, so one ascending index orders it."""
+    """Jobs to claim now. `nice` is the negated priority, so one ascending index orders them."""
 
     __table_args__ = ({"postgresql_with": EAGER_VACUUM},)
 
@@ -35,7 +35,7 @@ class Ready(SQLModel, table=True):
 
 
 class Scheduled(SQLModel, table=True):
-    """What may not be claimed before `run_at`: delayed or backing off."""
+    """Jobs that may not be claimed before `run_at`: delayed or backing off."""
 
     __table_args__ = (
         Index("scheduled_due", "run_at"),
@@ -53,7 +53,7 @@ class Scheduled(SQLModel, table=True):
 
 
 class Lease(SQLModel, table=True):
-    """A running job and rank. No column that a heartbeat writes stands in an index."""
+    """A running job and rank. No column that a heartbeat writes is in an index."""
 
     __table_args__ = (
         CheckConstraint("expires_at > claimed_at", name="expires_after_claimed"),
@@ -86,7 +86,7 @@ class Lease(SQLModel, table=True):
     samples: int = c.integer(default="0")
     asked: Asked | None = c.word(Asked, null=True)
     devices: list[str] = c.strings(default="'{}'")
-    # Set by the sweeper's next tick, whoever asked.
+    # Set by the sweeper's next tick after the job was asked to end.
     asked_at: datetime | None = c.moment(null=True)
 
 

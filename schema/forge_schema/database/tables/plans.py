@@ -1,4 +1,4 @@
-"""What makes jobs by itself or holds them back: templates, cron schedules, dependencies."""
+"""Templates, cron schedules and dependencies of jobs."""
 
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ class Template(SQLModel, table=True):
 
 
 class Schedule(SQLModel, table=True):
-    """A job submitted again and again by a cron line."""
+    """A job submitted repeatedly by a cron schedule."""
 
     __table_args__ = (UniqueConstraint("owner", "name", name="schedule_name"),)
 

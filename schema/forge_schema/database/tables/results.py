@@ -1,4 +1,4 @@
-"""What jobs found out: a result for each attempt, the single tests, and what was measured."""
+"""The results of attempts, their tests, and their resource samples."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from forge_schema.model.states import Verdict
 
 
 class Result(SQLModel, table=True):
-    """The JSON object in which an attempt said what it found."""
+    """The JSON object that an attempt reported as its result."""
 
     __table_args__ = (CheckConstraint("jsonb_typeof(values) = 'object'", name="values_object"),)
 
@@ -23,7 +23,7 @@ class Result(SQLModel, table=True):
 
 
 class TestResult(SQLModel, table=True):
-    """How one test ended, numbered from 0 in the order of the attempt's JUnit report."""
+    """The result of one test, numbered from 0 in the order of the attempt's JUnit report."""
 
     __tablename__ = "test_result"
     __table_args__ = (
@@ -45,7 +45,7 @@ class TestResult(SQLModel, table=True):
 
 
 class Sample(SQLModel, table=True):
-    """What an attempt used when the worker looked, numbered from 0; partitioned by month."""
+    """One measurement of an attempt's resources, numbered from 0; partitioned by month."""
 
     __table_args__ = (
         Index("sample_at", "at"),

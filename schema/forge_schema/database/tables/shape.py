@@ -1,4 +1,4 @@
-"""A shape: one distinct set of requirements, stored once however many jobs have it."""
+"""A shape: a distinct set of requirements, stored once for all jobs that have it."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from forge_schema.model.states import Target
 
 
 class Shape(SQLModel, table=True):
-    """What a worker must have for a job: devices, CPU, memory, labels, place.
+    """What a worker must have for a job: devices, CPU, memory, labels, location.
 
-    CPUs or memory of 0 ask for a share of the worker: `forge_lent` says how much that is.
+    CPUs or memory of 0 request a share of the worker; `forge_lent` computes it.
     """
 
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""The index rows of stored objects: each is written after its upload completed."""
+"""The index rows of stored objects, each written after the upload is complete."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from forge_schema.database.tables import columns as c
 
 
 class Upload(SQLModel, table=True):
-    """An owner has uploaded a bundle or a saved image of this SHA-256, and so may run it."""
+    """An owner who has uploaded the bundle or saved image with this SHA-256, and so may run it."""
 
     __table_args__ = (CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256_form"),)
 
@@ -20,7 +20,7 @@ class Upload(SQLModel, table=True):
 
 
 class Checkpoint(SQLModel, table=True):
-    """One complete checkpoint, `key` its manifest; the newest has the highest (token, number)."""
+    """A complete checkpoint. `key` is its manifest; the newest has the highest (token, number)."""
 
     __table_args__ = (CheckConstraint("bytes >= 0 AND files >= 0", name="sizes_not_negative"),)
 

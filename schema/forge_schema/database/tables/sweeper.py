@@ -1,4 +1,4 @@
-"""The sweepers' common memory: the last tick, until when all hold off, what is thinned or aside."""
+"""State that all sweepers share: ticks, outages, thinning, and rows set aside."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,11 +12,11 @@ from forge_schema.database.tables import columns as c
 class Sweeper(SQLModel, table=True):
     """One row, made by the migration.
 
-    A long time without a tick was an outage, in which workers could not renew either; a failover
-    keeps the row, and a server that was restarted or replaced tells nothing else of itself. `gap`
-    is what the last one takes for a long time, `gaps` counts the ticks in a row that came so late.
-    `served_at` is when a server was last here, without which workers that come over HTTP cannot
-    renew; `served_since` is since when there was always one.
+    A long time without a tick counts as an outage, in which workers could not renew either. The row
+    survives a failover, and a restarted or replaced server leaves no other trace. `gap` is how long
+    the last sweeper considers long; `gaps` counts consecutive ticks that came so late. `served_at`
+    is when a server last reported, without which workers over HTTP cannot renew; `served_since` is
+    since when there has always been one.
     """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
@@ -31,7 +31,7 @@ class Sweeper(SQLModel, table=True):
 
 
 class SetAside(SQLModel, table=True):
-    """A row that no tick could move, as it was in `place`; an operator looks, and deletes it."""
+    """A row of the table `place` that no tick could move, for an operator to inspect and delete."""
 
     __tablename__ = "set_aside"
 
@@ -44,7 +44,7 @@ class SetAside(SQLModel, table=True):
 
 
 class Thinned(SQLModel, table=True):
-    """Until when one row of each `width_s` seconds stays of a table; made by the migration."""
+    """Until when a table is thinned to one row per `width_s` seconds; made by the migration."""
 
     subject: str = c.key_string()
     width_s: int = c.key_integer()

@@ -1,4 +1,4 @@
-"""A worker: what it is, what it has, and when it was last heard."""
+"""Workers: capabilities, status, and when each was last heard from."""
 
 from datetime import datetime
 from typing import Any
@@ -12,11 +12,11 @@ from forge_schema.model.states import Command, WorkerKind, WorkerStatus
 
 
 class Worker(SQLModel, table=True):
-    """One row per agent, kept over its restarts. No column that a heartbeat writes is indexed."""
+    """One row per agent, kept across restarts. No column that a heartbeat writes is indexed."""
 
     __table_args__ = (
         UniqueConstraint("name", name="worker_name"),
-        # One that an admin made has nothing until it comes.
+        # A worker that an admin created has no resources until it first connects.
         CheckConstraint(
             f"boot_id = '{UUID(int=0)}' OR (cpus > 0 AND memory_mb > 0)", name="capacity_positive"
         ),
@@ -54,7 +54,7 @@ class Worker(SQLModel, table=True):
 
 
 class FormerWorker(SQLModel, table=True):
-    """A worker that was removed: its attempts and events say its id, and people ask by its name."""
+    """A removed worker: its attempts and events name its id, but people look for its name."""
 
     __tablename__ = "former_worker"
     __table_args__ = (Index("former_worker_name", "name", "id"),)

@@ -1,4 +1,4 @@
-"""Execution: kinds of job, their results, what attempts used, how a machine is."""
+"""Execution: kinds of job, their results, resource samples, conditions of machines."""
 
 from typing import Any
 

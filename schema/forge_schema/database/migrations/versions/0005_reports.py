@@ -1,10 +1,10 @@
-"""Reports and pages: what they read by an index of its own."""
+"""Indexes for reports and pages."""
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-# What ended an attempt through no fault of its job's.
+# Reasons that are not the job's fault.
 INTERRUPTED = (
     "reason IN ('preempted', 'drained', 'worker_lost', 'gpu_fault', 'storage_failed',"
     " 'start_failed')"
@@ -38,8 +38,8 @@ def _jobs() -> None:
 
 
 def _workers() -> None:
-    # A partitioned table takes no index CONCURRENTLY: until it is built, who ends attempts waits.
-    # It takes about a second for each million attempts, and no worker gives up so soon.
+    # An index on a partitioned table cannot be built CONCURRENTLY, so no attempt can end meanwhile.
+    # It takes about a second per million attempts, well within every worker's timeout.
     op.create_index("attempt_worker", "attempt", ["worker_id", "finished_at"])
     op.create_index(
         "event_worker",

@@ -1,4 +1,4 @@
-"""Shapes that ask for a share of the worker in place of so many CPUs and so much memory."""
+"""Shapes that request a share of the worker instead of fixed CPUs and memory."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""Rows that cannot be moved are set aside by the sweepers."""
+"""Sweepers set rows aside that cannot be moved."""
 
 import sqlalchemy as sa
 from alembic import op

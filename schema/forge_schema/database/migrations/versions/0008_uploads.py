@@ -1,4 +1,4 @@
-"""Who has uploaded which bundle or saved image."""
+"""The owners of uploaded bundles and saved images."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,7 +17,7 @@ def upgrade() -> None:
         sa.CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256_form"),
         sa.PrimaryKeyConstraint("owner", "sha256"),
     )
-    # Until now whoever ran it had the right to: that stays so for what there is.
+    # Owners who have run a bundle or an image keep the right to run it.
     op.execute(
         "INSERT INTO upload (owner, sha256, created_at)"
         " SELECT job.owner, named.sha256, min(job.submitted_at)"

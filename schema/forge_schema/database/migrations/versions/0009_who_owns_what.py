@@ -1,4 +1,4 @@
-"""Workers are known by their folder, queues by an id of their own."""
+"""Workers are identified by their folder, queues by a random id."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""A lease remembers since when its holder is asked to end its job."""
+"""A lease records when its holder was asked to end the job."""
 
 import sqlalchemy as sa
 from alembic import op

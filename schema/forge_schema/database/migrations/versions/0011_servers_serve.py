@@ -1,4 +1,4 @@
-"""Servers note that they serve."""
+"""Servers record when they last served."""
 
 import sqlalchemy as sa
 from alembic import op

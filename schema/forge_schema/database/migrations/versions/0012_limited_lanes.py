@@ -1,4 +1,4 @@
-"""Lanes say whether a limit is over them."""
+"""Lanes record whether a limit applies to them."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What history calls workers that were removed."""
+"""Names of removed workers."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,7 +15,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index("former_worker_name", "former_worker", ["name", "id"])
-    # The audit trail has those that were removed until now.
+    # The audit trail names those removed so far.
     op.execute(
         "INSERT INTO former_worker (id, name)"
         " SELECT worker_id, detail ->> 'name' FROM event"
