@@ -1,7 +1,7 @@
 """An explanation in the reader's language.
 
-The queue's own sentences are English and say the most; in another language they are made anew, of
-the codes and numbers beside them.
+The queue's own sentences are English and the most detailed. For other languages, sentences are
+composed from the codes and numbers beside them.
 """
 
 from typing import TypeVar
@@ -16,11 +16,11 @@ P = TypeVar("P", Limit, Remedy, WorkerChance)
 
 
 def in_words(said: Explanation) -> Explanation:
-    """Return an explanation of a waiting job with sentences that its reader reads."""
+    """Return an explanation of a waiting job with sentences in the reader's language."""
     if words.reader().language == "en":
         return said
     limits = [_said(one, _limit(one, said)) for one in said.limits]
-    basis = {"basis": t("by what has ended lately")}
+    basis = {"basis": t("from jobs that ended recently")}
     changed = {
         "text": _outlook(said, limits),
         "limits": limits,
@@ -37,15 +37,15 @@ def _said(part: P, text: str) -> P:
 
 def _outlook(said: Explanation, limits: list[Limit]) -> str:
     ahead = said.ahead or 0
-    before = n("{count} job goes before it", "{count} jobs go before it", ahead)
+    before = n("{count} job is ahead of it", "{count} jobs are ahead of it", ahead)
     first = said.workers[0].worker if said.workers else ""
     known = {
         Outlook.STARTS: t("{worker} takes it with its next claim", worker=first),
-        Outlook.BEHIND: before if ahead else t("room is kept for another job"),
+        Outlook.BEHIND: before if ahead else t("room is reserved for another job"),
         Outlook.BUSY: t("it waits for room"),
         Outlook.UNAVAILABLE: t("no worker that could run it takes jobs now"),
         Outlook.UNFIT: t("no worker can run it ({count} checked)", count=said.workers_in_all),
-        Outlook.NO_WORKER: t("there is no worker"),
+        Outlook.NO_WORKER: t("no worker is registered"),
     }
     return known.get(said.outlook) or "; ".join(limit.text for limit in limits)
 
@@ -56,14 +56,22 @@ def _limit(limit: Limit, said: Explanation) -> str:
     queue, owner = {"name": said.queue}, {"name": said.owner}
     return {
         "due": t("it is due: the sweeper's next tick makes it ready"),
-        "backing_off": t("it backs off for {span}", span=span),
+        "backing_off": t("it is retried in {span}", span=span),
         "delayed": t("it is delayed for another {span}", span=span),
         "queue_paused": t("the queue {name} is paused", **queue),
         "owner_paused": t("the owner {name} is paused", **owner),
-        "queue_jobs": t("queue {name}: of at most {limit} jobs, {used} run", **queue, **numbers),
-        "queue_gpus": t("queue {name}: of at most {limit} GPUs, {used} used", **queue, **numbers),
-        "owner_jobs": t("owner {name}: of at most {limit} jobs, {used} run", **owner, **numbers),
-        "owner_gpus": t("owner {name}: of at most {limit} GPUs, {used} used", **owner, **numbers),
+        "queue_jobs": t(
+            "queue {name}: {used} of {limit} allowed jobs are running", **queue, **numbers
+        ),
+        "queue_gpus": t(
+            "queue {name}: {used} of {limit} allowed GPUs are in use", **queue, **numbers
+        ),
+        "owner_jobs": t(
+            "owner {name}: {used} of {limit} allowed jobs are running", **owner, **numbers
+        ),
+        "owner_gpus": t(
+            "owner {name}: {used} of {limit} allowed GPUs are in use", **owner, **numbers
+        ),
     }[limit.code]
 
 
@@ -75,11 +83,11 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
         return t("wait until {worker} takes it", worker=worker)
     return {
         "resume_queue": t("resume the queue {name}", name=said.queue),
-        "resume_owner": t("have the owner {name} resumed by an admin", name=said.owner),
+        "resume_owner": t("ask an admin to resume the owner {name}", name=said.owner),
         "wait": t("wait until it is ready"),
         "start_sweeper": t("start a sweeper"),
         "raise_priority": t("submit it with priority {priority}", priority=changes.get("priority")),
-        "wait_for_room": t("wait until enough of what {worker} runs has ended", worker=worker),
+        "wait_for_room": t("wait until enough jobs on {worker} have ended", worker=worker),
         "ask_less": t("ask for {asked}: worker {worker} has it", asked=asked, worker=worker),
         "undrain": t("let {worker} take jobs again", worker=worker),
         "relieve": t("bring {worker} within its limits", worker=worker),
@@ -94,12 +102,12 @@ def _chance(one: WorkerChance) -> str:
     return {
         Chance.STARTS: t("takes it with its next claim"),
         Chance.BEHIND: ahead,
-        Chance.RESERVED: t("keeps what is free for a job that comes before"),
+        Chance.RESERVED: t("reserves its free resources for a job ahead of this one"),
         Chance.BUSY: n("is busy with {count} job", "is busy with {count} jobs", one.leases),
         Chance.CONSTRAINED: t("is past its limits"),
         Chance.DRAINING: t("takes no more jobs"),
         Chance.STOPPING: t("takes no more jobs"),
-        Chance.OFFLINE: t("was not heard for {span}", span=duration(one.silent_s)),
+        Chance.OFFLINE: t("was last heard from {span} ago", span=duration(one.silent_s)),
         Chance.NEVER_CAME: t("never connected"),
         Chance.UNFIT: t("does not meet the requirements, even when idle"),
     }[one.chance]

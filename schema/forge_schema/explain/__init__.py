@@ -1,1 +1,1 @@
-"""Why a job waits, and what would start it."""
+"""Explain why a job waits, and what would start it."""

@@ -1,4 +1,4 @@
-"""The changes to a job by which one worker could take it."""
+"""Find changes to a job that would let one worker take it."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Changes = dict[str, JsonValue]
 
 
 def for_idle(one: Candidate) -> Changes | None:
-    """Return changes by which the job would fit the idle worker; None if none would."""
+    """Return changes with which the idle worker could run the job; None if there are none."""
     lacking = {asked.name for asked in one.asked if not asked.met}
     if lacking & {LABEL + RUNS, LABEL + HANDLERS, "nodes"}:
         return None
@@ -39,15 +39,15 @@ def for_idle(one: Candidate) -> Changes | None:
 
 
 def for_free(one: Candidate) -> Changes | None:
-    """Return changes by which the job would fit into a busy worker's free room."""
+    """Return changes with which the job would fit into a busy worker's free resources."""
     return _sizes(one.wants, one.room.rest, [kind for kind in one.room.kinds if kind.free])
 
 
 def free_now(changes: Changes, one: Candidate) -> bool:
-    """Tell whether a worker has free what the changed job wants."""
+    """Tell whether the changed job fits into the worker's free resources."""
     sizes = {name: changes[name] for name in Capacity.__slots__ if name in changes}
     lane = read(one.wants)
-    return one.takes and one.has_room(_needing(lane, replace(lane.needs, **sizes)))  # type: ignore[arg-type]  # the values are those of the fields
+    return one.takes and one.has_room(_needing(lane, replace(lane.needs, **sizes)))  # type: ignore[arg-type]  # the values have the fields' types
 
 
 def _needing(lane: Lane, needs: Capacity) -> Lane:
@@ -69,7 +69,7 @@ def _sizes(job: Row, have: Capacity, kinds: Sequence[Kind]) -> Changes | None:
 
 def _nearest(job: Row, kinds: Sequence[Kind]) -> Kind:
     def changes(kind: Kind) -> tuple[float, int, int]:
-        # A job that names a GPU model would rather have fewer of it than another model.
+        # For a job that names a GPU model, fewer of that model are better than another model.
         model = 0.0 if kind.suits(job["gpu_model"]) else 1.5
         few, small = kind.free < job["gpus"], kind.vram_mb < job["vram_mb"]
         return model + few + small, -kind.free, -kind.vram_mb
@@ -89,7 +89,7 @@ def _gpus(job: Row, kind: Kind) -> Changes:
 
 
 def in_words(job: Row, changes: Changes) -> str:
-    """Say what to ask for instead of what."""
+    """Describe the changes as a request: ask for this instead of that."""
     said = []
     for name, value in changes.items():
         if name == "labels" and isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""How long a job may wait, where what ended lately allows a guess."""
+"""Estimate how long a job waits, from the jobs that ended recently."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,30 +15,30 @@ from forge_schema.model.lease import array
 from forge_schema.model.quantities import duration_text
 from forge_schema.queue.lane import read
 
-# The shortest past that has enough is asked, and so much of it is looked at.
+# The shortest window with enough ended jobs is used; at most so many of them are read.
 PASTS = (timedelta(hours=1), timedelta(days=1), timedelta(days=30))
 MOST_LOOKED_AT = 5000
 ENOUGH = 5
-# The workers whose running jobs are looked at.
+# The number of workers whose running jobs are read.
 NEAREST = 20
-# The first index that finds what ended lately is a summary of page ranges.
+# Use the BRIN index on the end, instead of reading the whole table.
 BY_INDEX = "SET LOCAL enable_seqscan = off"
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What succeeded within `seconds` before now."""
+    """The jobs that succeeded within the last `seconds`."""
 
     rows: list[Row]
     seconds: float
 
     def ended(self, lanes: Iterable[int]) -> int:
-        """Count what ended of some lanes."""
+        """Count the jobs of some lanes."""
         wanted = set(lanes)
         return sum(row["lane_id"] in wanted for row in self.rows)
 
     def lasted(self) -> dict[tuple[str, str], float]:
-        """Return the median time that jobs of an owner and a name took, in seconds."""
+        """Return the median run time in seconds by owner and job name."""
         took = defaultdict(list)
         for row in self.rows:
             took[row["owner"], row["name"]].append(row["held_s"])
@@ -46,7 +46,7 @@ class Past:
 
 
 def estimate(database: Database, job: Row, fleet: Fleet, ahead: int) -> Estimate | None:
-    """Guess how long a job waits for room, with so many before it; None without a history."""
+    """Estimate the wait of a job with `ahead` jobs before it; None without enough history."""
     for window in PASTS:
         past = _past(database, job, window)
         found = _by_pace(job, fleet, ahead, past) if ahead else _by_ends(database, fleet, past)
@@ -60,7 +60,7 @@ def _past(database: Database, job: Row, window: timedelta) -> Past:
     with database.reporting() as connection:
         connection.execute(BY_INDEX)
         rows = run(connection, "explain_recent", params)
-    # As many as are looked at come from the window's beginning.
+    # If the limit cut the rows off, they cover only the beginning of the window.
     cut = len(rows) == MOST_LOOKED_AT
     seconds = max(row["after_s"] for row in rows) if cut else window.total_seconds()
     return Past(rows, max(seconds, 1.0))
@@ -71,15 +71,15 @@ def _by_pace(job: Row, fleet: Fleet, ahead: int, past: Past) -> Estimate | None:
     if ended < ENOUGH:
         return None
     period = duration_text(past.seconds)
-    basis = f"{ended} jobs that compete for these workers succeeded within {period}"
+    basis = f"{ended} jobs competing for these workers succeeded within {period}"
     return Estimate(
         wait_s=(ahead + 1) * past.seconds / ended,
-        basis=f"{basis}, and {times(ahead, 'job')} go before it",
+        basis=f"{basis}; {times(ahead, 'job')} ahead",
     )
 
 
 def _by_ends(database: Database, fleet: Fleet, past: Past) -> Estimate | None:
-    """Guess when enough of what runs on a worker has ended, by what such jobs took before."""
+    """Estimate when enough running jobs end, from the run times of earlier jobs like them."""
     nearest = fleet.able[:NEAREST]
     if not nearest:
         return None
@@ -93,14 +93,14 @@ def _by_ends(database: Database, fleet: Fleet, past: Past) -> Estimate | None:
         return None
     soonest = min(known, key=lambda one: known[one])
     name = fleet.candidates[soonest].row["name"]
-    basis = f"what runs on {name} and is in its way took so long before, in the median"
-    return Estimate(wait_s=known[soonest], basis=f"{basis}, by owner and name")
+    basis = f"median run time of earlier jobs with the owners and names of those on {name}"
+    return Estimate(wait_s=known[soonest], basis=basis)
 
 
 def _left(
     running: Sequence[Row], worker_id: int, lasted: dict[tuple[str, str], float]
 ) -> list[tuple[float | None, Row]]:
-    """Return what runs on a worker with how long it may go on, what ends first in front."""
+    """Return a worker's running jobs with their remaining seconds, ordered by their end."""
     own = [row for row in running if row["worker_id"] == worker_id]
     left = [(lasted.get((row["owner"], row["name"])), row) for row in own]
     found = [(None if took is None else max(0.0, took - row["held_s"]), row) for took, row in left]
@@ -120,7 +120,7 @@ def _until_room(one: Candidate, left: list[tuple[float | None, Row]]) -> float |
 
 
 def _without(one: Candidate, rows: list[Row]) -> Room:
-    """Return the room of a worker that runs these alone."""
+    """Return the free resources of a worker that runs only these jobs."""
     held: Row = {
         "leases": len(rows),
         **{name: sum(row[name] for row in rows) for name in ("cpus", "memory_mb", "disk_mb")},

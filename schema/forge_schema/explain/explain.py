@@ -15,7 +15,7 @@ from forge_schema.read.jobs import Jobs
 
 SHOWN = 20
 MOST_SHOWN = 500
-# Their limits are numbers that change as jobs end, so that a wait can be guessed.
+# Limits that are times: the job's outlook is `scheduled` instead of `held`.
 TIMES = {"backing_off", "delayed", "due"}
 AWAY = {
     Chance.CONSTRAINED,
@@ -29,13 +29,13 @@ AWAY = {
 def explain(
     database: Database, job_id: int, *, workers: int = SHOWN, patience_s: float = PATIENCE_S
 ) -> Explanation:
-    """Explain where a job is, by the rule of the claim.
+    """Explain why a job is in its state, by the rules of the claim.
 
     Args:
         database: an open database.
-        job_id: the job; whoever asks is to be allowed to see it.
-        workers: of how many workers, the nearest first, to tell all.
-        patience_s: how long workers pass a job by before they keep room for it.
+        job_id: the job; the caller must be allowed to see it.
+        workers: how many workers to describe, the best matches first.
+        patience_s: seconds that workers pass a job by before they reserve room for it.
 
     Raises:
         JobUnknown: there is no such job.
@@ -139,10 +139,10 @@ def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
 
 
 def _text(outlook: Outlook, held: list[Limit], found: Fleet, ahead: int | None) -> str:
-    before = f"{times(ahead or 0, 'job')} {'goes' if ahead == 1 else 'go'} before it"
+    before = f"{times(ahead or 0, 'job')} {'is' if ahead == 1 else 'are'} ahead of it"
     first = found.chances[0].worker if found.chances else ""
     holding = "it waits: " + "; ".join(limit.text for limit in held)
-    kept = "it waits: room is kept for another job"
+    kept = "it waits: room is reserved for another job"
     return {
         Outlook.SCHEDULED: holding,
         Outlook.HELD: holding,
@@ -151,5 +151,5 @@ def _text(outlook: Outlook, held: list[Limit], found: Fleet, ahead: int | None) 
         Outlook.BUSY: f"it waits for room{f': {before}' if ahead else ', and is next'}",
         Outlook.UNAVAILABLE: "no worker that could run it takes jobs now",
         Outlook.UNFIT: f"no worker can run it ({found.in_all} checked)",
-        Outlook.NO_WORKER: "there is no worker",
+        Outlook.NO_WORKER: "no worker is registered",
     }[outlook]

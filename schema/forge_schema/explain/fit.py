@@ -1,6 +1,6 @@
-"""A job's requirements against one worker's room: its resources less what its leases hold.
+"""Compare a job's requirements with one worker's free resources: its total less its leases.
 
-The queue does not know the machine's other users or the worker's own limit of jobs.
+The queue does not know other users of the machine, or the worker's own limit on jobs.
 """
 
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ NOTHING: Row = {"leases": 0, "cpus": 0, "memory_mb": 0, "disk_mb": 0, "gpus": []
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """GPUs of one name and size: how many there are, and how many are free."""
+    """GPUs of one name and memory size: how many the worker has, and how many are free."""
 
     name: str
     vram_mb: int
@@ -37,20 +37,20 @@ class Kind:
     free: int
 
     def suits(self, model: str, vram_mb: int = 0) -> bool:
-        """Tell whether they are of a model and big enough."""
+        """Tell whether they match a model and have enough memory."""
         return self.vram_mb >= vram_mb and is_model(model, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is free beside GPUs, and its GPUs kind by kind."""
+    """A worker's free resources: everything but GPUs in `rest`, and its GPUs by kind."""
 
     rest: Capacity
     kinds: tuple[Kind, ...]
     leases: int
 
     def choices(self) -> list[Capacity]:
-        """Return what the worker may claim into, as it does: for each kind of free GPU in turn."""
+        """Return the capacities that the worker claims for: one for each kind of free GPU."""
         return [
             replace(
                 self.rest,
@@ -65,7 +65,7 @@ class Room:
 
 
 def room(worker: Row, held: Row | None, busy: Collection[str]) -> Room:
-    """Return a worker's room; `busy` are the UUIDs of all GPUs that any lease has."""
+    """Return a worker's free resources; `busy` has the UUIDs of all leased GPUs."""
     held = held or NOTHING
     kinds = Counter((_name(gpu), _vram_of(gpu)) for gpu in worker["gpus"])
     free = Counter(
@@ -86,12 +86,12 @@ def room(worker: Row, held: Row | None, busy: Collection[str]) -> Room:
 
 
 def devices(held: Iterable[Row]) -> set[str]:
-    """Return the GPUs that leases have, whoever's: workers of one machine share them."""
+    """Return the GPUs of all leases, since workers on one machine share them."""
     return {uuid for row in held for lease in row["gpus"] for uuid in lease["devices"]}
 
 
 def _take(free: Counter[tuple[str, int]], lease: Mapping[str, Any]) -> None:
-    # Which ones they are is not told yet.
+    # The worker has not yet reported which GPUs the lease got.
     suiting = [
         kind for kind in free if Kind(*kind, 0, 0).suits(lease["gpu_model"], lease["vram_mb"])
     ]
@@ -108,7 +108,7 @@ def _vram_of(gpu: Mapping[str, Any]) -> int:
 
 
 def requirements(job: Row, worker: Row, room: Room) -> list[Requirement]:
-    """Return each thing that a job asks for; whether the worker has it, `forge_fit_of` says."""
+    """Return the job's requirements; `forge_fit_of` has decided which of them are met."""
     fit = worker["fit"]
     return [
         Requirement(name=name, wanted=wanted, has=has, met=fit[name], free=free)
@@ -122,19 +122,19 @@ def requirements(job: Row, worker: Row, room: Room) -> list[Requirement]:
 
 
 def wishes(job: Row) -> list[Requirement]:
-    """Return what a job asks for, against no worker."""
+    """Return the job's requirements without a worker."""
     nothing = Room(Capacity(0, 0, 0), (), 0)
     return requirements(job, NOBODY, nothing)
 
 
 Said = tuple[str, JsonValue, JsonValue, JsonValue]
-"""A requirement's name, what is wanted, what the worker has, and what of it is free."""
+"""A requirement's name, and the amounts wanted, present and free."""
 
 
 def _sizes(job: Row, worker: Row, room: Room) -> Iterator[Said]:
     for name in ("cpus", "memory_mb", "disk_mb"):
         if not job[name]:
-            continue  # a share of what this worker has none of
+            continue  # a share of something that this worker lacks
         free = getattr(room.rest, name)
         yield name, job[name], worker[name], round(free, 3) if name == "cpus" else free
 
@@ -154,7 +154,7 @@ def _gpus(job: Row, worker: Row, room: Room) -> Iterator[Said]:
 
 
 def _vram(job: Row, room: Room) -> int:
-    """Return what the GPUs have that come nearest to those wanted."""
+    """Return the best match among the GPUs."""
     of_model = [kind for kind in room.kinds if kind.suits(job["gpu_model"])]
     enough = [kind for kind in of_model or room.kinds if kind.in_all >= job["gpus"]]
     return max((kind.vram_mb for kind in enough or of_model or room.kinds), default=0)

@@ -1,4 +1,4 @@
-"""The fleet against one job: each worker's chance, the nearest first."""
+"""Compare the fleet with one job: each worker's chance, the best match first."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from forge_schema.model.quantities import MIB, duration_text, size_text
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
 from forge_schema.queue.lane import Lane, read
 
-# Of a larger fleet, those that could serve the job are looked at first.
+# In a larger fleet, workers that could run the job come first.
 MOST_WORKERS = 1000
 NEAREST = {
     Chance.STARTS: 0.0,
@@ -26,7 +26,7 @@ NEAREST = {
 }
 
 
-# Why a worker takes no jobs, though no admin asked it to take none.
+# Why a worker takes no jobs although no admin asked for that.
 UNASKED = {
     WorkerStatus.DRAINING: Chance.DRAINING,
     WorkerStatus.CONSTRAINED: Chance.CONSTRAINED,
@@ -35,9 +35,9 @@ UNASKED = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A worker with what it has free, and why it takes no jobs, if it takes none.
+    """A worker, its free resources, and why it takes no jobs, if that is so.
 
-    `wants` is the job with what this worker would lend where a share is wanted.
+    `wants` is the job with each share replaced by what this worker would lend.
     """
 
     row: Row
@@ -48,29 +48,29 @@ class Candidate:
 
     @property
     def fits(self) -> bool:
-        """Whether it can serve the job when idle."""
+        """Whether it can run the job when idle."""
         return bool(self.row["fits"])
 
     @property
     def leaves(self) -> bool:
-        """Whether it drains, and no admin asked it to."""
+        """Whether it drains on its own, without an admin's request."""
         return self.away is Chance.DRAINING and self.row["command"] is None
 
     @property
     def takes(self) -> bool:
-        """Whether it takes jobs now, and has none that it leaves with."""
+        """Whether it takes jobs now. An ephemeral worker takes only one."""
         last = self.row["kind"] == WorkerKind.EPHEMERAL and self.room.leases
         return self.away is None and not last
 
     def has_room(self, lane: Lane | None = None) -> bool:
-        """Tell whether the job, or one of another lane, fits into what is free."""
+        """Tell whether the job, or one of another lane, fits into the free resources."""
         lane = lane or read(self.wants)
         return any(lane.fits(free) > 0 for free in self.room.choices())
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Every worker's chance, the nearest first; `able` are those that serve such jobs in turn."""
+    """Every worker's chance, best first; `able` has the ids of those that could take the job."""
 
     chances: list[WorkerChance]
     candidates: dict[int, Candidate]
@@ -80,7 +80,7 @@ class Fleet:
 
 
 def fleet(database: Database, job: Row, *, patience_s: float) -> Fleet:
-    """Return what each worker's next claim does about a job that no limit holds."""
+    """Return how each worker's next claim treats a job that no limit holds back."""
     found = candidates(database, job)
     able = [one.row["id"] for one in found if one.fits and one.takes]
     front = Front(database, job, able, patience_s=patience_s)
@@ -91,7 +91,7 @@ def fleet(database: Database, job: Row, *, patience_s: float) -> Fleet:
 
 
 def candidates(database: Database, job: Row, *, worker_id: int | None = None) -> list[Candidate]:
-    """Return the workers, or the one of an id, against what a job asks for."""
+    """Return all workers, or one, compared with a job's requirements."""
     rows = database.rows(
         "explain_workers",
         again=True,
@@ -148,12 +148,12 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
     return {
         Chance.STARTS: "takes it with its next claim",
         Chance.BEHIND: f"takes {times(ahead, 'other job')} first",
-        Chance.RESERVED: "keeps what is free for a job that comes before",
+        Chance.RESERVED: "reserves its free resources for a job ahead of this one",
         Chance.BUSY: _too_little(one),
         Chance.CONSTRAINED: f"takes no jobs now: {one.row['constrained'] or 'past its limits'}",
         Chance.DRAINING: _draining(one),
-        Chance.STOPPING: "is to stop: it takes no more jobs",
-        Chance.OFFLINE: f"is offline: not heard for {silent}",
+        Chance.STOPPING: "is stopping: it takes no more jobs",
+        Chance.OFFLINE: f"is offline: last heard from {silent} ago",
         Chance.NEVER_CAME: "never connected",
         Chance.UNFIT: "lacks " + "; ".join(lack(asked) for asked in one.asked if not asked.met),
     }[chance]
@@ -161,13 +161,13 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
 
 def _draining(one: Candidate) -> str:
     if one.leaves:
-        return "was told on its machine to leave: it takes no more jobs"
-    return "is to drain: it takes no more jobs"
+        return "is draining, as asked on its machine: it takes no more jobs"
+    return "is draining: it takes no more jobs"
 
 
 def _too_little(one: Candidate) -> str:
     if not one.takes:
-        return "takes one job and leaves, and has it"
+        return "runs a single job, which it already has"
     short = [
         f"{wish(asked)}, free {_free(asked)}"
         for asked in one.asked
@@ -176,7 +176,7 @@ def _too_little(one: Candidate) -> str:
         and asked.free < asked.wanted
     ]
     runs = times(one.room.leases, "job")
-    # Of several kinds of GPU none may have enough beside the rest; then no one number says it.
+    # With several kinds of GPU, no single number may explain why the job does not fit.
     return f"is busy with {runs}: wanted " + "; ".join(short) if short else f"is busy with {runs}"
 
 
@@ -192,7 +192,7 @@ def _distance(chance: WorkerChance) -> tuple[float, float, int, str]:
 
 
 def _missing(chance: WorkerChance) -> float:
-    """Return how much of what is wanted is not there, or not free, in parts of it."""
+    """Return the sum of the missing or busy fractions of what is wanted."""
     return sum(
         max(0.0, 1 - have / asked.wanted)
         for asked in chance.requirements

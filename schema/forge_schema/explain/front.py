@@ -1,4 +1,4 @@
-"""The jobs that go before a job on one worker: the rule of the claim, without claiming."""
+"""Find the jobs ahead of a job on one worker, by the rules of the claim."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +11,15 @@ from forge_schema.queue.lane import Lane, read
 from forge_schema.queue.reservation import Reservation, first, may_come
 
 Lent = dict[int, tuple[float, int]]
-"""What a worker lends to a job of each shape that it can serve: CPUs, and memory in MiB."""
+"""The CPUs and the memory in MiB that a worker lends to a job, by shape."""
 
-# Of each lane, so many jobs are counted that go before.
+# Maximum number of jobs counted per lane.
 MOST_AHEAD = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A lane whose first job has the job's priority or a higher one; its own lane is one, too."""
+    """A lane whose first job has at least the job's priority. The job's own lane is included."""
 
     lane: Lane
     shape_id: int
@@ -31,14 +31,14 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a worker does first: its chance, and how many jobs it takes before."""
+    """A worker's chance, and how many jobs it takes first."""
 
     chance: Chance
     ahead: int = 0
 
 
 class Front:
-    """The lanes that compete with a job, read once, and which worker serves which of them."""
+    """The lanes that compete with a job, and the workers that serve them; read once."""
 
     def __init__(
         self, database: Database, job: Row, workers: Sequence[int], *, patience_s: float
@@ -52,7 +52,7 @@ class Front:
         self._impatient: dict[tuple[int, int], bool] = {}
 
     def of(self, worker_id: int, own: Lane, choices: Collection[Capacity]) -> Before:
-        """Return what a worker does that has this free, for each kind of its GPUs in turn.
+        """Return how a worker with these free capacities treats the job; its best GPU kind counts.
 
         `own` is the job's lane as this worker sees it.
         """
@@ -62,15 +62,15 @@ class Front:
         return min(found, key=lambda before: (order.index(before.chance), before.ahead))
 
     def ahead(self, worker_id: int) -> int:
-        """Return how many jobs a worker takes before, whatever it has free now."""
+        """Return how many jobs a worker takes first, regardless of what is free now."""
         return sum(rival.ahead for rival in self._serves(worker_id))
 
     def lanes(self) -> list[int]:
-        """Return the lanes that compete."""
+        """Return the ids of the competing lanes."""
         return [rival.lane.id for rival in self._rivals]
 
     def priority(self, worker_id: int) -> int:
-        """Return the highest priority of what waits for a worker."""
+        """Return the highest priority waiting for a worker."""
         return max((-rival.nice for rival in self._serves(worker_id)), default=-self._nice)
 
     def _before(self, worker_id: int, own: Lane, rivals: list[Rival], free: Capacity) -> Before:
@@ -97,7 +97,7 @@ class Front:
         return Reservation(kept.lane, kept.nice)
 
     def _is_impatient(self, worker_id: int, rival: Rival) -> bool:
-        """Tell whether a worker has passed a job by for long enough, if it did all the time."""
+        """Tell whether a worker reserves room for a job, assuming it passed it by all the time."""
         key = worker_id, rival.job_id
         if key not in self._impatient:
             ids = {"worker_id": worker_id, "lane_id": rival.lane.id, "job_id": rival.job_id}

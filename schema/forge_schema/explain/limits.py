@@ -1,4 +1,4 @@
-"""The limits that hold a job back on every worker, with their numbers."""
+"""Find the limits that hold a job back on every worker."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ SWEEPER_MISSED_S = 120.0
 
 
 def limits(job: Row) -> list[Limit]:
-    """Return what holds a waiting job; none for a job that only waits for a worker."""
+    """Return the limits on a waiting job; none if it only waits for a worker."""
     return [*_times(job), *_pauses(job), *_quotas(job)]
 
 
@@ -23,7 +23,7 @@ def _times(job: Row) -> Iterator[Limit]:
     if job["wait_s"] <= 0:
         code, text = "due", "it is due: the sweeper's next tick makes it ready"
         if sweeper_missing(job):
-            text = f"it is due, and no sweeper has been here {_since(job)}"
+            text = f"it is due, but no sweeper has run {_since(job)}"
     elif job["attempt"]:
         code, text = "backing_off", _retrying(job, left_s)
     else:
@@ -38,18 +38,18 @@ def _retrying(job: Row, left_s: float) -> str:
 
 
 def sweeper_missing(job: Row) -> bool:
-    """Tell whether no sweeper has ticked lately."""
+    """Tell whether no sweeper has ticked recently."""
     silent = job["sweeper_silent_s"]
     return silent is None or silent > SWEEPER_MISSED_S
 
 
 def _since(job: Row) -> str:
     silent = job["sweeper_silent_s"]
-    return "so far" if silent is None else f"for {duration_text(silent)}"
+    return "yet" if silent is None else f"for {duration_text(silent)}"
 
 
 def _pauses(job: Row) -> Iterator[Limit]:
-    # The claim looks at the lane, which repeats both.
+    # The claim reads only the lane, which has copies of both pauses.
     if not job["paused"]:
         return
     if job["owner_paused"]:
@@ -76,5 +76,5 @@ def _quota_text(whose: str, name: str, what: str, numbers: tuple[int, int, int])
     used, wanted, limit = numbers
     noun = "job" if what == "jobs" else "GPU"
     verb = "run" if what == "jobs" else "are in use"
-    more = f", and it wants {wanted}" if what == "gpus" else ""
+    more = f", and the job needs {wanted}" if what == "gpus" else ""
     return f"the {whose} {name} may have {times(limit, noun)} at once: {used} {verb}{more}"

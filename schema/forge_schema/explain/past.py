@@ -1,4 +1,4 @@
-"""Where a job runs, or how it ended: its attempts, its budgets, and what a retry would do."""
+"""Explain a running or ended job: its attempts, its budgets, and what a retry would do."""
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fleet import candidates
@@ -9,7 +9,7 @@ from forge_schema.model.states import Budget, Phase, Reason, State
 
 LAST_ATTEMPTS = 20
 RETRYABLE = {State.FAILED, State.DEAD}
-# What a budget grants, one and several of it, and what is charged to it.
+# By budget: what it grants, in singular and plural, and what is charged to it.
 SPENT = {
     Budget.FAILURES: ("retry", "retries", "failed attempt"),
     Budget.LOSSES: ("restart after losses", "restarts after losses", "lost attempt"),
@@ -20,37 +20,37 @@ SPENT = {
     ),
 }
 BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
-# What to do about an end beside trying again.
+# What to do besides retrying.
 ADVICE = {
     Reason.OOM: "ask for more memory with --memory",
-    Reason.DISK_FULL: "ask for more disk than now: it filled it",
-    Reason.TIMEOUT: "give it a longer timeout, or more checkpoints to go on from",
+    Reason.DISK_FULL: "ask for more disk: the job filled what it had",
+    Reason.TIMEOUT: "set a longer timeout, or write checkpoints more often",
     Reason.IMAGE_MISSING: "name an image that its workers can pull",
-    Reason.BUNDLE_CORRUPT: "submit the folder again: what was stored of it is damaged",
+    Reason.BUNDLE_CORRUPT: "submit the folder again: the stored copy is damaged",
 }
-# Of these the job itself may have said why.
+# Reasons that the job's own output may explain.
 FAULTS_OF_ITS_OWN = {Reason.EXIT_CODE, Reason.OOM, Reason.TIMEOUT, Reason.STALLED}
 
 
 def run(database: Database, job: Row, status: Row) -> Run | None:
-    """Return where a job runs; None if it left meanwhile."""
+    """Return where a job runs; None if it has left its worker."""
     found = candidates(database, job, worker_id=status["worker_id"])
     row = database.one("explain_lease", again=True, job_id=status["job_id"])
     if row is None or not found:
         return None
-    # What is free there is less by what the job itself has.
+    # The job itself occupies part of the worker, so what is free says nothing.
     asked = [one.model_copy(update={"free": None}) for one in found[0].asked]
     return Run(worker=status["worker"], requirements=asked, **row)
 
 
 def attempts(database: Database, job_id: int) -> list[AttemptEnd]:
-    """Return how the last attempts ended, the newest first."""
+    """Return the ends of the last attempts, newest first."""
     rows = database.rows("explain_attempts", again=True, job_id=job_id, count=LAST_ATTEMPTS)
     return [AttemptEnd(**row, budget=Reason(row["reason"]).budget) for row in rows]
 
 
 def budgets(database: Database, job: Row, status: Row) -> list[Spending]:
-    """Return what is spent of each budget."""
+    """Return how much of each budget is used."""
     used = job if job["attempt"] is not None else _spent(database, status["job_id"])
     return [
         Spending(budget=budget, used=used[budget] or 0, granted=status[f"max_{budget}"])
@@ -98,7 +98,7 @@ def _retry(status: Row, resumes: str | None) -> str:
 
 
 def remedies(status: Row) -> list[Remedy]:
-    """Return what to do about an end."""
+    """Return what to do about a job that ended."""
     found = []
     if status["state"] in RETRYABLE:
         command = f"forge retry {status['job_id']}"
@@ -112,7 +112,7 @@ def remedies(status: Row) -> list[Remedy]:
 
 
 def ended_text(status: Row, spent: list[Spending]) -> str:
-    """Say in one sentence how a job ended, and why it was not tried again."""
+    """Say in one sentence how a job ended, and why it was not retried."""
     why = f": {_why(status)}" if status["reason"] != status["state"] else ""
     said = f"it {_was(status['state'])} after {times(status['attempt'], 'attempt')}{why}"
     return "; ".join(filter(None, [said, _not_again(status, spent)]))

@@ -1,4 +1,4 @@
-"""What change would start a job: what must be done in any case, and then one of several."""
+"""Find what would start a job: changes that are all needed, then alternatives."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -14,17 +14,17 @@ from forge_schema.model.explanation import Chance, Limit, Remedy, WorkerChance
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.spec import RUNS, RUNS_IMAGES, RUNS_PROJECTS
 
-# So many alternatives are named, and for them so many of the nearest workers are looked at.
+# Maximum number of alternatives, and of workers (best first) examined for them.
 ALTERNATIVES = 5
 LOOKED_AT = 50
 HIGHEST = 1000
-# What almost every worker has is named only where one lacks it.
+# Requirements that almost every worker meets; named only if one does not.
 PLAIN = {"cpus", "memory_mb", "disk_mb", LABEL + RUNS}
 SERVES = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
 
 
 def remedies(job: Row, limits: list[Limit], fleet: Fleet) -> list[Remedy]:
-    """Return what would start a waiting job, the nearest first; none where nothing is to change."""
+    """Return what would start a waiting job, best first; none if nothing must change."""
     needed = [_of_limit(job, limit) for limit in limits]
     if any(chance.chance is Chance.STARTS for chance in fleet.chances):
         return needed
@@ -39,7 +39,7 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
             command = f"forge resume {quote(job['queue'])}"
             return _needed("resume_queue", f"resume the queue {job['queue']}", command)
         case "owner_paused":
-            return _needed("resume_owner", f"have the owner {job['owner']} resumed by an admin")
+            return _needed("resume_owner", f"ask an admin to resume the owner {job['owner']}")
         case "backing_off" | "delayed" | "due":
             return _of_time(job, limit)
         case _:
@@ -48,7 +48,7 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
 
 def _of_time(job: Row, limit: Limit) -> Remedy:
     if limit.code != "due":
-        return _needed("wait", f"wait {duration_text(limit.wait_s or 0)}: it is ready then")
+        return _needed("wait", f"wait {duration_text(limit.wait_s or 0)} until it is ready")
     if sweeper_missing(job):
         return _needed("start_sweeper", "start a sweeper", "forge-sweeper")
     return _needed("wait", "wait for the sweeper's next tick")
@@ -60,9 +60,9 @@ def _of_quota(job: Row, limit: Limit) -> Remedy:
     room = (limit.used or 0) + (limit.wanted or 0)
     noun = times(room, "job" if what == "jobs" else "GPU")
     place = quote(name) if whose == "queue" else f"--owner {quote(name)}"
-    text = f"let the {whose} {name} have {noun} at once, or wait for one of its jobs to end"
+    text = f"allow the {whose} {name} {noun} at once, or wait for one of its jobs to end"
     if not limit.used:
-        text = f"let the {whose} {name} have {noun} at once"
+        text = f"allow the {whose} {name} {noun} at once"
     return _needed(f"raise_{limit.code}", text, f"forge limit {place} --{what} {room}")
 
 
@@ -91,7 +91,7 @@ def _priority(job: Row, fleet: Fleet, chance: WorkerChance) -> Iterator[Remedy]:
     if priority <= HIGHEST:
         yield Remedy(
             code="raise_priority",
-            text=f"submit it with priority {priority}, not {-job['nice']}: it goes first then",
+            text=f"submit it with priority {priority} instead of {-job['nice']} to go first",
             changes={"priority": priority},
         )
     yield Remedy(code="wait", text=f"wait: {chance.worker} {chance.text}", worker=chance.worker)
@@ -101,7 +101,7 @@ def _room(one: Candidate) -> Iterator[Remedy]:
     if not one.takes:
         return
     name = one.row["name"]
-    text = f"wait until enough of what {name} runs has ended"
+    text = f"wait until enough jobs on {name} have ended"
     yield Remedy(code="wait_for_room", text=text, worker=name)
     yield from _less(for_free(one), one)
 
@@ -123,7 +123,7 @@ def _back(one: Candidate, chance: WorkerChance) -> Remedy:
             return _worker("undrain", f"let {name} take jobs again", name, command)
         case Chance.CONSTRAINED:
             why = one.row["constrained"] or "past its limits"
-            return _worker("relieve", f"see to {name}, which takes no jobs now: {why}", name)
+            return _worker("relieve", f"check {name}, which takes no jobs now: {why}", name)
         case Chance.NEVER_CAME:
             return _worker("start_worker", f"start the worker {name}: it never connected", name)
         case _:
@@ -135,7 +135,7 @@ def _worker(code: str, text: str, name: str, command: str | None = None) -> Reme
 
 
 def _image(fleet: Fleet) -> Iterator[Remedy]:
-    """Name an image, where a worker runs only jobs that have one."""
+    """Suggest an image if some worker runs only jobs that have one."""
     for one in fleet.candidates.values():
         for asked in one.asked:
             if asked.name != LABEL + RUNS or asked.met or RUNS_PROJECTS not in str(asked.wanted):
@@ -148,7 +148,7 @@ def _image(fleet: Fleet) -> Iterator[Remedy]:
 
 
 def _added(job: Row, fleet: Fleet) -> Iterator[Remedy]:
-    """Name the worker that must come, where none that takes jobs could serve it."""
+    """Suggest another worker if none that takes jobs could run the job."""
     if any(one.chance in SERVES and one.worker_id in fleet.able for one in fleet.chances):
         return
     ones = list(fleet.candidates.values())

@@ -1,4 +1,4 @@
-"""The wording of an explanation: counts and requirements as people read them."""
+"""Format counts and requirements for explanations."""
 
 from pydantic import JsonValue
 
@@ -13,17 +13,17 @@ SIZES = {"memory_mb": "memory", "disk_mb": "disk", "vram_mb": "VRAM per GPU"}
 
 
 def times(count: int, what: str) -> str:
-    """Return a number of things."""
+    """Format a count with its noun."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def lack(requirement: Requirement) -> str:
-    """Return what a worker lacks, and what it has instead."""
+    """Describe what a worker lacks, and what it has instead."""
     return f"{wish(requirement)} ({_instead(requirement)})"
 
 
 def wish(requirement: Requirement) -> str:
-    """Return what is wanted, as a noun."""
+    """Describe what is wanted, as a noun."""
     name, wanted = requirement.name, requirement.wanted
     if name.startswith(LABEL):
         return _label(name.removeprefix(LABEL), str(wanted))
@@ -37,7 +37,7 @@ def wish(requirement: Requirement) -> str:
 
 
 def times_of(count: float, what: str) -> str:
-    """Return a number that may be a fraction of things."""
+    """Format a count with its noun, where the count may be a fraction."""
     return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
 
 
@@ -54,7 +54,7 @@ def _instead(requirement: Requirement) -> str:
     if name in SIZES:
         return f"it has {size_text(_number(has) * MIB)}"
     if name == "target":
-        return "it is one" if has == "local" else "it is none"
+        return "it is the submitter's" if has == "local" else "it is the fleet's"
     if has in (None, "", []):
         return "it has none"
     shown = (

@@ -237,7 +237,7 @@ def test_worker_that_drains_of_its_own_accord_says_so_at_once(
     assert (events[-1]["action"], events[-1]["detail"]["to"]) == ("status_changed", "draining")
     (chance,) = explain(process.database, process.script("print('not here')")).workers
     assert (chance.chance, chance.available) == (Chance.DRAINING, False)
-    assert "told on its machine to leave" in chance.text
+    assert "draining, as asked on its machine" in chance.text
     let_go(worker)
     assert worker.process.wait(120) == 0
     process.succeeds(running)

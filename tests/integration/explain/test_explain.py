@@ -159,7 +159,7 @@ def test_others_in_front_are_counted_and_never_named(scene: Scene) -> None:
     job = behind(secret, secret, {})(scene)
     said = scene.explain(job)
     assert (said.ahead, said.workers[0].ahead) == (3, 3)
-    assert "3 jobs go before it" in said.text
+    assert "3 jobs are ahead of it" in said.text
     assert "eve" not in said.model_dump_json()
 
 
