@@ -20,18 +20,19 @@ FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
 
 
-def retried(act: Callable[[], T], *, patience_s: float, again: bool = True) -> T:
-    """Act until it succeeds, for at most about `patience_s` seconds.
+def retried(act: Callable[[], T], *, patience_s: Callable[[], float], again: bool = True) -> T:
+    """Act until it succeeds, or patience ends.
 
     Args:
         act: raises `Retryable` to be called again; any other error ends it.
-        patience_s: after how many seconds no new try is begun.
+        patience_s: tells after how many seconds no new try is begun; asked after each, because a
+            try may show that there is a server.
         again: whether to try again also where the last try may have taken effect.
 
     Raises:
         ClientError: what the last try said, or that it is not known what came of it.
     """
-    deadline = time.monotonic() + patience_s
+    began = time.monotonic()
     for pause in _pauses():
         try:
             return act()
@@ -39,7 +40,7 @@ def retried(act: Callable[[], T], *, patience_s: float, again: bool = True) -> T
             if failed.unsure and not again:
                 raise _unsure(failed.error) from failed
             rest = max(pause, failed.after_s)
-            if time.monotonic() + rest > deadline:
+            if time.monotonic() + rest > began + patience_s():
                 raise failed.error from failed
         time.sleep(rest)
     raise AssertionError  # the pauses do not end
@@ -184,9 +185,8 @@ class Transport:
             lambda: self._once(method, path, **given), patience_s=self.patience_s, again=again
         )
 
-    @property
     def patience_s(self) -> float:
-        """For how long to try, in seconds."""
+        """Return for how long to try, in seconds."""
         return PATIENCE_S if self._answered else FIRST_PATIENCE_S
 
     def _once(self, method: str, path: str, **given: Any) -> Any:  # noqa: ANN401 - as above

@@ -169,6 +169,20 @@ def test_an_upload_that_breaks_off_is_begun_again(
     assert stored.read_bytes() == bundle.path.read_bytes()
 
 
+def test_an_upload_is_begun_again_however_slow_the_servers_first_answer_was(
+    backend: HttpBackend,
+    door: Proxy,
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "FIRST_PATIENCE_S", 0)
+    bundle = pack(project, tmp_path / "bundle", limit_bytes=1 << 20)
+    instead(door, "/api/objects/", drop)
+    backend.upload_bundle(bundle)
+    assert count(door, "/api/objects/") == 2
+
+
 def test_an_upload_whose_answer_was_lost_is_found_done(
     backend: HttpBackend, door: Proxy, project: Path, tmp_path: Path
 ) -> None:

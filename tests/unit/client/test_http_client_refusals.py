@@ -136,7 +136,7 @@ class Trying:
 def test_pauses_grow_to_a_limit_and_end_with_the_patience(clock: Clock) -> None:
     trying = Trying(10_000)
     with pytest.raises(ClientError, match=r"^away$"):
-        retried(trying, patience_s=60)
+        retried(trying, patience_s=lambda: 60)
     assert clock.now <= 60
     assert trying.tries == len(clock.pauses) + 1
     assert max(clock.pauses) <= transport.LONGEST_PAUSE_S
@@ -145,19 +145,19 @@ def test_pauses_grow_to_a_limit_and_end_with_the_patience(clock: Clock) -> None:
 
 
 def test_a_server_that_names_its_time_is_waited_for(clock: Clock) -> None:
-    assert retried(Trying(1, after_s=9), patience_s=20) == "done"
+    assert retried(Trying(1, after_s=9), patience_s=lambda: 20) == "done"
     assert clock.pauses == [9]
     trying = Trying(1, after_s=30)
     with pytest.raises(ClientError, match="away"):
-        retried(trying, patience_s=20)
+        retried(trying, patience_s=lambda: 20)
     assert trying.tries == 1
 
 
 def test_what_may_have_taken_effect_is_repeated_only_where_that_is_harmless(clock: Clock) -> None:
-    assert retried(Trying(3, unsure=True), patience_s=20) == "done"
-    assert retried(Trying(3, unsure=False), patience_s=20, again=False) == "done"
+    assert retried(Trying(3, unsure=True), patience_s=lambda: 20) == "done"
+    assert retried(Trying(3, unsure=False), patience_s=lambda: 20, again=False) == "done"
     trying = Trying(1, unsure=True)
     with pytest.raises(ClientError, match="not known") as caught:
-        retried(trying, patience_s=20, again=False)
+        retried(trying, patience_s=lambda: 20, again=False)
     assert (caught.value.code, caught.value.exit_code, trying.tries) == ("answer_lost", 5, 1)
     assert len(clock.pauses) == 6
