@@ -18,6 +18,7 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.attempt.redact import Redactor
 from forge_worker.attempt.window import Window, earlier
 from forge_worker.clock import seconds
+from forge_worker.files.locks import held
 from forge_worker.files.safe_files import weight
 
 
@@ -125,8 +126,8 @@ class Attempt:
 
     def note(self, words: str) -> None:
         """Say something in the job's own log."""
-        with self.folders.log.open("a", encoding="utf-8", errors="backslashreplace") as log:
-            log.write(f"forge: {words}\n")
+        with self.folders.log.open("ab", buffering=0) as log, held(log):
+            log.write(f"forge: {words}\n".encode(errors="backslashreplace"))
 
     def request_stop(self, stop: Stop) -> None:
         """Have the job stopped; from any thread, any number of times."""

@@ -1,7 +1,13 @@
 """Locks on files that the kernel releases when their process dies."""
 
+from __future__ import annotations
+
+import contextlib
 import fcntl
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def try_lock(file: int | IO[bytes] | IO[str], *, shared: bool = False) -> bool:
@@ -11,3 +17,15 @@ def try_lock(file: int | IO[bytes] | IO[str], *, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def held(file: int | IO[bytes]) -> Iterator[None]:
+    """Hold the lock on an open file; where its file system has none, go on without."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -6,8 +6,6 @@ spoil what is not UTF-8; and its streams end early when the engine restarts.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import selectors
@@ -102,9 +100,6 @@ class Pipe:
         # two writers.
         self._source = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._output = Output(self._source, log)
-        # Nobody else may be about the rest of a job's output; who is, is done in a moment.
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._output.log, fcntl.LOCK_EX)
         keeping.keep(path, log)
         self._woken, self._wake = os.pipe()
         self._lock = threading.Lock()
@@ -119,6 +114,7 @@ class Pipe:
         Raises:
             OSError: the pipe or the log cannot be made.
         """
+        log.touch(0o644)
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
         os.chown(path, uid, gid, follow_symlinks=False)

@@ -3,15 +3,15 @@
 A named pipe forgets what is in it when nobody has it open. While a job runs, its container has,
 and its agent, which reads it. What a job prints just before its end, while no agent runs, would be
 lost. So this program has each pipe open too, for reading only: it hears when nobody is left who
-could write, and then appends to the log what nobody has read. An agent that is about it has locked
-the log. Standard library only: it runs with `python -I -S`, one for all the jobs of an agent, which
-names a pipe and its log in a line on its stdin; it ends with its agent and its last pipe.
+could write, and then moves to the log what is still in the pipe. An agent that comes back at this
+moment may do so too: the log's lock keeps what both move in order. Standard library only: it runs
+with `python -I -S`, one for all the jobs of an agent, which names a pipe and its log in a line on
+its stdin; it ends with its agent and its last pipe.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -60,22 +60,10 @@ class PipeKeeper:
     def _close(self, source: int) -> None:
         self._poll.unregister(source)
         with contextlib.suppress(OSError):
-            keep_rest(source, self._logs.pop(source))
+            output = Output(source, self._logs.pop(source))
+            output.drain()
+            output.close()
         os.close(source)
-
-
-def keep_rest(source: int, log: Path) -> None:
-    """Append to a log what its pipe still has.
-
-    Raises:
-        BlockingIOError: an agent is about it.
-        OSError: the log is gone, or cannot be written.
-    """
-    with log.open("rb") as locked:
-        fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        output = Output(source, log)
-        output.drain()
-        output.close()
 
 
 def main() -> None:

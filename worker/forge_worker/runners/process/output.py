@@ -11,7 +11,10 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
+from forge_worker.files.locks import held
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 BLOCK = 1 << 18
@@ -20,14 +23,14 @@ PIPE_SIZE = 1 << 20
 
 
 class Output:
-    """The way from the descriptor `source`, which it makes non-blocking, to the end of `log`."""
+    """The way from the descriptor `source`, which it makes non-blocking, to the end of a file."""
 
     def __init__(self, source: int, log: Path) -> None:
         os.set_blocking(source, False)
         with contextlib.suppress(OSError):  # the user's share of pipe memory may be used up
             fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
         self.source = source
-        self.log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.log = os.open(log, os.O_WRONLY | os.O_CLOEXEC)
         self.error = ""
         self.ended = False
 
@@ -44,17 +47,39 @@ class Output:
         """Close the log; the source stays its owner's business."""
         os.close(self.log)
 
-    def _block(self) -> bool:
-        try:
-            data = os.read(self.source, BLOCK)
-        except BlockingIOError:
-            return False
-        self.append(data)
-        self.ended = not data
-        return bool(data)
-
     def append(self, data: bytes) -> None:
         """Write `data`; a log that cannot be written must not hold up the job."""
+        with self._at_end():
+            self._write(data)
+
+    def _block(self) -> bool:
+        try:
+            with self._at_end():
+                moved = self._move()
+        except BlockingIOError:
+            return False
+        self.ended = not moved
+        return not self.ended
+
+    @contextlib.contextmanager
+    def _at_end(self) -> Iterator[None]:
+        # Found under the lock: a file that is opened to append cannot be spliced to.
+        with held(self.log):
+            os.lseek(self.log, 0, os.SEEK_END)
+            yield
+
+    def _move(self) -> int:
+        """Move a block in one call, so that a kill leaves every byte in the pipe or in the log."""
+        try:
+            return os.splice(self.source, self.log, BLOCK, flags=os.SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            raise
+        except OSError:  # the disk is full, or its file system cannot splice
+            data = os.read(self.source, BLOCK)
+            self._write(data)
+            return len(data)
+
+    def _write(self, data: bytes) -> None:
         left = memoryview(data)
         try:
             while left:
