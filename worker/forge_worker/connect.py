@@ -29,10 +29,10 @@ from forge_worker.queue.objects import Objects
 from forge_worker.settings.settings import WorkerSettings
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-# The pool's own limit: a statement that finds no connection by then is tried again later.
+# How long a statement waits for a free connection before it is retried later.
 PATIENCE_S = 5.0
 TIDY_PERIOD_S = 86_400.0
-# Longer than any upload takes.
+# An unfinished upload older than this is abandoned: none takes so long.
 UNFINISHED_S = 2 * 86_400.0
 
 log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ class Loops(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One way to the queue and the store, whichever it is."""
+    """A connection to the queue and the store, direct or over HTTP."""
 
     gateway: Gateway
     objects: Callable[[Attempt], Objects]
@@ -65,8 +65,8 @@ def connect(settings: WorkerSettings) -> AbstractContextManager[Transport]:
     """Open the transport that the settings name, and close it when the block ends.
 
     Raises:
-        ForgeError: database or store do not answer, or are not what they should be.
-        CertificatesUnusable: the file of certificates holds none.
+        ForgeError: the database or the store does not answer or is misconfigured.
+        CertificatesUnusable: the certificate file contains no certificate.
     """
     return _over_http(settings) if settings.url else _direct(settings)
 
@@ -76,7 +76,7 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
     breaker = _breaker(settings)
     with (
         _database(settings, 8, breaker) as database,
-        # Renewals wait for no other statement, and for no other's failure.
+        # Renewals have their own connection, so that other statements cannot delay them.
         _database(settings, 1, _breaker(settings)) as renewals,
     ):
         store = open_store(settings.store_url)
@@ -105,7 +105,7 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
 
 
 def _breaker(settings: WorkerSettings) -> CircuitBreaker:
-    # After a longer pause, leases could not be renewed in time once it is back.
+    # After a longer pause, leases could not be renewed in time once the database is back.
     longest_s = min(settings.reconnect_limit_s, settings.lease_ttl_s / 4)
     return CircuitBreaker("the database", longest_pause_s=longest_s)
 
@@ -187,7 +187,7 @@ def _warn_in_the_clear(url: str) -> None:
 
 
 def _new_work(gateway: Gateway, work: Callable[[], None]) -> None:
-    # First, so that the claim which follows looks everywhere.
+    # This comes first, so that the following claim searches every queue.
     gateway.new_work()
     work()
 

@@ -1,8 +1,8 @@
-"""What a job may ask of Forge and tell it: `from forge_worker import job`.
+"""The API for code that runs in a job: `from forge_worker import job`.
 
-Outside of Forge the same calls do no harm: nobody asks for a stop, and reports go nowhere. Every
-function may be called from any thread. This one file is in every job, whatever Python that has
-from 3.8 on, so it imports nothing but the standard library.
+Outside Forge the calls do nothing: no stop is ever requested, and reports are discarded. Every
+function is thread-safe. This file is added to every job, with any Python from 3.8 on, so it imports
+only the standard library.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from pathlib import Path
 
 
 def should_stop() -> bool:
-    """Tell whether the job is to end soon: it should store its state, and exit."""
+    """Return whether the job has been asked to stop; it should save its state and exit."""
     file = os.environ.get("FORGE_PREEMPT_FILE")
     return file is not None and Path(file).is_file()
 
 
 def report(**values: object) -> None:
-    """Tell how far the job is, as `report(step=3, total=10, loss=0.5)`.
+    """Report progress and metrics, for example `report(step=3, total=10, loss=0.5)`.
 
-    Numbers of libraries, such as a tensor of one element, become plain ones. A line that cannot be
-    written for the disk's sake is left out.
+    Library numbers, such as one-element tensors, are converted to plain ones. If the disk is full,
+    the
+    report is dropped.
 
     Raises:
-        ValueError: a value holds itself.
+        ValueError: a value contains itself.
     """
     line = json.dumps(values, default=_plain) + "\n"
     file = os.environ.get("FORGE_METRICS_FILE")
@@ -36,7 +37,7 @@ def report(**values: object) -> None:
 
 
 def checkpoint_dir() -> Path:
-    """Return the folder that is stored while the job runs, and restored in its next attempt."""
+    """Return the checkpoint folder: stored while the job runs, restored in its next attempt."""
     return _folder("FORGE_CHECKPOINT_DIR", "checkpoint")
 
 
@@ -46,7 +47,7 @@ def output_dir() -> Path:
 
 
 def save_now() -> None:
-    """Have the checkpoint folder stored as soon as possible, and go on at once."""
+    """Request a save of the checkpoint folder as soon as possible, without waiting for it."""
     file = os.environ.get("FORGE_CHECKPOINT_FILE")
     if file:
         with suppress(OSError):
@@ -60,7 +61,7 @@ def _folder(variable: str, otherwise: str) -> Path:
 
 
 def _append(file: str, line: bytes) -> None:
-    # In one call, so that the lines of several threads and processes do not mix.
+    # One write call, so that lines from several threads and processes do not mix.
     place = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(place, line)

@@ -1,4 +1,4 @@
-"""A loop in a thread of its own: one step again and again, until it is told to end."""
+"""A loop in its own thread that repeats one step until it is stopped."""
 
 from abc import ABC, abstractmethod
 from random import uniform
@@ -10,7 +10,7 @@ from forge_schema.model.errors import ForgeError
 from forge_worker.circuit_breaker import CircuitOpen
 
 AFTER_FAILURE_S = 3.0
-# To ask whether they still rest costs nothing.
+# Checking whether the servers are still backing off is cheap.
 WHILE_THEY_REST_S = 1.0
 
 log = structlog.get_logger(__name__)
@@ -19,8 +19,8 @@ log = structlog.get_logger(__name__)
 class Loop(ABC):
     """Calls `step` every `period_s` seconds, or at once when woken.
 
-    A step that fails is logged and tried again: a loop ends only when it is told to. Others may
-    hold `woken`, the event that wakes it.
+    A failed step is logged and tried again; only `end` stops a loop. Setting the event `woken`
+    wakes it.
     """
 
     name = "loop"
@@ -33,18 +33,18 @@ class Loop(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """Do one turn of the work."""
+        """Do one round of work."""
 
     def start(self) -> None:
         self._thread = Thread(target=self._run, name=self.name, daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Have the next step begin now."""
+        """Start the next step now."""
         self._woken.set()
 
     def end(self, patience_s: float | None = None) -> None:
-        """Have the loop end after the step that it is in, and wait for that, so long at most."""
+        """End the loop after its current step, and wait for that at most `patience_s` seconds."""
         self._ending.set()
         self._woken.set()
         if self._thread is not None:
@@ -61,7 +61,7 @@ class Loop(ABC):
             try:
                 self.step()
             except CircuitOpen:
-                # Why they rest was said once for all loops.
+                # The reason was logged once for all loops.
                 pause_s = min(pause_s, WHILE_THEY_REST_S)
             except Exception as error:
                 expected = isinstance(error, ForgeError)

@@ -1,4 +1,4 @@
-"""`forge-worker`: the agent as a process, and what can be asked of it instead."""
+"""`forge-worker`: run the agent, or one of the commands about it."""
 
 import json
 import sys
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from forge_worker.monitor.port import Monitor
 
 EXIT_USAGE = 2
-# As of a service that does not run.
+# The exit code of `systemctl status` for a service that is not running.
 EXIT_NO_AGENT = 3
-# Another worker has this one's name, or has taken its place.
+# Another worker has this name, or has replaced this one.
 EXIT_NAME_IN_USE = 4
 
 log = structlog.get_logger(__name__)
 
 
 def main() -> None:
-    """Run a worker until it is told to leave, or do what is asked instead."""
+    """Run a worker until it is told to leave, or run the command that the flags name."""
     if help_text.wanted(sys.argv[1:]):
         sys.stdout.write(help_text.text())
         return
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def read_settings() -> WorkerSettings:
-    """Return the settings; what is wrong with them is said, and ends the process."""
+    """Return the settings; print what is wrong with them and exit if they are invalid."""
     try:
         return beside_up.read()
     except SettingsError as error:
@@ -84,7 +84,7 @@ def _asked(settings: WorkerSettings) -> int:
 
 
 def tell_status(settings: WorkerSettings) -> int:
-    """Print what the worker sees and does, and return whether an agent runs as an exit code."""
+    """Print the worker's status, and return an exit code: 0 if an agent is running."""
     told = status.look(settings)
     text = json.dumps(told, indent=2) if settings.json_output else status.words(told)
     sys.stdout.write(f"{text}\n")
@@ -92,10 +92,10 @@ def tell_status(settings: WorkerSettings) -> int:
 
 
 def clear(settings: WorkerSettings) -> None:
-    """Clear what a killed agent left, and say so line by line.
+    """Remove what a killed agent left behind, and print a line for each thing.
 
     Raises:
-        FolderTaken: an agent runs here.
+        FolderTaken: an agent is running in this folder.
     """
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with held(settings.worker_dir, hint=STOP_IT):
@@ -107,9 +107,9 @@ def clear(settings: WorkerSettings) -> None:
 
 
 def serve(settings: WorkerSettings) -> None:
-    """Open what the agent needs, run it, and close everything again."""
+    """Run the agent with its connections, and close them afterwards."""
     signals.leave_at_once()
-    # It holds everybody's code and checkpoints.
+    # It holds the code and checkpoints of all users.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.worker_dir
     pause = partial(queue_wait.pause, settings)
@@ -144,7 +144,7 @@ def _work(settings: WorkerSettings) -> None:
 def _monitor(settings: WorkerSettings) -> "Monitor | None":
     if settings.metrics_port is None:
         return None
-    # Its library is of no use to anybody else, and may be absent.
+    # Only the monitor needs its library, which may not be installed.
     from forge_worker.monitor.port import Monitor  # noqa: PLC0415
 
     return Monitor()

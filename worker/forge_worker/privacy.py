@@ -1,4 +1,4 @@
-"""The agent's own credentials, kept from the jobs that run as its user."""
+"""Keep the agent's credentials from jobs that run as the same user."""
 
 import os
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ OTHERS = "AWS_"
 
 
 def without_credentials() -> dict[str, str]:
-    """Return the agent's environment for a program of the machine that needs none of its secrets.
+    """Return the agent's environment without its secrets, for a helper program.
 
-    Such a program is not closed to others of its user, as the agent is.
+    Other processes of the same user can read such a program's environment, but not the agent's.
     """
     return {
         name: value
@@ -21,6 +21,6 @@ def without_credentials() -> dict[str, str]:
 
 
 def shown_flags(arguments: Sequence[str]) -> list[str]:
-    """Return the flags that put a secret on the command line, which nothing hides."""
+    """Return the flags that expose a secret on the command line."""
     given = {argument.partition("=")[0] for argument in arguments}
     return [flag for flag in FLAGS if flag in given]

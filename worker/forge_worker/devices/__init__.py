@@ -1,4 +1,4 @@
-"""The accelerators of this machine, one file per source of knowledge; none is ever invented."""
+"""Detect the accelerators of this machine, with one module per source."""
 
 from forge_worker.devices.gpu import Gpu, Use
 from forge_worker.devices.inventory import Inventory

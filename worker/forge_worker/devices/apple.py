@@ -1,4 +1,4 @@
-"""The GPU of an Apple chip, which PyTorch calls MPS: one, with the machine's own memory."""
+"""The GPU of an Apple chip, which PyTorch calls MPS and which shares the machine's memory."""
 
 import json
 import platform
@@ -10,14 +10,14 @@ from forge_worker.devices.program import asked
 
 
 class Apple:
-    """Asks macOS; anything else has none. Who uses the GPU, nobody can say."""
+    """Detect the GPU on macOS. Its use cannot be measured."""
 
     accelerator: ClassVar[str] = "mps"
     fresh_s: ClassVar[float] = 60.0
     complete: ClassVar[bool] = False
 
     def gpus(self) -> list[Gpu]:
-        """Return the one GPU, under a UUID made of the machine's own."""
+        """Return the one GPU, with a UUID derived from the machine's."""
         if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
             return []
         hardware = read_hardware(asked("system_profiler", "-json", "SPHardwareDataType") or "")
@@ -33,7 +33,7 @@ class Apple:
 
 
 def read_hardware(text: str) -> tuple[str, str] | None:
-    """Return the chip's name and the machine's UUID; None where it says neither."""
+    """Return the chip's name and the machine's UUID, or None if one is missing."""
     with suppress(ValueError, KeyError, IndexError, TypeError):
         told = json.loads(text)["SPHardwareDataType"][0]
         return str(told["chip_type"]), str(told["platform_UUID"])

@@ -1,4 +1,4 @@
-"""Which of the machine's GPUs a worker lends: all, none, or those that its operator names."""
+"""Choose which of the machine's GPUs a worker lends: all, none, or those named by `--gpus`."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from forge_worker.devices.gpu import Gpu
 
 
 class GpuMissing(ForgeError):
-    """A GPU that is named is not there."""
+    """`--gpus` names a GPU that this machine does not have."""
 
     code = "gpu_missing"
 
@@ -19,7 +19,7 @@ def chosen(gpus: Sequence[Gpu], words: Sequence[str]) -> list[Gpu]:
     A GPU in MIG mode stands for all of its slices.
 
     Raises:
-        GpuMissing: one is not there, or `all` and `none` stand beside others.
+        GpuMissing: a GPU does not exist, or `all` or `none` is combined with others.
     """
     if list(words) in (["none"], []):
         return []

@@ -1,4 +1,4 @@
-"""A GPU, or a slice of one, and who uses it."""
+"""A GPU or a MIG slice of one, and the processes that use it."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU, by the UUID under which it is assigned; memory in MiB, 0 where it cannot be read.
+    """One GPU, identified by its UUID; memory in MiB, 0 if unknown.
 
-    `number` is the driver's, of the whole GPU also for a slice, whose `parent` names that.
+    `number` is the driver's index of the whole GPU. A slice's `parent` is the UUID of its GPU.
     """
 
     uuid: str
@@ -22,11 +22,11 @@ class Gpu:
 
     @property
     def kind(self) -> tuple[str, int]:
-        """What the GPUs of one job have in common: name and memory."""
+        """Name and memory, which all GPUs of a job share."""
         return self.name, self.vram_mb
 
     def reported(self) -> dict[str, Any]:
-        """Return it as the queue keeps it."""
+        """Return the GPU as the queue stores it."""
         told = asdict(self)
         del told["number"]
         return told
@@ -34,9 +34,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Who uses a GPU now: the processes that compute on it, and what others took of its memory.
+    """Current use of a GPU: compute processes, and the memory taken by other processes.
 
-    `gone` means that it was there, and answers no more.
+    `gone` means that the GPU stopped answering.
     """
 
     computing: frozenset[int] = frozenset()

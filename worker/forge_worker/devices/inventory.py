@@ -1,4 +1,4 @@
-"""The inventory: the GPUs that a worker lends, from the first source that knows any."""
+"""The inventory: the GPUs that a worker lends, from the first source that finds any."""
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -16,13 +16,13 @@ SOURCES: tuple[Callable[[], Source], ...] = (Nvml, NvidiaSmi, Rocm, Apple)
 
 
 class Inventory:
-    """What this machine computes on; `use` tells who is busy on it, and may be called often."""
+    """The GPUs of this machine; `use` is cheap enough to be called often."""
 
     def __init__(self, words: Sequence[str] = ("all",)) -> None:
-        """Look once.
+        """Detect the GPUs once.
 
         Raises:
-            GpuMissing: `words` names a GPU that is not there.
+            GpuMissing: `words` names a GPU that does not exist.
         """
         self._source, found = _first() if list(words) != ["none"] else (None, [])
         self.gpus = chosen(found, words)
@@ -32,13 +32,13 @@ class Inventory:
 
     @property
     def accelerator(self) -> str:
-        """The word for what jobs compute on here: cuda, rocm, mps or cpu."""
+        """The kind of device jobs compute on here: cuda, rocm, mps or cpu."""
         return self._source.accelerator if self._source and self.gpus else "cpu"
 
     def use(self, anew: bool = False) -> Mapping[str, Use]:  # noqa: FBT001, FBT002  a Callable's argument has no name
-        """Return who uses each GPU, by UUID, at once or as seen a moment ago.
+        """Return the use of each GPU by UUID, cached briefly unless `anew`.
 
-        One that no source can say of is left out.
+        A GPU whose use is unknown is left out.
         """
         if self._source is None or not self.gpus:
             return {}

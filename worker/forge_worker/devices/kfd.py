@@ -1,4 +1,4 @@
-"""AMD's GPUs as the kernel's compute driver shows them: /sys/class/kfd."""
+"""AMD GPUs as the kernel's compute driver lists them in /sys/class/kfd."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +12,7 @@ ROOT = Path("/sys/class/kfd/kfd")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One GPU of the topology; `unique_id` is 0 where the card has none."""
+    """One GPU of the topology; `unique_id` is 0 if the card has none."""
 
     gpu_id: str
     unique_id: int
@@ -21,19 +21,19 @@ class Node:
 
 
 def uuid_of(unique_id: int) -> str:
-    """Return the UUID by which ROCm's runtime lets a job see a GPU."""
+    """Return the UUID that makes a GPU visible to a job in ROCm's runtime."""
     return f"GPU-{unique_id:016x}"
 
 
 def nodes(root: Path = ROOT) -> list[Node]:
-    """Return the GPUs of the topology in its order; CPUs are nodes too, and left out."""
+    """Return the GPUs of the topology in its order, without the CPU nodes."""
     folders = [place for place in _listed(root / "topology" / "nodes") if place.name.isdigit()]
     found = (_node(folder) for folder in sorted(folders, key=lambda place: int(place.name)))
     return [node for node in found if node is not None]
 
 
 def gpus(root: Path = ROOT) -> list[Gpu]:
-    """Return the GPUs that have a UUID; the kernel does not know their models' names."""
+    """Return the GPUs that have a UUID; the kernel does not know their model names."""
     numbered = enumerate(nodes(root))
     return [
         Gpu(
@@ -50,7 +50,7 @@ def gpus(root: Path = ROOT) -> list[Gpu]:
 
 
 def use(root: Path = ROOT) -> dict[str, Use]:
-    """Return which processes hold memory of which GPU, by UUID."""
+    """Return the processes that hold memory of each GPU, by UUID."""
     pids: dict[str, set[int]] = {node.gpu_id: set() for node in nodes(root)}
     for process in _listed(root / "proc"):
         for held in process.glob("vram_*"):
@@ -65,14 +65,14 @@ def _node(folder: Path) -> Node | None:
     known = _properties(folder / "properties")
     if gpu_id in {"", "0"} or not known.get("simd_count"):
         return None
-    # The first kind of memory is the GPU's own; a slow bank of the host's is another heap type.
+    # Heap types 1 and 2 are the GPU's own memory; banks of host memory have another type.
     banks = [_properties(bank / "properties") for bank in _listed(folder / "mem_banks")]
     size = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in {1, 2})
     return Node(gpu_id, known.get("unique_id", 0), _target(known), size >> 20)
 
 
 def _target(known: dict[str, int]) -> str:
-    """Return the target's name: 90010 is 9.0.10, which is gfx90a."""
+    """Return the target's name: 90010 means 9.0.10, which is gfx90a."""
     version = known.get("gfx_target_version", 0)
     return f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}" if version else "GPU"
 

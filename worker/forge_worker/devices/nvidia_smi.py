@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs through `nvidia-smi`, where NVML cannot be loaded."""
+"""NVIDIA GPUs through `nvidia-smi`, used if NVML cannot be loaded."""
 
 import re
 from collections.abc import Iterator
@@ -16,27 +16,27 @@ FIELDS = (
     "driver_version",
     "mig.mode.current",
 )
-# An older driver's program refuses a query with a field that it does not know.
+# An older driver's nvidia-smi rejects a query with an unknown field.
 OLD_FIELDS = ("index", "uuid", "name", "memory.total", "driver_version")
 CSV = "--format=csv,noheader,nounits"
-# Of `nvidia-smi -L`: "GPU 0: NVIDIA A100 (UUID: GPU-…)", and below it
+# Output of `nvidia-smi -L`: "GPU 0: NVIDIA A100 (UUID: GPU-…)", and below it
 # "  MIG 1g.5gb  Device 0: (UUID: MIG-…)".
 LISTED = re.compile(r"^GPU (?P<number>\d+): ", re.MULTILINE)
 SLICE = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+\d+: \(UUID: (?P<uuid>MIG-[^)]+)\)")
-# A profile names its memory: 1g.5gb, 3g.20gb, 1c.3g.20gb.
+# A profile's name contains its memory: 1g.5gb, 3g.20gb, 1c.3g.20gb.
 GIB = re.compile(r"\.(\d+)gb")
 UNKNOWN = ("[N/A]", "[Not Supported]", "N/A", "")
 
 
 class NvidiaSmi:
-    """Asks the program each time; it takes a second."""
+    """Run the program for each question, which takes about a second."""
 
     accelerator: ClassVar[str] = "cuda"
     fresh_s: ClassVar[float] = 5.0
     complete: ClassVar[bool] = False
 
     def gpus(self) -> list[Gpu]:
-        """Return the GPUs, and for one in MIG mode its slices instead."""
+        """Return the GPUs; a GPU in MIG mode is replaced by its slices."""
         rows = _rows("gpu", FIELDS) or _rows("gpu", OLD_FIELDS) or []
         found = [_gpu(row) for row in rows if row["uuid"].startswith("GPU-")]
         sliced = {row["uuid"] for row in rows if row.get("mig.mode.current") == "Enabled"}
@@ -48,7 +48,7 @@ class NvidiaSmi:
         ]
 
     def use(self) -> dict[str, Use] | None:
-        """Return who computes on which GPU; the program says nothing of who draws, or of slices."""
+        """Return the compute processes of each GPU; graphics and slices are not reported."""
         rows = _rows("compute-apps", ("gpu_uuid", "pid"))
         pids: dict[str, set[int]] = {}
         for row in rows or []:
@@ -85,7 +85,7 @@ def _known(text: str) -> str:
 
 
 def _slices(listing: str, found: list[Gpu]) -> dict[str, list[Gpu]]:
-    """Return the slices by the UUID of their GPU, as `nvidia-smi -L` lists them."""
+    """Return the slices that `nvidia-smi -L` lists, by the UUID of their GPU."""
     parents = {gpu.number: gpu for gpu in found}
     slices: dict[str, list[Gpu]] = {}
     for number, line in _numbered(listing):

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs through NVML: the driver's own library, which pynvml loads."""
+"""NVIDIA GPUs through NVML, the driver's own library, loaded by pynvml."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class Nvml:
-    """Keeps NVML open: to open it can take seconds on a machine whose GPUs are idle."""
+    """Keep NVML open, because opening it can take seconds while the GPUs are idle."""
 
     accelerator: ClassVar[str] = "cuda"
     fresh_s: ClassVar[float] = 1.0
@@ -30,7 +30,7 @@ class Nvml:
         self._silent: set[int] = set()
 
     def gpus(self) -> list[Gpu]:
-        """Return the GPUs, and for one in MIG mode its slices instead."""
+        """Return the GPUs; a GPU in MIG mode is replaced by its slices."""
         if not self._opened():
             return []
         driver = _said(pynvml.nvmlSystemGetDriverVersion) or ""
@@ -38,7 +38,7 @@ class Nvml:
         return [gpu for one in whole for gpu in _gpus(*one, str(driver), self._left_out)]
 
     def use(self) -> dict[str, Use] | None:
-        """Return who uses which GPU or slice; None when NVML does not answer."""
+        """Return the use of each GPU or slice, or None if NVML does not answer."""
         if not self._opened():
             return None
         whole = [handle for _, handle in _handles(self._left_out)]
@@ -55,7 +55,7 @@ class Nvml:
             return self._open
 
     def _left_out(self, number: int, error: pynvml.NVMLError) -> None:
-        # It is looked at every second, and said once.
+        # The GPU is checked every second, but the failure is logged once.
         if number not in self._silent:
             self._silent.add(number)
             log.warning("gpu_unresponsive", gpu=number, error=str(error))
@@ -109,7 +109,7 @@ def _slices(handle: Handle) -> list[Handle]:
     most = _said(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))) or 0
     found: list[Handle] = []
     for number in range(most):
-        # The numbers have gaps where slices were taken away.
+        # The numbers have gaps where slices were removed.
         with suppress(pynvml.NVMLError):
             found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
     return found
@@ -123,17 +123,17 @@ def _use(handle: Handle) -> Use:
     try:
         computing = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except pynvml.NVMLError as error:
-        # Some virtual GPUs do not tell who uses them.
+        # Some virtual GPUs do not report their processes.
         return Use() if error.value == pynvml.NVML_ERROR_NOT_SUPPORTED else Use(gone=True)
     drawing = _said(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle)) or []
     pids = frozenset(int(process.pid) for process in computing)
-    # One that does both is counted once, as computing; what it has is not always told.
+    # A process that does both counts once, as computing. Its memory is not always reported.
     others = [process.usedGpuMemory or 0 for process in drawing if process.pid not in pids]
     return Use(pids, sum(others) >> 20)
 
 
 def _said(ask: Callable[[], T]) -> T | None:
-    """Return an answer, or None where there is none."""
+    """Return NVML's answer, or None on an error."""
     try:
         return ask()
     except pynvml.NVMLError:

@@ -1,4 +1,4 @@
-"""Ask a vendor's program; one that is missing, fails or hangs has nothing to say."""
+"""Run a vendor's program; one that is missing, fails or hangs gives no answer."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ log = structlog.get_logger(__name__)
 
 
 def asked(name: str, *arguments: str) -> str | None:
-    """Return what a program on PATH printed, or None."""
+    """Return what a program on PATH printed, or None if it gave no answer."""
     program = shutil.which(name)
     if program is None:
         return None

@@ -1,4 +1,4 @@
-"""AMD's GPUs: named by `rocm-smi` or `amd-smi`, else as the kernel shows them."""
+"""AMD GPUs: from `rocm-smi` or `amd-smi`, else from the kernel."""
 
 import json
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ AMD_SMI = ("static", "--asic", "--vram", "--driver")
 
 
 class Rocm:
-    """Asks the programs once and the kernel as often as need be."""
+    """Run the programs once, and read the kernel's files for each question about use."""
 
     accelerator: ClassVar[str] = "rocm"
     fresh_s: ClassVar[float] = 1.0
     complete: ClassVar[bool] = False
 
     def gpus(self) -> list[Gpu]:
-        """Return the GPUs that have a UUID: by another name nobody could be given one."""
+        """Return the GPUs that have a UUID; only by that can a GPU be assigned."""
         return (
             read_rocm_smi(asked("rocm-smi", *ROCM_SMI, "--json") or "")
             or read_amd_smi(asked("amd-smi", *AMD_SMI, "--json") or "")
@@ -29,12 +29,12 @@ class Rocm:
         )
 
     def use(self) -> dict[str, Use] | None:
-        """Return who holds memory of which GPU, as the kernel knows."""
+        """Return the processes that hold memory of each GPU, from the kernel."""
         return kfd.use()
 
 
 def read_rocm_smi(text: str) -> list[Gpu]:
-    """Return the GPUs of `rocm-smi --json`: an object with a `cardN` for each, all values texts."""
+    """Return the GPUs of `rocm-smi --json`: an object of `cardN` entries with string values."""
     told = _document(text)
     if not isinstance(told, dict):
         return []
@@ -47,7 +47,7 @@ def read_rocm_smi(text: str) -> list[Gpu]:
 
 
 def read_amd_smi(text: str) -> list[Gpu]:
-    """Return the GPUs of `amd-smi static --json`: a list, in newer ones below `gpu_data`."""
+    """Return the GPUs of `amd-smi static --json`: a list, below `gpu_data` in newer versions."""
     told = _document(text)
     listed = told.get("gpu_data") if isinstance(told, dict) else told
     found = (_entry(entry) for entry in listed or [] if isinstance(entry, dict))
@@ -91,7 +91,7 @@ def _entry(entry: dict[str, Any]) -> Gpu | None:
 
 
 def _size_mb(size: object) -> int:
-    """Return MiB, which the program calls MB; older ones write `16368 MB` as one text."""
+    """Return MiB, which the program calls MB; older versions write one string, `16368 MB`."""
     if isinstance(size, dict):
         size = size.get("value")
     return _number(str(size).partition(" ")[0])
@@ -117,7 +117,7 @@ def _inner(outer: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _document(text: str) -> Any:  # noqa: ANN401 - whatever JSON there is
-    """Return the first JSON of a text: some versions print warnings around it."""
+    """Return the first JSON value in a text, since some versions print warnings around it."""
     for start in _starts(text):
         with suppress(ValueError):
             return json.JSONDecoder().raw_decode(text, start)[0]

@@ -1,4 +1,4 @@
-"""A source: whoever can say which GPUs of one vendor there are."""
+"""A source of information about one vendor's GPUs."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
@@ -7,17 +7,17 @@ from forge_worker.devices.gpu import Gpu, Use
 
 
 class Source(Protocol):
-    """One driver or program; it answers with nothing where it cannot be asked."""
+    """One driver or program; it finds no GPUs if it is not available."""
 
     accelerator: ClassVar[str]
-    """The word for what jobs compute on here: cuda, rocm or mps."""
+    """The kind of device jobs compute on here: cuda, rocm or mps."""
     fresh_s: ClassVar[float]
-    """For how long an answer about use is good, in seconds: some take long to ask."""
+    """How long an answer about use may be cached, in seconds."""
     complete: ClassVar[bool]
-    """Whether a GPU that an answer about use leaves out is gone, and not just unknown."""
+    """Whether a GPU missing from an answer about use is gone, rather than unknown."""
 
     def gpus(self) -> list[Gpu]:
         """Return the GPUs that can be assigned, in the driver's order."""
 
     def use(self) -> Mapping[str, Use] | None:
-        """Return who uses which GPU, by UUID; one that cannot say is left out, None: none can."""
+        """Return the use of each GPU by UUID, without unknown ones; None if all are unknown."""

@@ -1,1 +1,1 @@
-"""Files that are safe from jobs and from power cuts."""
+"""File operations that are safe against hostile jobs and power cuts."""

@@ -1,12 +1,12 @@
-"""Copies of a job's files: bounded in size, and of files that are still written never torn.
+"""Copy a job's files: bounded in size, and never torn while the job writes to them.
 
-They belong to the agent, no link of the job leads elsewhere, and no disk watch weighs them. A file
-may claim to be far larger than what it has on the disk, and may have many names, so the size is
+The copies belong to the agent, never follow the job's links, and are not counted by the disk watch.
+A sparse file can claim far more than it occupies, and a file can have many names, so the size is
 checked first.
 
-A copy is whole when the file did not change meanwhile, and nobody has it open for writing or has
-written to it for long. A file that is being written still counts if it has only grown: then what
-was stored of it before is its beginning.
+A copy is whole if the file did not change during the copy, and nobody has it open for writing or
+has written to it recently. A file that is still being written is accepted if it has only grown, so
+that the part stored before is its beginning.
 """
 
 import fcntl
@@ -25,25 +25,25 @@ from forge_schema.model.errors import ForgeError
 from forge_worker.files.safe_files import Listing, Status, opened, status_in
 
 PIECE = 1 << 16
-# The kernel's clock for files stands still for so long: a write in that time leaves no trace.
+# Granularity of the kernel's file timestamps: two writes within it can have the same mtime.
 TICK_NS = 20_000_000
-# A file that is open for writing counts as whole when it was not written to for so long …
+# A file that is open for writing counts as whole after this time without a write …
 OPEN_QUIET_NS = 30_000_000_000
-# … and where the file system does not tell whether it is open, when it was not for so long.
+# … and after this time if the file system cannot tell whether it is open.
 QUIET_NS = 2_000_000_000
 
 
 class DiskFull(ForgeError):
-    """What a job wants stored is larger than the disk that it asked for."""
+    """The files to store are larger than the job's disk request."""
 
     code = "disk_full"
 
 
 def check_size(files: Listing, what: str, limit_mb: int) -> None:
-    """Refuse files that would be too much as copies, each name for itself and holes filled.
+    """Refuse files whose copies would be too large, counting every name and filling holes.
 
     Raises:
-        DiskFull: they would be more than `limit_mb` MiB.
+        DiskFull: the copies would exceed `limit_mb` MiB.
     """
     size = sum(size for size, _, _ in files.values())
     if size > limit_mb << 20:
@@ -55,12 +55,12 @@ def check_size(files: Listing, what: str, limit_mb: int) -> None:
 
 
 def copy(source: BinaryIO, into: Path, size: int, go_on: Callable[[], None]) -> None:
-    """Copy the first `size` bytes of a file; pieces of nothing but zeros take no room.
+    """Copy the first `size` bytes of a file, keeping it sparse.
+
+    `go_on` is called before each piece; what it raises ends the copy.
 
     Raises:
         OSError: this machine's disk is full or faulty.
-
-    What `go_on`, called before each piece, raises ends it.
     """
     with into.open("wb") as target:
         left = size
@@ -75,7 +75,7 @@ def copy(source: BinaryIO, into: Path, size: int, go_on: Callable[[], None]) -> 
 
 
 class Shape(Enum):
-    """What a copy is: the whole file, one that only grew, or perhaps half of a rewrite."""
+    """State of a copy: the whole file, one that has only grown, or possibly half of a rewrite."""
 
     WHOLE = "whole"
     GROWN = "grown"
@@ -84,7 +84,7 @@ class Shape(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The first `size` bytes of a file, by their digest; `stored`, or only seen."""
+    """Digest of the first `size` bytes of a file; `stored` is False if they were only seen."""
 
     size: int
     sha256: str
@@ -93,7 +93,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of what a file held when it had this status."""
+    """A copy of a file's content at the time it had this status."""
 
     path: Path
     status: Status
@@ -114,12 +114,12 @@ def steady_copy(
     *,
     ended: bool,
 ) -> Copy:
-    """Copy a file, of which `known` was stored or seen before; `ended` says that its job has.
+    """Copy a file of which `known` was stored or seen before; `ended` if its job has ended.
+
+    What `go_on` raises ends the copy.
 
     Raises:
         OSError: it cannot be read, or this machine's disk is full or faulty.
-
-    What `go_on` raises ends it.
     """
     with opened(root, relative) as source:
         status, clear = _after_its_tick(source)
@@ -132,11 +132,11 @@ def steady_copy(
 
 
 def _grown(copied: Path, status: Status, known: Part | None) -> Copy:
-    """Tell whether a file that is being written has only grown since it was `known`.
+    """Return a copy of a file that is being written, marked as grown or torn.
 
-    A text that was never stored counts to the end of its last line, once an earlier look has seen
-    its beginning: anything else could be the first half of a file that is written for the first
-    time.
+    A text file that was never stored counts up to its last whole line, once its beginning has been
+    seen
+    before. Anything else could be the first half of a file written for the first time.
     """
     size = copied.stat().st_size
     grown = known is not None and _digest(copied, known.size) == known.sha256
@@ -156,12 +156,12 @@ def _rests(source: BinaryIO, status: Status) -> bool:
 
 
 def _open_for_writing(file: int) -> bool | None:
-    """Tell whether anybody has a file open for writing; None where the system does not say."""
+    """Return whether any process has a file open for writing; None if the system cannot tell."""
     if not hasattr(fcntl, "F_SETLEASE"):
         return None
     try:
-        # Who opens it in this instant waits for the line after, and this process gets a signal:
-        # one that does nothing, where the usual one would end it.
+        # A process that opens the file now waits until the lease is released below, and this
+        # process gets a signal. SIGURG is ignored, but the default SIGIO would end the process.
         fcntl.fcntl(file, fcntl.F_SETSIG, SIGURG)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -173,7 +173,7 @@ def _open_for_writing(file: int) -> bool | None:
 
 
 def _after_its_tick(source: BinaryIO) -> tuple[Status, bool]:
-    """Return a file's status, and whether every write from now on will change it."""
+    """Return a file's status, and whether every later write is sure to change it."""
     status = status_in(source)
     if not _outside_its_tick(status):
         time.sleep(TICK_NS / 1e9)
@@ -186,7 +186,7 @@ def _outside_its_tick(status: Status) -> bool:
 
 
 def _digest(path: Path, size: int) -> str:
-    """Return the SHA-256 of the first bytes of a file; of fewer, if it has no more."""
+    """Return the SHA-256 of the first `size` bytes of a file, or of all if it is shorter."""
     digest, left = hashlib.sha256(), size
     with path.open("rb") as file:
         while piece := file.read(min(PIECE, left)):
@@ -196,7 +196,7 @@ def _digest(path: Path, size: int) -> str:
 
 
 def _lines(path: Path) -> int:
-    """Return how many bytes the whole lines of a text have; none where it is no text."""
+    """Return the length in bytes of a text file's whole lines; 0 for a binary file."""
     end = place = 0
     with path.open("rb") as file:
         while piece := file.read(PIECE):

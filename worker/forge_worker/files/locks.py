@@ -1,4 +1,4 @@
-"""Locks on files that the kernel releases when their process dies."""
+"""File locks, which the kernel releases when the process dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def try_lock(file: int | IO[bytes] | IO[str], *, shared: bool = False) -> bool:
-    """Lock an open file unless another process holds it; tell whether it is locked."""
+    """Lock an open file without waiting; return False if another process holds the lock."""
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

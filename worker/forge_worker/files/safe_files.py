@@ -1,4 +1,4 @@
-"""Look into, copy from and remove a job's folders without following any of its links."""
+"""Read, copy and remove a job's folders without following symbolic links."""
 
 import os
 import secrets
@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 Status = tuple[int, int, int]
-"""A file's size, mtime in ns and inode: what tells that it has changed."""
+"""Size, mtime in ns and inode of a file, compared to detect a change."""
 
 Listing = dict[str, Status]
 """Relative path to status."""
@@ -17,14 +17,14 @@ Listing = dict[str, Status]
 Parts = tuple[str, ...]
 """A path below a root, name by name."""
 
-# What lies deeper is not seen; no path so deep fits into an object's name.
+# Deeper entries are ignored; a deeper path would not fit in an object's name.
 DEPTH = 500
-BLOCK = 512  # the unit of st_blocks, whatever the disk's own is
+BLOCK = 512  # the unit of st_blocks on every file system
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# One that may not be read can be held all the same, where there is such a descriptor.
+# O_PATH, where it exists, opens a folder even without permission to read it.
 CLOSED_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -33,14 +33,14 @@ def opened(root: Path, relative: str) -> Iterator[BinaryIO]:
     """Open a regular file below a folder for reading.
 
     Raises:
-        OSError: there is none, or a link is in the way.
+        OSError: it does not exist, or a link is in the path.
     """
     *folders, name = PurePosixPath(relative).parts
     with entered(root, tuple(folders)) as place:
         file = os.open(name, _READ, dir_fd=place)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(f"{relative} is no regular file")
+            raise OSError(f"{relative} is not a regular file")
         with os.fdopen(file, "rb", closefd=False) as stream:
             yield stream
     finally:
@@ -48,16 +48,16 @@ def opened(root: Path, relative: str) -> Iterator[BinaryIO]:
 
 
 def touch(root: Path, name: str) -> None:
-    """Make an empty file in a folder, if that is there; a file or link there is left as it is."""
+    """Create an empty file if the folder exists; an existing file or link is left alone."""
     with suppress(OSError), entered(root, ()) as place:
         os.close(os.open(name, _MAKE, mode=0o644, dir_fd=place))
 
 
 def give(root: Path, uid: int, gid: int) -> None:
-    """Make a user the owner of a folder and of all in it; of a link, not of what it leads to.
+    """Make a user the owner of a folder and everything in it, without following links.
 
     Raises:
-        OSError: the folder is not there, or a link is.
+        OSError: the folder does not exist or is a link.
     """
     give_alone(root, uid, gid)
     pending: list[Parts] = [()]
@@ -69,17 +69,17 @@ def give(root: Path, uid: int, gid: int) -> None:
 
 
 def give_alone(root: Path, uid: int, gid: int) -> None:
-    """Make a user the owner of a folder, and of nothing in it.
+    """Make a user the owner of a folder, but not of its contents.
 
     Raises:
-        OSError: it is not there, or a link is.
+        OSError: the folder does not exist or is a link.
     """
     with entered(root, ()) as place:
         os.fchown(place, uid, gid)
 
 
 def _given(place: int, uid: int, gid: int) -> Iterator[str]:
-    """Give away what is in a folder, and name the folders among it."""
+    """Change the owner of a folder's entries, and yield the names of its folders."""
     for name in os.listdir(place):
         with suppress(FileNotFoundError):
             os.chown(name, uid, gid, dir_fd=place, follow_symlinks=False)
@@ -88,7 +88,7 @@ def _given(place: int, uid: int, gid: int) -> Iterator[str]:
 
 
 def listing(root: Path) -> Listing:
-    """Return the regular files below a folder; links and other things are left out."""
+    """Return the regular files below a folder, without links and special files."""
     return {
         "/".join(parts): _status(status)
         for parts, status in walk(root)
@@ -102,13 +102,13 @@ def status_in(file: BinaryIO) -> Status:
 
 
 def weight(root: Path) -> int:
-    """Return the bytes on disk of everything below a folder; a file of two names counts once."""
+    """Return the bytes on disk of everything below a folder; hard links count once."""
     found = {(s.st_dev, s.st_ino): s.st_blocks for _, s in walk(root)}
     return sum(found.values()) * BLOCK
 
 
 def walk(root: Path, start: Parts = ()) -> Iterator[tuple[Parts, os.stat_result]]:
-    """Walk everything below a folder, or below one in it; what vanishes meanwhile is left out."""
+    """Walk everything below the root, or below `start` in it, skipping entries that vanish."""
     pending = [start]
     while pending:
         parts = pending.pop()
@@ -119,7 +119,7 @@ def walk(root: Path, start: Parts = ()) -> Iterator[tuple[Parts, os.stat_result]
 
 
 def entries(root: Path, parts: Parts) -> list[tuple[str, os.stat_result]]:
-    """Return what is in a folder below the root; nothing where there is none."""
+    """Return the entries of a folder below the root; none if it does not exist."""
     found = []
     with suppress(OSError), entered(root, parts) as place:
         for name in os.listdir(place):  # noqa: PTH208  a descriptor has no pathlib
@@ -129,7 +129,7 @@ def entries(root: Path, parts: Parts) -> list[tuple[str, os.stat_result]]:
 
 
 def status_of(root: Path, parts: Parts) -> os.stat_result | None:
-    """Return what is known of one thing below the root, be it a link; None where it is not."""
+    """Return the status of one entry below the root, links included; None if there is none."""
     with suppress(OSError), entered(root, parts[:-1]) as place:
         return os.stat(parts[-1], dir_fd=place, follow_symlinks=False)
     return None
@@ -140,7 +140,7 @@ def entered(root: Path, parts: Parts) -> Iterator[int]:
     """Open a folder below the root, one name at a time.
 
     Raises:
-        OSError: there is none, or a link is in the way.
+        OSError: it does not exist, or a link is in the path.
     """
     place = os.open(root, _FOLDER)
     try:
@@ -158,12 +158,11 @@ def _status(found: os.stat_result) -> Status:
 
 
 def remove_tree(root: Path) -> bool:
-    """Remove a folder and all in it, however deep or closed; False when something would not go.
+    """Remove a folder and its contents, whatever their depth or mode; False if anything remains.
 
-    What is no folder, but stands where one should be, is removed too.
-
-    No link is followed. Folders are moved up below the root before they are entered, so that
-    neither the length of a path nor the number of open files sets a limit.
+    Anything else at that path is removed too. No link is followed. Folders are moved up below the
+    root
+    before they are entered, so that neither path length nor the number of open files sets a limit.
     """
     with suppress(OSError):
         if root.is_symlink() or not root.is_dir():
@@ -179,15 +178,15 @@ def remove_tree(root: Path) -> bool:
 
 
 def open_up(name: str | Path, place: int | None = None) -> None:
-    """Let this user into a folder, be it closed to everybody.
+    """Give this user access to a folder, whatever its mode.
 
     Raises:
-        OSError: there is none of this name, or a link is.
+        OSError: it does not exist or is a link.
     """
     folder = os.open(name, CLOSED_FOLDER, dir_fd=place)
     try:
-        # The descriptor is of the folder itself; its name may be another thing's by now.
-        os.chmod(f"/dev/fd/{folder}", 0o700)  # noqa: PTH101  it is no path of ours
+        # Go by the descriptor: the name may refer to something else by now.
+        os.chmod(f"/dev/fd/{folder}", 0o700)  # noqa: PTH101  not an ordinary path
     finally:
         os.close(folder)
 
@@ -206,7 +205,7 @@ def _empty(top: int) -> None:
 
 
 def _clear(place: int, top: int) -> list[str]:
-    """Remove the files of a folder, and return its folders' names below the top."""
+    """Remove the files in a folder, move its folders to the top, and return their new names."""
     moved = []
     for entry in list(os.scandir(place)):
         with suppress(OSError):
