@@ -1,1 +1,1 @@
-"""What the machine has, lends and can bear."""
+"""The machine's resources: what it has, what it lends to jobs, and when it takes no more."""

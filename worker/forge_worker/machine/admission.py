@@ -14,7 +14,7 @@ from forge_worker.loop import Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from forge_worker.settings.sections import MachineSettings
 
-# CPU use is measured between two looks; over a shorter time it means nothing.
+# CPU use is measured between two looks; over a shorter interval it is meaningless.
 SHORTEST_MEASUREMENT_S = 1.0
 
 log = structlog.get_logger(__name__)
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The machine at one moment: percent of all CPUs and of the memory, MiB free, each GPU."""
+    """The machine at one moment: CPU and memory use in percent, free MiB, each GPU."""
 
     cpu_percent: float
     memory_percent: float
@@ -42,7 +42,7 @@ class Observation:
 
 
 class Observer:
-    """Observe the machine; for one thread, since CPU use is measured between its looks."""
+    """Observe the machine, from one thread: CPU use is measured between two looks."""
 
     def __init__(self, folder: Path, meter: GpuMeter | None = None) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class Observer:
         """Return the state of the machine; a GPU that NVML does not know is left out.
 
         Raises:
-            OSError: the folder is gone.
+            OSError: the folder no longer exists.
         """
         memory = psutil.virtual_memory()
         return Observation(
@@ -65,10 +65,10 @@ class Observer:
         )
 
     def disk_free_mb(self) -> int:
-        """Return the free disk where jobs write, MiB; from any thread.
+        """Return the free disk space where jobs write, in MiB. Thread-safe.
 
         Raises:
-            OSError: the folder is gone.
+            OSError: the folder no longer exists.
         """
         return psutil.disk_usage(str(self._folder)).free >> 20
 
@@ -79,7 +79,7 @@ class Observer:
 
 
 def _ticks() -> tuple[float, float]:
-    """Return the seconds that all CPUs were busy, and those that passed for them."""
+    """Return the busy seconds and all seconds, summed over all CPUs."""
     times = psutil.cpu_times()._asdict()
     # Linux counts a guest's time as its host's too.
     whole = sum(seconds for name, seconds in times.items() if not name.startswith("guest"))
@@ -137,7 +137,7 @@ class Observes(Protocol):
         """Return the state of the machine now."""
 
     def disk_free_mb(self) -> int:
-        """Return the free disk where jobs write, MiB."""
+        """Return the free disk space where jobs write, in MiB."""
 
 
 class Admission(Loop):
@@ -184,7 +184,7 @@ class Admission(Loop):
 
     @property
     def open(self) -> bool:
-        """Whether a new job may be taken; free disk is read now, as it can go between two looks."""
+        """Return whether a new job may be taken; free disk is read now, as it changes fast."""
         if self.reason:
             return False
         has_disk = self._observer.disk_free_mb() >= self._limits.disk_floor_mb
@@ -193,7 +193,7 @@ class Admission(Loop):
         return has_disk
 
     def step(self) -> None:
-        """Look once, and judge."""
+        """Look once, and compare with the limits."""
         seen = self._observer.look(self._gpus)
         with self._lock:
             self._seen = seen

@@ -1,4 +1,4 @@
-"""GPU health: the faults that NVIDIA's driver reports, and the GPUs in quarantine for them."""
+"""GPU health: faults reported by NVIDIA's driver, and GPUs in quarantine because of them."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,12 +23,11 @@ from forge_worker.machine.gpu_meter import GpuLook, GpuMeter, is_lost
 from forge_worker.machine.slots import Slots
 
 # The numbers are those of NVIDIA's Xid catalog
-# (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Fatal are those that the
-# catalog answers by a reset of the GPU or of its host, NVLink errors, and contained memory errors:
-# these spare the GPU, but the job that had them is not to blame, and the memory that they struck is
-# replaced only by a reset. Two that the catalog answers by a reset are left out: 109, a context
-# switch that takes too long, usually because of a kernel that never ends, and 156, which reports
-# that something was taken out of use, and loses nothing.
+# (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Fatal are those for which
+# the catalog recommends a reset of the GPU or its host, NVLink errors, and contained memory errors:
+# after these the GPU still works, but the job is not to blame, and only a reset replaces the bad
+# memory. Two with a recommended reset are left out: 109, a context switch time-out, usually caused
+# by a kernel that never ends, and 156, which only reports that a resource was retired.
 FATAL = {
     46: "the GPU stopped processing",
     48: "double-bit ECC error",
@@ -60,7 +59,7 @@ log = structlog.get_logger(__name__)
 
 
 def xid_fault(code: int) -> str | None:
-    """Return why a GPU that reported this XID is unfit, or None: it is fit."""
+    """Return why a GPU that reported this XID is unfit, or None if it is fit."""
     fault = FATAL.get(code)
     return None if fault is None else f"XID {code}: {fault}"
 
@@ -74,7 +73,7 @@ class XidEvent:
 
 
 class GpuEvents:
-    """NVML's events, for one thread; `gpus` maps a whole GPU to its slices, or itself, as lent.
+    """NVML's events, for one thread; `gpus` maps each whole GPU to itself or its lent slices.
 
     XIDs are always reported for whole GPUs.
     """
@@ -87,10 +86,10 @@ class GpuEvents:
         self.gpus: dict[str, list[str]] = {}
 
     def wait(self, seconds: float) -> XidEvent | None:
-        """Return the next XID, or None: there was none in time.
+        """Return the next XID, or None if there was none in time.
 
         Raises:
-            pynvml.NVMLError: the driver cannot say; a lost GPU is one reason.
+            pynvml.NVMLError: the driver cannot answer, for example because a GPU is lost.
         """
         if not self._opened:
             self._open()
@@ -107,7 +106,7 @@ class GpuEvents:
         return XidEvent(gpu, int(event.eventData)) if gpu and event.eventType == XID else None
 
     def forget(self, gpu: str) -> None:
-        """Stop listening to a GPU: one that is lost would drown out the others."""
+        """Stop listening to a GPU; a lost one would flood the events of the others."""
         self._lent -= set(self.gpus.pop(gpu, ()))
         self.close()
 
@@ -145,7 +144,7 @@ class GpuEvents:
 
 
 def _whole(handle: Any) -> Any:  # noqa: ANN401 - NVML's own opaque type
-    """Return the GPU that a slice is of, and any other GPU as it is."""
+    """Return the whole GPU of a slice, and any other GPU unchanged."""
     try:
         sliced = bool(pynvml.nvmlDeviceIsMigDeviceHandle(handle).value)
     except pynvml.NVMLError:
@@ -154,12 +153,12 @@ def _whole(handle: Any) -> Any:  # noqa: ANN401 - NVML's own opaque type
 
 
 def _address(handle: Any) -> int | None:  # noqa: ANN401 - as above
-    # A GPU that has fallen off the bus cannot be asked who it is; its handle stays the same.
+    # A GPU that has fallen off the bus cannot return its UUID, but its handle stays the same.
     return cast(handle, c_void_p).value
 
 
 class FaultWatch(Loop):
-    """Report XIDs and new ECC errors as faults, perhaps repeatedly; a slice shares its GPU's."""
+    """Report XIDs and new ECC errors as faults, possibly repeatedly; slices share their GPU's."""
 
     name = "faults"
 
@@ -190,7 +189,7 @@ class FaultWatch(Loop):
         heard.wait(patience_s)
 
     def step(self) -> None:
-        """Wait for events briefly, and read the ECC counters when due."""
+        """Wait briefly for events, and read the ECC counters when due."""
         asking = tuple(self._asking)
         lost = self._handle_events(SOON_S if asking else HEAR_S)
         if asking or lost or monotonic() - self._looked_at >= self._look_s:
@@ -205,7 +204,7 @@ class FaultWatch(Loop):
             self._events.close()
 
     def _handle_events(self, seconds: float) -> bool:
-        """Handle the events of the next seconds; tell whether a GPU is lost."""
+        """Handle the events of the next seconds; return whether a GPU is lost."""
         try:
             while not self.ending and (event := self._events.wait(seconds)) is not None:
                 seconds = SOON_S
@@ -239,7 +238,7 @@ class FaultWatch(Loop):
 
 
 class Quarantine:
-    """GPUs not to use, kept on disk until the machine restarts, which resets them."""
+    """GPUs that must not be used, stored on disk until the machine restarts and resets them."""
 
     def __init__(self, folder: Path, *, boot: Callable[[], str] = this_boot) -> None:
         self._file = folder / FILE
@@ -255,11 +254,11 @@ class Quarantine:
         return frozenset(self._reasons)
 
     def reasons(self) -> dict[str, str]:
-        """Return why each of them is in quarantine."""
+        """Return the reason for each GPU's quarantine, by UUID."""
         return dict(self._reasons)
 
     def add(self, uuid: str, why: str) -> bool:
-        """Put a GPU in quarantine; tell whether it was not there before."""
+        """Put a GPU in quarantine; return False if it already was."""
         with self._lock:
             if uuid in self._reasons:
                 return False
@@ -268,7 +267,7 @@ class Quarantine:
                 kept = json.dumps({"boot": self._boot, "gpus": self._reasons})
                 write_atomically(self._file, kept, durable=False)
             except OSError as error:
-                # It still holds for as long as this agent runs.
+                # The quarantine still holds while this agent runs.
                 log.warning("quarantine_unwritable", error=str(error))
         log.error("gpu_quarantined", gpu=uuid, reason=why, hint=HINT)
         return True
@@ -286,9 +285,9 @@ class Quarantine:
 
 
 def release(folder: Path) -> list[str]:
-    """End the quarantine of all this worker's GPUs, and return their UUIDs.
+    """End the quarantine of all GPUs of this worker, and return their UUIDs.
 
-    Only while the worker is stopped: a running one has the list in memory.
+    The worker must be stopped: a running one has the list in memory.
     """
     held = sorted(Quarantine(folder).uuids)
     (folder / FILE).unlink(missing_ok=True)
@@ -296,7 +295,7 @@ def release(folder: Path) -> list[str]:
 
 
 class Faults:
-    """Take faulty GPUs from jobs and from the worker's registration; from any thread."""
+    """Take faulty GPUs from jobs and from the worker's registration. Thread-safe."""
 
     def __init__(
         self, quarantine: Quarantine, slots: Slots, attempts: Callable[[], Collection[Attempt]]
@@ -309,7 +308,7 @@ class Faults:
             slots.gpus.withdraw(uuid)
 
     def add(self, gpu: str, why: str) -> bool:
-        """Quarantine a GPU and stop the job that has it; tell whether it was healthy until now."""
+        """Quarantine a GPU and stop its job; return whether the GPU was healthy until now."""
         if not self._quarantine.add(gpu, why):
             return False
         self._slots.gpus.withdraw(gpu)
@@ -317,7 +316,7 @@ class Faults:
         return True
 
     def stop_jobs(self) -> None:
-        """Stop every job that has a GPU in quarantine, including one that got it just now."""
+        """Stop every job that has a GPU in quarantine, including one that has just got it."""
         reasons = self._quarantine.reasons()
         lent = self._slots.lent if reasons else {}
         for attempt in self._attempts() if reasons else ():
@@ -328,12 +327,12 @@ class Faults:
                 attempt.request_stop(Stop(Reason.GPU_FAULT, detail))
 
     def outdated(self) -> bool:
-        """Tell whether the queue still lists GPUs that are in quarantine."""
+        """Return whether the queue still lists GPUs that are in quarantine."""
         return self._registered_without != self._quarantine.uuids
 
     @contextmanager
     def left_out(self, machine: Machine) -> Iterator[Machine]:
-        """Yield the machine without the GPUs in quarantine; the block registers it."""
+        """Yield the machine without GPUs in quarantine; the caller registers it in the block."""
         unfit = self._quarantine.uuids
         fit = [gpu for gpu in machine.gpus if gpu["uuid"] not in unfit]
         accelerator = machine.accelerator if fit or not unfit else "cpu"

@@ -1,7 +1,7 @@
-"""Locks on GPUs between the workers of one machine: a file for each UUID, held while it is lent.
+"""GPU locks between the workers of one machine: a file for each UUID, locked while it is lent.
 
-The kernel frees the locks of a process that dies, also when its job lives on; what such a job does
-on a GPU shows as a stranger's process then, and keeps others off.
+The kernel frees the locks of a process that dies, even if its job survives. Other workers then see
+the job as a foreign process on the GPU, and do not lend it.
 """
 
 import os
@@ -18,33 +18,33 @@ READABLE = 0o644
 
 
 class LocksUnusable(ForgeError):
-    """The folder of the locks cannot be used."""
+    """The lock folder cannot be used."""
 
     code = "locks_unusable"
 
 
 def default_folder() -> Path:
-    """Return the folder that every worker of the machine finds, whoever runs it."""
+    """Return the lock folder shared by all workers of the machine, whatever their user."""
     shared = Path("/run/lock")
     with suppress(OSError):
         if shared.stat().st_mode & stat.S_IWOTH:
             return shared / "forge"
-    # Not $TMPDIR, which is another for each user.
+    # Not $TMPDIR, which differs between users.
     return Path("/tmp/forge-lock")  # noqa: S108  sticky, and no link in it is followed
 
 
 class GpuLocks:
-    """The locks of this worker; one that another process holds is refused, never waited for."""
+    """The locks of this worker; a lock held by another process is never waited for."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or default_folder()
         self._open: dict[str, int] = {}
 
     def take(self, uuid: str) -> bool:
-        """Lock a GPU; False when another worker has it. Once more is fine.
+        """Lock a GPU; return False if another worker holds it. May be repeated.
 
         Raises:
-            LocksUnusable: the folder cannot be made, or is not to be trusted.
+            LocksUnusable: the folder cannot be created, or must not be trusted.
         """
         if uuid in self._open:
             return True
@@ -63,7 +63,7 @@ class GpuLocks:
         return True
 
     def free(self, uuid: str) -> None:
-        """Unlock a GPU; once more is fine."""
+        """Unlock a GPU. May be repeated."""
         if uuid in self._open:
             os.close(self._open.pop(uuid))
 
@@ -72,10 +72,10 @@ class GpuLocks:
         with suppress(FileNotFoundError):
             return os.open(path, flags)
         self._make_folder()
-        # Never both at once: in a folder for all, the kernel may refuse O_CREAT on another's file.
+        # Two calls: in a sticky folder, the kernel may refuse O_CREAT on another user's file.
         with suppress(FileExistsError):
             lock = os.open(path, flags | os.O_CREAT | os.O_EXCL, READABLE)
-            # What the umask took away.
+            # Restore the bits that the umask removed.
             os.fchmod(lock, READABLE)
             return lock
         return os.open(path, flags)
@@ -85,4 +85,4 @@ class GpuLocks:
             self._folder.mkdir(parents=True)
             self._folder.chmod(FOR_ALL)
         if not stat.S_ISDIR(self._folder.lstat().st_mode):
-            raise NotADirectoryError(f"{self._folder} is no folder")
+            raise NotADirectoryError(f"{self._folder} is not a folder")

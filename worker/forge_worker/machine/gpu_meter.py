@@ -1,4 +1,4 @@
-"""The GPU meter: what NVML says of a GPU now. What it cannot say is None, never a guess."""
+"""The GPU meter: current measurements from NVML. Unknown values are None, never a guess."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -28,15 +28,15 @@ class GpuLook:
     lost: bool = False
 
     def reported(self) -> dict[str, object]:
-        """Return what is known, as JSON takes it."""
+        """Return the known values for JSON."""
         pairs = {name: getattr(self, name) for name in self.__slots__}
         return {name: v for name, v in pairs.items() if v is not None and v is not False}
 
 
 class GpuMeter:
-    """Holds NVML open: to open it can take seconds on a machine whose GPUs are idle.
+    """Keep NVML open, because opening it can take seconds while the GPUs are idle.
 
-    It may be asked from any thread.
+    Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -44,14 +44,14 @@ class GpuMeter:
         self._open = False
 
     def look(self, uuids: Iterable[str]) -> dict[str, GpuLook]:
-        """Return how each of the GPUs is; one that NVML does not know is left out."""
+        """Return a measurement of each GPU, without those that NVML does not know."""
         if not (wanted := list(uuids)) or not self._opened():
             return {}
         looks = {uuid: _look(uuid) for uuid in wanted}
         return {uuid: look for uuid, look in looks.items() if look is not None}
 
     def close(self) -> None:
-        """Let go of NVML; the next look opens it again."""
+        """Close NVML; the next look opens it again."""
         with self._lock:
             if self._open:
                 pynvml.nvmlShutdown()
@@ -67,7 +67,7 @@ class GpuMeter:
 
 
 def is_lost(error: Exception) -> bool:
-    """Tell whether NVML's error means that the GPU is gone until the machine is started again."""
+    """Return whether NVML's error means that the GPU is gone until the machine restarts."""
     gone = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
     return getattr(error, "value", None) in gone
 
@@ -88,7 +88,7 @@ def _look(uuid: str) -> GpuLook | None:
 
 
 def _said(ask: Callable[[], T]) -> T | None:
-    """Return an answer, or None where the GPU has none; a GPU that is lost is an error."""
+    """Return NVML's answer, or None if the GPU has none. A lost GPU raises its error."""
     try:
         return ask()
     except pynvml.NVMLError as error:
@@ -99,7 +99,7 @@ def _said(ask: Callable[[], T]) -> T | None:
 
 def _used_bytes(handle: Any) -> int:  # noqa: ANN401 - NVML's own opaque type
     try:
-        # Without what the driver reserves for itself.
+        # Version 2 excludes the memory that the driver reserves.
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2).used)
     except pynvml.NVMLError as error:
         if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
@@ -111,7 +111,7 @@ def _celsius(handle: Any) -> float:  # noqa: ANN401 - as above
     try:
         return float(pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU))
     except pynvml.NVMLError as error:
-        # An older driver has only the older call.
+        # An older driver has only version 1.
         if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
             raise
         return float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))

@@ -1,4 +1,4 @@
-"""The GPUs that a worker lends: which are free now, and to which job each is lent."""
+"""The GPUs that a worker lends: which are free, and which job has which."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """GPUs that may serve one job together: of one kind, each with so much memory free, MiB."""
+    """GPUs that can serve one job together: of one kind, with the free memory of each in MiB."""
 
     name: str
     vram_mb: int
@@ -26,15 +26,16 @@ class Choice:
 
     @property
     def kind(self) -> tuple[str, int]:
-        """What the GPUs have in common, as `Gpu.kind`."""
+        """The kind of the GPUs, as in `Gpu.kind`."""
         return self.name, self.vram_mb
 
 
 class GpuPool:
     """Lends each GPU to one job at a time; shares them with other workers by their locks.
 
-    A GPU on which a stranger computes is not lent. `used` says who uses each, and may be asked to
-    look anew. What is free is held from the moment that it is counted until it is lent or not.
+    A GPU with a foreign compute process is not lent. `used` returns the use of each GPU, uncached
+    with `anew`. Free GPUs are locked from the moment they are counted until they are lent or
+    released.
     """
 
     def __init__(
@@ -53,17 +54,17 @@ class GpuPool:
         self._lock = Lock()
 
     def withdraw(self, uuid: str) -> None:
-        """Lend a GPU no more; the job that has it keeps it."""
+        """Stop lending a GPU; a job that has it keeps it."""
         self._withdrawn.add(uuid)
 
     def restore(self, uuid: str) -> None:
-        """Lend a GPU again that was withdrawn."""
+        """Lend a withdrawn GPU again."""
         self._withdrawn.discard(uuid)
 
     def choices(self, without: int | None = None) -> list[Choice]:
-        """Return what may be claimed for, most GPUs first, as if job `without` were gone.
+        """Return the GPUs to claim jobs for, most first, as if job `without` had ended.
 
-        What the job itself had comes before all else. A choice may turn out to be locked.
+        That job's own GPUs come first. The GPUs of a choice may turn out to be locked.
         """
         used = self._look(anew=without is not None)
         with self._lock:
@@ -74,18 +75,18 @@ class GpuPool:
 
     @contextmanager
     def hold(self, choice: Choice, without: int | None = None) -> Iterator[tuple[int, int]]:
-        """Hold the free GPUs of a choice while the block runs; what is not lent then is let go.
+        """Lock the free GPUs of a choice while the block runs; those not lent by then are released.
 
-        Yields how many they are, and how many of the choice may be free one day.
+        Yields how many are free now, and how many of the choice can become free later.
 
         Raises:
-            LocksUnusable: the folder of the locks cannot be used; none is held then.
+            LocksUnusable: the lock folder cannot be used; no GPU is locked then.
         """
         with self._lock:
             free = [gpu for gpu in self._gpus if self._is_free(gpu, without)]
             self._held = held = self._taken([gpu for gpu in free if gpu.kind == choice.kind])
         try:
-            # Only now: a worker that died freed its lock, and not what its job does.
+            # Look after locking: a dead worker's lock is free, but its job may still use the GPU.
             used = self._look(anew=bool(held))
             usable = [gpu for gpu in self._usable(used, without) if _is_of(choice, gpu, used)]
             self._held = [gpu for gpu in held if gpu in usable]
@@ -94,22 +95,22 @@ class GpuPool:
             self._let_go(held)
 
     def lend(self, token: int, needs: Capacity) -> list[Gpu]:
-        """Lend what a job needs of what is held.
+        """Lend a job the GPUs that it needs from those that are held.
 
         Raises:
-            ValueError: so much is not held.
+            ValueError: too few GPUs are held.
         """
         with self._lock:
             free = [gpu for gpu in self._held if gpu.uuid not in self._lent]
             fitting = [gpu for gpu in free if is_model(needs.gpu_model or "*", gpu.name)]
             if len(fitting) < needs.gpus:
-                raise ValueError(f"{needs.gpus} GPUs are wanted, and {len(fitting)} are held")
+                raise ValueError(f"{needs.gpus} GPUs are needed, but only {len(fitting)} are held")
             lent = fitting[: needs.gpus]
             self._lent |= {gpu.uuid: token for gpu in lent}
         return lent
 
     def lend_again(self, token: int, uuids: Collection[str]) -> None:
-        """Lend GPUs to a job that has had them since an earlier boot, whoever locked them since."""
+        """Lend GPUs to a job that has had them since an earlier boot, even if locked by others."""
         with self._lock:
             for uuid in uuids:
                 if not self._locks.take(uuid):
@@ -117,7 +118,7 @@ class GpuPool:
                 self._lent[uuid] = token
 
     def take_back(self, token: int) -> None:
-        """Take back what a job was lent; once more is fine."""
+        """Take back a job's GPUs. May be repeated."""
         with self._lock:
             held = {gpu.uuid for gpu in self._held}
             for uuid in [uuid for uuid, to in self._lent.items() if to == token]:
@@ -127,7 +128,7 @@ class GpuPool:
                     self._locks.free(uuid)
 
     def _taken(self, free: list[Gpu]) -> list[Gpu]:
-        """Lock GPUs and return those that no other worker has: all that can be, or none."""
+        """Lock GPUs, and return those that no other worker has locked."""
         try:
             return [gpu for gpu in free if self._locks.take(gpu.uuid)]
         except BaseException:
@@ -145,12 +146,12 @@ class GpuPool:
                 self._locks.free(gpu.uuid)
 
     def _look(self, *, anew: bool) -> Mapping[str, Use]:
-        # What was seen while a job ran shows its processes, which are no stranger's.
+        # An older look still shows the processes of our own job that has since ended.
         anew, self._to_look = self._to_look or anew, False
         return self._used(anew) if self._gpus else {}
 
     def _usable(self, used: Mapping[str, Use], without: int | None) -> list[Gpu]:
-        """Return the GPUs that are free or will be, once the jobs that have them end."""
+        """Return the GPUs that are free, or will be once this worker's jobs end."""
         here = [gpu for gpu in self._gpus if gpu.uuid not in self._withdrawn]
         pairs = [(gpu, used.get(gpu.uuid, NOBODY)) for gpu in here]
         return [

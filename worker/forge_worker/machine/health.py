@@ -1,4 +1,4 @@
-"""The worker's health: whether it can start jobs at all, and when it tries again after failures."""
+"""The worker's health: whether it can start jobs, and when it retries after failures."""
 
 from collections.abc import Callable
 from threading import Lock
@@ -11,9 +11,9 @@ from forge_worker.runners.docker.engine import engine_answers, knock
 from forge_worker.runners.docker.runner import DockerRunner
 
 PERIOD_S = 10.0
-# So many failures without a success between them are the machine's fault, not the jobs'.
+# This many failed starts in a row are the machine's fault, not the jobs'.
 ROW = 3
-# After each failure the worker rests, longer each time, so that others may take the job.
+# After each failure the worker pauses, longer each time, so that others can take the job.
 REST_S = 10.0
 LONGEST_REST_S = 300.0
 AWAY = "the container engine does not answer"
@@ -22,10 +22,10 @@ log = structlog.get_logger(__name__)
 
 
 class Health(Loop):
-    """Asks the container engine whether it answers, and counts starts that fail in a row.
+    """Check that the container engine answers, and count failed starts in a row.
 
-    `reason` is why the worker takes no jobs, or "". While too many starts have failed, one job at a
-    time is tried after each rest; the first that starts ends this.
+    `reason` is why the worker takes no jobs, or "". After too many failed starts, one job at a time
+        is tried after each pause, until one starts.
     """
 
     name = "health"
@@ -59,12 +59,12 @@ class Health(Loop):
             )
 
     def start(self) -> None:
-        """Ask, so that there is an answer before the first claim, and go on asking."""
+        """Check once before the first claim, and then periodically."""
         self.step()
         super().start()
 
     def room(self, preparing: int) -> int | None:
-        """Return how many jobs may be claimed while `preparing` are not started yet; None: any."""
+        """Return how many jobs may be claimed while `preparing` have not started; None: any."""
         if self._docker is not None and (self._engine or _away()):
             self.wake()
             return 0
@@ -74,7 +74,7 @@ class Health(Loop):
             return None if self._row < ROW else max(0, 1 - preparing)
 
     def started(self) -> None:
-        """Note that a job was started."""
+        """Record that a job was started."""
         with self._lock:
             before, self._row = self._row, 0
             self._rests_until = self._clock()
@@ -83,7 +83,7 @@ class Health(Loop):
             self._changed()
 
     def failed(self, why: str) -> None:
-        """Note that the machine could not start a job."""
+        """Record that the machine could not start a job."""
         with self._lock:
             self._row += 1
             self._why = why
@@ -95,7 +95,7 @@ class Health(Loop):
             self._changed()
 
     def step(self) -> None:
-        """Ask the engine, and see to the walls around its containers."""
+        """Check the engine, and renew the network isolation of its containers."""
         if self._docker is None:
             return
         before = self._engine

@@ -1,4 +1,4 @@
-"""What the machine lends, and to which job: CPUs, memory, disk, GPUs by UUID."""
+"""The resources that the machine lends to jobs: CPUs, memory, disk, and GPUs by UUID."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from forge_worker.machine.gpu_pool import Choice, GpuPool
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What one job has been lent; `vram_mb` is the least that one of its GPUs has, MiB."""
+    """Resources lent to one job; `vram_mb` is the memory of its smallest GPU, in MiB."""
 
     cpus: float
     memory_mb: int
@@ -23,7 +23,7 @@ class Slot:
 
 
 class Slots:
-    """Lends and takes back; a GPU serves one job at a time."""
+    """Lend resources to jobs and take them back; a GPU serves one job at a time."""
 
     def __init__(self, total: Capacity, gpus: GpuPool | None = None, *, max_jobs: int) -> None:
         self._total = total
@@ -34,7 +34,7 @@ class Slots:
 
     @property
     def lent(self) -> dict[int, Slot]:
-        """What each job has, by its token."""
+        """The slot of each job, by its token."""
         with self._lock:
             return dict(self._lent)
 
@@ -44,16 +44,16 @@ class Slots:
         return len(self._lent)
 
     def choices(self, *, without: int | None = None) -> Sequence[Choice | None]:
-        """Return the kinds of GPU to claim for, one after another; None is for jobs without."""
+        """Return the kinds of GPU to claim for, in order; None is for jobs without a GPU."""
         return self.gpus.choices(without) or [None]
 
     @contextmanager
     def offer(
         self, choice: Choice | None = None, *, without: int | None = None
     ) -> Iterator[tuple[Capacity, int]]:
-        """Say what is free and how many more jobs may run, as if job `without` were gone.
+        """Yield what is free and how many more jobs may run, as if job `without` had ended.
 
-        The GPUs counted stay this worker's until the block ends.
+        The GPUs counted stay locked for this worker until the block ends.
         """
         free, jobs = self._room(without)
         if choice is None:
@@ -74,7 +74,7 @@ class Slots:
         return free, self._max_jobs - len(lent)
 
     def lend(self, token: int, needs: Capacity) -> Slot:
-        """Lend what a job needs; the claim has made sure that it was offered."""
+        """Lend a job what it needs; the claim has checked that this was offered."""
         gpus = self.gpus.lend(token, needs) if needs.gpus else []
         slot = Slot(
             needs.cpus,
@@ -89,13 +89,13 @@ class Slots:
         return slot
 
     def lend_again(self, token: int, slot: Slot) -> None:
-        """Lend what a job has had since an earlier boot, whatever is to be lent now."""
+        """Lend a job what it has had since an earlier boot, whatever the settings are now."""
         self.gpus.lend_again(token, slot.gpu_uuids)
         with self._lock:
             self._lent[token] = slot
 
     def take_back(self, token: int) -> None:
-        """Take back what the job of this token was lent; once more is fine."""
+        """Take back the slot of the job with this token. May be repeated."""
         self.gpus.take_back(token)
         with self._lock:
             self._lent.pop(token, None)

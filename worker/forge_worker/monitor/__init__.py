@@ -1,1 +1,1 @@
-"""What a worker tells a monitoring system, in the form that Prometheus reads."""
+"""Metrics of a worker for Prometheus."""

@@ -1,4 +1,4 @@
-"""The gauges: how an agent and its machine are when somebody asks, GPU by GPU."""
+"""Gauges: the state of an agent, its machine and each GPU at the time of a scrape."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,23 +9,27 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 MIB = 1 << 20
-# By what a look or the agent calls it: its name here, what it is, and how many of our units one is.
+# From the agent's key to the metric's name, its help, and the factor from the agent's unit.
 Kinds = Mapping[str, tuple[str, str, float]]
 GPU_GAUGES: Kinds = {
-    "utilisation": ("utilisation_ratio", "How busy it is, 0 to 1.", 0.01),
-    "memory_mb": ("memory_used_bytes", "Its memory in use.", MIB),
-    "power_w": ("power_watts", "What it draws.", 1),
-    "temperature_c": ("temperature_celsius", "How warm it is.", 1),
+    "utilisation": ("utilisation_ratio", "Utilisation of the GPU, 0 to 1.", 0.01),
+    "memory_mb": ("memory_used_bytes", "Memory in use on the GPU.", MIB),
+    "power_w": ("power_watts", "Power draw of the GPU.", 1),
+    "temperature_c": ("temperature_celsius", "Temperature of the GPU.", 1),
 }
 GPU_COUNTERS: Kinds = {
-    "energy_j": ("energy_joules", "What it has used since its driver started.", 1),
+    "energy_j": ("energy_joules", "Energy used by the GPU since its driver started.", 1),
     "ecc": ("uncorrected_errors", "Uncorrected memory errors since its driver started.", 1),
 }
 MACHINE: Kinds = {
-    "cpu_percent": ("machine_cpu_ratio", "How busy all CPUs of the machine are, 0 to 1.", 0.01),
-    "memory_percent": ("machine_memory_ratio", "How full its memory is, 0 to 1.", 0.01),
-    "memory_free_mb": ("machine_memory_free_bytes", "Its memory that is free.", MIB),
-    "disk_free_mb": ("machine_disk_free_bytes", "What is free where jobs write.", MIB),
+    "cpu_percent": ("machine_cpu_ratio", "Utilisation of all CPUs of the machine, 0 to 1.", 0.01),
+    "memory_percent": (
+        "machine_memory_ratio",
+        "Share of the machine's memory in use, 0 to 1.",
+        0.01,
+    ),
+    "memory_free_mb": ("machine_memory_free_bytes", "Free memory of the machine.", MIB),
+    "disk_free_mb": ("machine_disk_free_bytes", "Free disk space where jobs write.", MIB),
 }
 LENT: Kinds = {
     "cpus": ("cpus_{}", "CPUs", 1),
@@ -35,11 +39,11 @@ LENT: Kinds = {
 
 
 class Gauges(Collector):
-    """Asks an agent what its state file would say; nothing is measured anew.
+    """Report what the agent would write to its state file; nothing is measured for a scrape.
 
     Args:
-        told: what the agent is and does.
-        spooled: how many ends wait for a queue that does not answer.
+        told: returns the agent's state.
+        spooled: returns how many results wait for a queue that does not answer.
     """
 
     def __init__(self, told: Callable[[], Mapping[str, Any]], spooled: Callable[[], int]) -> None:
@@ -47,19 +51,19 @@ class Gauges(Collector):
         self._spooled = spooled
 
     def describe(self) -> Iterable[Metric]:
-        """Say nothing: the agent has nothing to tell before it runs."""
+        """Return nothing, as the agent has no state before it runs."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every gauge as it is now."""
+        """Yield every gauge with its current value."""
         told = self._told()
         condition = told["condition"]
         yield _info(told)
         yield _jobs(told["jobs"])
-        yield _gauge("draining", "Whether it takes no more jobs.", told["draining"])
+        yield _gauge("draining", "Whether the worker takes no new jobs.", told["draining"])
         constrained = bool(condition.get("constrained"))
-        yield _gauge("constrained", "Whether its machine is past its limits.", constrained)
-        yield _gauge("spooled_ends", "Ends that the queue was not told yet.", self._spooled())
+        yield _gauge("constrained", "Whether the machine is past its limits.", constrained)
+        yield _gauge("spooled_ends", "Results not yet delivered to the queue.", self._spooled())
         yield from _lent(told["lends"], told["jobs"])
         for key, (name, about, factor) in MACHINE.items():
             if key in condition:
@@ -73,13 +77,16 @@ def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
 
 def _info(told: Mapping[str, Any]) -> Metric:
     labels = ("worker", "version", "runs")
-    family = GaugeMetricFamily("forge_worker_info", "Who it is; always 1.", labels=labels)
+    about = "The worker's name and version as labels; always 1."
+    family = GaugeMetricFamily("forge_worker_info", about, labels=labels)
     family.add_metric([told["worker"], told["version"], ",".join(told["runs"])], 1)
     return family
 
 
 def _jobs(jobs: list[dict[str, Any]]) -> Metric:
-    family = GaugeMetricFamily("forge_worker_jobs", "Jobs that it has, by phase.", labels=["phase"])
+    family = GaugeMetricFamily(
+        "forge_worker_jobs", "Jobs of the worker, by phase.", labels=["phase"]
+    )
     counted = Counter(job["phase"] for job in jobs)
     for phase in Phase:
         family.add_metric([phase.value], counted[phase.value])
@@ -90,15 +97,15 @@ def _lent(lends: Mapping[str, Any], jobs: list[dict[str, Any]]) -> Iterator[Metr
     for key, (name, what, factor) in LENT.items():
         used = sum(job[key] for job in jobs)
         there = name.format("there")
-        yield _gauge(there, f"{what} that it lends in all.", lends[key] * factor)
-        yield _gauge(name.format("lent"), f"{what} that its jobs have.", used * factor)
+        yield _gauge(there, f"{what} that the worker lends in total.", lends[key] * factor)
+        yield _gauge(name.format("lent"), f"{what} lent to jobs now.", used * factor)
 
 
 def _gpus(
     gpus: list[dict[str, Any]], jobs: list[dict[str, Any]], looks: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Metric]:
     lent = {uuid for job in jobs for uuid in job["gpus"]}
-    used = _of_gpus(GaugeMetricFamily, "lent", "Whether a job has it.")
+    used = _of_gpus(GaugeMetricFamily, "lent", "Whether the GPU is lent to a job.")
     for gpu in gpus:
         used.add_metric([gpu["uuid"]], float(gpu["uuid"] in lent))
     yield used

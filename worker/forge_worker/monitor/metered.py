@@ -1,4 +1,4 @@
-"""The gateway and the objects of an agent, with meters on what passes through them."""
+"""Wrappers that count what passes through an agent's gateway and object store."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from forge_worker.queue.objects import Objects
 
 
 class MeteredGateway:
-    """Counts claims, renewals and ends; all else it hands on."""
+    """Count claims, renewals and ends; pass everything else through."""
 
     def __init__(self, gateway: Gateway, meters: Meters) -> None:
         self._gateway = gateway
@@ -50,7 +50,7 @@ class MeteredGateway:
 
 
 class MeteredObjects:
-    """Counts the bytes that were stored; all else it hands on."""
+    """Count the bytes stored; pass everything else through."""
 
     def __init__(self, objects: Objects, meters: Meters) -> None:
         self._objects = objects
@@ -79,5 +79,5 @@ def metered_gateway(gateway: Gateway, meters: Meters) -> Gateway:
 
 
 def metered_objects(objects: Objects, meters: Meters) -> Objects:
-    """Return objects that count."""
+    """Return an object store that counts."""
     return cast("Objects", MeteredObjects(objects, meters))

@@ -1,4 +1,4 @@
-"""The meters: what an agent counts of itself from its start on."""
+"""Meters: what an agent counts and times from its start."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,15 +12,15 @@ BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Meters:
-    """In a registry of their own, so that a process may have several."""
+    """The meters of one agent, in their own registry so that a process may have several."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._claims = self._counter("claims", "Jobs that the queue gave to this worker.")
-        self._asked = self._timer("claim_seconds", "How long the queue took to answer a claim.")
-        self._renewed = self._timer("renewal_seconds", "How long it took to answer a renewal.")
+        self._claims = self._counter("claims", "Jobs claimed from the queue.")
+        self._asked = self._timer("claim_seconds", "Time until the queue answered a claim.")
+        self._renewed = self._timer("renewal_seconds", "Time until the queue answered a renewal.")
         self._failed = self._counter(
-            "failed_requests", "Questions that the queue did not answer, or refused.", "verb"
+            "failed_requests", "Requests that the queue did not answer, or refused.", "verb"
         )
         self._heard_at = Gauge(
             "forge_worker_last_renewal_timestamp_seconds",
@@ -29,7 +29,7 @@ class Meters:
         )
         self._ended = self._counter(
             "attempts_ended",
-            "Attempts whose end the queue took, by reason; late is one whose lease was lost.",
+            "Attempts whose end the queue accepted, by reason; late means that the lease was lost.",
             "reason",
             "late",
         )
@@ -45,7 +45,7 @@ class Meters:
 
     @contextmanager
     def finish(self) -> Iterator[None]:
-        """Notice whether an end could be told."""
+        """Count an end that could not be delivered."""
         with self._asking("finish", None):
             yield
 
@@ -57,17 +57,17 @@ class Meters:
         self._heard_at.set_to_current_time()
 
     def claimed(self, count: int) -> None:
-        """Count jobs that were claimed."""
+        """Count claimed jobs."""
         self._claims.inc(count)
 
     def ended(self, ends: Sequence[End], answers: Sequence[Ended]) -> None:
-        """Count ends by what became of them."""
+        """Count ends by the queue's answer."""
         for end, answer in zip(ends, answers, strict=True):
             late = "no" if answer.accepted else "yes"
             self._ended.labels(reason=end.reason.value, late=late).inc()
 
     def uploaded(self, size: int) -> None:
-        """Count what was stored, in bytes."""
+        """Count stored bytes."""
         self._uploaded.inc(size)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The port at which a worker's metrics are read."""
+"""The port that serves a worker's metrics."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,14 +17,14 @@ log = structlog.get_logger(__name__)
 
 
 class Monitor:
-    """The meters of one agent: put them on its transport first, then serve them beside it."""
+    """The meters of one agent: wrap its transport first, then serve them while it runs."""
 
     def __init__(self) -> None:
         self._meters = Meters()
         ProcessCollector(registry=self._meters.registry)
 
     def on(self, transport: Transport) -> Transport:
-        """Return the transport with meters on it."""
+        """Return the transport wrapped in meters."""
         return replace(
             transport,
             gateway=metered_gateway(transport.gateway, self._meters),
@@ -33,10 +33,10 @@ class Monitor:
 
     @contextmanager
     def served(self, agent: Agent, host: str, port: int) -> Iterator[None]:
-        """Serve them while the block runs; port 0 is any.
+        """Serve the metrics while the block runs; port 0 picks a free one.
 
         Raises:
-            OSError: the address is taken, or none of this machine's.
+            OSError: the address is in use, or does not belong to this machine.
         """
         self._meters.registry.register(Gauges(agent.told, agent.spooled))
         server, thread = start_http_server(port, host, self._meters.registry)
