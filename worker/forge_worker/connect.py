@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import structlog
 from forge_schema.database.pool import Database
+from forge_schema.http_client import in_the_clear, tls_context
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import Store, StoreError, open_store
 from forge_schema.sweeper.sweeper import Sweeper
@@ -21,14 +21,12 @@ from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.hints import HttpHints
-from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore
 from forge_worker.queue.listener import Listener
 from forge_worker.queue.objects import Objects
 from forge_worker.settings.settings import WorkerSettings
 
-LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 # How long a statement waits for a free connection before it is retried later.
 PATIENCE_S = 5.0
 TIDY_PERIOD_S = 86_400.0
@@ -162,9 +160,8 @@ class Tidier(Loop):
 
 @contextmanager
 def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
-    tls = Tls(settings.tls_ca, verify=not settings.insecure_skip_verify).context()
-    for url in settings.url:
-        _warn_in_the_clear(url)
+    tls = tls_context(settings.tls_ca, verify=not settings.insecure_skip_verify)
+    _warn_of_readers(settings)
     servers = Servers(settings.url, longest_pause_s=settings.reconnect_limit_s)
     with (
         closing(Session(servers, settings.worker_token, tls)) as session,
@@ -180,9 +177,14 @@ def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
         yield Transport(gateway, store.of, loops)
 
 
-def _warn_in_the_clear(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+def _warn_of_readers(settings: WorkerSettings) -> None:
+    if settings.insecure_skip_verify:
+        log.warning(
+            "certificates_not_checked",
+            note="anybody on the way can read the worker's token and give it code to run."
+            " --insecure-skip-verify is for development alone.",
+        )
+    for url in filter(in_the_clear, settings.url):
         log.warning("token_unencrypted", note="use https", url=url)
 
 

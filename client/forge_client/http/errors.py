@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 import httpx
+from forge_schema.http_client import NOT_SENT, retry_after_s
 from forge_schema.model.errors import Problem
 from pydantic import ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.request import in_own_words
-
-# Nothing was sent, so it can be sent again.
-NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
 class Retryable(Exception):
@@ -147,7 +145,7 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
     if answer.status_code in RETRYABLE:
         # A database that went away may have taken the change with its last breath.
         unsure = answer.status_code != HTTPStatus.TOO_MANY_REQUESTS
-        return Retryable(error, unsure=unsure, after_s=_after_s(answer))
+        return Retryable(error, unsure=unsure, after_s=retry_after_s(answer))
     if answer.is_server_error:
         error.hint = f"{problem.hint}: {problem.request_id}" if problem.request_id else problem.hint
     return error
@@ -201,11 +199,6 @@ def _status(answer: httpx.Response) -> HTTPStatus:
         return HTTPStatus(answer.status_code)
     except ValueError:
         return HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-def _after_s(answer: httpx.Response) -> float:
-    said = answer.headers.get("retry-after", "")
-    return float(said) if said.isdecimal() else 0.0
 
 
 # The prefix of a field in the request, which the author of the job did not write.

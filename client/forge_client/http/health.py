@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Literal
 
+from forge_schema.http_client import in_the_clear
 from forge_schema.model.admin import Myself
 from forge_schema.model.worker import WorkerInfo
 from pydantic import BaseModel, ValidationError
@@ -77,7 +78,7 @@ def _health(transport: Transport) -> Health:
 
 def _key(transport: Transport, caller: Myself) -> Check:
     detail = f"{caller.owner}, with the role {caller.role}"
-    if transport.server.in_the_clear:
+    if in_the_clear(transport.server.url):
         hint = "anybody on the way can read the API key; use https://"
         return Check(name="API key", standing=Standing.WARN, detail=detail, hint=hint)
     if not transport.server.verify:

@@ -1,17 +1,14 @@
 """The server to ask: its URL, the API key, and the certificates to trust."""
 
 import re
-import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import httpx
+from forge_schema.http_client import server_url
 
 from forge_client.errors import ClientError
 
 WORKER_PREFIX = "fgw_"
-LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 # What an HTTP header can carry, so that a broken key is named here and not shown anywhere.
 _KEY = re.compile(r"[!-~]{8,8192}")
 
@@ -34,12 +31,6 @@ class Server:
     ca: Path | None = None
     verify: bool = True
 
-    @property
-    def in_the_clear(self) -> bool:
-        """Whether the key travels unencrypted over a network."""
-        parts = urlsplit(self.url)
-        return parts.scheme == "http" and parts.hostname not in LOOPBACK
-
 
 def checked_url(url: str) -> str:
     """Return a server's URL, without a slash at its end.
@@ -48,20 +39,9 @@ def checked_url(url: str) -> str:
         ClientError: it is none; the message leaves out what it holds, which may be a password.
     """
     try:
-        parts = urlsplit(url)
-        wrong = parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0
-    except ValueError:
-        wrong = True
-    if wrong:
-        raise _wrong(
-            "this is not a server's URL", "write https://forge.example or http://host:8900"
-        )
-    if "@" in parts.netloc or parts.query or parts.fragment or re.search(r"\s", url):
-        raise _wrong(
-            "a server's URL has no user, question mark or #",
-            "the API key goes into FORGE_API_KEY or a file",
-        )
-    return url.rstrip("/")
+        return server_url(url)
+    except ValueError as error:
+        raise _wrong("this is not a server's URL", str(error)) from None
 
 
 def checked_key(text: str, where: str) -> str:
@@ -100,26 +80,3 @@ def read_key(path: Path) -> str:
 
 def _wrong(message: str, hint: str) -> ClientError:
     return ClientError(message, hint=hint, code="server_invalid")
-
-
-def tls_context(server: Server) -> ssl.SSLContext:
-    """Return a TLS context that trusts the system's authorities and the server's own.
-
-    Raises:
-        ClientError: the file with the certificates cannot be used.
-    """
-    made = httpx.create_ssl_context(verify=server.verify)
-    if not server.verify:
-        return made
-    made.load_default_certs()
-    if server.ca is not None:
-        try:
-            made.load_verify_locations(cafile=server.ca)
-        except (OSError, ssl.SSLError) as error:
-            why = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
-            raise ClientError(
-                f"the certificates in {server.ca} cannot be used: {why}",
-                hint="name a PEM file with --tls-ca or FORGE_TLS_CA",
-                code="tls_ca_invalid",
-            ) from error
-    return made

@@ -1,17 +1,18 @@
 """Requests to a server, each retried for as long as that helps and does no harm."""
 
 import random
+import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 import httpx
+from forge_schema.http_client import CertificatesUnusable, open_client, tls_context
 from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.http.errors import Retryable, loss, not_forge, refusal
-from forge_client.http.server import Server, tls_context
+from forge_client.http.server import Server
 from forge_client.http.signing import Signature, open_signature
 
 T = TypeVar("T")
@@ -70,9 +71,6 @@ Fields = Mapping[str, Any]
 PATIENCE_S = 60.0
 FIRST_PATIENCE_S = 4.0
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-# Shorter than servers keep an idle connection: one that they close just as a request is sent
-# would leave it unknown what came of the request.
-LIMITS = httpx.Limits(max_connections=32, keepalive_expiry=2.0)
 
 
 class Transport:
@@ -84,18 +82,12 @@ class Transport:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._context = tls_context(server)
+        self._context = _context(server)
         self._answered = False
         self._client = self._open(auth=_Key(server, open_signature(server.signing_key)))
 
     def _open(self, auth: httpx.Auth | None = None) -> httpx.Client:
-        return httpx.Client(
-            auth=auth,
-            verify=self._context,
-            timeout=TIMEOUT,
-            limits=LIMITS,
-            headers={"User-Agent": f"forge/{version('forge-queue')}"},
-        )
+        return open_client("forge", self._context, TIMEOUT, auth)
 
     def bare(self) -> httpx.Client:
         """Return a client that trusts the same certificates and shows no key."""
@@ -210,6 +202,13 @@ class Transport:
             return self._client.request(method, self.server.url + path, **given)
         except (httpx.RequestError, httpx.InvalidURL) as error:
             raise loss(error, self.server.url) from error
+
+
+def _context(server: Server) -> ssl.SSLContext:
+    try:
+        return tls_context(server.ca, verify=server.verify)
+    except CertificatesUnusable as error:
+        raise ClientError(error.message, hint=error.hint, code=error.code) from error
 
 
 class _Key(httpx.Auth):

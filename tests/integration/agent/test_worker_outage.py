@@ -328,7 +328,7 @@ def test_renewal_waits_for_no_other_statement(counter: Desk, database_url: str) 
 
 
 def test_heartbeat_waits_for_no_other_request(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forge_worker.queue.http.session.LIMITS.max_connections", 1)
+    monkeypatch.setattr("forge_schema.http_client.LIMITS.max_connections", 1)
     _, token = api.workers.create("w")
     with session([api.url], token) as opened:
         gateway = HttpGateway(opened)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.http_client import tls_context
 from forge_schema.storage import KeyInvalid, Store, open_store
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.queue.http.gateway import HttpGateway
-from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.store import HttpStore
 from support.http.api import opened
 from support.http.http_worker import PLENTY, machine, session
@@ -69,7 +69,7 @@ def afar(
         made = held.enter_context(session([api.url], api.workers.create("w")[1]))
         gateway = HttpGateway(made)
         gateway.register(machine())
-        objects = HttpStore(made, Tls().context())
+        objects = HttpStore(made, tls_context())
         held.callback(objects.close)
         store = open_store(api.services.settings.store_url)
         yield Afar(rig, gateway, objects, store, tmp_path)

@@ -9,12 +9,12 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.http_client import tls_context
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoreUnreachable, open_store
 from forge_schema.storage.errors import StoreError
 from forge_worker.attempt.attempt import Attempt, Stopped
 from forge_worker.circuit_breaker import ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway
-from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.store import HttpObjects, HttpStore, LeaseLost
 from support.http.api import opened
 from support.http.http_worker import PLENTY, machine, session
@@ -75,7 +75,7 @@ def place(
         rig.submit(bundle_digest=BUNDLE)
         (grant,) = gateway.finish_and_claim([], PLENTY, 1)[1]
         attempt = attempt_of(grant, tmp_path / "attempt")
-        store = HttpStore(made, Tls().context())
+        store = HttpStore(made, tls_context())
         held.callback(store.close)
         yield Place(api, store.of(attempt), attempt, open_store(url), between)
 

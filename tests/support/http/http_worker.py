@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import httpx
+from forge_schema.http_client import tls_context
 from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.registry import Machine
 from forge_worker.circuit_breaker import Servers
 from forge_worker.queue.http.gateway import HttpGateway
-from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.session import Session
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def machine(boot_id: UUID | None = None, **changes: Any) -> Machine:  # noqa: AN
 @contextmanager
 def session(urls: Sequence[str], token: str, *, longest_pause_s: float = 0.2) -> Iterator[Session]:
     """Open a session of a worker's with some servers."""
-    opened = Session(Servers(urls, longest_pause_s=longest_pause_s), lambda: token, Tls().context())
+    opened = Session(Servers(urls, longest_pause_s=longest_pause_s), lambda: token, tls_context())
     try:
         yield opened
     finally:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.http_client import tls_context
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.storage import StoreUnreachable
 from forge_worker.circuit_breaker import CircuitOpen, NotAnswered, Servers, ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway
-from forge_worker.queue.http.server import Tls
 from forge_worker.queue.http.session import (
     LeaseUnknown,
     ServerFailed,
@@ -103,7 +103,7 @@ def tokens() -> Tokens:
 
 @pytest.fixture
 def session(tokens: Tokens) -> Iterator[Session]:
-    made = Session(Servers(["http://x"], longest_pause_s=1), tokens.read, Tls().context())
+    made = Session(Servers(["http://x"], longest_pause_s=1), tokens.read, tls_context())
     yield made
     made.close()
 

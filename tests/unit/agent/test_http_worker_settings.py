@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.access import tokens
 from forge_schema.access.tokens import TokenKind
-from forge_worker.queue.http.server import CertificatesUnusable, Tls
+from forge_schema.http_client import CertificatesUnusable, tls_context
 from forge_worker.settings.settings import TokenUnusable, WorkerSettings
 from pydantic import ValidationError
 from pydantic_settings import CliApp
@@ -119,6 +119,6 @@ def test_a_file_that_holds_no_certificates_is_named(tmp_path: Path) -> None:
     for content in (b"", b"nothing"):
         file.write_bytes(content)
         with pytest.raises(CertificatesUnusable, match=r"ca\.pem cannot be used"):
-            Tls(file).context()
+            tls_context(file)
     with pytest.raises(CertificatesUnusable, match="No such file"):
-        Tls(tmp_path / "none").context()
+        tls_context(tmp_path / "none")

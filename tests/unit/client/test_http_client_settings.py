@@ -9,8 +9,8 @@ from forge_client import settings
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.http.backend import HttpBackend
-from forge_client.http.server import Server
 from forge_client.up.running import Running
+from forge_schema.http_client import in_the_clear
 
 URL = "https://forge.example"
 KEY = "fgk_0123456789abcdef"
@@ -180,7 +180,7 @@ def test_the_owner_is_the_keys_unless_one_is_named(monkeypatch: pytest.MonkeyPat
 
 
 def test_only_a_key_on_a_network_travels_in_the_clear() -> None:
-    clear = {url: Server(url).in_the_clear for url in (URL, "http://localhost:1", "http://x:1")}
+    clear = {url: in_the_clear(url) for url in (URL, "http://localhost:1", "http://x:1")}
     assert clear == {URL: False, "http://localhost:1": False, "http://x:1": True}
 
 

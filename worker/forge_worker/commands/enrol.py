@@ -7,21 +7,20 @@ jobs, have only the token that comes back.
 import ssl
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import httpx
+from forge_schema.http_client import open_client, tls_context
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.protocol.answers import Enrolled
-from pydantic import BeforeValidator, Field, PositiveFloat, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, PositiveFloat, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forge_worker.agent.queue_wait import until_answered
 from forge_worker.circuit_breaker import Servers
 from forge_worker.files.atomic import write_atomically
-from forge_worker.queue.http.server import Tls, urls
-from forge_worker.queue.http.session import AGENT, PATH, TIMEOUT, TokenRefused, not_answered, read
-from forge_worker.settings.sections import OptionalPath
+from forge_worker.queue.http.session import PATH, PROGRAM, TIMEOUT, TokenRefused, not_answered, read
+from forge_worker.settings.sections import OptionalPath, ServerUrls
 
 
 class EnrolmentRefused(ForgeError):
@@ -35,7 +34,7 @@ class EnrolSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
 
-    url: Annotated[list[str], NoDecode, BeforeValidator(urls)] = Field(min_length=1)
+    url: ServerUrls = Field(min_length=1)
     tls_ca: OptionalPath = None
     reconnect_limit_s: PositiveFloat = 15.0
     token_file: Path = Field(description="where the worker will read its token")
@@ -65,7 +64,7 @@ def enrolled(settings: EnrolSettings) -> Enrolled:
         ForgeError: the server refuses the pod for another reason.
         OSError: the pod's token cannot be read.
     """
-    tls = Tls(settings.tls_ca).context()
+    tls = tls_context(settings.tls_ca)
     servers = Servers(settings.url, longest_pause_s=settings.reconnect_limit_s)
     try:
         return until_answered(
@@ -82,9 +81,10 @@ def enrolled(settings: EnrolSettings) -> Enrolled:
 def _ask(url: str, identity: Path, tls: ssl.SSLContext) -> Enrolled:
     # The cluster replaces it before it expires.
     shown = identity.read_text(encoding="utf-8").strip()
-    headers = {"User-Agent": AGENT, "Authorization": f"Bearer {shown}"}
+    headers = {"Authorization": f"Bearer {shown}"}
     try:
-        answer = httpx.post(f"{url}{PATH}/enrol", headers=headers, verify=tls, timeout=TIMEOUT)
+        with open_client(PROGRAM, tls, TIMEOUT) as client:
+            answer = client.post(f"{url}{PATH}/enrol", headers=headers)
     except httpx.RequestError as error:
         raise not_answered(error) from error
     return read(answer, Enrolled)

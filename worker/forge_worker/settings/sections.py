@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import psutil
+from forge_schema.http_client import server_url
 from pydantic import (
     BeforeValidator,
     Field,
@@ -24,8 +25,19 @@ def split_commas(value: object) -> object:
     return [word.strip() for word in value.split(",") if word.strip()]
 
 
+def server_urls(value: object) -> object:
+    """Split `https://a,https://b`, and check each URL.
+
+    Raises:
+        ValueError: one is not a server's URL.
+    """
+    urls = split_commas(value)
+    return [server_url(str(url)) for url in urls] if isinstance(urls, list) else urls
+
+
 Policy = Literal["continue", "strict"]
 CommaList = Annotated[list[str], NoDecode, BeforeValidator(split_commas)]
+ServerUrls = Annotated[list[str], NoDecode, BeforeValidator(server_urls)]
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda text: text or None)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 

@@ -13,7 +13,6 @@ from forge_schema.model.errors import ForgeError
 from pydantic import BeforeValidator, Field, PositiveFloat, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from forge_worker.queue.http.server import urls
 from forge_worker.settings.profiles import defaults_of
 from forge_worker.settings.sections import (
     CommaList,
@@ -21,6 +20,7 @@ from forge_worker.settings.sections import (
     OptionalPath,
     PaceSettings,
     PolicySettings,
+    ServerUrls,
     SpotSettings,
 )
 
@@ -61,7 +61,7 @@ class TokenUnusable(ForgeError):
 class QueueSettings(ActSettings):
     """Where the jobs come from; `--status` and the like need none of it."""
 
-    url: Annotated[list[str], NoDecode, BeforeValidator(urls)] = Field(
+    url: ServerUrls = Field(
         default_factory=list,
         description="a forge-server, https://…; several, by commas: the first is preferred",
     )

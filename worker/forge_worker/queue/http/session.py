@@ -3,13 +3,13 @@
 import ssl
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from threading import Lock
 from time import monotonic
 from typing import TypeVar
 
 import httpx
 import structlog
+from forge_schema.http_client import NOT_SENT, open_client, retry_after_s
 from forge_schema.model.errors import ForgeError
 from forge_schema.protocol.messages import Body
 from forge_schema.queue.queue import WorkerUnknown
@@ -23,12 +23,8 @@ A = TypeVar("A", bound=BaseModel)
 
 PATH = "/api/workers"
 HEADER = "X-Worker-Token"
-AGENT = f"forge-worker/{version('forge-queue')}"
+PROGRAM = "forge-worker"
 TIMEOUT = httpx.Timeout(20.0, connect=5.0, pool=10.0)
-# A server closes what rests for five seconds; what is sent at that moment is lost.
-LIMITS = httpx.Limits(max_connections=100, keepalive_expiry=2.0)
-# Errors before anything was sent.
-UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 # A token that was refused is shown again this seldom: too many wrong ones lock the worker out.
 REFUSED_PAUSE_S = 15.0
 
@@ -83,10 +79,9 @@ class Session:
         self._lock = Lock()
         self._token = ""
         self._refused_until = 0.0
-        headers = {"User-Agent": AGENT}
-        self.client = httpx.Client(verify=tls, timeout=TIMEOUT, limits=LIMITS, headers=headers)
+        self.client = open_client(PROGRAM, tls, TIMEOUT)
         # For what must not wait until another's request has ended.
-        self._apart = httpx.Client(verify=tls, timeout=TIMEOUT, limits=LIMITS, headers=headers)
+        self._apart = open_client(PROGRAM, tls, TIMEOUT)
 
     def close(self) -> None:
         self.client.close()
@@ -184,7 +179,7 @@ class Session:
 
 def not_answered(error: httpx.RequestError) -> NotAnswered:
     """Return what a failure of the connection means."""
-    return NotAnswered(str(error) or type(error).__name__, sent=not isinstance(error, UNSENT))
+    return NotAnswered(str(error) or type(error).__name__, sent=not isinstance(error, NOT_SENT))
 
 
 def checked(response: httpx.Response) -> None:
@@ -203,7 +198,7 @@ def checked(response: httpx.Response) -> None:
     if problem.code == "internal":
         raise ServerFailed(f"the server failed: {said}", hint=f"its log: {problem.request_id}")
     if response.status_code >= 500 or response.status_code in {408, 429}:  # noqa: PLR2004
-        rest_s = _seconds(response.headers.get("Retry-After", ""))
+        rest_s = retry_after_s(response)
         raise NotAnswered(said, sent=response.status_code != 429, rest_s=rest_s)  # noqa: PLR2004
     match problem.code:
         case "unauthenticated":
@@ -233,10 +228,6 @@ def _problem(response: httpx.Response) -> Problem:
         return Problem.model_validate_json(response.content)
     except ValidationError:
         return Problem()
-
-
-def _seconds(text: str) -> float:
-    return min(float(text), 300.0) if text.isdecimal() else 0.0
 
 
 def _token_refused() -> TokenRefused:

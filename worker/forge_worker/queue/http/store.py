@@ -9,6 +9,7 @@ from typing import BinaryIO, Literal, TypeVar
 
 import httpx
 import stamina
+from forge_schema.http_client import open_client
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.messages import ObjectWanted
 from forge_schema.storage import (
@@ -22,7 +23,7 @@ from forge_schema.storage import (
 from forge_schema.storage.landing import landing
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.queue.http.session import AGENT, LIMITS, LeaseUnknown, ServerRefused, Session
+from forge_worker.queue.http.session import PROGRAM, LeaseUnknown, ServerRefused, Session
 
 T = TypeVar("T")
 
@@ -48,9 +49,7 @@ class HttpStore:
 
     def __init__(self, session: Session, tls: ssl.SSLContext) -> None:
         self.session = session
-        self.client = httpx.Client(
-            verify=tls, timeout=TIMEOUT, limits=LIMITS, headers={"User-Agent": AGENT}
-        )
+        self.client = open_client(PROGRAM, tls, TIMEOUT)
 
     def close(self) -> None:
         self.client.close()

@@ -1,0 +1,96 @@
+"""What every HTTP client of a server needs, the worker's as well as the `forge` command's."""
+
+import re
+import ssl
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from forge_schema.model.errors import ForgeError
+
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+# Nothing was sent, so it can be sent again.
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+# Servers close a connection that was idle for five seconds. A request sent at that moment is lost,
+# and nobody knows whether it took effect.
+LIMITS = httpx.Limits(max_connections=100, keepalive_expiry=2.0)
+LONGEST_RETRY_AFTER_S = 300.0
+
+
+class CertificatesUnusable(ForgeError):
+    """A file of certificates cannot be read, or holds none."""
+
+    code = "tls_ca_invalid"
+
+
+def server_url(text: str) -> str:
+    """Return the URL of a server without a trailing slash.
+
+    Raises:
+        ValueError: it is not one. The message does not quote it, because it may hold a password.
+    """
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or re.search(r"\s", text):
+        raise ValueError("write a server's URL as https://forge.example or http://host:8900")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(
+            "a server's URL has no user, question mark or #;"
+            " the key or the token is a setting of its own"
+        )
+    return text.rstrip("/")
+
+
+def in_the_clear(url: str) -> bool:
+    """Tell whether what is sent to this URL crosses a network unencrypted."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname not in LOOPBACK
+
+
+def tls_context(ca: Path | None = None, *, verify: bool = True) -> ssl.SSLContext:
+    """Return a context that trusts httpx's authorities, the system's, and those in `ca`.
+
+    Args:
+        ca: a PEM file with more authorities.
+        verify: False trusts any certificate.
+
+    Raises:
+        CertificatesUnusable: the file cannot be read, or holds no certificate.
+    """
+    context = httpx.create_ssl_context(verify=verify)
+    if not verify:
+        return context
+    context.load_default_certs()
+    if ca is not None:
+        try:
+            context.load_verify_locations(cafile=ca)
+        except OSError as error:
+            no_pem = isinstance(error, ssl.SSLError)
+            why = "it holds no certificate" if no_pem else error.strerror
+            raise CertificatesUnusable(
+                f"the certificates in {ca} cannot be used: {why}",
+                hint="name a PEM file with --tls-ca or FORGE_TLS_CA",
+            ) from error
+    return context
+
+
+def open_client(
+    program: str,
+    tls: ssl.SSLContext,
+    timeout: httpx.Timeout,
+    auth: httpx.Auth | None = None,
+) -> httpx.Client:
+    """Return a client that sends `program` and its version as the user agent."""
+    headers = {"User-Agent": f"{program}/{version('forge-queue')}"}
+    return httpx.Client(auth=auth, verify=tls, timeout=timeout, limits=LIMITS, headers=headers)
+
+
+def retry_after_s(response: httpx.Response) -> float:
+    """Return the pause in seconds that a server asks for, 0 if it names none."""
+    said = response.headers.get("Retry-After", "")
+    return min(float(said), LONGEST_RETRY_AFTER_S) if said.isdecimal() else 0.0
