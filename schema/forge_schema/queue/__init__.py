@@ -1,1 +1,1 @@
-"""The queue: submit, claim, renew, finish, and who may have what."""
+"""The queue: submit, claim, renew, finish, and limits."""

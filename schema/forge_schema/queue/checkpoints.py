@@ -1,4 +1,4 @@
-"""The thinning of a job's checkpoints: the rows that are too many, then what no row leads to."""
+"""Thin out a job's checkpoints: surplus rows first, then objects without a row."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -14,12 +14,12 @@ from forge_schema.storage import ObjectMissing, StoredObject
 from forge_schema.storage.keys import AttemptKeys
 from forge_schema.storage.manifest import CheckpointUnsound, Manifest
 
-# How much goes in one call, and how long one looks and then deletes, so that a request stays short.
+# Maximum number of deletions per call, and seconds to search and to delete.
 MOST = 500
 LOOK_S = 5.0
 DELETE_S = 5.0
-# Exactly what a worker writes. Files without a number are an earlier version's, which stored them
-# before all others.
+# The names that a worker writes. Files without a number are from an earlier version, which stored
+# them before all others.
 PLACE = re.compile(
     r"jobs/[^/]+/[0-9]+-(?P<token>[0-9]+)[^/]*/checkpoints/"
     r"((?P<manifest>[0-9]{6})\.json|files/((?P<file>[0-9]{6})-)?[0-9a-f]{64})"
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class Erasable(Protocol):
-    """As much of a store as thinning needs."""
+    """The part of a store that thinning needs."""
 
     def get(self, key: str) -> bytes: ...
     def list(self, prefix: str) -> Iterator[StoredObject]: ...
@@ -38,12 +38,12 @@ class Erasable(Protocol):
 
 
 class Thinning:
-    """Thins out on behalf of a lease's holder, any number of times.
+    """Thins out checkpoints on behalf of a lease's holder. Idempotent.
 
-    Rows go first, by one statement. What a death leaves after that, or between an upload and its
-    row, is found by a later call. No name is written twice, and nothing newer than the newest row
-    is touched: a call that is late cannot hurt what the job, or its next attempt, stores meanwhile.
-    What is not understood stays, and with a manifest that is not, all that it may lead to.
+    Rows are deleted first, in one statement. Objects left behind by a crash after that, or between
+    an upload and its row, are found by a later call. Names are never reused, and nothing newer than
+    the newest row is touched, so a late call cannot harm what the job or its next attempt stores
+    meanwhile. Unknown objects stay, and so does everything that an unreadable manifest may list.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class Thinning:
     ) -> int:
         """Keep the newest `keep` checkpoints and a few older ones; return how many objects went.
 
-        What does not go within about ten seconds goes another time.
+        Deletes for about ten seconds; a later call deletes the rest.
 
         Args:
-            fence: the lease; one that is lost changes nothing.
-            keep: how many of the newest stay, 1 or more.
-            everywhere: whether to look for objects of attempts that have no checkpoint left, too.
-            go_on: whether to; asked before each object.
+            fence: the lease; if it is lost, nothing changes.
+            keep: how many of the newest to keep, at least 1.
+            everywhere: whether to search the folders of attempts without checkpoints too.
+            go_on: whether to continue; called before each object.
 
         Raises:
-            StoreError: the store does not answer; what was to go goes another time.
+            StoreError: the store does not answer; a later call deletes the rest.
         """
         params = fence_params(fence)
         rows = self._database.rows("thin_checkpoints", again=True, keep=keep, **params)
@@ -77,7 +77,7 @@ class Thinning:
         return self._delete(self._garbage(fence.job_id, rows, folders, go_on), go_on)
 
     def _ended(self, job_id: int) -> set[str]:
-        """Return the folders of all attempts that are over."""
+        """Return the folders of all ended attempts."""
         rows = self._database.rows("attempt_marks", again=True, job_id=job_id)
         fences = [(Fence(job_id, row["token"], row["nonce"]), row["attempt"]) for row in rows]
         return {AttemptKeys(job_id, number, one.mark).checkpoints for one, number in fences}
@@ -91,11 +91,11 @@ class Thinning:
         newest = (kept[0]["token"], kept[0]["number"])
         found = (one.key for folder in sorted(folders) for one in self._store.list(folder))
         seen = takewhile(lambda _: going(), found)
-        # Deleting while a folder is being walked may hide a part of it.
+        # Deleting while a folder is being listed may hide a part of it.
         return list(islice((k for k in seen if _older(k, newest) and k not in needed), MOST))
 
     def _needed(self, job_id: int, kept: Iterable[Row], going: GoOn) -> set[str] | None:
-        """Return the objects that the checkpoints are made of; None if that is not known."""
+        """Return the objects that the checkpoints consist of; None if that is unknown."""
         keys = set()
         for row in kept:
             if not going():
@@ -106,7 +106,7 @@ class Thinning:
             except ObjectMissing:
                 continue  # nobody can restore it, whatever stays
             except CheckpointUnsound as error:
-                # A newer version wrote it, or it was read badly: what it needs must stay.
+                # Written by a newer version, or misread: the objects that it lists must stay.
                 log.warning("nothing_thinned", manifest=row["key"], error=error.message)
                 return None
             keys |= {entry.key for entry in manifest.files}
@@ -131,7 +131,7 @@ def _folders(rows: Iterable[Row]) -> set[str]:
 
 
 def _older(key: str, newest: tuple[int, int]) -> bool:
-    """Tell whether an object was stored for a checkpoint before the newest, or with it."""
+    """Tell whether an object was stored for the newest checkpoint or an older one."""
     place = PLACE.fullmatch(key)
     if place is None:
         return False

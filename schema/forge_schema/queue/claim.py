@@ -14,7 +14,7 @@ from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane
 from forge_schema.queue.lanes import Lanes
 
-# Rows that a claim looks at past its count, since other claims may hold the first ones locked.
+# Extra rows that a claim reads, since other claims may have locked the first ones.
 LOOK_PAST = 16
 LOOK_FAR = 1000
 
@@ -28,9 +28,9 @@ def claim(
     count: int,
     ttl: timedelta,
 ) -> tuple[int, list[Grant]]:
-    """End leases as succeeded and claim jobs; returns how many were ended now, and the grants.
+    """End leases as succeeded and claim jobs; return how many ended now, and the grants.
 
-    The ends come ordered by job and token, the order in which every statement locks leases.
+    The ends are ordered by job and token, the order in which every statement locks leases.
     """
     # One nonce serves all leases of a claim: each has its own token.
     nonce, done = uuid4(), 0

@@ -10,13 +10,13 @@ from forge_schema.storage import keys
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A live lease, with what its holder needs in order to name objects."""
+    """A live lease, with the data that its holder needs to name objects."""
 
     fence: Fence
     attempt: int
     bundle_digest: str | None
     image_tar: str | None
-    # The manifest of the checkpoint that the job starts from, while that is there.
+    # The manifest of the checkpoint that the job starts from, as long as it exists.
     source_job_id: int | None = None
     source_key: str | None = None
 
@@ -27,7 +27,7 @@ class Holding:
 
 
 class Holdings:
-    """Looks up one worker's leases. A fence never changes hands, so an answer stays true."""
+    """Looks up one worker's leases. A fence never changes its holder, so answers stay valid."""
 
     def __init__(self, database: Database, worker_id: int) -> None:
         self._database = database
@@ -46,7 +46,7 @@ class Holdings:
         return self._database.one("held_job", again=True, **params) is not None
 
     def own(self, leases: Sequence[Fence]) -> bool:
-        """Tell whether every one of these leases, live or ended, is or was the worker's."""
+        """Tell whether all these leases, live or ended, are or were the worker's."""
         if not leases:
             return True
         params = {"worker_id": self._worker_id, **fences(leases)}

@@ -1,4 +1,4 @@
-"""Recognise ends that a retry would only repeat, by exit code and the last lines of the output.
+"""Recognise failures that a retry would only repeat, by exit code and last lines of output.
 
 The queue applies this only to a quick attempt of a job that never made progress: a failure hours
 into a training run is not a typo, whatever its message.
@@ -15,7 +15,7 @@ QUICK = timedelta(seconds=60)
 # Text that differs between two runs with the same end: numbers, times, addresses, temporary names.
 VARYING = r"\ytmp\w+|[0-9a-f]*[0-9][0-9a-f]*"
 NOT_RUN = {126, 127}
-# A worker's words when it could not start the job; the next worker may be able to.
+# A worker's message when it could not start the job. Another worker may be able to.
 UNPREPARED = "cannot prepare the job"
 # Exit codes of argparse, click, getopt and pytest for a usage error.
 USAGE_CODES = {2, 4, 64}
@@ -29,7 +29,7 @@ SHELL_SYNTAX = re.compile(r".*: syntax error", re.IGNORECASE)
 
 
 def hopeless(end: End) -> bool:
-    """Tell whether an attempt failed by a mistake that a retry would only repeat."""
+    """Tell whether an attempt failed in a way that a retry would only repeat."""
     if end.reason is not Reason.EXIT_CODE:
         return False
     lines = (end.detail or "").splitlines() or [""]

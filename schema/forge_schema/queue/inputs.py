@@ -9,13 +9,13 @@ from forge_schema.model.spec import CheckpointSource, JobSpec
 
 
 class JobUnknown(ForgeError):
-    """There is no job of this id."""
+    """There is no job with this id."""
 
     code = "job_unknown"
 
 
 class CheckpointUnknown(ForgeError):
-    """The job has no such checkpoint."""
+    """The job does not have this checkpoint."""
 
     code = "checkpoint_unknown"
 
@@ -27,11 +27,11 @@ class Sources:
         self._database = database
 
     def check(self, spec: JobSpec, *, any_owner: bool) -> None:
-        """Refuse a job whose source is missing, unless it was submitted before.
+        """Reject a job whose source is missing, unless it was submitted before.
 
         Raises:
             JobUnknown: the job does not exist or belongs to another owner.
-            CheckpointUnknown: it has no such checkpoint.
+            CheckpointUnknown: the source job does not have this checkpoint.
         """
         if spec.from_checkpoint is None:
             return
@@ -40,13 +40,13 @@ class Sources:
             raise _lack(spec.from_checkpoint, found)
 
     def lack(self, spec: JobSpec, *, any_owner: bool) -> ForgeError:
-        """Return why a job's source could not be found a moment ago."""
-        assert spec.from_checkpoint is not None  # noqa: S101 - or nothing could lack
+        """Return the error for a job whose source was not found."""
+        assert spec.from_checkpoint is not None  # noqa: S101 - only a given source can be missing
         return _lack(spec.from_checkpoint, self._look(spec, any_owner=any_owner))
 
     def _look(self, spec: JobSpec, *, any_owner: bool) -> Mapping[str, Any]:
         asked = spec.from_checkpoint
-        assert asked is not None  # noqa: S101 - the callers have looked
+        assert asked is not None  # noqa: S101 - checked by the callers
         row = self._database.one(
             "source",
             again=True,
@@ -55,7 +55,7 @@ class Sources:
             any_owner=any_owner,
             **asked.model_dump(),
         )
-        assert row is not None  # noqa: S101 - the statement selects one row always
+        assert row is not None  # noqa: S101 - the statement always returns one row
         return row
 
 
@@ -66,7 +66,7 @@ def _lack(asked: CheckpointSource, found: Mapping[str, Any]) -> ForgeError:
     if not found["some"] or asked.attempt is None:
         return CheckpointUnknown(
             f"job {job_id} has no complete checkpoint",
-            hint="wait until it has stored one, or start from the beginning",
+            hint="wait until it has stored one, or submit without a checkpoint",
         )
     return CheckpointUnknown(
         f"job {job_id} has no checkpoint {asked.attempt}.{asked.number}",
@@ -82,7 +82,7 @@ def from_params(asked: CheckpointSource | None) -> dict[str, int | None]:
 
 
 class NotUploaded(ForgeError):
-    """The job's owner has not uploaded what the job names by its SHA-256."""
+    """The job's owner has not uploaded content that the job names by SHA-256."""
 
     code = "not_uploaded"
 
@@ -90,18 +90,18 @@ class NotUploaded(ForgeError):
 class Uploads:
     """The bundles and saved images of each owner.
 
-    Knowing a SHA-256 gives nobody the right to run its code.
+    Knowing a SHA-256 does not give the right to run its code.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, owner: str, sha256: str) -> None:
-        """Record an upload whose content was verified; repeated, it changes nothing."""
+        """Record an upload whose content was verified. Idempotent."""
         self._database.rows("add_upload", again=True, owner=owner, sha256=sha256)
 
     def missing(self, owner: str, sha256s: Iterable[str]) -> set[str]:
-        """Return the uploads that the owner lacks."""
+        """Return those uploads that the owner has not made."""
         rows = self._database.rows(
             "missing_uploads", again=True, owner=owner, sha256s=list(sha256s)
         )
@@ -114,7 +114,7 @@ def named(spec: JobSpec) -> list[str]:
 
 
 def not_uploaded(spec: JobSpec) -> NotUploaded:
-    """Return the refusal of a job."""
+    """Return the error for a job."""
     return NotUploaded(
         f"{spec.owner} has not uploaded the bundle or the image that the job names:"
         f" {', '.join(named(spec))}",

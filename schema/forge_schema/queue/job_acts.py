@@ -9,18 +9,18 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import array
 
 MOST = 1_000
-# A job that is moving between two tables is in neither at one look; the next one finds it.
+# A job moving between two tables may be seen in neither; the next try finds it.
 LOOKS = 20
 
 
 class TooManyJobs(ForgeError):
-    """More jobs than one act accepts."""
+    """More jobs than one call accepts."""
 
     code = "too_many_jobs"
 
 
 class JobActs:
-    """Acts on the jobs of one owner, or on any job where `owner` is None."""
+    """Acts on the jobs of one owner, or on any job if `owner` is None."""
 
     def __init__(self, database: Database, *, owner: str | None, actor: str) -> None:
         self._database = database
@@ -30,17 +30,17 @@ class JobActs:
         """Cancel jobs that have not ended; a repeat changes nothing.
 
         Returns how many were `cancelled` at once, are `running` until their workers stop them, had
-        ended before (`over`), and are `absent`.
+        already ended (`over`), and do not exist (`absent`).
 
         Raises:
-            TooManyJobs: there are over a thousand.
+            TooManyJobs: there are more than a thousand.
             ForgeError: some kept changing state.
         """
         some = _some(job_ids)
         return _counted(self.cancel_each(some), ("cancelled", "running", "over"), some)
 
     def cancel_each(self, job_ids: Sequence[int]) -> dict[int, Row]:
-        """Cancel jobs; return what each that exists `became`, as `cancel` counts it, and its state.
+        """Cancel jobs; return for each that exists its state and what it `became`, as in `cancel`.
 
         Raises:
             ForgeError: some kept changing state.
@@ -61,19 +61,19 @@ class JobActs:
         )
 
     def retry(self, job_ids: Sequence[int]) -> dict[str, int]:
-        """Give failed and dead jobs fresh budgets and make them ready; a repeat changes nothing.
+        """Give failed and dead jobs fresh budgets and make them ready. Idempotent.
 
         Returns how many were `retried`, are `unfinished`, succeeded or were cancelled (`over`), and
-        are `absent`.
+        do not exist (`absent`).
 
         Raises:
-            TooManyJobs: there are over a thousand.
+            TooManyJobs: there are more than a thousand.
         """
         some = _some(job_ids)
         return _counted(self.retry_each(some), ("retried", "unfinished", "over"), some)
 
     def retry_each(self, job_ids: Sequence[int]) -> dict[int, Row]:
-        """Retry jobs; return what each that exists `became`, as `retry` counts it."""
+        """Retry jobs; return for each that exists what it `became`, as in `retry`."""
         # The request's own id tells a repeat after a lost answer from a second retry.
         params = {"job_ids": array(job_ids), "request": uuid4().hex, **self._whose}
         return _first(self._database.rows("retry", again=True, **params))
@@ -92,5 +92,7 @@ def _counted(rows: dict[int, Row], names: Sequence[str], some: Sequence[int]) ->
 def _some(job_ids: Sequence[int]) -> list[int]:
     some = sorted(set(job_ids))
     if len(some) > MOST:
-        raise TooManyJobs(f"{len(some)} jobs are too many at once", hint=f"take {MOST} at a time")
+        raise TooManyJobs(
+            f"{len(some)} jobs are too many for one call", hint=f"send at most {MOST} at a time"
+        )
     return some

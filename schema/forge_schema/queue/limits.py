@@ -1,4 +1,4 @@
-"""What admins set: pauses and limits."""
+"""Pauses and limits that admins set."""
 
 from collections.abc import Mapping
 
@@ -6,20 +6,20 @@ from forge_schema.database.pool import Database, Row, run
 
 
 class Admin:
-    """Every act is in the audit trail, in the same transaction."""
+    """Sets pauses and limits. Each change is in the audit trail, in the same transaction."""
 
     def __init__(self, database: Database, *, actor: str) -> None:
         self._database = database
         self._actor = actor
 
     def pause(self, queue: str, *, paused: bool = True) -> None:
-        """Pause a queue: no claim that begins afterwards takes from it. Or resume it."""
+        """Pause a queue, so that no later claim takes jobs from it, or resume it."""
         self._set("pause", {"queue": queue, "paused": paused}, queue=queue)
 
     def set_queue(
         self, queue: str, *, paused: bool, max_jobs: int | None, max_gpus: int | None
     ) -> None:
-        """Set all of a queue's settings at once; a limit of None is none."""
+        """Replace all settings of a queue. A limit of None means no limit."""
         params = {"paused": paused, "max_jobs": max_jobs, "max_gpus": max_gpus}
         self._set("set_queue", {**params, "queue": queue}, queue=queue)
 
@@ -32,9 +32,9 @@ class Admin:
         return self._database.rows("quotas", again=True)
 
     def limit_queue(self, queue: str, *, max_jobs: int | None, max_gpus: int | None) -> None:
-        """Set how many jobs and GPUs of a queue run at once; None is no limit.
+        """Limit how many jobs and GPUs of a queue run at once; None means no limit.
 
-        Every claim that begins afterwards keeps to it.
+        Every later claim respects it.
         """
         params = {"name": queue, "max_jobs": max_jobs, "max_gpus": max_gpus}
         self._set("set_queue_limits", params, queue=queue)
@@ -42,9 +42,9 @@ class Admin:
     def limit_owner(
         self, owner: str, *, max_jobs: int | None, max_gpus: int | None, weight: float = 1.0
     ) -> None:
-        """Set how many jobs and GPUs of an owner run at once, and the owner's weight.
+        """Limit how many jobs and GPUs of an owner run at once, and set the owner's weight.
 
-        Every claim that begins afterwards keeps to it.
+        Every later claim respects it.
         """
         params = {"name": owner, "max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
         self._set("set_owner_quota", params, owner=owner)
@@ -57,8 +57,8 @@ class Admin:
         queue: str | None = None,
         owner: str | None = None,
     ) -> None:
-        # Each statement's snapshot must see what the one before waited for: lanes that were being
-        # made, and what was being set on the lanes' other side.
+        # Each statement's snapshot must include what the previous one waited for: lanes being
+        # created, and settings of the owner or queue on the lanes' other side.
         lanes = {"queue": queue, "owner": owner}
         with self._database.transaction() as connection:
             run(connection, name, {**params, "actor": self._actor})

@@ -32,7 +32,7 @@ from forge_schema.queue.lanes import Lanes
 
 LEASE_TTL = timedelta(seconds=120)
 DETAIL_LENGTH = 10_000
-# Reasons to retry at once: the job is healthy, and another worker will run it.
+# Reasons to retry at once: the job is healthy and can run on another worker.
 AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED}
 
 
@@ -85,15 +85,15 @@ class Queue:
 
         Args:
             specs: the jobs.
-            any_owner: whether they may start from checkpoints of other owners' jobs and run other
-                owners' uploads, which become those of the jobs' owners too.
+            any_owner: whether they may start from other owners' checkpoints and run other
+                owners' uploads, which then count as uploaded by the jobs' owners too.
 
         Raises:
-            JobUnknown, CheckpointUnknown: what one is to start from is not there; none was
-                submitted.
-            NotUploaded: an owner has not uploaded what a job names; none was submitted.
-            IdempotencyConflict: a key belongs to a job of other content; no job was submitted,
-                unless that other one was being submitted at the same moment.
+            JobUnknown, CheckpointUnknown: a job or checkpoint to start from does not exist; no
+                job was submitted.
+            NotUploaded: an owner has not uploaded what a job names; no job was submitted.
+            IdempotencyConflict: a key belongs to a job with different content; no job was
+                submitted, unless the other job was being submitted at the same moment.
         """
         jobs = [
             self._row(spec, key) for spec, key in zip(specs, _fresh_keys(len(specs)), strict=True)
@@ -150,7 +150,7 @@ class Queue:
         return job_id
 
     def claim(self, lanes: Lanes, free: Capacity, *, count: int = 1) -> list[Grant]:
-        """Claim up to `count` jobs that fit into what is free, best first."""
+        """Claim up to `count` jobs that fit into the free resources, best first."""
         return self.finish_and_claim([], lanes, free, count=count)[1]
 
     def finish_and_claim(
@@ -160,9 +160,9 @@ class Queue:
 
         Args:
             ends: leases to end as `succeeded`; any other reason goes through `finish`.
-            lanes: the lanes of the worker that claims.
-            free: what the worker has free once the leases are ended.
-            count: how many jobs to claim at most.
+            lanes: the claiming worker's lanes.
+            free: the worker's free resources once the leases have ended.
+            count: maximum number of jobs to claim.
         """
         ordered = sorted(ends, key=_by_job)
         done, grants = claim(self.database, lanes, free, ends=ordered, count=count, ttl=self.ttl)
@@ -172,11 +172,11 @@ class Queue:
         return [stored[end.fence] for end in ends], grants
 
     def finish(self, ends: Sequence[End], *, expired_only: bool = False) -> list[Ended]:
-        """End leases and move their jobs on; repeated, it returns the stored outcome.
+        """End leases and move their jobs on. A repeated call returns the stored outcome.
 
         Args:
-            ends: the leases, each with the reason why its attempt ended.
-            expired_only: whether to end only leases that ran out; the others are left out of
+            ends: the leases, each with the reason for its attempt's end.
+            expired_only: whether to end only leases that have expired; others are left out of
                 the answer.
         """
         if not ends:
@@ -189,7 +189,7 @@ class Queue:
         return [moved[end.fence] for end in ends if end.fence in moved]
 
     def release(self, fence: Fence, reason: Reason = Reason.PREEMPTED) -> Ended:
-        """Give a job back, for `preempted` or `drained`; it is ready again at once."""
+        """Give a job back, as `preempted` or `drained`. It is ready again at once."""
         return self.finish([End(fence, reason)])[0]
 
     def _ends(self, ends: Sequence[End]) -> dict[str, object]:
@@ -221,7 +221,7 @@ class Queue:
         status: WorkerStatus,
         condition: Mapping[str, object] | None = None,
     ) -> Renewal:
-        """Renew a worker's leases and return the standing of each.
+        """Renew a worker's leases and return the status of each.
 
         `condition` describes its machine; None keeps the previous one.
 
@@ -252,7 +252,7 @@ class Queue:
         progress: float | None = None,
         devices: Sequence[str] | None = None,
     ) -> Standing:
-        """Record a lease's phase and progress; returns `lost` if the lease is gone."""
+        """Record a lease's phase and progress. Return `lost` if the lease is gone."""
         row = self.database.one(
             "report",
             again=True,
@@ -266,7 +266,7 @@ class Queue:
         return Standing(row["asked"] or Standing.OK)
 
     def cancel(self, job_id: int) -> State:
-        """Cancel a job and return its state: `running` until its worker has stopped it.
+        """Cancel a job and return its state, which is `running` until its worker has stopped it.
 
         Raises:
             JobUnknown: there is no such job.
@@ -277,7 +277,7 @@ class Queue:
         return State(row["state"])
 
     def preempt(self, job_id: int) -> bool:
-        """Ask for a running job back, as a spot notice would; False when it does not run.
+        """Ask for a running job back, as a spot notice would; return False if it is not running.
 
         Raises:
             JobUnknown: there is no such job.
@@ -325,7 +325,7 @@ def _conflict(key: str) -> IdempotencyConflict:
 
 
 def _agree(jobs: Sequence[dict[str, Any]]) -> None:
-    """Refuse two jobs of one batch that share a key and differ in content."""
+    """Reject two jobs of one batch with the same key but different content."""
     contents: dict[tuple[str, str], str] = {}
     for job in jobs:
         place = job["owner"], job["idempotency_key"]
@@ -342,7 +342,7 @@ def _by_job(end: End) -> tuple[int, int]:
 
 
 def storable(detail: str | None) -> str | None:
-    """Return a detail that a row can hold; it quotes a job's output, which may be anything."""
+    """Make a detail storable: it quotes a job's output, which may contain anything."""
     if detail is None:
         return None
     return detail[:DETAIL_LENGTH].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -353,7 +353,7 @@ def _fence(row: dict[str, Any]) -> Fence:
 
 
 def _repeated(end: End, stored: Ended | None) -> Ended:
-    # An end by another party (the sweeper's `worker_lost`) is not a repeat.
+    # An end by somebody else (the sweeper's `worker_lost`) is not a repeat.
     if stored is None:
         return Ended(end.fence.job_id, accepted=False)
     return replace(stored, accepted=stored.reason is end.reason)

@@ -1,4 +1,4 @@
-"""The index rows of stored objects, written by the holder of a lease and by nobody else."""
+"""The index rows of stored objects, written only by a lease's holder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,12 +17,12 @@ from forge_schema.model.attempt_records import (
 from forge_schema.model.lease import Fence, fence_params, share
 from forge_schema.queue.inputs import CheckpointUnknown
 
-# As many damaged ones would have to lie before the next one.
+# The worker tries these in order if some are damaged.
 RESTORABLE = 20
 
 
 class Records:
-    """Every method answers False when the lease is lost; a repeat changes nothing."""
+    """Stores records of an attempt. Methods return False if the lease is lost; all idempotent."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -39,41 +39,41 @@ class Records:
     def add_metrics(
         self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
     ) -> bool:
-        """Keep metric lines, in order of their numbers; `progress` is the share done, 0 to 1."""
+        """Store metric lines, ordered by number; `progress` is the fraction done, 0 to 1."""
         rows = Jsonb([asdict(line) for line in lines])
         kept = max((line.number + 1 for line in lines), default=0)
         return self._add("add_metrics", fence, lines=rows, kept=kept, progress=share(progress))
 
     def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool:
-        """Keep samples, in order of their numbers."""
+        """Store samples, ordered by number."""
         kept = max((sample.number + 1 for sample in samples), default=0)
         lines = Jsonb([asdict(sample) for sample in samples])
         return self._add("add_samples", fence, lines=lines, kept=kept)
 
     def add_result(self, fence: Fence, values: Mapping[str, object]) -> bool:
-        """Keep the result of an attempt; the first one stays."""
+        """Store the result of an attempt. The first one stays."""
         return self._add("add_result", fence, values=Jsonb(values))
 
     def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool:
-        """Keep how each test ended."""
+        """Store the result of each test."""
         return self._add("add_tests", fence, tests=Jsonb([asdict(test) for test in tests]))
 
     def latest_checkpoint(self, job_id: int) -> Row | None:
-        """Return the newest complete checkpoint of a job, of whichever attempt, or None."""
+        """Return the newest complete checkpoint of a job, from any attempt, or None."""
         return self._database.one("latest_checkpoint", again=True, job_id=job_id)
 
     def restorable(self, job_id: int) -> list[Row]:
-        """Return what a job may be restored from, the best first: its own newest, then its source.
+        """Return checkpoints to restore a job from, best first: its own newest, then its source.
 
         Raises:
-            CheckpointUnknown: what it was to start from is gone, and it has none of its own.
+            CheckpointUnknown: its source is gone, and it has no checkpoint of its own.
         """
         rows = self._database.rows("restorable", again=True, job_id=job_id, count=RESTORABLE)
         there = [row for row in rows if row["key"] is not None]
         if rows and not there:
             raise CheckpointUnknown(
                 f"the checkpoint of job {rows[0]['job_id']} that this one starts from is gone",
-                hint="submit it anew, from another checkpoint or from the beginning",
+                hint="submit the job again, from another checkpoint or from the beginning",
             )
         return there
 

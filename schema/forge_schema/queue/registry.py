@@ -1,4 +1,4 @@
-"""The registry of workers: who is there, what they have, what they are asked to do."""
+"""The registry of workers: their capabilities, status and commands."""
 
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -14,27 +14,27 @@ from forge_schema.model.states import Command, WorkerKind
 
 
 class NoSuchWorker(ForgeError):
-    """There is no worker of this id or name."""
+    """There is no worker with this id or name."""
 
     code = "worker_not_found"
 
 
 class NameInUse(ForgeError):
-    """Another process, which is alive, is this worker already."""
+    """Another live process is already this worker."""
 
     code = "name_in_use"
 
 
-# Longer than a lease lasts by default, no worker is silent that lives.
+# A live worker is never silent for longer than the default TTL of a lease.
 ALIVE = timedelta(seconds=120)
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a worker reports of itself; memory and disk in MiB, price in money per hour.
+    """What a worker reports about itself; memory and disk in MiB, price per hour.
 
-    `folder_id` tells a restart from another worker; one of an earlier version has none. `replace`
-    is whether it takes the place of one that is alive.
+    `folder_id` tells a restart from another worker; workers of an earlier version have none.
+    `replace` is whether it may take the place of a live worker with its name.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Machine:
 class Registry:
     """Registers workers and tells them to drain or stop.
 
-    `alive` is how long a worker that was heard holds its name against another one.
+    `alive` is how long a worker keeps its name after it was last heard from.
     """
 
     def __init__(self, database: Database, *, actor: str, alive: timedelta = ALIVE) -> None:
@@ -67,7 +67,7 @@ class Registry:
     def queue_id(self) -> UUID:
         """Return the random id of this queue."""
         row = self._database.one("queue_id", again=True)
-        assert row is not None  # noqa: S101 - the migration made it
+        assert row is not None  # noqa: S101 - created by the migration
         queue_id: UUID = row["queue_id"]
         return queue_id
 
@@ -75,7 +75,7 @@ class Registry:
         """Register a worker, or a new boot of it, and return its id.
 
         Raises:
-            NameInUse: a worker of another folder has the name, and is alive.
+            NameInUse: a live worker with another folder has the name.
         """
         row = self._database.one("register", again=True, **self._described(machine))
         if row is None:
@@ -84,14 +84,14 @@ class Registry:
         return worker_id
 
     def register_known(self, worker_id: int, machine: Machine) -> WorkerKind:
-        """Register a boot of a worker that an admin made, under the name that it was given.
+        """Register a boot of a worker that an admin created, under the name given there.
 
         Returns:
-            Whether it leaves after one job or stays: an admin's `ephemeral` holds.
+            The worker's kind: `ephemeral` if the admin set that, else what it reports.
 
         Raises:
             NoSuchWorker: it was deleted.
-            NameInUse: a process of another folder has its token, and is alive.
+            NameInUse: a live process with another folder has its token.
         """
         described = {**self._described(machine), "worker_id": worker_id}
         row = self._database.one("register_known", again=True, **described)
@@ -100,11 +100,11 @@ class Registry:
         return WorkerKind(row["kind"])
 
     def disconnect(self, worker_id: int, boot_id: UUID) -> None:
-        """Record that a worker left in good order; a newer boot of it is left alone."""
+        """Record that a worker disconnected. A newer boot of it is not affected."""
         self._database.one("disconnect", again=True, worker_id=worker_id, boot_id=boot_id)
 
     def command(self, worker_id: int, command: Command | None) -> None:
-        """Ask a worker to drain or to stop with its next renewal; None takes it back.
+        """Ask a worker to drain or stop at its next renewal; None withdraws the request.
 
         Raises:
             NoSuchWorker: there is no such worker.
@@ -117,7 +117,7 @@ class Registry:
             raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
 
     def workers(self) -> list[Row]:
-        """Return every worker, how long it has been silent and how many leases it holds."""
+        """Return all workers, with the seconds since each was last heard from and its leases."""
         return self._database.rows("workers", again=True, worker_id=None)
 
     def worker(self, worker_id: int) -> Row:
@@ -132,15 +132,15 @@ class Registry:
         return row
 
     def named(self, name: str) -> int:
-        """Return the id of the newest worker of a name, also of one that was removed.
+        """Return the id of the newest worker with a name, including removed workers.
 
         Raises:
-            NoSuchWorker: none was ever called so.
+            NoSuchWorker: no worker has ever had this name.
         """
         row = self._database.one("worker_named", again=True, name=name)
         if row is None:
             raise NoSuchWorker(
-                f"no worker is or was called {name!r}", hint="`forge workers` lists those there are"
+                f"no worker has ever been called {name!r}", hint="`forge workers` lists the workers"
             )
         worker_id: int = row["id"]
         return worker_id
@@ -148,7 +148,7 @@ class Registry:
     def _in_use(self, name: str) -> NameInUse:
         return NameInUse(
             f"worker {name} is alive in another folder or on another machine",
-            hint="give this one a name of its own (over HTTP: a token), stop the other one and wait"
+            hint="give this one its own name (over HTTP: a token), stop the other one and wait"
             f" up to {self._alive.total_seconds():g} s, or take its place with --replace",
         )
 
@@ -158,6 +158,6 @@ class Registry:
             "alive": self._alive,
             "kind": machine.kind.value,
             "gpus": Jsonb(machine.gpus),
-            # Who does not say what it runs takes both kinds of job.
+            # A worker that does not report what it runs takes both kinds of job.
             "labels": Jsonb({RUNS: "images,projects", **machine.labels}),
         }

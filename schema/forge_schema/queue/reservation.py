@@ -1,7 +1,7 @@
 """Backfill and its reservation: room that a worker keeps for a job smaller ones would starve.
 
-A job may be first by priority, fair share and age, and still find too little CPU, memory, disk or
-GPUs free. For a while, smaller jobs backfill the gap. Once its patience ends, a worker reserves
+A job may be first by priority, fair share and age while too little CPU, memory, disk or GPUs are
+free for it. For a while, smaller jobs backfill the gap. Once its patience ends, a worker reserves
 what the job needs as it comes free; then only jobs of a higher priority, and jobs that fit beside
 it, go before it.
 """

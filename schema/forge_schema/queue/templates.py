@@ -1,4 +1,4 @@
-"""Templates: named job configs of an owner, to submit by name."""
+"""Templates: an owner's named job configurations, to submit by name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +10,13 @@ from forge_schema.model.errors import ForgeError
 
 
 class NoSuchTemplate(ForgeError):
-    """The owner has no job config of this name."""
+    """The owner has no job config with this name."""
 
     code = "template_not_found"
 
 
 class Templates:
-    """The job configs of one owner. What is in them is checked when a job is submitted."""
+    """The job configs of one owner. A config is validated only when a job is submitted."""
 
     def __init__(self, database: Database, *, owner: str, actor: str) -> None:
         self._database = database
@@ -24,7 +24,7 @@ class Templates:
         self._actor = actor
 
     def keep(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Keep a config under a name, in place of the one before."""
+        """Store a config under a name, replacing any previous one."""
         params = {"owner": self._owner, "name": name, "actor": self._actor}
         self._database.one("put_template", again=True, spec=Jsonb(dict(spec)), **params)
 
@@ -32,7 +32,7 @@ class Templates:
         """Return a config: `name`, `spec`, `updated_at`.
 
         Raises:
-            NoSuchTemplate: there is none of this name.
+            NoSuchTemplate: there is none with this name.
         """
         row = self._database.one("template", again=True, owner=self._owner, name=name)
         if row is None:
@@ -47,7 +47,7 @@ class Templates:
         """Remove a config.
 
         Raises:
-            NoSuchTemplate: there is none of this name.
+            NoSuchTemplate: there is none with this name.
         """
         gone = self._database.one(
             "delete_template", owner=self._owner, name=name, actor=self._actor
@@ -58,5 +58,5 @@ class Templates:
 
 def _unknown(owner: str, name: str) -> NoSuchTemplate:
     return NoSuchTemplate(
-        f"{owner} has no job config {name!r}", hint="list them, or keep one under this name"
+        f"{owner} has no job config {name!r}", hint="list the configs, or store one under this name"
     )

@@ -1,1 +1,1 @@
-"""Everything that is only read: jobs, pages, the overview, reports."""
+"""Read-only queries: jobs, pages, the overview, reports."""

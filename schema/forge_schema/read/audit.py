@@ -1,4 +1,4 @@
-"""The audit trail: who did what, when; written with each act, and read here."""
+"""Read the audit trail, which every action writes with its own transaction."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class Audit:
-    """Reads the trail, and adds what leaves no other trace: what was tried and refused."""
+    """Reads the trail, and records attempts that were refused and so changed nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -28,7 +28,7 @@ class Audit:
         worker_id: int | None = None,
         job_id: int | None = None,
     ) -> None:
-        """Write down an act that changed no row. A repeat after a lost answer may show twice."""
+        """Record an action that changed no row. A retry after a lost answer may appear twice."""
         params = {"actor": actor, "action": action, "worker_id": worker_id, "job_id": job_id}
         self._database.one("note", again=True, detail=Jsonb(detail), **params)
 
@@ -43,16 +43,16 @@ class Audit:
         action: str | None = None,
         count: int = PAGE,
     ) -> list[Row]:
-        """Return a page of the trail, oldest first, dispatches and ends of attempts included.
+        """Return a page of the trail, oldest first, including starts and ends of attempts.
 
         Args:
-            after: the time of the last event seen; without it, what is younger than `since`.
-            since: how far back to begin.
-            job_id: only events of this job.
-            worker_id: only events of this worker.
-            actor: only acts of this actor, such as `user:ann` or `worker:7`.
-            action: only acts of this kind.
-            count: how many at most.
+            after: the time of the last event seen; None begins at `since`.
+            since: how long ago to begin.
+            job_id: only events about this job.
+            worker_id: only events about this worker.
+            actor: only actions of this actor, such as `user:ann` or `worker:7`.
+            action: only actions of this kind.
+            count: maximum number of events.
         """
         params: dict[str, object] = {
             "job_id": job_id,
@@ -61,7 +61,7 @@ class Audit:
             "action": action,
             "count": min(count, PAGE),
         }
-        # Times go as parameters: the plan is made for those that are asked for.
+        # Times are parameters, so that the planner sees them.
         with self._database.reporting() as connection:
             (health,) = run(connection, "health", {})
             began = after or health["now"] - since
@@ -73,9 +73,9 @@ class Audit:
 
 
 def _windows(began: datetime, now: datetime, *, whole: bool) -> Iterator[datetime]:
-    """Yield ends, each further away: a page of a long trail is near its beginning.
+    """Yield later and later bounds: a page of a long trail is filled near its beginning.
 
-    The last one is beyond now, for what happens meanwhile.
+    The last bound is in the future, to include events that happen meanwhile.
     """
     window = FIRST_WINDOW
     while not whole and now - began > window:

@@ -1,4 +1,4 @@
-"""The jobs of one benchmark, by the name of their sweep: how they stand, what they found."""
+"""States and results of a sweep's jobs."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from forge_schema.read.jobs import PAGE
 
 
 class SweepUnknown(ForgeError):
-    """The owner has no job of this sweep."""
+    """The owner has no job in this sweep."""
 
     code = "sweep_unknown"
 
@@ -23,10 +23,10 @@ class Benchmarks:
         self._actor = actor
 
     def states(self, sweep: str) -> dict[str, int]:
-        """Return how many of its jobs are in which state.
+        """Return the number of a sweep's jobs in each state.
 
         Raises:
-            SweepUnknown: it has none.
+            SweepUnknown: it has no jobs.
         """
         rows = self._database.rows("sweep_states", again=True, owner=self._owner, sweep=sweep)
         if not rows:
@@ -34,10 +34,10 @@ class Benchmarks:
         return {row["state"]: row["jobs"] for row in rows}
 
     def points(self, sweep: str, *, after: int = 0, count: int = PAGE) -> list[Row]:
-        """Return its jobs after an id: what each was given, and what it found.
+        """Return a sweep's jobs after an id, with parameters and results.
 
         Raises:
-            SweepUnknown: it has none.
+            SweepUnknown: it has no jobs.
         """
         rows = self._database.rows(
             "sweep_points",
@@ -52,7 +52,7 @@ class Benchmarks:
         return rows
 
     def cancel(self, sweep: str) -> dict[str, int]:
-        """Cancel what has not ended; return how many it was, and how many still run.
+        """Cancel a sweep's unfinished jobs; return how many were cancelled, and how many still run.
 
         Raises:
             SweepUnknown: it has no jobs.
@@ -67,5 +67,5 @@ class Benchmarks:
     def _unknown(self, sweep: str) -> SweepUnknown:
         return SweepUnknown(
             f"{self._owner} has no sweep {sweep!r}",
-            hint="`forge benchmark` said its name when it submitted it",
+            hint="`forge benchmark` prints the name of a sweep when it submits it",
         )

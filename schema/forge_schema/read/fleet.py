@@ -1,4 +1,4 @@
-"""The fleet as people look at it: workers by page, and one with all that it does and did."""
+"""Pages of workers, and one worker with its jobs, attempts and events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,31 +11,31 @@ from forge_schema.queue.registry import NoSuchWorker
 
 PAGE = 50
 ATTEMPTS = 25
-# Of an owner that may not see the others' attempts, so many are looked through for one page.
+# Attempts read for one page when an owner may see only their own among them.
 LOOK = 500
 EVENTS = 20
 LATEST = datetime.max.replace(tzinfo=UTC)
 
 Place = tuple[datetime, int]
-"""Where the page of attempts before this one ends: a time and a job."""
+"""Where a page of attempts begins: after this time and job."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """Some rows, and where the next page begins; None at the end."""
+    """A page of rows, and where the next page begins; None at the end."""
 
     rows: list[Row]
     after: Any = None
 
 
 class Fleet:
-    """Reads; nothing here changes a row."""
+    """Reads workers; changes nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def counts(self) -> dict[str, int]:
-        """Return how many workers are in which status."""
+        """Return the number of workers in each status."""
         with self._database.reporting() as connection:
             rows = run(connection, "overview_fleet", {"owner": None})
         return {row["status"]: row["workers"] for row in rows}
@@ -48,13 +48,13 @@ class Fleet:
         after: str | None = None,
         count: int = PAGE,
     ) -> Page:
-        """Return workers by name.
+        """Return a page of workers, ordered by name.
 
         Args:
-            words: each stands in the worker's name, its kind, its GPUs' names or its labels.
-            statuses: those wanted; none is all.
+            words: each must occur in the worker's name, kind, GPU names or labels.
+            statuses: the statuses wanted; empty means all.
             after: the name after which to begin.
-            count: how many at most.
+            count: maximum number of workers.
         """
         params: dict[str, object] = {
             "words": [f"%{_escaped(word)}%" for word in words] or None,
@@ -70,7 +70,7 @@ class Fleet:
         """Return one worker.
 
         Raises:
-            NoSuchWorker: there is none.
+            NoSuchWorker: it does not exist.
         """
         row = self._database.one("worker_page", again=True, worker_id=worker_id)
         if row is None:
@@ -78,10 +78,10 @@ class Fleet:
         return row
 
     def former(self, worker_id: int) -> Row:
-        """Return the id and the name of a worker that was removed.
+        """Return the id and the name of a removed worker.
 
         Raises:
-            NoSuchWorker: none was.
+            NoSuchWorker: no worker with this id was removed.
         """
         row = self._database.one("former_worker", again=True, worker_id=worker_id)
         if row is None:
@@ -89,15 +89,15 @@ class Fleet:
         return row
 
     def jobs(self, worker_id: int) -> list[Row]:
-        """Return the jobs that run there, each with its newest sample."""
+        """Return the worker's running jobs, each with its newest sample."""
         return self._database.rows("worker_jobs", again=True, worker_id=worker_id)
 
     def attempts(
         self, worker_id: int, *, owner: str | None = None, before: Place | None = None
     ) -> Page:
-        """Return the attempts that ended there, the newest first; with an owner, only its own.
+        """Return the worker's ended attempts, newest first; with an owner, only that owner's.
 
-        Then a page may be empty and yet have a next one.
+        With an owner, a page may be empty although there is a next one.
         """
         at, job_id = before or (LATEST, 0)
         count = ATTEMPTS + 1 if owner is None else LOOK
@@ -115,7 +115,7 @@ class Fleet:
         return Page(mine, _place(rows[-1]) if len(rows) == count else None)
 
     def events(self, worker_id: int) -> list[Row]:
-        """Return its newest events."""
+        """Return the worker's newest events."""
         return self._database.rows("worker_events", again=True, worker_id=worker_id, count=EVENTS)
 
 

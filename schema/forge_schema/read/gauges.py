@@ -1,4 +1,4 @@
-"""What is asked of a queue every few seconds, for a monitoring system: bounded, by indexes."""
+"""Bounded queries for a monitoring system that runs them every few seconds."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -6,26 +6,26 @@ from datetime import datetime, timedelta
 
 from forge_schema.database.pool import Database, Row, run
 
-# Of each lane's ready jobs, of all scheduled ones and of all leases, so many are counted at most.
+# Maximum count of each lane's ready jobs, of scheduled jobs, and of leases.
 MOST = 10_000
-# Past every time-out of a statement: by then, who wrote an end has committed it.
+# Longer than every statement timeout: by then, all ends of this age are committed.
 SETTLED = timedelta(seconds=60)
 
 
 @dataclass(slots=True)
 class Tally:
-    """How many attempts ended, and the GPU time of theirs, in seconds."""
+    """The number of ended attempts, and their GPU time in seconds."""
 
     attempts: int = 0
     gpu_seconds: float = 0.0
 
 
 class Gauges:
-    """`ended` has by queue and reason what `count_ended` counted; it never falls.
+    """`ended` is what `count_ended` has counted, by queue and reason. It never decreases.
 
     Args:
-        database: the queue's.
-        ttl: how long its leases last.
+        database: the queue's database.
+        ttl: the TTL of its leases.
     """
 
     def __init__(self, database: Database, ttl: timedelta) -> None:
@@ -35,23 +35,23 @@ class Gauges:
         self.ended: dict[tuple[str, str], Tally] = defaultdict(Tally)
 
     def lanes(self) -> list[Row]:
-        """Return each lane's queue, shape, and jobs by state; `oldest_s` is how long one waits."""
+        """Return each lane's queue, shape and jobs by state; `oldest_s` is the longest wait."""
         return self._database.rows("gauge_lanes", again=True, most=MOST)
 
     def fleet(self) -> list[Row]:
-        """Return how many workers and GPUs there are, by the workers' status."""
+        """Return the number of workers and GPUs by worker status."""
         return self._database.rows("gauge_fleet", again=True)
 
     def now(self) -> Row:
-        """Return how the leases are and when a sweeper was last here."""
+        """Return the number of leases and the time of the last sweeper's tick."""
         (row,) = self._database.rows("gauge_now", again=True, most=MOST, near=self._ttl / 4)
         return row
 
     def count_ended(self) -> None:
-        """Add the attempts that ended since the last time, of a day at most.
+        """Add the attempts that ended since the last call, but no more than a day of them.
 
-        The history is append-only, and what is younger than a minute is left for the next time: so
-        each attempt is counted once, though nobody keeps a counter. The first time sets the start.
+        The history is append-only, and attempts younger than a minute are left for the next call,
+        so each is counted once without a stored counter. The first call sets the start.
         """
         with self._database.reporting() as connection:
             bounds = {"since": self._counted_to, "settled": SETTLED}

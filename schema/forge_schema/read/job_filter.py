@@ -1,4 +1,4 @@
-"""A filter of jobs as people write it: `state:running,ready owner:ann name:resnet* oom`."""
+"""Parse filters of jobs: `state:running,ready owner:ann name:resnet* oom`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,13 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _BARE = re.compile(r'[^\s",]*')
 _WORD = re.compile(r'[^\s"]+')
 _SPACE = re.compile(r"\s*")
-# What a value may have and need no quotes.
+# Values made of these characters need no quotes.
 _PLAIN = re.compile(r'[^\s",\\]+')
 _PLAIN_WORD = re.compile(r'[^\s",\\:]+')
 
 
 class FilterInvalid(ForgeError):
-    """What was written is no filter; `start` and `end` say which part of it."""
+    """The text is not a valid filter; the fault is between `start` and `end`."""
 
     code = "filter_invalid"
 
@@ -38,7 +38,7 @@ class FilterInvalid(ForgeError):
 
 @dataclass(frozen=True)
 class Said:
-    """One term, with its place in the text; without a key it is a word."""
+    """One term and its position in the text. Without a key it is a word."""
 
     key: str | None
     values: tuple[str, ...]
@@ -48,7 +48,7 @@ class Said:
 
 
 def quoted(text: str, *, free: bool = False) -> str:
-    """Return a value, or a free word, as it is written in a filter."""
+    """Quote a value or a word for a filter, if necessary."""
     plain = _PLAIN_WORD if free else _PLAIN
     if plain.fullmatch(text):
         return text
@@ -58,12 +58,12 @@ def quoted(text: str, *, free: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which jobs are wanted: those whose name has each of the words, and that fit each term.
+    """A filter: a job's name must contain every word, and the job must match every term.
 
     Args:
-        words: parts of the name, in either case.
-        terms: by key, the values of which one must fit; globs but for states, reasons, kinds.
-        labels: for each term, the labels of which the job must ask for one: `zone=eu*`, or `zone`.
+        words: parts of the name, case-insensitive.
+        terms: by key, the values of which one must match: globs, or states, reasons, kinds.
+        labels: for each term, the labels of which the job must want one: `zone=eu*`, or `zone`.
     """
 
     words: tuple[str, ...] = ()
@@ -80,37 +80,37 @@ class Filter:
         return bool(self.words or self.terms or self.labels)
 
     def values(self, key: str) -> tuple[str, ...]:
-        """Return the values said for a key; none where any will do."""
+        """Return the values given for a key; empty if any will do."""
         return self.terms.get(key, ())
 
     @property
     def since(self) -> timedelta | None:
-        """How long ago a job may have been submitted."""
+        """The maximum age of a job since its submission."""
         said = self.values("since")
         return timedelta(seconds=span(said[0])) if said else None
 
     def having(self, key: str, *values: str) -> "Filter":
-        """Return the filter with other values for a key; without any, it does not ask for it."""
+        """Return the filter with other values for a key; without values, the key is removed."""
         others = {k: v for k, v in self.terms.items() if k != key}
         terms = {**others, key: tuple(dict.fromkeys(values))} if values else others
         return Filter(self.words, terms, self.labels)
 
     def toggled(self, key: str, value: str) -> "Filter":
-        """Return the filter with one value more for a key, or one less where it has it."""
+        """Return the filter with a value of a key added, or removed if it is there."""
         said = self.values(key)
         left = tuple(v for v in said if v != value)
         return self.having(key, *(left if value in said else (*said, value)))
 
 
 def parse(text: str) -> Filter:
-    """Read a filter.
+    """Parse a filter.
 
     Raises:
-        FilterInvalid: it cannot be read, or asks for what there is not.
+        FilterInvalid: it is malformed, or names an unknown key or value.
     """
     if len(text) > LENGTH:
         raise FilterInvalid(
-            f"it has over {LENGTH} characters", hint="say less", start=LENGTH, end=len(text)
+            f"it has more than {LENGTH} characters", hint="say less", start=LENGTH, end=len(text)
         )
     words: list[str] = []
     found: dict[str, tuple[str, ...]] = {}
@@ -121,7 +121,7 @@ def parse(text: str) -> Filter:
         elif said.key == "label":
             labels.append(_checked(said))
         elif said.key in found:
-            raise _wrong(said, f"{said.key} is said twice", f"write {said.key}:one,other")
+            raise _wrong(said, f"{said.key} is given twice", f"write {said.key}:one,other")
         else:
             found[said.key] = _checked(said)
     return Filter(tuple(words), found, tuple(labels))
@@ -136,17 +136,19 @@ def _read(text: str) -> list[Said]:
 
 def _checked(said: Said) -> tuple[str, ...]:
     if said.key not in KEYS:
-        hint = f'the keys are {", ".join(KEYS)}; text with a colon goes in quotes: "a:b"'
-        raise _wrong(said, f"{said.key!r} is no key", hint)
+        hint = f'the keys are {", ".join(KEYS)}; quote text with a colon: "a:b"'
+        raise _wrong(said, f"{said.key!r} is not a key", hint)
     values = tuple(dict.fromkeys(said.values))
     if "" in values:
         raise _wrong(said, f"{said.key} lacks a value", f"write {said.key}:{_example(said.key)}")
     if kinds := ENUMS.get(said.key):
         words = [word.value for word in kinds]
         if unknown := next((v for v in values if v not in words), None):
-            raise _wrong(said, f"{unknown!r} is no {said.key}", f"one of {', '.join(words)}")
+            raise _wrong(
+                said, f"{unknown!r} is not a valid {said.key}", f"one of {', '.join(words)}"
+            )
     if said.key == "since" and (len(values) > 1 or not _is_span(values[0])):
-        raise _wrong(said, f"{','.join(values)!r} is no span of time", "write 90m, 12h, 2d or 1w")
+        raise _wrong(said, f"{','.join(values)!r} is not a duration", "write 90m, 12h, 2d or 1w")
     if said.key == "label" and not all(_LABEL.fullmatch(v) for v in values):
         raise _wrong(said, "a label lacks its name", "write label:zone=eu* or label:zone")
     return values
@@ -169,7 +171,7 @@ def _wrong(said: Said, message: str, hint: str) -> FilterInvalid:
 
 
 def _terms(text: str) -> Iterator[Said]:
-    """Take a text apart; a term with a quote that is not closed is not `whole`, and the last."""
+    """Split a filter into terms. An unterminated quote makes the last term not `whole`."""
     at = _skip(text, 0)
     while at < len(text):
         said = _term(text, at)
@@ -201,7 +203,7 @@ def _keyed(text: str, start: int, found: re.Match[str]) -> Said:
 
 
 def _value(text: str, at: int) -> tuple[str | None, int]:
-    """Return a value and where it ends; None where its quote is not closed."""
+    """Return a value and its end; None if its quote is not closed."""
     if not text.startswith('"', at):
         bare = _BARE.match(text, at)
         return (bare[0], bare.end()) if bare else ("", at)

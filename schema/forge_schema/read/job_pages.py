@@ -1,4 +1,4 @@
-"""Pages of jobs that fit a filter: found by an index, whatever the filter says."""
+"""Pages of jobs that match a filter, always found by an index."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from forge_schema.model.states import Reason, State
 from forge_schema.read.job_filter import Filter
 
 PAGE = 50
-# For one page so many jobs are looked at, at most.
+# Maximum number of jobs examined for one page.
 LOOK = 5_000
-# Of more jobs that are ready, the newest are looked for among all jobs.
+# With more ready jobs than this, the newest are searched among all jobs.
 SORTABLE = 20_000
 NEWEST = 2**63 - 1
 REACH = ("looked", "reach", "lowest", "past")
 PLACES = {State.SCHEDULED: "scheduled", State.READY: "ready", State.RUNNING: "lease"}
-# What the index that is walked answers by itself.
+# Keys that the index itself answers.
 INDEXED = {"owner", "queue", "since"}
 WAYS = ("all", "lane", "sweep", "lease", "ready", "scheduled")
 
 
 @dataclass(frozen=True)
 class Page:
-    """Some jobs, the newest first.
+    """A page of jobs, newest first.
 
     Args:
-        jobs: their status, with `ran_s` of the last attempt in seconds and `cost` of all so far.
+        jobs: their status, with the last attempt's `ran_s` in seconds and the total `cost`.
         before: the id below which the next page begins; None at the end.
-        looked: how many jobs were looked at. A page may have few or none of them, and yet a next.
+        looked: how many jobs were examined. Even an empty page may have a next one.
     """
 
     jobs: list[Row]
@@ -46,16 +46,16 @@ def page(
     before: int | None = None,
     count: int = PAGE,
 ) -> Page:
-    """Return the newest jobs that fit a filter.
+    """Return the newest jobs that match a filter.
 
     Args:
         database: an open database.
         wanted: the filter.
-        owner: whose jobs alone may be seen; None is everybody's.
+        owner: the owner whose jobs are visible; None means all owners.
         before: only jobs with a lower id.
-        count: how many at most.
+        count: maximum number of jobs.
     """
-    # One more than is shown tells whether there is a next page.
+    # One extra row tells whether there is a next page.
     params = {**_conditions(wanted), **_ways(wanted, owner), "count": count + 1, "owner": owner}
     params["look"] = LOOK if wanted.words or set(wanted.terms) - INDEXED else count + 1
     params["sortable"] = SORTABLE
@@ -69,7 +69,7 @@ def page(
 
 
 def _ways(wanted: Filter, owner: str | None) -> dict[str, Any]:
-    """Return by which indexes candidates are found."""
+    """Return the indexes that find candidates."""
     in_lanes = owner is not None or bool(INDEXED & {"owner", "queue"} & set(wanted.terms))
     in_lanes = in_lanes or bool(wanted.labels)
     ways, reasons = _places(wanted)
@@ -84,7 +84,7 @@ def _ways(wanted: Filter, owner: str | None) -> dict[str, Any]:
 
 
 def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
-    """Return where jobs are that may fit, and why those ended that did; None is anywhere."""
+    """Return the states and reasons of jobs that may match; None means any."""
     sweeps, reasons, states = (wanted.values(key) for key in ("sweep", "reason", "state"))
     if sweeps and not any(_is_glob(sweep) for sweep in sweeps):
         return {"sweep"}, []
@@ -98,7 +98,7 @@ def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
 
 
 def _reasons(states: Iterable[str]) -> list[str]:
-    """Return why jobs can have ended in some states but `succeeded`."""
+    """Return the possible reasons of jobs in these final states, except `succeeded`."""
     found = [Reason.CANCELLED] if State.CANCELLED in states else []
     if {State.FAILED, State.DEAD} & set(states):
         found += [r for r in Reason if r not in {Reason.SUCCEEDED, Reason.CANCELLED}]
@@ -106,7 +106,7 @@ def _reasons(states: Iterable[str]) -> list[str]:
 
 
 def _conditions(wanted: Filter) -> dict[str, Any]:
-    """Return what a job must be, by the statement's parameters; None is anything."""
+    """Return the statement's parameters that a job must match; None means anything."""
     labels = [[[n, _like(v) if s else "%"] for n, s, v in map(_parts, ls)] for ls in wanted.labels]
     return {
         "states": list(wanted.values("state")) or None,
@@ -136,6 +136,6 @@ def _is_glob(text: str) -> bool:
 
 
 def _like(glob: str) -> str:
-    """Return a glob as LIKE has it."""
+    """Convert a glob to a LIKE pattern."""
     escaped = glob.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return escaped.replace("*", "%").replace("?", "_")

@@ -1,4 +1,4 @@
-"""What a page tells about one job; every list is bounded."""
+"""The data of one job's page; every list is bounded."""
 
 from typing import Any
 
@@ -8,41 +8,41 @@ from forge_schema.model.spec import HANDLERS, RUNS, with_shares
 RUNS_SHOWN = 100
 EVENTS_SHOWN = 100
 BUNDLES_SHOWN = 20
-# What the queue itself adds to the labels of a shape.
+# Labels that the queue itself adds to a shape.
 OWN_LABELS = {RUNS, HANDLERS}
 
 
 class JobStory:
-    """Reads about one job; who asks is to be allowed to see it."""
+    """Reads the data of one job, which the caller must be allowed to see."""
 
     def __init__(self, database: Database, job_id: int) -> None:
         self._database = database
         self._job_id = job_id
 
     def runs(self) -> list[Row]:
-        """Return the newest attempts, oldest first; `finished_at` is None of one that runs."""
+        """Return the newest attempts, oldest first; `finished_at` is None while one runs."""
         return self._rows("job_runs", count=RUNS_SHOWN)
 
     def spent(self) -> Row:
-        """Return the `cost` and the `gpu_seconds` of all attempts that have ended."""
+        """Return the `cost` and the `gpu_seconds` of all ended attempts."""
         (row,) = self._rows("job_spent")
         return row
 
     def events(self) -> list[Row]:
-        """Return what happened, the newest first."""
+        """Return the job's events, newest first."""
         return self._rows("page_events", count=EVENTS_SHOWN)
 
     def artifacts(self, *, after: str = "", count: int) -> list[Row]:
-        """Return some artifacts after a path, in the order of their paths."""
+        """Return artifacts after a path, ordered by path."""
         return self._rows("page_artifacts", after=after, count=count)
 
     def artifact(self, path: str) -> Row | None:
-        """Return the artifact of a path, or None."""
+        """Return the artifact with a path, or None."""
         rows = self._rows("artifact", path=path)
         return rows[0] if rows else None
 
     def asked(self) -> dict[str, Any]:
-        """Return the fields of `JobSpec` that make the same job once more, less its owner."""
+        """Return the fields of `JobSpec` that submit the same job again, without its owner."""
         (row,) = self._rows("job_asked")
         labels = {name: value for name, value in row["labels"].items() if name not in OWN_LABELS}
         fields = {name: row[name] for name in row if name not in {"spec", "owner"}}

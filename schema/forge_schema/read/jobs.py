@@ -1,4 +1,4 @@
-"""What can be read of jobs: state, attempts, logs, metrics, artifacts, events."""
+"""Read jobs: state, attempts, logs, metrics, artifacts, events."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,17 +14,17 @@ PAGE = 1000
 CHUNKS = 100
 
 Place = tuple[int, int, int]
-"""Where a log chunk stands in the reading order: token, rank, number."""
+"""The position of a log chunk in the reading order: token, rank, number."""
 
 
 class Jobs:
-    """Reads; nothing here changes a row."""
+    """Reads jobs; changes nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def job(self, job_id: int) -> Row:
-        """Return one job's status and spec; what is None of its resources is a share.
+        """Return one job's status and spec. A resource of None is a share of the worker.
 
         Raises:
             JobUnknown: there is no such job.
@@ -42,13 +42,13 @@ class Jobs:
         before: int | None = None,
         count: int = 50,
     ) -> list[Row]:
-        """Return the newest jobs first, at most `count` of them."""
+        """Return up to `count` jobs, newest first."""
         if states is not None and not states:
             return []
         wanted = Filter().having("state", *(state.value for state in states or ()))
         ids: list[int] = []
         count = min(count, PAGE)
-        # A page may have few of the jobs or none, and yet a next one: each looks at so many.
+        # A page examines a limited number of jobs, so a short one may have a next one.
         while len(ids) < count:
             rest = count - len(ids)
             page = job_pages.page(self._database, wanted, owner=owner, before=before, count=rest)
@@ -60,9 +60,9 @@ class Jobs:
         return [rows[job_id] for job_id in ids]
 
     def statuses(self, job_ids: Sequence[int], *, owner: str | None = None) -> list[Row]:
-        """Return the status of some jobs in one query; an unknown id has no row.
+        """Return the status of some jobs in one query.
 
-        With an owner, nor has anybody else's job.
+        Unknown ids, and with an owner other owners' jobs, are left out.
         """
         return self._database.rows("statuses", again=True, job_ids=list(job_ids), owner=owner)
 
@@ -73,7 +73,7 @@ class Jobs:
         return self._database.rows("artifacts", again=True, job_id=job_id)
 
     def checkpoints(self, job_id: int) -> list[Row]:
-        """Return the complete checkpoints, the newest first."""
+        """Return the complete checkpoints, newest first."""
         return self._database.rows("checkpoints", again=True, job_id=job_id)
 
     def events(self, job_id: int) -> list[Row]:
@@ -88,9 +88,9 @@ class Jobs:
         rank: int | None = None,
         since: datetime | None = None,
     ) -> list[Row]:
-        """Return a hundred log chunks after a (token, rank, number), in reading order.
+        """Return up to a hundred log chunks after a (token, rank, number), in reading order.
 
-        With an attempt or a rank only its own; with a time, those stored since.
+        Optionally only those of an attempt or a rank, or those stored since a time.
         """
         chosen = {"attempt": attempt, "only_rank": rank, "since": since}
         return self._log("log_chunks", job_id, after, chosen)
@@ -104,7 +104,7 @@ class Jobs:
         rank: int | None = None,
         since: datetime | None = None,
     ) -> list[Row]:
-        """Return a hundred log chunks before a place, the last one first; else as `log_chunks`."""
+        """Return up to a hundred log chunks before a position, last one first; see `log_chunks`."""
         chosen = {"attempt": attempt, "only_rank": rank, "since": since}
         return self._log("log_chunks_before", job_id, before, chosen)
 
@@ -128,15 +128,15 @@ class Jobs:
         )
 
     def last_metrics(self, job_id: int, *, rank: int = 0, attempt: int | None = None) -> list[Row]:
-        """Return what a rank wrote last under each key, in the last thousand lines of an attempt.
+        """Return the last value of each metric of a rank, among an attempt's last thousand lines.
 
-        Without an attempt, of the newest one that wrote any.
+        Without an attempt, the newest one with metrics is used.
         """
         chosen = {"job_id": job_id, "rank": rank, "attempt": attempt}
         return self._database.rows("metrics_last", again=True, count=PAGE, **chosen)
 
     def result(self, job_id: int) -> Row | None:
-        """Return what the job found, of the attempt that counts; None where it said nothing."""
+        """Return the result of the attempt that counts; None if there is none."""
         return self._database.one("result", again=True, job_id=job_id)
 
     def tests(
@@ -148,7 +148,7 @@ class Jobs:
         after: int = -1,
         count: int = PAGE,
     ) -> list[Row]:
-        """Return how the tests of the newest attempt that has any ended, after a number."""
+        """Return test results after a number, from the newest attempt that has any."""
         return self._database.rows(
             "tests",
             again=True,

@@ -1,4 +1,4 @@
-"""The overview: is all well, what waits, what runs, how much is done; a few bounded questions."""
+"""The overview of the queue, read with a few bounded queries."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,26 +13,26 @@ ENDS = [state.value for state in State if state in TERMINAL_STATES]
 
 
 class Overview:
-    """Reads; what it costs hangs on what waits, runs and ended of late, not on the history."""
+    """Reads the overview. Its cost depends on current and recent jobs, not on the history."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def now(self, *, owner: str | None = None, jobs: int = 0, workers: int = 0) -> Row:
-        """Return how everything stands.
+        """Return the overview.
 
         Args:
-            owner: whose jobs are counted; None counts everybody's. Workers are everybody's.
-            jobs: how many running jobs to list in `jobs`, those first that run for the longest.
+            owner: the owner whose jobs are counted; None counts all. Workers are always all.
+            jobs: how many running jobs to list in `jobs`, the longest-running first.
             workers: how many workers to list in `workers`.
 
         Returns:
-            `at`; `states`, how many jobs are `scheduled`, `ready` and `running`; `oldest`, the
-            job that is ready for the longest, or None; `ended`, how many jobs ended how within
-            the last hour, and `throughput`, the same for each of its minutes, the oldest first;
-            `gpus`, how many are `there` and `busy`; `fleet`, how many workers are in which status;
-            `cost_per_hour` of the workers that are there, or that run the owner's jobs, None where
-            no price is known; `interruptions` of the last day by reason; `sweeper`.
+            `at`; `states`, the number of `scheduled`, `ready` and `running` jobs; `oldest`, the
+            job that has been ready longest, or None; `ended`, the number of jobs ended in the last
+            hour by outcome, and `throughput`, the same by minute, oldest first; `gpus`, how many
+            are `there` and `busy`; `fleet`, the number of workers by status; `cost_per_hour` of
+            the online workers, or of those that run the owner's jobs, None if no price is known;
+            `interruptions` of the last day by reason; `sweeper`.
         """
         with self._database.reporting() as connection:
             answer = _counts(connection, owner)
@@ -60,7 +60,7 @@ def _counts(connection: Connection, owner: str | None) -> Row:
     }
 
 
-# Times go as parameters: the plan is made for the one that is asked for.
+# Times are parameters, so that the planner sees them.
 
 
 def _throughput(connection: Connection, now: datetime, owner: str | None) -> list[Row]:
@@ -68,7 +68,7 @@ def _throughput(connection: Connection, now: datetime, owner: str | None) -> lis
     starts = [first + timedelta(minutes=minute) for minute in range(MINUTES)]
     minutes: dict[datetime, Row] = {at: {"at": at, **dict.fromkeys(ENDS, 0)} for at in starts}
     for row in run(connection, "overview_ended", {"since": first, "owner": owner}):
-        # Between two questions a minute may have begun.
+        # A new minute may have begun between two queries.
         if row["at"] in minutes:
             minutes[row["at"]][row["state"]] = row["jobs"]
     return list(minutes.values())

@@ -1,4 +1,4 @@
-"""The reports: what each reporting view may be bounded, grouped and summed by."""
+"""The reports: how each reporting view can be bounded, grouped and summed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ class Report:
     """A reporting view.
 
     Attributes:
-        about: what it tells, in a line.
-        time: the column that `since` bounds: a moment, or `day`, of which whole days are taken.
+        about: a one-line description.
+        time: the column that `since` bounds: a time, or `day`, which counts whole days.
         keys: the columns that rows may be grouped by.
-        measures: what a group shows, each as an aggregate of the source's columns.
-        source: the relation that groups are made from, where the view's rows cannot be summed.
-        day: the day of a row of the source, where `day` is one of the keys.
-        owned: whether each row is of one owner, who then may read it.
-        now: whether it tells of what is now, however long ago that began.
-        order: what is the newest without a bound, where an index tells it sooner than the time.
+        measures: the columns of a group, each an aggregate of the source's columns.
+        source: the relation to group, if the view's rows cannot be summed.
+        day: the day of a row of the source, if `day` is one of the keys.
+        owned: whether each row belongs to one owner, who may then read it.
+        now: whether it shows the current state, whenever that began.
+        order: the column to sort by without a bound, if an index makes it faster than the time.
     """
 
     about: str
@@ -36,7 +36,7 @@ def day_of(column: str) -> str:
 
 
 def totals(*columns: str) -> dict[str, str]:
-    """Sum numbers that stay whole."""
+    """Sum integers into an integer."""
     return {column: f"sum({column})::bigint" for column in columns}
 
 

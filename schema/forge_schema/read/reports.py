@@ -1,4 +1,4 @@
-"""Reads the reporting views: whole, since a time, of one owner, or grouped."""
+"""Read the reporting views: all rows, since a time, of one owner, or grouped."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,25 +14,25 @@ PAGE = 1000
 
 
 class ReportUnknown(ForgeError):
-    """There is no report of this name."""
+    """There is no report with this name."""
 
     code = "report_unknown"
 
 
 class ReportColumnUnknown(ForgeError):
-    """A report cannot be grouped by this, or bounded by time."""
+    """The report cannot be grouped by this column, or has no time or owner."""
 
     code = "report_column_unknown"
 
 
 class SinceInvalid(ForgeError):
-    """A report cannot begin there: it is neither an age nor a time."""
+    """The start of a report is neither an age nor a time."""
 
     code = "since_invalid"
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """Return the point in time that a text names; one without a zone is in UTC.
+    """Parse an age or a time; without a time zone it is in UTC.
 
     Raises:
         SinceInvalid: it is neither an age nor a time.
@@ -44,14 +44,14 @@ def moment(text: str, now: datetime) -> datetime:
         when = datetime.fromisoformat(said)
     except (ValueError, OverflowError):
         raise SinceInvalid(
-            f"{text!r} is no time to begin at",
-            hint="write 90m, 12h, 7d, 4w, or a day as 2026-11-01",
+            f"{text!r} is neither an age nor a time",
+            hint="write 90m, 12h, 7d, 4w, or a day such as 2026-11-01",
         ) from None
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 
 def report(name: str) -> Report:
-    """Return what is known of a report.
+    """Return the definition of a report.
 
     Raises:
         ReportUnknown: there is no such report.
@@ -62,7 +62,7 @@ def report(name: str) -> Report:
 
 
 class Reports:
-    """Reads; nothing here changes a row. Statements are planned as usual."""
+    """Reads reports; changes nothing. Statements use the planner's usual settings."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -76,19 +76,19 @@ class Reports:
         owner: str | None = None,
         count: int = PAGE,
     ) -> list[Row]:
-        """Return the rows of a report, the newest first, or of its groups.
+        """Return the rows of a report, newest first, or of its groups.
 
         Args:
             name: the report.
-            since: how far back: an age such as `7d`, or a time; of days, whole ones.
-            by: the columns to group by; what a group shows is told by `REPORTS`.
-            owner: only this owner's rows, of a report that has them.
-            count: how many at most.
+            since: how far back: an age such as `7d`, or a time. Days count as a whole.
+            by: the columns to group by; `REPORTS` has the measures of a group.
+            owner: only this owner's rows, if the report has owners.
+            count: maximum number of rows.
 
         Raises:
             ReportUnknown: there is no such report.
-            ReportColumnUnknown: it cannot be grouped by that, or has no time or no owner.
-            SinceInvalid: `since` is no time.
+            ReportColumnUnknown: it cannot be grouped by this column, or has no time or owner.
+            SinceInvalid: `since` is neither an age nor a time.
         """
         chosen = report(name)
         _check(name, chosen, by, since, owner)
@@ -96,7 +96,7 @@ class Reports:
             bounds: dict[str, object] = {"owner": owner, "count": count}
             if since is not None:
                 bounds["since"] = _since(connection, since, chosen)
-            # Unprepared, it is planned for the very bounds that it has.
+            # Not prepared, so that the planner sees the bounds.
             cursor = connection.execute(_query(name, chosen, by, bounds), bounds, prepare=False)
             return cursor.fetchall()
 
@@ -111,9 +111,11 @@ def _check(
                 hint=f"one or more of {', '.join(chosen.keys)}",
             )
     if since is not None and chosen.time is None:
-        raise ReportColumnUnknown(f"the report {name} tells of now", hint="leave since out")
+        raise ReportColumnUnknown(
+            f"the report {name} shows the current state", hint="leave since out"
+        )
     if owner is not None and not chosen.owned:
-        raise ReportColumnUnknown(f"the report {name} is not told by owner")
+        raise ReportColumnUnknown(f"the report {name} is not divided by owner")
 
 
 def _since(connection: Connection, since: str, chosen: Report) -> object:
@@ -145,7 +147,7 @@ def _grouped(name: str, chosen: Report, by: Sequence[str]) -> tuple[sql.Composab
     shown = [f"{key} AS {column}" for key, column in zip(keys, by, strict=True)]
     shown += [f"{made} AS {column}" for column, made in chosen.measures.items()]
     places = ", ".join(str(place) for place in range(1, len(by) + 1))
-    # Of our own words alone: `by` was held against the report's keys.
+    # Safe: every part is ours, and `by` was checked against the report's keys.
     select = sql.SQL("SELECT {} FROM {}").format(
         sql.SQL(", ".join(shown)), sql.SQL(chosen.source or name)
     )

@@ -1,4 +1,4 @@
-"""The series of an attempt, for charts: what its job wrote as metrics, and what it used."""
+"""Series of an attempt for charts: its metrics and resource samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from forge_schema.database.pool import Database, Row
 
 POINTS = 500
 MOST_POINTS = 2000
-# Of each source.
+# Maximum number of curves of each source.
 MOST_KEYS = 64
-# What one call reads of each source at most: lines, and bytes of JSON.
+# Maximum that one call reads of each source: lines, and bytes of JSON.
 LINES = 20_000
 BYTES = 8 << 20
-# A row may be written a little after the clock was read for the attempt's bounds.
+# A row may be written shortly after the clock was read for the attempt's bounds.
 SLACK = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which series: by default those of rank 0 of the newest attempt that has any, under all keys.
+    """Which series: by default all keys of rank 0 of the newest attempt that has any.
 
-    `points` is how many each has at most.
+    `points` is the maximum number of points of each.
     """
 
     attempt: int | None = None
@@ -32,11 +32,11 @@ class Wanted:
 
 
 class Series:
-    """Reads by the tables' primary keys, and a bounded number of rows.
+    """Reads a bounded number of rows by primary key.
 
-    Values are cut into runs of equal length in the order in which they were written; each run is a
-    point with `min`, `avg`, `max` and `last`, and the time `t` (Unix seconds) and `step` of its
-    last value. A key with no more values than points has each value as a point of its own.
+    Values are split into runs of equal length in the order written. Each run is a point with `min`,
+    `avg`, `max` and `last`, and the time `t` (Unix seconds) and `step` of its last value. A key
+    with no more values than points has one point per value.
     """
 
     def __init__(self, database: Database) -> None:
@@ -46,9 +46,9 @@ class Series:
         """Return `attempt`, `rank`, `since`, `until`, `running`, `left_off` and the `items`.
 
         Each item is one curve: `source` (metric or sample), `key`, `gpu` (a UUID, or None), `count`
-        (of the values read), and of equal length the lists `t`, `min`, `avg`, `max`, `last`, and
-        for a metric `step`. `left_off` is how many curves were too many. Without an attempt,
-        there are no items.
+        (of the values read), and the lists `t`, `min`, `avg`, `max`, `last`, and for a metric
+        `step`, all of equal length. `left_off` counts the curves beyond the limit. Without an
+        attempt, there are no items.
         """
         wanted = wanted or Wanted()
         found = self._database.one(

@@ -1,4 +1,4 @@
-"""The audit trail page by page, the newest acts first; what a page costs is bounded."""
+"""Pages of the audit trail, newest first; the cost of a page is bounded."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,14 +6,14 @@ from datetime import datetime
 from forge_schema.database.pool import Database, Row
 
 PAGE = 100
-# How many acts a filter looks through for one page.
+# Maximum number of actions examined for one page.
 REACH = 5000
 LAST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which acts: parts of the words of who and what, and of which job and worker."""
+    """A filter of actions: parts of the actor's and action's names, a job, a worker."""
 
     actor: str | None = None
     action: str | None = None
@@ -24,9 +24,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of acts; `before` begins the next, None where this is the last.
+    """A page of actions; `before` is where the next page begins, None if this is the last.
 
-    `reached` is how far back was looked where that ended the page, and not what fits.
+    `reached` is how far back the search went, if its limit ended the page.
     """
 
     acts: list[Row]
@@ -35,7 +35,7 @@ class Page:
 
 
 def page(database: Database, wanted: Wanted, *, count: int = 50) -> Page:
-    """Return the newest acts that fit, at most `count` of them, before the one that is named."""
+    """Return up to `count` of the newest matching actions before a given one."""
     count = min(count, PAGE)
     params = {
         "actor": wanted.actor,

@@ -1,4 +1,4 @@
-"""Objects as files below one folder: the embedded default."""
+"""A store of files in a folder, the default without S3."""
 
 import errno
 import os
@@ -26,14 +26,14 @@ ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
 
 @dataclass(frozen=True)
 class Incoming:
-    """An object that comes in pieces: nobody sees it before `place`."""
+    """An object written in pieces. It is invisible until `place`."""
 
     write: Callable[[bytes], object]
     place: Callable[[], bool]
 
 
 class FileStore:
-    """A folder as an object store; several processes and machines may share it."""
+    """A folder as an object store, which several processes and machines may share."""
 
     def __init__(self, root: Path, *, url: str | None = None) -> None:
         self.root = root
@@ -80,9 +80,9 @@ class FileStore:
 
     @contextmanager
     def incoming(self, key: str, *, if_absent: bool = False) -> Iterator[Incoming]:
-        """Take an object in pieces; when the block ends, what was not placed is gone.
+        """Write an object in pieces. An object not placed by the end of the block is deleted.
 
-        `place` answers as `put`.
+        `place` returns the same as `put`.
         """
         target = self._path(key)
         with self._writing(key) as (file, temporary):
@@ -97,7 +97,7 @@ class FileStore:
         except ObjectMissing:
             return None
 
-    def uploader(self, key: str) -> str | None:  # noqa: ARG002 - the server itself sees who uploads
+    def uploader(self, key: str) -> str | None:  # noqa: ARG002 - the server itself knows who uploads
         return None
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
@@ -123,8 +123,8 @@ class FileStore:
                 flush(file)
         except OSError as error:
             raise StoreUnreachable(
-                f"the store's folder {self.root} cannot be written: {error.strerror}",
-                hint="Make the folder, or mount it, or give this user the right to write there.",
+                f"the store's folder {self.root} cannot be written to: {error.strerror}",
+                hint="Create or mount the folder, or give this user write access to it.",
             ) from error
 
     def tidy(self, older_than_s: float) -> int:
@@ -138,15 +138,15 @@ class FileStore:
 
     def _path(self, key: str) -> Path:
         path = self.root / checked(key)
-        # The key cannot climb, but a link that somebody laid into the store could.
+        # The key cannot lead out of the folder, but a symbolic link in the store could.
         if not path.resolve().is_relative_to(self.root.resolve()):
             raise KeyInvalid(f"{key!r} leads out of the store's folder")
         return path
 
     def _workshop(self) -> Path:
-        """Return the folder for unfinished objects: on the same disk, so that a move is atomic.
+        """Return the folder for unfinished objects, on the same disk, so that moves are atomic.
 
-        The root's own parent must exist: a mount point that is not there must not be invented.
+        The root's parent must exist: a missing mount point must not be created.
         """
         folder = self.root / RESERVED
         if not folder.is_dir():
@@ -175,7 +175,7 @@ class FileStore:
             except FileExistsError:
                 return False
             except FileNotFoundError:
-                continue  # a delete elsewhere has just pruned the folder
+                continue  # another process has just pruned the folder
             flush_folder(target.parent)
             return True
         raise StoreError(f"the folder {target.parent} keeps disappearing")
@@ -186,7 +186,7 @@ class FileStore:
             missing.append(folder)
             folder = folder.parent
         for made in reversed(missing):
-            # A sibling may make it, or a delete may prune its parent, at the same moment.
+            # Another process may create it, or prune its parent, at the same moment.
             with suppress(FileExistsError, FileNotFoundError):
                 made.mkdir()
                 flush_folder(made.parent)
@@ -206,7 +206,7 @@ def _copy(source: BinaryIO, into: BinaryIO, progress: Progress | None) -> None:
 
 
 def _walk(folder: Path, above: str, prefix: str) -> Iterator[StoredObject]:
-    """Walk depth first; a folder sorts as its name and a slash, which is the order of keys."""
+    """Walk depth first, with folders sorted by name and a slash, which is the order of keys."""
     for name, path, size in _entries(folder):
         key = above + name
         if size is not None and key.startswith(prefix) and is_valid(key):
@@ -230,8 +230,8 @@ def _entries(folder: Path) -> Iterator[tuple[str, Path, int | None]]:
 
 def _failed(what: str, error: OSError) -> StoreError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return StoreError(f"{what}: the store's disk is full", hint="Make room on that disk.")
+        return StoreError(f"{what}: the store's disk is full", hint="Free space on that disk.")
     return StoreUnreachable(
         f"{what}: {error.strerror or error}",
-        hint="Check that the store's folder is mounted and that this user may use it.",
+        hint="Check that the store's folder is mounted and that this user has access to it.",
     )

@@ -1,4 +1,4 @@
-"""The names of objects: made here, checked here, the same in every store."""
+"""Create and validate the names of objects, which are the same in every store."""
 
 import re
 import unicodedata
@@ -7,19 +7,19 @@ from uuid import UUID
 
 from forge_schema.storage.errors import KeyInvalid
 
-KEY_BYTES = 900  # S3 allows 1024, and the store's own prefix comes out of that
-SEGMENT_BYTES = 255  # what a file system allows
-RESERVED = ".forge-tmp"  # where the file store writes what is not yet an object
+KEY_BYTES = 900  # S3 allows 1024, including the store's prefix
+SEGMENT_BYTES = 255  # the limit of file systems
+RESERVED = ".forge-tmp"  # the file store's folder for unfinished objects
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
 
 def checked(key: str) -> str:
-    """Return the key if every store can hold it.
+    """Return the key if it is valid in every store.
 
     Raises:
-        KeyInvalid: it is empty, too long, or could be read as a path that leaves the store.
+        KeyInvalid: it is empty, too long, or could be a path that leaves the store.
     """
     if fault := _fault(key):
         raise KeyInvalid(f"{key!r} cannot name an object: {fault}")
@@ -27,10 +27,10 @@ def checked(key: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """Return the prefix, which is empty or the beginning of a valid key.
+    """Return the prefix if it is empty or the beginning of a valid key.
 
     Raises:
-        KeyInvalid: no valid key begins like this.
+        KeyInvalid: no valid key begins with it.
     """
     if prefix:
         checked(prefix + "x" if prefix.endswith("/") else prefix)
@@ -38,7 +38,7 @@ def checked_prefix(prefix: str) -> str:
 
 
 def is_valid(key: str) -> bool:
-    """Tell whether `checked` would let the key pass."""
+    """Tell whether `checked` accepts the key."""
     return _fault(key) is None
 
 
@@ -50,7 +50,7 @@ def _fault(key: str) -> str | None:
     if not 0 < length <= KEY_BYTES:
         return f"its length must be 1 to {KEY_BYTES} bytes"
     if "\\" in key or any(unicodedata.category(char) == "Cc" for char in key):
-        return "it has a backslash or a control character"
+        return "it contains a backslash or a control character"
     return next((fault for part in key.split("/") if (fault := _segment_fault(part))), None)
 
 
@@ -58,7 +58,7 @@ def _segment_fault(segment: str) -> str | None:
     if segment in {"", ".", "..", RESERVED}:
         return f"{segment!r} is not allowed between its slashes"
     if len(segment.encode()) > SEGMENT_BYTES:
-        return f"one of its names is over {SEGMENT_BYTES} bytes"
+        return f"one of its names is longer than {SEGMENT_BYTES} bytes"
     return None
 
 
@@ -74,18 +74,18 @@ def checked_digest(digest: str) -> str:
 
 
 def bundle(digest: str) -> str:
-    """Name the bundle with this SHA-256."""
+    """Return the key of the bundle with this SHA-256."""
     return f"bundles/{checked_digest(digest)}.tar.zst"
 
 
 def image(digest: str) -> str:
-    """Name the saved image with this SHA-256."""
+    """Return the key of the saved image with this SHA-256."""
     return f"images/{checked_digest(digest)}.tar"
 
 
 @dataclass(frozen=True)
 class AttemptKeys:
-    """The names of what one attempt writes; the token keeps a late writer's objects apart."""
+    """The keys of one attempt's objects. The token separates those of a late writer."""
 
     job: UUID | str | int
     attempt: int
@@ -94,41 +94,41 @@ class AttemptKeys:
     def __post_init__(self) -> None:
         for word in (self.job, self.attempt, self.token):
             if not _WORD.match(str(word)):
-                raise KeyInvalid(f"{str(word)!r} cannot stand in an attempt's prefix")
+                raise KeyInvalid(f"{str(word)!r} is not allowed in an attempt's prefix")
 
     @property
     def prefix(self) -> str:
-        """The attempt's own folder, with a slash at its end."""
+        """The attempt's folder, ending in a slash."""
         return f"jobs/{self.job}/{self.attempt}-{self.token}/"
 
     def log_chunk(self, number: int) -> str:
-        """Name the log chunk with this number, from 0."""
+        """Return the key of the log chunk with this number, from 0."""
         return f"{self.prefix}logs/{_numbered(number, 8)}.zst"
 
     @property
     def checkpoints(self) -> str:
-        """The folder of its checkpoints, with a slash at its end."""
+        """The folder of its checkpoints, ending in a slash."""
         return f"{self.prefix}checkpoints/"
 
     def checkpoint_file(self, number: int, digest: str) -> str:
-        """Name a file by the checkpoint that stored it first, and its SHA-256."""
+        """Return the key of a file, from the checkpoint that first stored it and its SHA-256."""
         return f"{self.checkpoints}files/{_numbered(number, 6)}-{checked_digest(digest)}"
 
     def checkpoint_manifest(self, number: int) -> str:
-        """Name the manifest of the checkpoint with this number, from 0."""
+        """Return the key of the manifest of the checkpoint with this number, from 0."""
         return f"{self.checkpoints}{_numbered(number, 6)}.json"
 
     def artifact(self, path: str) -> str:
-        """Name an artifact by its path below the output folder, with forward slashes.
+        """Return the key of an artifact by its path in the output folder, with forward slashes.
 
         Raises:
-            KeyInvalid: the path is absolute, climbs, or has a name that a store cannot hold.
+            KeyInvalid: the path is absolute, contains `..`, or has a name that a store cannot hold.
         """
         return checked(f"{self.prefix}artifacts/{path}")
 
 
 def _numbered(number: int, width: int) -> str:
-    """Zero-pad, so that the order of names is the order of numbers."""
+    """Zero-pad a number, so that names sort in the order of numbers."""
     if not 0 <= number < 10**width:
         raise KeyInvalid(f"{number} does not fit in {width} digits")
     return f"{number:0{width}d}"

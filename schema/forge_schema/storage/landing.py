@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Write files atomically."""
 
 import os
 import secrets
@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 @contextmanager
 def landing(path: Path) -> Iterator[BinaryIO]:
-    """Write a file beside `path`; when the block ends well, flush it and move it there."""
+    """Write a file beside `path`; if the block succeeds, flush it and move it there."""
     with unplaced(path.parent) as (file, temporary):
         yield file
         flush(file)
@@ -20,7 +20,7 @@ def landing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def unplaced(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """Open a new file in `folder` under a name of its own, removed afterwards unless moved."""
+    """Open a new file in `folder` with a unique name; remove it afterwards unless moved."""
     temporary = folder / f".{secrets.token_hex(12)}.partial"
     try:
         with temporary.open("xb") as file:
@@ -30,13 +30,13 @@ def unplaced(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 def flush(file: BinaryIO) -> None:
-    """Bring a file's content to the disk."""
+    """Flush a file's content to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def flush_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk."""
+    """Flush a folder's entries to the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

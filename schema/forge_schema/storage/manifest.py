@@ -1,4 +1,4 @@
-"""A checkpoint's manifest: the files that make it up, each by digest and key."""
+"""A checkpoint's manifest: its files, each with its digest and key."""
 
 import hashlib
 import json
@@ -11,14 +11,14 @@ VERSION = 1
 
 
 class CheckpointUnsound(ForgeError):
-    """A stored checkpoint is not what its manifest says."""
+    """A stored checkpoint does not match its manifest, or the manifest is invalid."""
 
     code = "checkpoint_unsound"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file; `path` is relative with forward slashes, `size` in bytes."""
+    """One file. `path` is relative with forward slashes; `size` is in bytes."""
 
     path: str
     size: int
@@ -28,13 +28,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All files of a checkpoint, by path."""
+    """The files of a checkpoint, by path."""
 
     files: tuple[Entry, ...]
 
     @property
     def size(self) -> int:
-        """The bytes of all files together."""
+        """The total size of the files in bytes."""
         return sum(entry.size for entry in self.files)
 
     def dumped(self) -> bytes:
@@ -43,16 +43,16 @@ class Manifest:
 
     @classmethod
     def loaded(cls, data: bytes, *, job_id: int) -> "Manifest":
-        """Read a manifest of a job's: each job's checkpoints are made of its own objects alone.
+        """Parse the manifest of a job's checkpoint, which may refer only to the job's objects.
 
         Raises:
-            CheckpointUnsound: it is none, one of its paths would leave the folder, or one of its
-                files is not the job's.
+            CheckpointUnsound: it is not a manifest, a path in it would leave the folder, or a file
+                is not the job's.
         """
         try:
             told = json.loads(data)
             if told["version"] != VERSION:
-                raise CheckpointUnsound("the checkpoint's manifest is of another version")
+                raise CheckpointUnsound("the checkpoint's manifest has another version")
             files = tuple(Entry(**row) for row in told["files"])
             faults = [fault for entry in files if (fault := _fault(entry, job_id))]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -67,7 +67,7 @@ def _fault(entry: Entry, job_id: int) -> str | None:
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in entry.path:
         return f"{entry.path!r} would leave the checkpoint's folder"
     if not entry.key.startswith(f"jobs/{job_id}/"):
-        return f"{entry.key!r} is no object of the job's"
+        return f"{entry.key!r} is not an object of the job"
     return None
 
 

@@ -1,4 +1,4 @@
-"""From a URL to a store, without asking the store anything."""
+"""Open a store by its URL, without contacting it."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ S3_OPTIONS = {"endpoint_url", "region"}
 
 
 class S3Place(NamedTuple):
-    """What the URL of a store in S3 says."""
+    """The parts of an S3 store's URL."""
 
     bucket: str
     prefix: str
@@ -34,10 +34,10 @@ def open_store(url: str) -> Store:
 
 
 def split(url: str) -> SplitResult:
-    """Take a store's URL apart, which begins with `file:` or `s3:`.
+    """Parse a store's URL, which begins with `file:` or `s3:`.
 
     Raises:
-        StoreUrlInvalid: it does not, or holds what no store's URL holds.
+        StoreUrlInvalid: it has another scheme, credentials or a fragment.
     """
     try:
         parts = urlsplit(url)
@@ -45,19 +45,19 @@ def split(url: str) -> SplitResult:
         raise StoreUrlInvalid(f"{url!r} is not a URL: {error}", hint=EXAMPLES) from error
     if parts.fragment or parts.username or parts.password:
         raise StoreUrlInvalid(
-            f"a store's URL holds neither '#' nor credentials: {_without_secrets(parts)}",
+            f"a store's URL must not contain '#' or credentials: {_without_secrets(parts)}",
             hint="Give credentials as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )
     if parts.scheme not in {"file", "s3"}:
-        raise StoreUrlInvalid(f"{url!r} has no known scheme: {parts.scheme!r}", hint=EXAMPLES)
+        raise StoreUrlInvalid(f"{url!r} has an unknown scheme: {parts.scheme!r}", hint=EXAMPLES)
     return parts
 
 
 def s3_place(url: str, parts: SplitResult) -> S3Place:
-    """Read the rest of a URL that begins with `s3:`.
+    """Parse the rest of a URL that begins with `s3:`.
 
     Raises:
-        StoreUrlInvalid: it has an option that we do not know.
+        StoreUrlInvalid: it has an unknown option.
     """
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(options.keys() - S3_OPTIONS):
@@ -74,8 +74,8 @@ def _open_file(url: str, parts: SplitResult) -> Store:
     folder = Path(unquote(parts.path))
     if parts.netloc not in {"", "localhost"} or parts.query:
         raise StoreUrlInvalid(
-            f"{url!r} has something besides a path on this machine",
-            hint="A file store has three slashes: file:///path/to/folder",
+            f"{url!r} has more than a path on this machine",
+            hint="The URL of a file store has three slashes: file:///path/to/folder",
         )
     if not folder.is_absolute() or folder == Path("/") or "\0" in str(folder):
         raise StoreUrlInvalid(f"{url!r} names no folder", hint=EXAMPLES)
@@ -83,7 +83,7 @@ def _open_file(url: str, parts: SplitResult) -> Store:
 
 
 def _open_s3(url: str, parts: SplitResult) -> Store:
-    # boto3 takes half a second and tens of megabytes: only who uses S3 pays.
+    # boto3 takes half a second and tens of megabytes to import, so only S3 users do.
     from forge_schema.storage.s3.store import S3Store  # noqa: PLC0415
 
     place = s3_place(url, parts)

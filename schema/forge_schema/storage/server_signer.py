@@ -1,4 +1,4 @@
-"""The server's own signed URLs, for a file store."""
+"""The server's own signed URLs, for file stores."""
 
 import hmac
 import time
@@ -10,13 +10,13 @@ from forge_schema.model.stored import SignedUrl
 from forge_schema.storage.keys import checked, checked_digest
 
 PATH = "/api/objects/"
-# The same secret signs other things, of which none begins like this.
+# The same secret signs other texts, none of which begins like this.
 PURPOSE = "forge signed url 1"
 
 
 @dataclass(frozen=True)
 class Permit:
-    """What a signature stands for; `expires` in seconds since 1970."""
+    """What a signature permits; `expires` is in seconds since 1970."""
 
     method: str
     key: str
@@ -27,14 +27,14 @@ class Permit:
     owner: str = ""
 
     def text(self) -> bytes:
-        """Write it out; no field can hold a line break, so no two permits read the same."""
+        """Serialise the permit. No field can contain a line break, so this is unambiguous."""
         size = f"{self.size} {self.sha256} {self.if_absent:d}"
         lines = [PURPOSE, self.method, self.key, str(self.expires), size]
         return "\n".join([*lines, quote(self.owner)] if self.owner else lines).encode()
 
 
 class ServerSigner:
-    """Signs with the server's secret, and tells whether a signature is its own."""
+    """Signs with the server's secret, and verifies its own signatures."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class ServerSigner:
         return self._signed(Permit("GET", checked(key), self._expires()), {}, {})
 
     def is_signed(self, permit: Permit, signature: str) -> bool:
-        """Tell, in a time that tells nothing else, whether this secret signed the permit."""
+        """Tell, in constant time, whether this secret signed the permit."""
         return hmac.compare_digest(self._signature(permit).encode(), signature.encode())
 
     def is_over(self, permit: Permit) -> bool:
-        """Tell whether the permit's time is over."""
+        """Tell whether the permit has expired."""
         return self._clock() >= permit.expires
 
     def _expires(self) -> int:

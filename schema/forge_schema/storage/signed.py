@@ -1,4 +1,4 @@
-"""From a store's URL to what signs URLs of its objects."""
+"""Open a signer of URLs for a store's objects."""
 
 from typing import Protocol
 
@@ -13,36 +13,36 @@ LONGEST_S = 900
 
 
 class Signer(Protocol):
-    """Signs URLs of the objects in one store; nothing is contacted."""
+    """Signs URLs of the objects in one store, without contacting it."""
 
     def put(
         self, key: str, *, size: int, sha256: str, if_absent: bool = False, owner: str = ""
     ) -> SignedUrl:
-        """Let somebody store `size` bytes with this SHA-256, in lower-case hexadecimal.
+        """Permit an upload of `size` bytes with this SHA-256, in lower-case hexadecimal.
 
-        With `if_absent` the store answers 412 where the object exists. An `owner` is remembered
-        as the one who uploaded it.
+        With `if_absent` the store answers 412 if the object exists. An `owner` is stored as the
+        one who uploaded it.
 
         Raises:
-            KeyInvalid: the key or the digest is not one.
+            KeyInvalid: the key or the digest is not valid.
             ObjectTooLarge: it does not fit into one request.
             StoreUnreachable: there are no credentials to sign with.
         """
 
     def get(self, key: str) -> SignedUrl:
-        """Let somebody read an object; whether it exists is not looked at.
+        """Permit a download of an object, whether or not it exists.
 
         Raises:
-            KeyInvalid: the key is not one.
+            KeyInvalid: the key is not valid.
             StoreUnreachable: there are no credentials to sign with.
         """
 
 
 def open_signer(store_url: str, *, secret: bytes, base_url: str, lasts_s: int) -> Signer:
-    """Open what signs URLs of a store's objects, valid for `lasts_s` seconds, at most 900.
+    """Open a signer of URLs that are valid for `lasts_s` seconds, at most 900.
 
-    Objects in S3 are reached by S3's own URLs; those of a file store by the server's, which begin
-    with `base_url` and are signed with its `secret`.
+    Objects in S3 get S3 presigned URLs. Objects in a file store get URLs of the server, which
+    begin with `base_url` and are signed with its `secret`.
 
     Raises:
         StoreUrlInvalid: the URL does not name a store.

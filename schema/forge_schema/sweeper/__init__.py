@@ -1,1 +1,1 @@
-"""The sweeper: moves rows whose time has come."""
+"""The sweeper, which moves rows whose time has come."""

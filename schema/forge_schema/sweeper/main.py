@@ -23,12 +23,12 @@ SHORTEST_S = 5.0
 
 
 class ProcessSettings(SweeperSettings):
-    """Requeue expired leases, promote what is due, mark silent workers and reap dead ones."""
+    """Requeue expired leases, promote due jobs, mark silent workers and remove dead ones."""
 
     model_config = SettingsConfigDict(cli_prog_name="forge-sweeper", cli_kebab_case=True)
 
-    health_host: str = Field("127.0.0.1", description="where /health is served")
-    health_port: int = Field(8901, ge=0, le=65535, description="its port; 0 is any")
+    health_host: str = Field("127.0.0.1", description="address to serve /health on")
+    health_port: int = Field(8901, ge=0, le=65535, description="its port; 0 chooses any")
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
 
 def serve(settings: ProcessSettings) -> None:
     """Run the sweeper and its health endpoint until SIGTERM or SIGINT."""
-    # Putting into this kind of queue is safe wherever the signal meets the main thread.
+    # Putting into a SimpleQueue is reentrant, so a signal handler may do it at any point.
     leave: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: leave.put(number))
@@ -70,7 +70,7 @@ def serve(settings: ProcessSettings) -> None:
 
 
 def statement_limit_s(period_s: float) -> float:
-    """Return how long a statement may take: less than a period, unless periods are very short."""
+    """Return the statement timeout: less than a period, unless periods are very short."""
     return min(STATEMENT_S, max(SHORTEST_S, 0.8 * period_s))
 
 

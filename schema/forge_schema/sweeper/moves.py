@@ -1,4 +1,4 @@
-"""Move many rows at once; an impossible row is set aside with an event and stops none."""
+"""Move many rows at once. An impossible row is set aside, with an event, and stops no other."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ import structlog
 from forge_schema.model.lease import End, Ended, fence_params
 from forge_schema.queue.queue import Queue
 
-# Errors of the row itself, which a later try would only repeat.
+# Errors caused by the row itself, which a retry would only repeat.
 IMPOSSIBLE = (psycopg.IntegrityError, psycopg.DataError)
 
 log = structlog.get_logger(__name__)
@@ -18,7 +18,7 @@ class Moves:
     """Moves a batch at once and, if that fails, row by row.
 
     Args:
-        queue: whose leases and scheduled jobs are moved.
+        queue: the queue with the leases and scheduled jobs.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -26,7 +26,7 @@ class Moves:
         self._database = queue.database
 
     def finish(self, ends: Sequence[End], *, expired_only: bool = False) -> list[Ended]:
-        """End leases as `Queue.finish` does; the answer lacks those set aside."""
+        """End leases as `Queue.finish` does. Those set aside are left out of the result."""
         try:
             return self._queue.finish(ends, expired_only=expired_only)
         except IMPOSSIBLE as error:
@@ -37,7 +37,7 @@ class Moves:
             return []
 
     def promote(self, count: int) -> int:
-        """Make up to `count` due jobs ready, and return their number."""
+        """Make up to `count` due jobs ready and return their number."""
         try:
             return self._promote(None, count)
         except IMPOSSIBLE:

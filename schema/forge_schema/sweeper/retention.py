@@ -11,8 +11,8 @@ MINUTE, TEN_MINUTES = timedelta(minutes=1), timedelta(minutes=10)
 STATEMENTS = ("thin:metric", "thin:sample")
 MEASURED = ("metric", "sample")
 HISTORY = ("attempt", "event")
-# What one statement takes out at most, and how long a tick begins new ones, so that a backlog
-# holds up nothing else.
+# Maximum number of rows one statement deletes, and seconds within which a tick begins new ones,
+# so that a backlog does not delay other steps.
 ROWS = 10_000
 ENOUGH_S = 2.0
 
@@ -21,10 +21,10 @@ ENOUGH_S = 2.0
 class Ages:
     """Ages at which metric lines and samples are thinned out; 0 means never.
 
-    Past `minute` one of each minute stays, past `ten_minutes` one of each ten, by the time at which
-    it was kept; of each attempt and rank, the first and the last stay too. Months of metrics and
-    samples are dropped `measured_months` after their end, those of attempts and of the audit trail
-    `history_months` after it.
+    Past the age `minute`, one row per minute stays; past `ten_minutes`, one per ten minutes, by the
+    time it was stored. The first and the last row of each attempt and rank stay too. Months of
+    metrics and samples are dropped `measured_months` after their end, those of attempts and of the
+    audit trail `history_months` after it.
     """
 
     minute: timedelta = timedelta(days=1)
@@ -34,9 +34,9 @@ class Ages:
 
 
 class Ageing:
-    """Idempotent, and safe beside other sweepers: one of them does the work.
+    """Thins out and drops old rows. Idempotent, and safe beside other sweepers: only one works.
 
-    It touches only rows that nobody writes any more. What is in use is left for the next time.
+    It touches only rows that are no longer written. Tables in use are left for the next time.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Ageing:
         self._clock = clock
 
     def thin(self) -> int:
-        """Thin out for a while, and return the number of deleted rows."""
+        """Thin out for a limited time and return the number of deleted rows."""
         until = self._clock() + ENOUGH_S
         widths = ((MINUTE, self._ages.minute), (TEN_MINUTES, self._ages.ten_minutes))
         return sum(
@@ -69,7 +69,7 @@ class Ageing:
         return gone
 
     def drop(self) -> int:
-        """Drop months that are too old, and return the number of dropped partitions."""
+        """Drop months that are too old and return the number of dropped partitions."""
         ages = ((MEASURED, self._ages.measured_months), (HISTORY, self._ages.history_months))
         return sum(self._drop(tables, months) for tables, months in ages if months)
 

@@ -1,4 +1,4 @@
-"""Settings of the sweeper, as FORGE_* variables: for the process and the scheduled function."""
+"""Settings of the sweeper from FORGE_* variables, for the process and the Lambda function."""
 
 from datetime import timedelta
 
@@ -18,37 +18,46 @@ class SweeperSettings(BaseSettings):
     database_url: str = Field(description="the queue's database, postgresql://…")
     prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")
     lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
-    offline_s: PositiveFloat = Field(120.0, description="silence after which a worker is offline")
-    reap_s: PositiveFloat = Field(3600.0, description="until an ephemeral worker is removed")
-    unconnected_s: PositiveFloat = Field(300.0, description="until one never connected is removed")
+    offline_s: PositiveFloat = Field(
+        120.0, description="seconds of silence after which a worker is offline"
+    )
+    reap_s: PositiveFloat = Field(
+        3600.0, description="seconds until an offline ephemeral worker is removed"
+    )
+    unconnected_s: PositiveFloat = Field(
+        300.0, description="seconds until a worker that never connected is removed"
+    )
 
     overrun_s: PositiveFloat = Field(
-        300.0, description="past its grace, until a job that was asked to end is ended"
+        300.0,
+        description="seconds past its grace period until a job that was asked to end is ended",
     )
     storing_s: PositiveFloat = Field(
-        7200.0, description="the same while its worker stores what is left of it"
+        7200.0, description="the same while its worker stores its output"
     )
     preparing_s: PositiveFloat = Field(
-        3600.0, description="from its claim, until a job is given back that was not started"
+        3600.0, description="seconds from its claim until a job that was not started is given back"
     )
     unserved_s: NonNegativeFloat = Field(
-        3600.0, description="past its end, until a lease goes whose worker finds no server"
+        3600.0,
+        description="seconds past its expiry until a lease is ended whose worker finds no server",
     )
     brake: NonNegativeInt = Field(
-        BRAKE, description="so many leases that run out together are ended without a second look"
+        BRAKE, description="up to this many leases that expire together are ended without waiting"
     )
     thin_after_s: NonNegativeFloat = Field(
         86_400.0,
-        description="age from which one metric line and sample a minute stays; 0 is never",
+        description="age from which one metric line and sample per minute stays; 0 means never",
     )
     thin_more_after_s: NonNegativeFloat = Field(
-        691_200.0, description="age from which one in ten minutes stays; 0 is never"
+        691_200.0, description="age from which one in ten minutes stays; 0 means never"
     )
     metrics_months: NonNegativeInt = Field(
-        0, description="months after which a month of metrics and samples is dropped; 0 is never"
+        0, description="months after which a month of metrics and samples is dropped; 0 means never"
     )
     history_months: NonNegativeInt = Field(
-        0, description="months after which one of attempts and audit trail is dropped; 0 is never"
+        0,
+        description="months after which one of attempts and audit trail is dropped; 0 means never",
     )
     sweep_s: PositiveFloat = Field(10.0, description="seconds between ticks")
 

@@ -10,7 +10,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from forge_schema.sweeper.tick import Tick
 
-# A tick is never dropped, two are never run for one, and none overlaps the one before.
+# Late ticks are never dropped, missed ones are merged, and ticks never overlap.
 JOB_DEFAULTS = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 RED_AFTER_PERIODS = 3
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class Sweeper:
-    """Ticks every `period_s` seconds in a thread of its own; `clock` tells the seconds."""
+    """Ticks every `period_s` seconds in its own thread; `clock` returns the time in seconds."""
 
     def __init__(
         self, tick: Tick, *, period_s: float, clock: Callable[[], float] = monotonic
@@ -41,14 +41,14 @@ class Sweeper:
         self._scheduler.start()
 
     def end(self) -> None:
-        """End after the tick that is under way."""
+        """Stop after the current tick."""
         self._scheduler.shutdown(wait=True)
 
     def tick(self) -> None:
-        """Tick once; a failure is logged, and the next tick tries again."""
+        """Tick once. A failure is logged, and the next tick tries again."""
         try:
             moved = self._tick.run()
-        except Exception as error:  # noqa: BLE001 - the clock must go on whatever a tick meets
+        except Exception as error:  # noqa: BLE001 - the clock must continue whatever happens in a tick
             log.warning("tick_failed", error=str(error))
             return
         if counts := {step: count for step, count in asdict(moved).items() if count}:

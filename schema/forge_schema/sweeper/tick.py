@@ -14,20 +14,20 @@ from forge_schema.sweeper.moves import Moves
 from forge_schema.sweeper.retention import Ageing, Ages
 
 BATCH = 500
-# At most so many batches of one kind per tick, so that a backlog holds up nothing else.
+# Maximum number of batches per step, so that a backlog does not delay other steps.
 BATCHES = 40
-# Fewer leases than this running out together say nothing about the database.
+# Fewer leases than this expiring together do not suggest a fault of the database.
 BRAKE = 10
 EVERY = timedelta(seconds=10)
-# A tick is late when the last one was longer ago than so many periods, or this share of a TTL: with
-# a beat of half a TTL at most, whoever renewed before has a quarter of it left to renew again.
-# Of a very short TTL it is half, or a busy machine's every other tick would be late.
+# A tick is late if the last one was more than this many periods, or this fraction of a TTL, ago.
+# Workers renew at least every half TTL, so each has a quarter of a TTL left to renew again.
+# For a very short TTL it is half, or a busy machine's ticks would often be late.
 LATE_PERIODS = 1.5
 LATE_SHARE = 0.25
 LATE_LEAST = timedelta(seconds=5)
-# So many late ticks in a row hold up what they would end; more of them are the sweepers' pace.
+# Late ticks in a row that postpone expiry; any further ones are the sweepers' normal pace.
 LATE_HEEDED = 3
-# Well over the time window in which a signed request is accepted.
+# Well above the time window in which a signed request is accepted.
 NONCES = timedelta(minutes=15)
 
 log = structlog.get_logger(__name__)
@@ -37,9 +37,9 @@ log = structlog.get_logger(__name__)
 class Windows:
     """Times after which the sweeper acts.
 
-    A job that was asked to end is ended `overrun` after its grace, or `storing` after it while what
-    is left of it is stored; one that was never started, `preparing` after its claim. Leases of
-    workers over HTTP outlast their end by `unserved` at most while no server is there.
+    A job that was asked to end is ended `overrun` after its grace period, or `storing` after it
+    while its output is stored. A job that was never started is ended `preparing` after its claim.
+    Leases of workers over HTTP outlast their expiry by up to `unserved` while no server is there.
     """
 
     offline: timedelta = timedelta(seconds=120)
@@ -70,11 +70,11 @@ class Tick:
 
     Args:
         queue: the queue; its TTL is the workers'.
-        windows: after how long what is given up.
+        windows: the times after which the sweeper acts.
         every: how often a sweeper ticks. A much longer pause counts as an outage, after which the
             workers have one TTL to renew.
-        brake: so many leases that run out together are ended at once, whatever their share.
-        ages: how old metrics, samples and history are when fewer of them stay.
+        brake: up to this many leases that expire together are ended without waiting.
+        ages: the ages at which metrics, samples and history are thinned out or dropped.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Tick:
         self._holding = False
 
     def run(self) -> Moved:
-        """Requeue, promote, enforce deadlines, mark offline, reap; then what has time.
+        """Requeue, promote, enforce deadlines, mark offline, remove workers; then clean up.
 
         A failing step does not stop the others; its error is raised once all have run.
         """
@@ -120,16 +120,16 @@ class Tick:
         return Moved(**{field.name: moved[field.name] for field in fields(Moved)})
 
     def make_partitions(self) -> int:
-        """Make the months to come, one table's in each statement."""
+        """Create the coming monthly partitions, one table per statement."""
         made: int = self._database.rows("make_partitions", again=True)[0]["made"]
         return made + self.make_partitions() if made else 0
 
     def forget_nonces(self) -> int:
-        """Forget the nonces of requests that are refused by now for their age."""
+        """Delete the nonces of requests that are now too old to be accepted."""
         return len(self._database.rows("forget_nonces", again=True, older=NONCES))
 
     def requeue(self) -> int:
-        """End a batch of leases that ran out as `worker_lost`; each is checked once more."""
+        """End a batch of expired leases as `worker_lost`. Each is checked once more."""
         rows = self._database.rows(
             "expired",
             again=True,
@@ -151,15 +151,15 @@ class Tick:
         self._holding = holds
 
     def promote(self) -> int:
-        """Make ready a batch of what is scheduled and due."""
+        """Make a batch of scheduled jobs ready that are due."""
         return self._moves.promote(BATCH)
 
     def ask_overdue(self) -> int:
-        """Ask for the end of jobs past their time limit."""
+        """Ask workers to end jobs past their time limit."""
         return len(self._database.rows("overdue", again=True, actor=self._queue.actor))
 
     def end_overrun(self) -> int:
-        """End a batch of jobs whose workers neither end nor start them in the time they have."""
+        """End a batch of jobs whose workers did not end or start them in time."""
         windows = self._windows
         rows = self._database.rows(
             "overrun",
@@ -179,7 +179,7 @@ class Tick:
         return len(rows)
 
     def reap(self) -> int:
-        """Remove ephemeral workers long gone and workers that never connected."""
+        """Remove ephemeral workers offline for long, and workers that never connected."""
         rows = self._database.rows(
             "reap",
             again=True,
@@ -194,11 +194,11 @@ def _guarded(name: str, step: Callable[[], int], failed: list[Exception]) -> int
     try:
         return step()
     except DatabaseUnreachable as error:
-        # Every other step would wait for it as long.
+        # Every other step would also wait for the database.
         if getattr(error.__cause__, "sqlstate", None) is None:
             raise
         failed.append(error)
-    except Exception as error:  # noqa: BLE001 - what the other steps move must not wait for it
+    except Exception as error:  # noqa: BLE001 - the other steps must not depend on it
         failed.append(error)
     log.warning("step_failed", step=name, error=str(failed[-1]))
     return 0

@@ -176,7 +176,7 @@ def test_the_trail_is_told_by_job_worker_and_actor(admin: Command, project: Path
     assert created in rows(admin, "events", "--actor", actor)
     assert rows(admin, "events", "--actor", "user:nobody") == []
     assert "worker_created" in admin("events").stdout
-    told(admin("events", "--worker", "nobody"), 3, "no worker is or was called 'nobody'")
+    told(admin("events", "--worker", "nobody"), 3, "no worker has ever been called 'nobody'")
 
 
 def test_a_job_config_is_kept_shown_used_and_removed(admin: Command, project: Path) -> None:

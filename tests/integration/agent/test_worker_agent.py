@@ -130,7 +130,7 @@ def test_second_agent_in_one_folder_is_refused(process: Bed) -> None:
 
 
 BAD_SETTINGS: list[tuple[dict[str, str], int, str]] = [
-    ({"store_url": "ftp://x"}, 1, "has no known scheme"),
+    ({"store_url": "ftp://x"}, 1, "has an unknown scheme"),
     ({"store_url": "file:///proc/no/store"}, 1, "cannot be written"),
     ({"worker_dir": "/proc/no"}, 1, "/proc/no"),
     ({"allow_processes": "False"}, 1, "processes are not allowed"),

@@ -94,7 +94,7 @@ def test_a_worker_that_never_came_is_found_by_its_name(rig: Rig) -> None:
     worker_id, _ = tokens.create("planned")
     tokens.delete(worker_id)
     assert rig.registry.named("planned") == worker_id
-    with pytest.raises(NoSuchWorker, match="no worker is or was called 'other'"):
+    with pytest.raises(NoSuchWorker, match="no worker has ever been called 'other'"):
         rig.registry.named("other")
 
 

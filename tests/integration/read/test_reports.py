@@ -169,7 +169,7 @@ def test_what_cannot_be_answered_is_refused(reports: Reports) -> None:
     assert "queue, owner, shape_id, day" in caught.value.hint
     with pytest.raises(ReportColumnUnknown):
         reports.rows("cost", by=["owner; DROP TABLE job"])
-    with pytest.raises(ReportColumnUnknown, match="tells of now"):
+    with pytest.raises(ReportColumnUnknown, match="shows the current state"):
         reports.rows("queue_demand", since="7d")
     with pytest.raises(ReportColumnUnknown, match="by owner"):
         reports.rows("audit", owner="bob")

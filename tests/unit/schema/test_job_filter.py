@@ -83,13 +83,13 @@ def test_the_example_of_the_docs() -> None:
 @pytest.mark.parametrize(
     ("text", "place", "said"),
     [
-        ("abc staet:ready", (4, 15), "no key"),
-        ("state:redy", (0, 10), "'redy' is no state"),
+        ("abc staet:ready", (4, 15), "not a key"),
+        ("state:redy", (0, 10), "'redy' is not a valid state"),
         ("state:", (0, 6), "lacks a value"),
         ("owner:ann,", (0, 10), "lacks a value"),
-        ("since:2days", (0, 11), "no span"),
-        ("since:99999999w", (0, 15), "no span"),
-        ("since:1d,2d", (0, 11), "no span"),
+        ("since:2days", (0, 11), "not a duration"),
+        ("since:99999999w", (0, 15), "not a duration"),
+        ("since:1d,2d", (0, 11), "not a duration"),
         ("label:=x", (0, 8), "lacks its name"),
         ("owner:ann owner:bob", (10, 19), "twice"),
         ('x name:"a b', (2, 11), "not closed"),

@@ -1,4 +1,4 @@
-"""The connection to S3: patient for work, impatient when asked whether S3 is there."""
+"""S3 clients: patient for transfers, impatient for the check whether S3 answers."""
 
 import re
 from threading import Thread
@@ -19,7 +19,7 @@ from forge_schema.storage.s3.errors import ENDPOINT, translated
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-PREFIX_BYTES = 120  # with the longest key it stays below S3's 1024
+PREFIX_BYTES = 120  # together with the longest key, below S3's 1024
 CHECK_SECONDS = 14.0
 
 PATIENT = Config(
@@ -27,7 +27,7 @@ PATIENT = Config(
     connect_timeout=5,
     read_timeout=30,
     max_pool_connections=32,
-    # Other S3 servers do not know the checksums that boto3 adds unasked.
+    # Other S3 servers do not know the checksums that boto3 adds by default.
     request_checksum_calculation="when_required",
     response_checksum_validation="when_required",
 )
@@ -46,15 +46,15 @@ def connect(
     region: str | None,
     config: Config = PATIENT,
 ) -> "S3Client":
-    """Make a client, which several threads may share; nothing is contacted.
+    """Create a client, which several threads may share. Nothing is contacted yet.
 
     Raises:
-        StoreUrlInvalid: the parts of the URL are not what S3 allows.
+        StoreUrlInvalid: S3 does not allow some part of the URL.
     """
     if fault := _fault(bucket, prefix, endpoint_url):
         raise StoreUrlInvalid(f"{url!r} is not a store's URL: {fault}", hint=ENDPOINT)
     try:
-        # A session of one's own: boto3's default session is not safe between threads.
+        # A new session, because boto3's default session is not thread-safe.
         return boto3.session.Session().client(
             "s3", endpoint_url=endpoint_url, region_name=region, config=config
         )
@@ -65,11 +65,11 @@ def connect(
 def probe(
     url: str, bucket: str, prefix: str, *, endpoint_url: str | None, region: str | None
 ) -> None:
-    """List at most one object, with a deadline over everything: names, connections, retries.
+    """List at most one object, with a deadline for everything: DNS, connections, retries.
 
     Raises:
-        StoreUnreachable: no answer in time, or not let in.
-        StoreUrlInvalid: there is an answer, but no such store.
+        StoreUnreachable: it does not answer in time, or denies access.
+        StoreUrlInvalid: it answers that there is no such store.
     """
     outcome: list[Exception | None] = []
 
@@ -80,10 +80,10 @@ def probe(
             )
             _list_one(client, url, bucket, prefix)
             outcome.append(None)
-        except Exception as error:  # noqa: BLE001  handed to the thread that asked
+        except Exception as error:  # noqa: BLE001  raised again in the calling thread
             outcome.append(error)
 
-    # Looking up a name cannot be given a time limit, so it is left behind when it takes too long.
+    # A DNS lookup has no timeout, so the thread is abandoned if it takes too long.
     asking = Thread(target=ask, name="forge-store-check", daemon=True)
     asking.start()
     asking.join(CHECK_SECONDS)
@@ -102,16 +102,16 @@ def _list_one(client: "S3Client", url: str, bucket: str, prefix: str) -> None:
     except StoreError as error:
         raise StoreUrlInvalid(f"{url} is not an S3 store: {error}", hint=ENDPOINT) from error
     if "Name" not in answer:
-        raise StoreUrlInvalid(f"what answers at {url} is not an S3 store", hint=ENDPOINT)
+        raise StoreUrlInvalid(f"the server at {url} is not an S3 store", hint=ENDPOINT)
 
 
 def _fault(bucket: str, prefix: str, endpoint_url: str | None) -> str | None:
     if not _BUCKET.match(bucket):
-        return f"{bucket!r} is not a bucket's name"
+        return f"{bucket!r} is not a valid bucket name"
     if endpoint_url is not None and not re.match(r"https?://[^/]", endpoint_url):
         return f"endpoint_url {endpoint_url!r} is not http:// or https://"
     if len(prefix.encode(errors="replace")) > PREFIX_BYTES:
-        return f"the prefix is over {PREFIX_BYTES} bytes"
+        return f"the prefix is longer than {PREFIX_BYTES} bytes"
     if prefix and not is_valid(prefix):
         return f"{prefix!r} cannot begin the name of an object"
     return None

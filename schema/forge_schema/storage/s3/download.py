@@ -1,4 +1,4 @@
-"""One object, read in pieces, going on where a broken connection left off."""
+"""Read one object in pieces, resuming after a broken connection."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20
 READ_TRIES = 8
 
-# boto3 retries the request, but not the body once it has begun.
+# boto3 retries requests, but not the rest of a body that has begun.
 BROKEN = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError)
 
 
 class _BodyBroken(Exception):
-    """The connection broke inside a body."""
+    """The connection broke within a body."""
 
 
 def chunks(client: "S3Client", bucket: str, key: str) -> Iterator[bytes]:
-    """Yield an object's bytes, all from the same version of it.
+    """Yield an object's bytes, all from the same version.
 
     Raises:
-        BotoCoreError: the body broke off again and again.
-        ClientError: S3 refused, with `PreconditionFailed` where the object changed meanwhile.
+        BotoCoreError: the connection broke repeatedly.
+        ClientError: S3 refused; `PreconditionFailed` if the object changed meanwhile.
     """
     try:
         yield from _pieces(client, bucket, key)

@@ -1,4 +1,4 @@
-"""What boto3 raises, in our words."""
+"""Translate boto3's errors into Forge's."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
-    ConnectionError,  # noqa: A004  botocore's own, of which its connection errors are made
+    ConnectionError,  # noqa: A004  botocore's own, the base of its connection errors
     HTTPClientError,
     NoCredentialsError,
     PartialCredentialsError,
@@ -29,7 +29,7 @@ SLOW_DOWN = 429
 
 @contextmanager
 def translated(what: str, url: str) -> Iterator[None]:
-    """Turn boto3's errors inside the block into a `StoreError` that says what was being done."""
+    """Turn boto3's errors in the block into a `StoreError` that names the operation."""
     try:
         yield
     except ClientError as error:
@@ -43,12 +43,12 @@ def translated(what: str, url: str) -> Iterator[None]:
 
 
 def code_of(error: ClientError) -> str:
-    """Return S3's own code for a refusal, or the HTTP status where it sent no body."""
+    """Return S3's code of an error, or the HTTP status if there was no body."""
     return error.response.get("Error", {}).get("Code", "")
 
 
 def status_of(error: ClientError) -> int:
-    """Return the HTTP status of a refusal."""
+    """Return the HTTP status of an error."""
     return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
 
 
@@ -57,12 +57,12 @@ def _refusal(error: ClientError, what: str, url: str) -> StoreError:
     if code == "NoSuchBucket":
         return StoreUrlInvalid(
             f"{url} names a bucket that does not exist",
-            hint="Make the bucket, or correct the store's URL.",
+            hint="Create the bucket, or correct the store's URL.",
         )
     if code in MISSING:
         return ObjectMissing(f"there is no object for {what} in {url}")
     if status in FORBIDDEN:
-        return StoreUnreachable(f"{url} does not let us in ({code}): {what}", hint=CREDENTIALS)
+        return StoreUnreachable(f"{url} denies access ({code}): {what}", hint=CREDENTIALS)
     if status >= SERVER_FAULT or status == SLOW_DOWN:
         return StoreUnreachable(f"{url} answers {status} {code}: {what}", hint="Try again later.")
     return StoreError(f"{url} refused {what}: {error}", hint=ENDPOINT)

@@ -1,4 +1,4 @@
-"""S3's presigned URLs, in which the object's size and checksum are signed too."""
+"""S3 presigned URLs that also sign the object's size and checksum."""
 
 from base64 import b64encode
 from functools import lru_cache
@@ -17,8 +17,8 @@ from forge_schema.storage.s3.uploader import UPLOADER, as_metadata
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-LARGEST = 5 << 30  # what S3 takes in one PUT
-# Left to itself, boto3 presigns by an old scheme, which signs no headers …
+LARGEST = 5 << 30  # the limit of one PUT to S3
+# By default, boto3 presigns with an old scheme, which signs no headers …
 SIGNING = PATIENT.merge(Config(signature_version="s3v4"))
 # … and with Amazon's global name of a bucket, which redirects while the bucket is new.
 REGIONAL = SIGNING.merge(Config(s3={"addressing_style": "virtual"}))
@@ -26,7 +26,7 @@ AMAZON = ".amazonaws.com"
 
 
 class S3Signer:
-    """Signs with the credentials that boto3 finds; a URL ends with them, if that is earlier."""
+    """Signs with the credentials that boto3 finds. A URL expires with them at the latest."""
 
     def __init__(self, store_url: str, *, lasts_s: int) -> None:
         self._url, self._lasts_s = store_url, lasts_s
@@ -38,7 +38,7 @@ class S3Signer:
     ) -> SignedUrl:
         if size > LARGEST:
             raise ObjectTooLarge(
-                f"it has {size} bytes, and S3 takes at most {LARGEST} in one upload",
+                f"it has {size} bytes, but S3 accepts at most {LARGEST} in one upload",
                 hint="write several smaller files, or use a worker that reaches the store directly",
             )
         checksum = b64encode(bytes.fromhex(checked_digest(sha256))).decode()
@@ -70,7 +70,7 @@ class S3Signer:
             )
 
 
-# A client takes a tenth of a second to make, and a signer is opened for each request.
+# Creating a client takes a tenth of a second, and each request opens a signer.
 @lru_cache(maxsize=8)
 def _client(url: str, place: S3Place) -> "S3Client":
     client = _connected(url, place, SIGNING)

@@ -1,4 +1,4 @@
-"""Objects in S3 or in anything that speaks its protocol."""
+"""A store in S3 or in a server that speaks its protocol."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -77,7 +77,7 @@ class S3Store:
             return None
 
     def uploader(self, key: str) -> str | None:
-        """Return who uploaded an object by a signed URL, None where nobody is known to have."""
+        """Return the owner who uploaded an object through a signed URL, or None."""
         name = self._name(key)
         try:
             with translated(key, self.url):
@@ -139,7 +139,7 @@ class S3Store:
     def _put_parts(
         self, key: str, descriptor: int, size: int, progress: Progress | None, *, if_absent: bool
     ) -> bool:
-        # Ask first: the condition is judged only once every part has been sent.
+        # Check first: S3 evaluates the condition only after every part has been sent.
         if if_absent and self.size(key) is not None:
             return False
         upload = Upload(self._client, self._bucket, self._name(key), descriptor, size)
@@ -148,9 +148,9 @@ class S3Store:
 
 
 def _won(write: Callable[[], None]) -> bool:
-    """Run a conditional write; answer False where the object was there already."""
+    """Run a conditional write; return False if the object already exists."""
     try:
-        # Two writers at once make S3 answer 409 to one of them, who is to ask again.
+        # S3 answers 409 to one of two concurrent writers, which must retry.
         for attempt in stamina.retry_context(on=_is_conflict, attempts=CONFLICT_TRIES):
             with attempt:
                 write()

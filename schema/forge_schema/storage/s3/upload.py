@@ -1,6 +1,6 @@
-"""One object from one file, in parts, whole or not at all.
+"""Upload one file in parts, completely or not at all.
 
-boto3's own `upload_file` refuses `IfNoneMatch`, so the parts are sent here.
+boto3's own `upload_file` does not support `IfNoneMatch`, so the parts are sent here.
 """
 
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
 PART_BYTES = 8 << 20
-MOST_PARTS = 10_000  # S3's own limit
+MOST_PARTS = 10_000  # the limit of S3
 PARTS_AT_ONCE = 4
 
 
@@ -36,11 +36,11 @@ class Upload:
     size: int
 
     def run(self, *, if_absent: bool, progress: Progress | None) -> None:
-        """Send every part and put them together.
+        """Upload every part and complete the upload.
 
         Raises:
-            StoreError: the file shrank meanwhile.
-            ClientError: S3 refused, with `PreconditionFailed` where `if_absent` and it exists.
+            StoreError: the file became shorter meanwhile.
+            ClientError: S3 refused; `PreconditionFailed` if the object exists with `if_absent`.
         """
         with self._begun() as upload_id:
             parts = self._send(upload_id, progress)
@@ -53,7 +53,7 @@ class Upload:
         try:
             yield upload_id
         except BaseException:
-            # Unfinished parts are stored, and paid for, until somebody aborts.
+            # Unfinished parts are stored, and paid for, until the upload is aborted.
             with suppress(ClientError, BotoCoreError):
                 self.client.abort_multipart_upload(
                     Bucket=self.bucket, Key=self.key, UploadId=upload_id
@@ -76,7 +76,7 @@ class Upload:
                 if progress:
                     progress(min(step, self.size - offsets[number - 1]))
         finally:
-            # A part still under way could come to rest after the abort.
+            # A part still in transit could be stored after the abort.
             pool.shutdown(wait=True, cancel_futures=True)
         return sorted(parts, key=lambda part: part["PartNumber"])
 
@@ -100,10 +100,10 @@ class Upload:
                 Key=self.key,
                 UploadId=upload_id,
                 MultipartUpload={"Parts": parts},
-                **condition,  # type: ignore[arg-type]  # the stubs want each name spelled out
+                **condition,  # type: ignore[arg-type]  # the stubs require literal names
             )
         except ClientError as error:
-            # The first try had arrived and only its answer was lost.
+            # The first try succeeded, only its answer was lost.
             if code_of(error) != "NoSuchUpload" or not self._is_there():
                 raise
 
