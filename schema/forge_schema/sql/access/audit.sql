@@ -1,5 +1,5 @@
--- A page of the audit trail between two times, oldest first. What happened at one time is never
--- parted: a batch of jobs is submitted at one, and the next page begins after it.
+-- A page of the audit trail between two times, oldest first. Events of one moment are never split
+-- between pages: a batch of jobs is submitted at one moment, and the next page begins after it.
 WITH page AS (
     SELECT at, actor, action, job_id, worker_id, token, detail
     FROM audit

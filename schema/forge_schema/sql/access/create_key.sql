@@ -1,4 +1,4 @@
--- Makes an API key; the id is fresh, so that a repeat finds its own row.
+-- Creates an API key. The id is random, so a repeated call finds its own row.
 WITH made AS (
     INSERT INTO api_key (id, owner, role, name, hash, public_key, created_at, expires_at)
     VALUES (

@@ -1,4 +1,5 @@
--- Ends a session: its id is never taken again, and forgotten once it would have expired.
+-- Ends a session: its id is never accepted again. The row is deleted once the session would have
+-- expired.
 WITH ended AS (
     INSERT INTO request_nonce (key_id, nonce, at)
     VALUES (%(id)s, %(session)s, %(until)s)

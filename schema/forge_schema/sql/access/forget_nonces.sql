@@ -1,2 +1,2 @@
--- Forgets the nonces of requests whose timestamps are refused by now.
+-- Deletes the nonces of requests whose timestamps are now too old to be accepted.
 DELETE FROM request_nonce WHERE at < forge_now() - %(older)s::interval

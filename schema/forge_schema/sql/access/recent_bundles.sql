@@ -1,4 +1,4 @@
--- The bundles of an owner's newest jobs, each with the newest that has it.
+-- The bundles of an owner's newest jobs, each with the newest job that uses it.
 SELECT bundle_digest, max(id) AS job_id, (array_agg(name ORDER BY id DESC))[1] AS name
 FROM (
     SELECT newest.id, newest.name, newest.bundle_digest

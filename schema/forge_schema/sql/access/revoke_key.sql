@@ -1,4 +1,4 @@
--- Revokes an API key; a repeat changes nothing and leaves no event.
+-- Revokes an API key. Idempotent: a repeated call leaves no event.
 WITH before AS MATERIALIZED (
     SELECT id, revoked_at FROM api_key WHERE id = %(id)s FOR UPDATE
 ),

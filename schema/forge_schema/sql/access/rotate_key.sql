@@ -1,4 +1,4 @@
--- Replaces an API key's secret; the old one is invalid as soon as this has committed.
+-- Replaces an API key's secret. The old one is invalid once this has committed.
 WITH rotated AS (
     UPDATE api_key SET hash = %(hash)s
     WHERE id = %(id)s AND revoked_at IS NULL

@@ -1,4 +1,4 @@
--- The API key of a session that nobody has ended, and the time by which that is so.
+-- The API key of a session that has not been ended, and the current time.
 SELECT id, owner, role, public_key, hash, forge_now() AS now
 FROM api_key
 WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > forge_now())

@@ -1,5 +1,5 @@
--- A valid API key with its hash, which the caller compares. Its use is noted once a minute, so that
--- a busy key is no hot row.
+-- A valid API key with its hash, which the caller compares. Its use is recorded at most once a
+-- minute, so that a busy key does not become a hot row.
 WITH used AS (
     UPDATE api_key SET last_used_at = forge_now()
     WHERE id = %(id)s AND hash = %(hash)s AND revoked_at IS NULL

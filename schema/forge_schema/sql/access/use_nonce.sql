@@ -1,4 +1,4 @@
--- Takes a signed request's nonce, once, when its timestamp is within the window.
+-- Uses up a signed request's nonce, if its timestamp is within the window.
 WITH clock AS MATERIALIZED (
     SELECT
         forge_now() AS now,

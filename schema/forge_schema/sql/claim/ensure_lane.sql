@@ -1,5 +1,6 @@
--- Finds or makes the lane of a shape, queue and owner, and what it stands on.
--- Locks, in this order: queue, owner_quota, shape, lane; so what is set on them meanwhile is not missed.
+-- Finds or creates the lane of a shape, queue and owner, and the rows it refers to.
+-- Locks, in this order: queue, owner_quota, shape, lane; so concurrent changes of settings are
+-- seen.
 WITH q AS (
     INSERT INTO queue (name) VALUES (%(queue)s)
     ON CONFLICT (name) DO UPDATE SET name = excluded.name

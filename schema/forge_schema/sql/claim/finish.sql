@@ -1,10 +1,11 @@
--- Ends attempts: each fenced lease goes, its attempt is written, and its job has its outcome,
--- backs off or is ready again. An attempt keeps when its last checkpoint was stored, since that
--- may be thinned out. With `expired_only` only leases that ran out (the sweeper's).
--- A quick exit with an error ends a job that never made progress where it is `hopeless`, or where
--- the attempt before ended the same way, unless the submitter said how often to retry.
--- A start that fails is no loss of the job's where it is the first one on its worker, and one of
--- the first three in all: a broken machine must not use up what the job may lose.
+-- Ends attempts: deletes each fenced lease, writes its attempt, and gives its job an outcome, lets
+-- it back off or makes it ready again. The attempt records when its last checkpoint was stored,
+-- since the checkpoint may be thinned out. With `expired_only`, only expired leases (the
+-- sweeper's).
+-- A quick exit with an error ends a job that never made progress if it is `hopeless`, or if the
+-- attempt before ended the same way, unless the submitter chose the number of retries.
+-- A failed start does not count as a loss if it is the job's first on this worker and one of its
+-- first three in all: a broken machine must not use up the job's losses.
 -- Locks: lease in the order given, then outcome.
 WITH ended AS (
     DELETE FROM lease
@@ -66,7 +67,7 @@ verdict AS (
             AND NOT EXISTS (SELECT FROM metric WHERE metric.job_id = ended.job_id)
             AND NOT EXISTS (SELECT FROM checkpoint WHERE checkpoint.job_id = ended.job_id)
             AND (
-                -- What failed otherwise before has shown that another worker may get further.
+                -- A different earlier failure shows that another worker may get further.
                 ended.hopeless AND ended.failures = 1
                 OR ended.failures > 1 AND NOT job.spec ? 'max_failures' AND EXISTS (
                     SELECT FROM attempt AS before

@@ -1,7 +1,9 @@
--- Accepts the results of finished leases and claims up to `count` jobs, in one round trip.
--- With no lease to finish it is the claim. Locks: lease by job, then ready (skipping locked).
--- The arrays about leases are sorted by job, then token. So a lease finds its place in them by
--- width_bucket, a binary search: deleting by a join with unnest() takes a sixth longer in all.
+-- Accepts the results of finished leases and claims up to `count` jobs, in one round trip. Without
+-- leases to finish it is a plain claim.
+-- The arrays about leases are sorted by job, then token, so that a lease finds its place in them by
+-- width_bucket, a binary search. Deleting by a join with unnest() makes the statement a sixth
+-- slower.
+-- Locks: lease by job, then ready (skipping locked).
 WITH done AS (
     DELETE FROM lease
     WHERE job_id = ANY(%(job_ids)s::bigint[])
@@ -33,11 +35,11 @@ taken AS (
     WHERE ctid = ANY(ARRAY(
         SELECT free.ctid
         FROM (
-            -- The heads of the lanes, best first, looked at without a lock. A lane is looked at in
-            -- ranges, which leave out what this worker emptied already.
+            -- The heads of the lanes, best first, read without a lock. Each lane is read in
+            -- ranges, which skip what this worker has already emptied.
             SELECT peek.ctid
             FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
-            -- A lane that came under a limit since this worker read its lanes is left out.
+            -- Skip a lane that got a limit since this worker read its lanes.
             JOIN lane ON lane.id = (%(lanes)s::integer[])[n]
                 AND NOT lane.paused AND (%(within_limits)s OR NOT lane.limited)
             CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- The first job of each of some lanes, the paused and the empty ones left out.
+-- The first job of each given lane; paused and empty lanes are left out.
 SELECT lane.id AS lane_id, head.nice, head.job_id
 FROM lane
 CROSS JOIN LATERAL (

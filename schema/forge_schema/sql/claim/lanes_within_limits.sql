@@ -1,5 +1,5 @@
--- Of some lanes, those where one more job stays within the queue's and the owner's limits.
--- Sound only while `lock_limits` holds.
+-- Those of the given lanes where one more job stays within the queue's and the owner's limits.
+-- Valid only while the locks of `lock_limits` are held.
 WITH used AS (
     SELECT lane.queue, lane.owner, count(*) AS jobs, sum(shape.gpus) AS gpus
     FROM lease

@@ -1,5 +1,5 @@
 -- The lanes whose shape a worker can serve when idle, with their needs and their owner's share;
--- none for a worker that drains or stops.
+-- none for a worker that is draining or stopping.
 WITH running AS (
     SELECT lane.owner, count(*) AS leases
     FROM lease JOIN lane ON lane.id = lease.lane_id

@@ -1,5 +1,5 @@
--- The number of workers that reserve room for a waiting job before this one does: of those that
--- could serve it, the ones in front in an order that differs from job to job.
+-- The number of workers that reserve room for a waiting job before this one does: those that could
+-- serve it and come earlier in an order that differs from job to job.
 SELECT count(*) AS workers
 FROM lane
 JOIN shape ON shape.id = lane.shape_id

@@ -1,4 +1,4 @@
--- How a job's last attempts ended, the newest first.
+-- The ends of a job's last attempts, newest first.
 SELECT
     attempt.attempt, attempt.rank, coalesce(worker.name, former_worker.name) AS worker,
     attempt.reason, attempt.exit_code, attempt.detail, attempt.finished_at,

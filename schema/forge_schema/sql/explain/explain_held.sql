@@ -1,5 +1,5 @@
--- What each worker's leases hold of it: jobs, CPUs, memory and disk in all, and of those with GPUs
--- what each asked for and was given; no devices are known before the worker has told them.
+-- The resources of each worker that its leases hold: jobs, CPUs, memory and disk in total, and for
+-- each job with GPUs what it requested and got. Devices are unknown until the worker reports them.
 SELECT
     lease.worker_id, count(*)::integer AS leases, sum(lent.cpus) AS cpus,
     sum(lent.memory_mb) AS memory_mb, sum(shape.disk_mb) AS disk_mb,

@@ -1,5 +1,5 @@
--- What holds a job or lets it go: its lane with its shape, the queue's and the owner's limits and
--- what is used of them, its owner's share as `match` counts it, and the place where it waits.
+-- What allows or prevents the start of a job: its lane and shape, the limits of queue and owner and
+-- their current use, its owner's share as in `match`, and the table where it waits.
 WITH held AS MATERIALIZED (
     SELECT lane.queue, lane.owner, count(*) AS jobs, sum(shape.gpus) AS gpus
     FROM lease

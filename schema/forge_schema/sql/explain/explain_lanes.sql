@@ -1,6 +1,6 @@
--- The lanes that compete with a job: not paused, and their first job has its priority or a higher
--- one. Each with what `match` and `heads` say of it, and how many of its jobs go before the job by
--- priority, fair share and age: `most` at most are counted.
+-- The lanes that compete with a job: those not paused whose first job has at least its priority.
+-- Each has the columns of `match` and `heads`, and the number of its jobs ahead of the job by
+-- priority, fair share and age, counted up to `most`.
 WITH running AS MATERIALIZED (
     SELECT lane.owner, count(*) AS leases
     FROM lease JOIN lane ON lane.id = lease.lane_id

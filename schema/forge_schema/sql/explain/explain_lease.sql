@@ -1,4 +1,4 @@
--- The lease by which a job runs: how long it waited for it, and for how long it has it.
+-- The lease of a running job: how long the job waited for it, and how long it has been held.
 SELECT
     worker_id, phase, asked, devices,
     extract(EPOCH FROM claimed_at - ready_at)::float8 AS waited_s,

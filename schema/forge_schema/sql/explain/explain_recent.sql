@@ -1,5 +1,5 @@
--- Jobs that succeeded lately: their lanes and names, and for how long each was held. At most
--- `count` are looked at, as they lie in the table.
+-- Recently succeeded jobs: their lanes and names, and how long each was held. At most `count` are
+-- read, in the order of the table.
 SELECT
     recent.lane_id, job.owner, job.name,
     extract(EPOCH FROM recent.finished_at - recent.claimed_at)::float8 AS held_s,

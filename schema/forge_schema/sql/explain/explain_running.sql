@@ -1,4 +1,4 @@
--- What some workers run, by owner and name, for how long already, and what each job holds.
+-- The running jobs of some workers: owner, name, run time so far, and resources held.
 SELECT
     lease.worker_id, job.owner, job.name, lent.cpus, lent.memory_mb, shape.disk_mb, shape.gpus,
     shape.gpu_model, shape.vram_mb, lease.devices,

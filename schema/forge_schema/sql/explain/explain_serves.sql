@@ -1,5 +1,5 @@
--- Of some workers and some shapes, which of the shapes each worker can serve when idle, and what it
--- lends to a job of each.
+-- For some workers and shapes: which shapes each worker can serve when idle, and what it lends to a
+-- job of each.
 SELECT
     worker.id AS worker_id, array_agg(shape.id) AS shapes, array_agg(lent.cpus) AS cpus,
     array_agg(lent.memory_mb) AS memory_mb

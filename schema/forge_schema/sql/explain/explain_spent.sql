@@ -1,5 +1,5 @@
--- For which reasons a job's attempts ended since it was last given fresh budgets, those left out
--- that cost nothing: starts that failed, each the first one on its worker, three at most.
+-- The reasons for the ends of a job's attempts since it last got fresh budgets, except those that
+-- are free of charge: failed starts, each the first on its worker, up to three.
 SELECT reason, count(*)::integer AS attempts
 FROM (
     SELECT

@@ -1,5 +1,5 @@
--- The workers against a shape, those that can serve it first: what each has, and which of the
--- requirements it meets. Of more than `count`, the rest is only counted.
+-- The workers compared with a shape, those that can serve it first: what each has, and which of the
+-- requirements it meets. Workers beyond `count` are only counted.
 SELECT
     worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.local,

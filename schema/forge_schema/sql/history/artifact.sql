@@ -1,5 +1,5 @@
--- One artifact of a job by its path: of its accepted attempt, or of its last one before there is an
--- outcome.
+-- One artifact of a job by its path, from its accepted attempt, or from its last one while there is
+-- no outcome.
 SELECT path, key, bytes, sha256, attempt
 FROM artifact
 WHERE job_id = %(job_id)s AND path = %(path)s

@@ -1,4 +1,4 @@
--- The artifacts of a job's accepted attempt, or of its last one before there is an outcome.
+-- The artifacts of a job's accepted attempt, or of its last one while there is no outcome.
 SELECT path, key, bytes, sha256, attempt
 FROM artifact
 WHERE job_id = %(job_id)s

@@ -1,2 +1,2 @@
--- The attempts of a job that are over, each with what its folder in the store is named by.
+-- The ended attempts of a job, each with the mark that names its folder in the store.
 SELECT attempt, token, nonce FROM attempt WHERE job_id = %(job_id)s ORDER BY token

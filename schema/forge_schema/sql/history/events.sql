@@ -1,4 +1,4 @@
--- What happened to a job, oldest first.
+-- The events of a job, oldest first.
 SELECT at, actor, action, worker_id, token, detail
 FROM event
 WHERE job_id = %(job_id)s

@@ -1,5 +1,5 @@
--- The chunks of a job's log after a place, in reading order; of one attempt or rank, or those that
--- were stored since a time.
+-- The chunks of a job's log after a position, in reading order; optionally of one attempt or rank,
+-- or stored since a time.
 SELECT token, rank, number, attempt, key, start, bytes, sha256, created_at
 FROM log_chunk
 WHERE job_id = %(job_id)s AND (token, rank, number) > (%(token)s, %(rank)s, %(number)s)

@@ -1,4 +1,4 @@
--- The metric lines of a job's rank after a place, of one attempt or of all.
+-- The metric lines of a job's rank after a position, of one attempt or of all.
 SELECT token, rank, number, attempt, at, step, values
 FROM metric
 WHERE job_id = %(job_id)s AND rank = %(rank)s

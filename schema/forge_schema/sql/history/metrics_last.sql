@@ -1,5 +1,5 @@
--- The last value that a job's rank wrote under each key, among the last lines of an attempt, or of
--- the newest one that has any.
+-- The last value of each metric of a job's rank, among the last lines of one attempt, or of the
+-- newest one that has any.
 WITH line AS MATERIALIZED (
     SELECT metric.number, metric.attempt, metric.at, metric.step, metric.values
     FROM metric

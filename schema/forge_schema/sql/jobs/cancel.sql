@@ -1,6 +1,6 @@
--- Cancels jobs by their ids, of one owner or of any: waiting jobs at once, running ones by asking
--- their workers. Idempotent. A job's first row counts; a job that was changing state has only the
--- last one, `moved`, and the caller tries again.
+-- Cancels jobs by id, of one owner or of any: waiting jobs at once, running ones by asking their
+-- workers. Idempotent. The first row of each job counts. A job that was changing state has only its
+-- last row, `moved`, and the caller tries again.
 -- Locks: ready, scheduled, lease, each in the order of job ids.
 WITH wanted AS MATERIALIZED (
     SELECT id, lane_id, nice FROM job

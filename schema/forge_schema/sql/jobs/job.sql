@@ -1,5 +1,5 @@
--- One job: its state, what was asked for, the checkpoint of another job that it started from, how
--- soon it may start, and how often it may yet be retried after a failure; null once it has ended.
+-- One job: its state, its request, the checkpoint of another job that it started from, the time
+-- until it may start, and how many retries after failures are left (null once it has ended).
 SELECT
     job_status.*, job.spec, job.timeout_s, job.max_failures, job.max_losses, job.max_preemptions,
     job.source_job_id, job.source_number,

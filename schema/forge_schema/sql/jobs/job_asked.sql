@@ -1,5 +1,5 @@
--- A job's request: its row, and its lane and shape, which it shares with others. Of a
--- checkpoint that is gone since, its job's newest stays to be asked for.
+-- A job's request: its row, and the lane and shape that it shares with others. If its source
+-- checkpoint is gone, the request is for the newest one of the source job.
 SELECT
     job.name, job.owner, job.kind, job.sweep, job.spec, job.bundle_digest, -job.nice AS priority,
     job.max_failures, job.max_losses, job.max_preemptions, job.backoff_s, job.timeout_s,

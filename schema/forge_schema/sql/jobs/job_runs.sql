@@ -1,5 +1,5 @@
--- The newest attempts of a job, also those that run, each with its times and with the checkpoint that
--- it went on from: the newest that an earlier attempt had left, unless it was thinned out since.
+-- The newest attempts of a job, including running ones, each with its times and with the checkpoint
+-- that it resumed from: the newest of an earlier attempt, unless that was thinned out since.
 SELECT
     run.*, coalesce(worker.name, former_worker.name) AS worker, forge_now() AS now,
     earlier.left_at, kept.attempt AS from_attempt, kept.number AS from_number

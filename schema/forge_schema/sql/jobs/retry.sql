@@ -1,6 +1,6 @@
--- Gives failed and dead jobs, by their ids, of one owner or of any, fresh budgets and makes them
--- ready; attempts keep counting. Other jobs stay as they are. Idempotent: a repeated request
--- returns what the first one did. A job's first row counts.
+-- Gives failed and dead jobs fresh budgets and makes them ready, by id, of one owner or of any.
+-- Attempts keep counting. Other jobs stay as they are. Idempotent: a repeated request returns what
+-- the first one did. The first row of each job counts.
 -- Locks: outcome, in the order of job ids.
 WITH wanted AS MATERIALIZED (
     SELECT id, lane_id, nice FROM job

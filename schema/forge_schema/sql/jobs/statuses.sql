@@ -1,4 +1,4 @@
--- The states of jobs, by id; of one owner, or of all.
+-- The states of jobs by id, of one owner or of all.
 SELECT *
 FROM job_status
 WHERE job_id = ANY(%(job_ids)s::bigint[])

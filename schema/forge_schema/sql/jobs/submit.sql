@@ -1,6 +1,6 @@
--- Submits any number of jobs. A job whose idempotency key is taken inserts nothing. The whole batch
--- is refused if a key belongs to a job of other content, if a new job starts from a missing
--- checkpoint, or if its owner has not uploaded the content that it names.
+-- Submits any number of jobs. A job whose idempotency key is in use inserts nothing. The whole
+-- batch is refused if a key belongs to a job with different content, if a new job starts from a
+-- missing checkpoint, or if its owner has not uploaded the content that it names.
 -- job -> ready or scheduled, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 input AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- How leases that are gone ended: the stored outcome of a finish that is repeated.
+-- The stored outcomes of ended leases, for a repeated finish.
 SELECT attempt.job_id, attempt.token, attempt.nonce, attempt.reason, job_status.state
 FROM unnest(%(job_ids)s::bigint[], %(tokens)s::bigint[], %(nonces)s::uuid[])
     AS f (job_id, token, nonce)

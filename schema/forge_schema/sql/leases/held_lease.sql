@@ -1,5 +1,5 @@
--- A live lease, if it is this worker's: the code and the saved image of its job, and what it
--- starts from.
+-- A live lease, if it is this worker's: its job's bundle and saved image, and the checkpoint that
+-- the job starts from.
 SELECT
     lease.attempt, job.bundle_digest, job.spec ->> 'image_tar' AS image_tar, job.source_job_id,
     source.key AS source_key

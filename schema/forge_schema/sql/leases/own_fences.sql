@@ -1,4 +1,4 @@
--- How many of some leases, live or ended, are or were this worker's.
+-- The number of given leases, live or ended, that are or were this worker's.
 SELECT count(*) AS own
 FROM unnest(%(job_ids)s::bigint[], %(tokens)s::bigint[], %(nonces)s::uuid[])
     AS f (job_id, token, nonce)

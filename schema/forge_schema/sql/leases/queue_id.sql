@@ -1,2 +1,2 @@
--- The random id of this queue, by which its jobs are told from those of another on one machine.
+-- The random id of this queue, which tells its jobs from another queue's on the same machine.
 SELECT queue_id FROM identity

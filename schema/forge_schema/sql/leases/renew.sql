@@ -1,7 +1,7 @@
--- Renews every lease that a worker lists, hears what the worker as a whole is asked to do,
--- and records that the worker was seen, and what its status became: whether it is idle or busy,
--- `forge_status` says by its leases. That it drains of its own accord, a worker says in its
--- condition, which earlier servers take, too. A lease not listed is left to expire.
+-- Renews every lease that a worker lists, returns the worker's command, and records that it was
+-- seen and its new status: `forge_status` decides by its leases whether it is idle or busy. A
+-- worker that drains on its own reports that in its condition, which earlier servers accept too. A
+-- lease that is not listed is left to expire.
 -- Locks: worker, then lease in the order given.
 WITH before AS MATERIALIZED (
     SELECT id, status FROM worker

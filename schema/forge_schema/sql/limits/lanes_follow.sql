@@ -1,5 +1,5 @@
--- Repeats on the lanes of a queue or of an owner its settings: the pause, and whether there is
--- a limit. Notifies workers, since there may be room for more jobs now.
+-- Copies the settings of a queue or an owner to its lanes: the pause, and whether there is a limit.
+-- Notifies workers, since there may be room for more jobs now.
 UPDATE lane
 SET
     paused = q.paused OR o.paused,

@@ -1,4 +1,4 @@
--- Locks the lanes of a queue or of an owner, and so waits for changes to the other side.
+-- Locks the lanes of a queue or of an owner, which waits for changes to their other side.
 SELECT id FROM lane
 WHERE queue = %(queue)s::text OR owner = %(owner)s::text
 ORDER BY id

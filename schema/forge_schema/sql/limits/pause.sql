@@ -1,4 +1,4 @@
--- Pauses or resumes a queue; its lanes follow in `lanes_follow`, in the same transaction.
+-- Pauses or resumes a queue. `lanes_follow` updates its lanes in the same transaction.
 WITH paused AS (
     INSERT INTO queue (name, paused) VALUES (%(queue)s, %(paused)s)
     ON CONFLICT (name) DO UPDATE SET paused = excluded.paused

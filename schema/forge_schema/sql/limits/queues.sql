@@ -1,5 +1,4 @@
--- Every queue: what admins set on it, how many of its jobs are ready and how many run, and on how
--- many GPUs.
+-- Every queue: its settings, its ready and running jobs, and the GPUs in use.
 WITH waiting AS MATERIALIZED (
     SELECT lane.queue, sum(counted.jobs) AS jobs
     FROM lane

@@ -1,2 +1,2 @@
--- Every owner with what admins set on them.
+-- Every owner with their settings.
 SELECT owner, paused, max_jobs, max_gpus, weight FROM owner_quota ORDER BY owner

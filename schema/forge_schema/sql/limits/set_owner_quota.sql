@@ -1,5 +1,5 @@
--- Sets how many jobs and GPUs of an owner may run at once, and the owner's weight. The owner's
--- lanes follow in `lanes_follow`, in the same transaction.
+-- Sets how many jobs and GPUs of an owner may run at once, and the owner's weight. `lanes_follow`
+-- updates the owner's lanes in the same transaction.
 WITH changed AS (
     INSERT INTO owner_quota (owner, max_jobs, max_gpus, weight)
     VALUES (%(name)s, %(max_jobs)s, %(max_gpus)s, %(weight)s)

@@ -1,4 +1,4 @@
--- Sets a queue's pause and limits; its lanes follow in `lanes_follow`, in the same transaction.
+-- Sets a queue's pause and limits. `lanes_follow` updates its lanes in the same transaction.
 WITH changed AS (
     INSERT INTO queue (name, paused, max_jobs, max_gpus)
     VALUES (%(queue)s, %(paused)s, %(max_jobs)s, %(max_gpus)s)

@@ -1,5 +1,5 @@
--- Sets how many jobs and GPUs of a queue may run at once; NULL is no limit. Its lanes follow
--- in `lanes_follow`, in the same transaction.
+-- Sets how many jobs and GPUs of a queue may run at once; NULL means no limit. `lanes_follow`
+-- updates its lanes in the same transaction.
 WITH changed AS (
     INSERT INTO queue (name, max_jobs, max_gpus) VALUES (%(name)s, %(max_jobs)s, %(max_gpus)s)
     ON CONFLICT (name) DO UPDATE

@@ -1,6 +1,5 @@
--- gauge_ended
--- How many attempts ended after a time, by queue and reason, up to a time by which all is settled,
--- and their GPU time. One row has nothing but that time, where there are none.
+-- The number of attempts ended after a time, by queue and reason, and their GPU time, up to a time
+-- before which all ends are committed. If there are none, one row has only that time.
 SELECT
     bounds.until, lane.queue, past.reason::text AS reason, past.attempts, past.gpu_seconds
 FROM (

@@ -1,5 +1,4 @@
--- gauge_fleet
--- How many workers are of each status, and how many GPUs they have.
+-- The number of workers by status, and how many GPUs they have.
 SELECT
     now.status::text AS status, count(*)::integer AS workers,
     coalesce(sum(jsonb_array_length(worker.gpus)), 0)::integer AS gpus

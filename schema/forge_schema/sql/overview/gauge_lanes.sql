@@ -1,6 +1,5 @@
--- gauge_lanes
--- How many jobs of each lane are where, counted up to a bound, and how long its oldest ready one has
--- waited.
+-- The number of jobs of each lane by state, counted up to a bound, and how long its oldest ready
+-- job has waited.
 WITH held AS MATERIALIZED (
     SELECT part.lane_id, count(*)::integer AS leases,
         (count(*) FILTER (WHERE part.rank = 0))::integer AS jobs

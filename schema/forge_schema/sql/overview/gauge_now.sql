@@ -1,6 +1,6 @@
--- gauge_now
--- How many leases there are, and with less than a quarter of their time; how long ago a sweeper was
--- here, for how long the most overdue scheduled job waits for one, and how many rows they set aside.
+-- The number of leases, and of those with less than a quarter of their time left; the age of the
+-- last sweeper's tick; how overdue the most overdue scheduled job is; and the number of rows set
+-- aside.
 SELECT
     held.leases, held.expiring,
     extract(epoch FROM forge_now() - sweeper.ticked_at)::double precision AS silent_s,

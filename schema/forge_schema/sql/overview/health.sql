@@ -1,2 +1,2 @@
--- Whether the database is reachable and migrated, and by which clock it lives.
+-- Whether the database is reachable and migrated, and its time.
 SELECT forge_now() AS now, version_num FROM alembic_version

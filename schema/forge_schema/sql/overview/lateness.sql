@@ -1,7 +1,7 @@
--- For how many seconds something waits that the sweeper should have moved: a job whose time has
--- come, or a lease that ran out. It leaves leases alone while it holds off, for one TTL after the
--- server's start, and for one TTL more when many run out together; those of workers over HTTP, until
--- a server has been back for one TTL.
+-- How many seconds something has waited that the sweeper should have moved: a job that is due, or
+-- an expired lease. The sweeper leaves leases alone while it holds off, for one TTL after the
+-- server's start, and for one more TTL if many expire together; those of workers over HTTP, until a
+-- server has been back for one TTL.
 WITH late AS (
     SELECT
         (SELECT forge_now() - min(run_at) FROM scheduled) AS job,

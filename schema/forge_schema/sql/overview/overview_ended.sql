@@ -1,5 +1,5 @@
--- How many jobs ended in each minute since a time that had any, and how, of an owner or of all.
--- One that was cancelled while it waited had no attempt, and is not counted.
+-- The number of jobs ended in each minute since a time, by outcome, of one owner or of all. Minutes
+-- without any are left out. Jobs cancelled while they waited had no attempt and are not counted.
 SELECT
     date_trunc('minute', attempt.finished_at) AS at, outcome.state, count(*)::integer AS jobs
 FROM attempt

@@ -1,5 +1,5 @@
--- How many workers are in which status, how many GPUs they have, and what they cost per hour: all of
--- them, and those that run jobs of an owner.
+-- The number of workers by status, their GPUs and their cost per hour: of all of them, and of those
+-- that run jobs of an owner.
 WITH holders AS MATERIALIZED (
     SELECT lease.worker_id, count(*) AS leases, bool_or(lane.owner = %(owner)s) AS of_owner
     FROM lease

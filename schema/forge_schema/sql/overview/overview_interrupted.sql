@@ -1,5 +1,5 @@
--- How many attempts ended since a time through no fault of their jobs', by reason, of an owner or of
--- all.
+-- The number of attempts ended since a time through no fault of their jobs, by reason, of one owner
+-- or of all.
 SELECT attempt.reason, count(*)::integer AS attempts
 FROM attempt
 WHERE attempt.finished_at >= %(since)s

@@ -1,5 +1,5 @@
--- The jobs that run, of an owner or of all, the one first that runs for the longest: how far each
--- is, what it used when its worker last looked, and the last numbers that it wrote, by name.
+-- The running jobs of one owner or of all, the longest-running first: progress, newest resource
+-- sample, and the last metrics by name.
 SELECT
     held.job_id, job.name, job.owner, lane.queue, held.attempt, held.phase, held.progress,
     held.asked, held.worker_id, worker.name AS worker, shape.gpus,
@@ -29,7 +29,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS looked ON true
 LEFT JOIN LATERAL (
-    -- A job may write what it likes: a few short names with numbers are shown.
+    -- A job may write anything, so only a few short names with numbers are shown.
     SELECT jsonb_object_agg(few.key, few.value) AS values
     FROM (
         SELECT DISTINCT ON (length(pair.key), pair.key) pair.key, pair.value

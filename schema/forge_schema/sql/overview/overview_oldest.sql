@@ -1,5 +1,4 @@
--- The job that is ready for the longest, of an owner or of all; one that is paused only where
--- nothing else waits.
+-- The job that has been ready longest, of one owner or of all; a paused one only if no other waits.
 SELECT
     oldest.job_id, job.name, job.owner, oldest.queue, oldest.paused,
     extract(EPOCH FROM forge_now() - oldest.ready_at)::double precision AS waited_s

@@ -1,4 +1,4 @@
--- How many jobs wait and run, of an owner or of all, and on how many GPUs.
+-- The number of waiting and running jobs of one owner or of all, and the GPUs in use.
 WITH mine AS MATERIALIZED (
     SELECT lane.id, shape.gpus
     FROM lane

@@ -1,5 +1,6 @@
--- When a sweeper was last here, and for how many seconds the most overdue scheduled job waits for
--- one. `healthy` is false once it is away for longer than it finds long itself, or than a minute.
+-- The time of the last sweeper's tick, and how overdue the most overdue scheduled job is, in
+-- seconds. `healthy` is false once the last tick is older than a minute, or than the sweeper itself
+-- allows.
 SELECT
     sweeper.ticked_at,
     extract(EPOCH FROM forge_now() - sweeper.ticked_at)::double precision AS silent_s,

@@ -1,5 +1,5 @@
--- The workers, those first that are there, by name: how long each has been silent, how many leases
--- it holds, and how its machine was when it was last heard.
+-- The workers by name, online ones first: seconds since each was last heard from, its leases, and
+-- its machine's condition at that time.
 SELECT
     worker.id, worker.name, worker.kind,
     forge_status(worker.status, held.leases) AS status, worker.command, worker.cpus,

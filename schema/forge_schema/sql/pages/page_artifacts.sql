@@ -1,5 +1,5 @@
--- Some artifacts of a job after a path: of its accepted attempt, or of its last one before there is
--- an outcome.
+-- The artifacts of a job after a path, from its accepted attempt, or from its last one while there
+-- is no outcome.
 SELECT path, key, bytes, sha256, attempt
 FROM artifact
 WHERE job_id = %(job_id)s

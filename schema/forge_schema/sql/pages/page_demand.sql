@@ -1,6 +1,6 @@
--- Demand and supply: for each shape and queue in which jobs wait or run,
--- of an owner or of all, the most wanted first, how many workers that are there could serve the
--- shape when idle, and how many such jobs they could run at once.
+-- Demand and supply, the most wanted first: for each shape and queue with waiting or running jobs,
+-- of one owner or of all, how many online workers could serve the shape when idle, and how many
+-- such jobs they could run at once.
 WITH waiting AS MATERIALIZED (
     SELECT lane_id, count(*) AS jobs FROM ready GROUP BY lane_id
 ),

@@ -1,4 +1,4 @@
--- What happened to a job, the newest first.
+-- The events of a job, newest first.
 SELECT at, actor, action, worker_id, token, detail
 FROM event
 WHERE job_id = %(job_id)s

@@ -1,4 +1,4 @@
--- The newest acts about one job before one, in the form of `page_trail`.
+-- The newest actions about a job before a given one, with the columns of `page_trail`.
 WITH found AS MATERIALIZED (
     SELECT id, at, actor, action, job_id, worker_id, token, detail
     FROM event

@@ -1,8 +1,8 @@
--- A page of jobs that fit a filter, the newest first, before an id. Each of the ways (`by_…`) finds
--- candidates by an index, at most so many; of these the newest are looked at until the page is full.
--- Every row says how many candidates there were (`looked`), of how many at most (`reach`), which was
--- the last, and whether older ones are past what is asked for. Without a job that fits, there is one
--- row, of which only these columns are set.
+-- A page of jobs that match a filter, newest first, before an id. Each method (`by_…`) finds a
+-- bounded number of candidates by an index; the newest of these are examined until the page is
+-- full. Every row has the number of candidates (`looked`), its bound (`reach`), the last candidate,
+-- and whether older ones are outside the filter. If no job matches, there is one row with only
+-- these columns.
 WITH lanes AS MATERIALIZED (
     SELECT lane.id
     FROM lane JOIN shape ON shape.id = lane.shape_id
@@ -20,7 +20,7 @@ WITH lanes AS MATERIALIZED (
             )
         )
 ),
--- Fewer of each lane where there are many: all are read before the newest are known.
+-- Fewer of each lane if there are many lanes: all are read before the newest are known.
 span AS MATERIALIZED (
     SELECT
         least(
@@ -28,12 +28,12 @@ span AS MATERIALIZED (
             greatest(%(count)s::bigint, 100000 / greatest((SELECT count(*) FROM lanes), 1))
         ) AS reach
 ),
--- Few enough to sort; of more than that, the newest jobs will mostly be such.
+-- Few enough to sort; if there are more, most of the newest jobs match anyway.
 sortable AS MATERIALIZED (
     SELECT count(*) <= %(sortable)s::bigint AS few
     FROM (SELECT FROM ready WHERE %(by_ready)s LIMIT %(sortable)s::bigint + 1) AS counted
 ),
--- The lanes that a candidate must be in; NULL where any will do.
+-- The lanes that a candidate must be in; NULL means any.
 fitting AS MATERIALIZED (
     SELECT CASE WHEN %(in_lanes)s THEN ARRAY(SELECT id FROM lanes) END AS lane_ids
 ),

@@ -1,5 +1,5 @@
--- A page of queues by name: what admins set on each, how many jobs are ready and run, of an owner or
--- of all, on how many GPUs, and since when the oldest waits. An owner sees the queues ever used.
+-- A page of queues by name: settings, ready and running jobs of one owner or of all, the GPUs in
+-- use, and since when the oldest job has waited. An owner sees only queues they have used.
 WITH page AS MATERIALIZED (
     SELECT queue.name, queue.paused, queue.max_jobs, queue.max_gpus
     FROM queue

@@ -1,5 +1,5 @@
--- The newest acts of the audit trail before one, as far back as `reach` acts: a filter never reads
--- further. There is a row without an act where none of them fits.
+-- The newest actions of the audit trail before a given one. At most `reach` actions are examined.
+-- If none of them matches, there is one row without an action.
 WITH looked AS MATERIALIZED (
     SELECT id, at, actor, action, job_id, worker_id, token, detail
     FROM event

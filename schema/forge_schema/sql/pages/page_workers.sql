@@ -1,5 +1,5 @@
--- A page of the workers that fit a filter, by name, after a name: how long each has been silent, how
--- many leases it holds, and how many of its GPUs they have.
+-- A page of workers that match a filter, by name, after a name: seconds since each was last heard
+-- from, its leases, and how many of its GPUs they hold.
 WITH held AS MATERIALIZED (
     SELECT worker_id, count(*) AS leases, sum(cardinality(devices)) AS gpus
     FROM lease

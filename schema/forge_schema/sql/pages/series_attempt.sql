@@ -1,6 +1,5 @@
--- series_attempt
--- The attempt of a job and rank whose metrics or samples are to be shown: the one that is named,
--- else the newest that has any. One that still runs ends now.
+-- The attempt of a job and rank whose metrics or samples are to be shown: the given one, or the
+-- newest that has any. A running attempt ends now.
 WITH tried AS (
     SELECT token, attempt, rank, claimed_at, finished_at AS ended_at
     FROM attempt

@@ -1,7 +1,6 @@
--- series_metrics
--- What an attempt's metric lines say under each key, in at most so many points: the values in the
--- order written, cut into runs of equal length. Where the lines are more than may be read, or wider
--- than usual, evenly spread ones are read, and the last.
+-- The values of an attempt's metrics by key, in a bounded number of points: values in the order
+-- written, split into runs of equal length. If there are more lines than may be read, or they are
+-- wider than usual, evenly spaced ones and the last one are read.
 WITH width AS MATERIALIZED (
     SELECT greatest(avg(length(wide.values::text)), 1) AS bytes, max(wide.number) AS last_number
     FROM (

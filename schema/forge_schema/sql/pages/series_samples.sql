@@ -1,6 +1,5 @@
--- series_samples
--- What an attempt's samples say of its processes and of each GPU, in at most so many points: as
--- `series_metrics` does it.
+-- The values of an attempt's resource samples, of its processes and of each GPU, in a bounded
+-- number of points, as in `series_metrics`.
 WITH extent AS MATERIALIZED (
     SELECT
         newest.number AS last_number,

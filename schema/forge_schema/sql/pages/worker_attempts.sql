@@ -1,4 +1,4 @@
--- The attempts that a worker ended, the newest first, before a time and a job.
+-- The attempts that ended on a worker, newest first, before a time and a job.
 SELECT
     attempt.job_id, job.name, job.owner, attempt.attempt, attempt.rank, attempt.reason,
     attempt.exit_code, attempt.finished_at, attempt.cost,

@@ -1,4 +1,4 @@
--- The newest acts of a worker and about it.
+-- The newest actions by and about a worker.
 SELECT at, actor, action, detail
 FROM event
 WHERE worker_id = %(worker_id)s

@@ -1,4 +1,4 @@
--- The jobs that run on a worker, the longest first, each with what its newest sample says.
+-- The running jobs of a worker, the longest-running first, each with its newest sample.
 SELECT
     lease.job_id, lease.rank, job.name, job.owner, lane.queue, lease.attempt, lease.phase,
     lease.progress, lease.asked, lease.devices, lease.claimed_at,

@@ -1,4 +1,4 @@
--- One worker: its description, its capabilities, and how long it has been silent.
+-- One worker: its description, its capabilities, and seconds since it was last heard from.
 SELECT
     worker.id, worker.name, worker.kind,
     forge_status(

@@ -1,4 +1,4 @@
--- Indexes artifacts whose uploads are complete; a repeat changes nothing.
+-- Adds index rows of artifacts whose uploads are complete. Idempotent.
 WITH held AS (
     SELECT job_id, token, attempt FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s

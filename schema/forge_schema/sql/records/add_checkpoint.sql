@@ -1,4 +1,4 @@
--- Indexes a checkpoint whose upload is complete; a repeat changes nothing.
+-- Adds the index row of a checkpoint whose upload is complete. Idempotent.
 WITH held AS (
     SELECT job_id, token, attempt FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s

@@ -1,4 +1,4 @@
--- Indexes a log chunk whose upload is complete; a repeat changes nothing.
+-- Adds the index row of a log chunk whose upload is complete. Idempotent.
 WITH held AS (
     SELECT job_id, token, rank, attempt FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s

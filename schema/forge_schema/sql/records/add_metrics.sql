@@ -1,5 +1,6 @@
 -- Stores metric lines, numbered by the worker from 0 without gaps, and the progress they report.
--- The lease counts what is kept, so a repeat adds nothing, even concurrently with the first try.
+-- The lease counts the stored lines, so a repeat adds nothing, even concurrently with the first
+-- try.
 WITH held AS MATERIALIZED (
     SELECT job_id, token, rank, attempt, metrics FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s

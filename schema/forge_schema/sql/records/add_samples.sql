@@ -1,5 +1,5 @@
 -- Stores an attempt's resource samples, numbered by the worker from 0 without gaps.
--- The lease counts what is kept, so a repeat adds nothing, even concurrently with the first try.
+-- The lease counts the stored rows, so a repeat adds nothing, even concurrently with the first try.
 WITH held AS MATERIALIZED (
     SELECT job_id, token, rank, attempt, samples FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s

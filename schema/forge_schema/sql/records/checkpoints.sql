@@ -1,5 +1,5 @@
--- The complete checkpoints of a job, the newest first. `next` is what its next attempt begins with,
--- if there may be one: none for a job that has its outcome.
+-- The complete checkpoints of a job, newest first. `next` is the one that the next attempt would
+-- resume from; none if the job has ended.
 SELECT
     attempt, number, created_at, files, bytes,
     extract(epoch FROM forge_now() - created_at)::float8 AS age_s,

@@ -1,5 +1,5 @@
--- What a job may be restored from, the best first: its own newest checkpoints, then the one that
--- it starts from, whose key is null when it is gone.
+-- The checkpoints that a job may be restored from, best first: its own newest ones, then the one
+-- that it starts from, whose key is null if it is gone.
 SELECT job_id, attempt, number, key, files, bytes
 FROM (
     (

@@ -1,4 +1,4 @@
--- Whether a job can start from a checkpoint, and if not, why: another owner's job, or none there.
+-- Whether a job can start from a checkpoint, and if not, why: another owner's job, or no such one.
 SELECT
     EXISTS (
         SELECT FROM job

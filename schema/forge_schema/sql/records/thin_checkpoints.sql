@@ -1,6 +1,6 @@
--- Deletes surplus checkpoints of a job, on behalf of the holder of its lease.
--- The newest stay; of the others the oldest one of each fourfold age, and what another job starts
--- from. Answers all of them, each with whether it is gone; nothing when the lease is lost.
+-- Deletes surplus checkpoints of a job, on behalf of its lease's holder.
+-- The newest stay; of the others, the oldest one of each fourfold age, and those that other jobs
+-- start from. Returns all of them, each with whether it is gone; nothing if the lease is lost.
 WITH held AS MATERIALIZED (
     SELECT job_id FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
@@ -21,7 +21,7 @@ spare AS (
     ) AS older
     WHERE elder > 1
 ),
--- A submit that names a checkpoint has locked it; this waits for it.
+-- A submit that names a checkpoint locks it, and this statement waits for that.
 locked AS MATERIALIZED (
     SELECT checkpoint.job_id, checkpoint.token, checkpoint.number
     FROM spare JOIN checkpoint USING (job_id, token, number)

@@ -1,4 +1,4 @@
--- Keeps the result of an attempt, one JSON object. Idempotent.
+-- Stores the result of an attempt, one JSON object. Idempotent.
 WITH held AS (
     SELECT job_id, token, attempt FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s

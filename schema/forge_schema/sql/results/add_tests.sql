@@ -1,4 +1,4 @@
--- Keeps how each test of an attempt ended; a repeat changes nothing.
+-- Stores the test results of an attempt. Idempotent.
 WITH held AS (
     SELECT job_id, token, attempt FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s

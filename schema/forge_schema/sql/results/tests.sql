@@ -1,5 +1,5 @@
--- How the tests of a job ended: of one attempt, or of the newest one that has any.
--- In the order of its report, after a number.
+-- The test results of a job after a number, in the order of the report: of one attempt, or of the
+-- newest one that has any.
 WITH chosen AS MATERIALIZED (
     SELECT token FROM test_result
     WHERE job_id = %(job_id)s

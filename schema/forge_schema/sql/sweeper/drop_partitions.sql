@@ -1,5 +1,4 @@
--- drop_partitions
--- Drops the months of some tables that have been over for so many months.
+-- Drops the monthly partitions of some tables that ended a number of months ago.
 SELECT forge_drop_partitions(
     %(tables)s::text[], forge_now() - make_interval(months => %(months)s)
 ) AS dropped

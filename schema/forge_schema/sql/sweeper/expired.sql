@@ -1,16 +1,16 @@
 -- The expired leases, unless the sweepers hold off.
--- Who asks notes that a sweeper was here. If the last one was here too long ago, or if the server
--- started since, no worker could renew either: for one TTL from now no lease is ended.
--- How long is too long, the slower one of the last sweeper and this one says.
--- Gaps in a row are no outages but the sweepers' pace, so the number of those that are heeded is
--- limited. Only a shorter pause that ends when nothing is held any more, so that what ran out went
--- then, begins a new row: holding has an end, whoever ticks when.
--- When most leases are silent together, which speaks for a fault between the workers and the
--- database, each goes only one TTL later: a renewal may still save it. Silent is a lease in the
--- last third of its TTL: leases cut off together run out one by one, as they were renewed.
--- A worker that comes over HTTP renews through a server. While none is here, and until one has been
--- for one TTL, such a worker's lease stays, for `unserved` at most. Servers that are gone for longer
--- than that are taken for gone for good.
+-- The caller's tick is recorded. If the previous one is too old, or if the server started since, no
+-- worker could renew either: for one TTL from now no lease is ended. The slower one of the last
+-- sweeper and this one sets what is too old.
+-- Consecutive gaps are the sweepers' pace rather than outages, so only a limited number of them
+-- count. A shorter pause resets the number, but only when nothing is held any more and expired
+-- leases have been ended: holding off always ends, whatever the timing of ticks.
+-- If most leases are silent together, a fault between workers and database is likely, and each is
+-- ended one TTL later: a renewal may still save it. A lease is silent in the last third of its TTL,
+-- since leases cut off together expire one by one, in the order of their renewals.
+-- A worker over HTTP renews through a server. While there is none, and until one has been there for
+-- one TTL, such a worker's lease stays, for `unserved` at most. Servers that are away for longer
+-- are considered gone for good.
 -- Locks: sweeper.
 WITH here AS (
     INSERT INTO sweeper AS s (id, ticked_at, gap, holds_until)
@@ -26,7 +26,7 @@ WITH here AS (
             END,
             CASE
                 WHEN away AND s.gaps < %(heeded)s THEN forge_now() + %(ttl)s::interval
-                -- A clock that was put back must not make the hold longer.
+                -- A clock set back must not prolong the hold.
                 ELSE least(
                     coalesce(s.holds_until, forge_now()), forge_now() + %(ttl)s::interval
                 )

@@ -1,5 +1,5 @@
--- Marks workers offline that have not been seen for a while, but for those that an admin made and
--- that never came; none while the sweepers hold off.
+-- Marks workers offline that have not been seen for a while, except those that an admin created and
+-- that never connected; none while the sweepers hold off.
 WITH silent AS (
     UPDATE worker SET status = 'offline'
     WHERE status <> 'offline' AND last_seen_at < forge_now() - %(silence)s

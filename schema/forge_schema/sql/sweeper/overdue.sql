@@ -1,4 +1,4 @@
--- Asks for the end of every job past its time limit.
+-- Asks workers to end every job past its time limit.
 WITH asked AS (
     UPDATE lease SET asked = 'timeout'
     WHERE deadline_at < forge_now() AND asked IS NULL

@@ -1,8 +1,8 @@
--- The leases whose holders renew them and do not do what they have to, and why each is to be ended:
--- asked to end the job, they did not within its grace and `patience`, nor stored what is left of it
--- within `storing`; or they prepare it for longer than `preparing`. A job past its time limit has
--- timed out, though it was asked for back before.
--- Since when a holder is asked is noted here, so that the time begins when a sweeper is there.
+-- The leases whose holders renew them but do not act, and why each is to be ended: asked to end the
+-- job, the holder did not do so within its grace period and `patience`, or did not store its output
+-- within `storing`; or it has prepared the job for longer than `preparing`. A job past its time
+-- limit has timed out, even if it was asked for back before.
+-- The time of the request is recorded here, so that it counts only while a sweeper runs.
 -- Locks: lease.
 WITH noted AS (
     UPDATE lease SET asked_at = forge_now() WHERE asked IS NOT NULL AND asked_at IS NULL

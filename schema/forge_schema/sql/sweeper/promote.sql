@@ -1,4 +1,4 @@
--- Makes ready what was scheduled and is due; with `job_id` that job alone.
+-- Makes scheduled jobs ready that are due; with `job_id`, only that job.
 WITH due AS (
     DELETE FROM scheduled
     WHERE job_id = ANY(ARRAY(

@@ -1,6 +1,6 @@
--- Removes ephemeral workers long offline and workers that never connected: one that an admin made
--- when its token has expired, a pod's like those long offline, since it may enrol again, any other
--- soon. Never a lease's holder, and none while the sweepers hold off.
+-- Removes ephemeral workers long offline and workers that never connected: one created by an admin
+-- when its token has expired, a pod's when it would be long offline, since it may enrol again, any
+-- other soon. Never the holder of a lease, and none while the sweepers hold off.
 WITH gone AS (
     DELETE FROM worker
     WHERE (

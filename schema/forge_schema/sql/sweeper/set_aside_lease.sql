@@ -1,4 +1,5 @@
--- Sets a lease aside that cannot be ended: its job has ended already, say, as after a restore.
+-- Sets a lease aside that cannot be ended, for example because its job has already ended, as may
+-- happen after a restore.
 WITH gone AS (
     DELETE FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s

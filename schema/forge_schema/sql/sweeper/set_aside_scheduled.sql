@@ -1,4 +1,5 @@
--- Sets a due row aside that cannot be made ready: its job is ready already, say, as after a restore.
+-- Sets a due row aside that cannot be made ready, for example because its job is already ready, as
+-- may happen after a restore.
 WITH gone AS (
     DELETE FROM scheduled WHERE job_id = %(job_id)s AND run_at <= forge_now() RETURNING *
 ),

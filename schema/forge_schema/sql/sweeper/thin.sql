@@ -1,9 +1,9 @@
 -- Thins out the table `measured` stands for, `metric` or `sample`: of each slice of time older than
 -- `age`, the earliest row of each attempt and rank stays, and so do its first and its last row.
--- Continues after the slice done last and deletes at most `count` rows; does nothing while another
--- call thins out the same. A concurrent call may have deleted rows found here, so a slice is done
--- when fewer than `count` were found, however many were deleted here.
--- Locks: thinned, skipped where it is locked.
+-- Continues after the last finished slice and deletes at most `count` rows; does nothing while
+-- another call thins out the same. A concurrent call may have deleted rows found here, so a slice
+-- is finished when fewer than `count` were found, however many were deleted here.
+-- Locks: thinned, skipped if it is locked.
 WITH slice AS MATERIALIZED (
     SELECT
         done.width_s,

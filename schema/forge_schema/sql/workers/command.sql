@@ -1,4 +1,4 @@
--- Asks a worker to drain or to stop, or takes the request back. Idempotent.
+-- Asks a worker to drain or to stop, or withdraws the request. Idempotent.
 WITH before AS MATERIALIZED (
     SELECT id, command FROM worker WHERE id = %(worker_id)s FOR NO KEY UPDATE
 ),

@@ -1,4 +1,4 @@
--- Makes a worker that has not been heard yet; a repeat finds its own row by id and hash.
+-- Creates a worker that has not connected yet. A repeated call finds its own row by id and hash.
 WITH made AS (
     INSERT INTO worker (
         id, name, boot_id, kind, cpus, memory_mb, disk_mb, pinned_labels, token_hash,

@@ -1,4 +1,4 @@
--- Removes a worker that is offline or never came, and that holds no lease; what streams to it ends.
+-- Deletes a worker that is offline or never connected and that holds no lease. Its streams end.
 WITH there AS MATERIALIZED (
     SELECT id, name, status, connected_at FROM worker WHERE id = %(id)s FOR UPDATE
 ),

@@ -1,4 +1,4 @@
--- Records that a worker left in good order. Idempotent.
+-- Records that a worker disconnected. Idempotent.
 WITH left_now AS (
     UPDATE worker SET status = 'offline', last_seen_at = forge_now()
     WHERE id = %(worker_id)s AND boot_id = %(boot_id)s AND status <> 'offline'

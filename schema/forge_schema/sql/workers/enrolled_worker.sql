@@ -1,4 +1,4 @@
--- The worker that somebody with these labels enrolled as, and nobody else's of that name.
+-- The worker that enrolled under this name with these labels.
 SELECT id FROM worker
 WHERE name = %(name)s AND kind = 'ephemeral' AND token_hash IS NOT NULL
     AND pinned_labels = %(labels)s

@@ -1,2 +1,2 @@
--- A worker that was removed, as history knows it.
+-- A removed worker, as known to history.
 SELECT id, name FROM former_worker WHERE id = %(worker_id)s

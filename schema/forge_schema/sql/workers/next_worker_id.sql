@@ -1,2 +1,2 @@
--- A worker's id ahead of its row: its token holds it.
+-- A new worker's id, needed before its row because the token contains it.
 SELECT nextval(pg_get_serial_sequence('worker', 'id')) AS id

@@ -1,5 +1,5 @@
--- Registers a worker by its name; a restart is a new boot of the same worker. No row comes back
--- while a boot of another folder, heard less than `alive` ago, has the name.
+-- Registers a worker by its name; a restart is a new boot of the same worker. Returns no row while
+-- a boot with another folder, heard from less than `alive` ago, has the name.
 WITH registered AS (
     INSERT INTO worker (
         name, boot_id, folder_id, kind, accelerator, gpus, cpus, memory_mb, disk_mb, labels, local,

@@ -1,6 +1,6 @@
--- Registers a boot of a worker that an admin made; its name, its pinned labels and an admin's word
--- that it is ephemeral stay. No row comes back while a boot of another folder, heard less than
--- `alive` ago, is this worker.
+-- Registers a boot of a worker that an admin created. Its name, its pinned labels and an
+-- `ephemeral` set by the admin stay. Returns no row while a boot with another folder, heard from
+-- less than `alive` ago, is this worker.
 WITH registered AS (
     UPDATE worker SET
         boot_id = %(boot_id)s, folder_id = %(folder_id)s, status = 'connecting',

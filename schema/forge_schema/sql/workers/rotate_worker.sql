@@ -1,5 +1,5 @@
--- Replaces a worker's token; the old one is invalid as soon as this has committed, also for what
--- waits or streams: it is told to look.
+-- Replaces a worker's token. The old one is invalid once this has committed, also for open waits
+-- and streams, which are notified to check it.
 WITH rotated AS (
     UPDATE worker
     SET token_hash = %(hash)s, token_expires_at = forge_now() + %(lasts)s::interval

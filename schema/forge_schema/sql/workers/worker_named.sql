@@ -1,4 +1,4 @@
--- The newest worker of a name, also one that was removed.
+-- The newest worker with a name, including removed ones.
 SELECT id
 FROM (
     SELECT id FROM worker WHERE name = %(name)s

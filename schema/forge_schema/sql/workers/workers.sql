@@ -1,4 +1,4 @@
--- Every worker, or the one of an id: how long it has been silent, and how many leases it holds.
+-- Every worker, or one by id: seconds since it was last heard from, and its leases.
 SELECT
     worker.id, worker.name, worker.kind,
     forge_status(worker.status, held.leases) AS status, worker.command, worker.accelerator,

@@ -1,5 +1,5 @@
--- What of a shape a worker, when idle, can serve, requirement by requirement: `forge_fits` is true
--- exactly where every one of these is. Each of the three about GPUs includes those before it.
+-- Which requirements of a shape an idle worker meets, one by one. `forge_fits` is true exactly if
+-- all of them are met. Each of the three about GPUs includes the previous ones.
 CREATE OR REPLACE FUNCTION forge_fit_of(s shape, w worker) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT jsonb_build_object(

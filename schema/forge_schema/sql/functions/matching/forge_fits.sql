@@ -1,4 +1,4 @@
--- Whether a worker, when idle, can serve a shape.
+-- Whether an idle worker can serve a shape.
 CREATE OR REPLACE FUNCTION forge_fits(s shape, w worker) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT s.nodes = 1

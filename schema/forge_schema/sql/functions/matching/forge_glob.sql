@@ -1,4 +1,4 @@
--- Whether a value matches a glob of * and ?, without regard to case.
+-- Whether a value matches a glob of * and ?, ignoring case.
 CREATE OR REPLACE FUNCTION forge_glob(pattern text, value text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT lower(value) LIKE translate(

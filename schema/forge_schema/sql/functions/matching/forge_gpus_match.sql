@@ -1,5 +1,5 @@
--- How many of a worker's GPUs a job can get: the most of one kind (name and memory) that are of a
--- model (a glob, the vendor's name may be left out) and big enough.
+-- How many of a worker's GPUs a job can get: the largest number of one kind (name and memory) that
+-- match a model (a glob; the vendor's name may be left out) and have enough memory.
 CREATE OR REPLACE FUNCTION forge_gpus_match(gpus jsonb, model text, vram_mb integer) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT coalesce(max(kind.gpus), 0) FROM (

@@ -1,4 +1,4 @@
--- Whether a worker's labels answer every label wanted, each by exact value or by glob.
+-- Whether a worker's labels match every wanted label, each by exact value or by glob.
 CREATE OR REPLACE FUNCTION forge_labels_match(wanted jsonb, labels jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT wanted = '{}'::jsonb OR NOT EXISTS (

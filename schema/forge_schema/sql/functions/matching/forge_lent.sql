@@ -1,6 +1,7 @@
--- The CPUs and the memory (MiB) that a worker lends to a job of a shape; 0 in the shape asks for a
--- share of the worker. GPU jobs share three quarters of it by their GPUs, so that the last quarter
--- leaves room for jobs without; those get memory by their CPUs, but 1 GiB where there is as much.
+-- The CPUs and the memory (MiB) that a worker lends to a job of a shape. A 0 in the shape requests
+-- a share of the worker. GPU jobs share three quarters of it in proportion to their GPUs, so that
+-- the last quarter is left for jobs without. Those get memory in proportion to their CPUs, but at
+-- least 1 GiB if the worker has it.
 CREATE OR REPLACE FUNCTION forge_lent(s shape, w worker)
 RETURNS TABLE (cpus double precision, memory_mb integer)
 LANGUAGE sql STABLE PARALLEL SAFE ROWS 1 AS $$

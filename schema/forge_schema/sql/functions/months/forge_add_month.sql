@@ -1,5 +1,6 @@
--- Adds one month's partition to a table. ATTACH, since CREATE … PARTITION OF takes ACCESS EXCLUSIVE
--- on the table: this takes it only on the default partition, which must hold no row of that month.
+-- Adds one month's partition to a table. Uses ATTACH, since CREATE … PARTITION OF takes ACCESS
+-- EXCLUSIVE on the table. ATTACH takes it only on the default partition, which must hold no row of
+-- that month.
 CREATE OR REPLACE FUNCTION forge_add_month(parent text, month date) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,6 +1,6 @@
 -- Gives a table its monthly partitions from the month of `since` to `ahead` months after it, and
--- returns how many it made. Rows of the default partition come into their months first. While
--- nothing lacks, it takes no lock but those of a reader.
+-- returns how many it created. Rows of the default partition are moved to their months first. If
+-- nothing is missing, it takes only a reader's locks.
 CREATE OR REPLACE FUNCTION forge_add_months(parent text, since timestamptz, ahead integer)
 RETURNS integer
 LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
--- Makes a table the partition of one month, by UTC.
+-- Makes a table the partition of one month, in UTC.
 CREATE OR REPLACE FUNCTION forge_attach_month(parent text, part text, month date) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,5 +1,6 @@
--- Drops the monthly partitions of these tables that ended by `before`; rows of the default partition
--- stay. One that is in use stays until the next time: whoever waited for it would hold up all writers.
+-- Drops the monthly partitions of these tables that ended by `before`. Rows of the default
+-- partition stay. A partition in use stays until the next time: waiting for its lock would block
+-- all writers.
 CREATE OR REPLACE FUNCTION forge_drop_partitions(parents text[], before timestamptz) RETURNS integer
 LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
 DECLARE

@@ -1,6 +1,6 @@
--- Brings the rows of a table's default partition into their months, and returns how many months that
--- made. The partition itself becomes the last of these months, mostly the only one: then it is read
--- and not copied.
+-- Moves the rows of a table's default partition to their months, and returns how many partitions
+-- that created. The default partition itself becomes the last of these months, usually the only
+-- one, so that its rows are read but not copied.
 -- Locks: if there is a row, the table, ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION forge_empty_default(parent text) RETURNS integer
 LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
--- Refuses TRUNCATE of a partition as of its table; only triggers for each row are passed on.
+-- Refuses TRUNCATE of a partition as of its table; partitions inherit only row-level triggers.
 CREATE OR REPLACE FUNCTION forge_keep_from_truncate(parent text, part text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,7 +1,7 @@
--- Gives one of the tables that lack some their monthly partitions from the month of `since` to
--- `ahead` months after it; called until it returns 0, all of them. A table in use gets them the next
--- time: whoever waited long for it would hold up all readers. Where many rows would have to find
--- their months, the next upgrade of the database does that.
+-- Gives one of the tables that lack them its monthly partitions from the month of `since` to
+-- `ahead` months after it. Call it until it returns 0. A table in use gets them the next time:
+-- waiting long for its lock would block all readers. If many rows must move to their months, the
+-- next upgrade of the database does it.
 CREATE OR REPLACE FUNCTION forge_make_partitions(since timestamptz, ahead integer) RETURNS integer
 LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
 DECLARE

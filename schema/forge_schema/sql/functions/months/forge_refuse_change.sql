@@ -1,4 +1,4 @@
--- The history and the audit trail are append-only, for their owner too.
+-- The history and the audit trail are append-only, even for their owner.
 CREATE OR REPLACE FUNCTION forge_refuse_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN

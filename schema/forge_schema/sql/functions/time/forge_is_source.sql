@@ -1,5 +1,5 @@
--- Whether an unfinished job starts from a checkpoint. Volatile, so that it sees what was committed
--- after its statement began: a submit for which that had to wait.
+-- Whether an unfinished job starts from a checkpoint. Volatile, so that it sees rows committed
+-- after its statement began, by a submit that the statement had to wait for.
 CREATE OR REPLACE FUNCTION forge_is_source(job_id bigint, token bigint, number integer)
 RETURNS boolean
 LANGUAGE sql VOLATILE AS $$

@@ -1,4 +1,4 @@
--- Which share of an attempt's time counts, from 0 to 1: see `forge_useful_until`.
+-- The fraction of an attempt's time that counts, from 0 to 1: see `forge_useful_until`.
 CREATE OR REPLACE FUNCTION forge_useful(
     ended_by reason, claimed_at timestamptz, checkpoint_at timestamptz, finished_at timestamptz
 ) RETURNS double precision

@@ -1,5 +1,5 @@
--- Until when an attempt's work counts: all of one that succeeded; of one that was taken from its
--- job through no fault of its own, what came before its last stored checkpoint; else nothing.
+-- Until when an attempt's work counts: to its end if it succeeded; to its last stored checkpoint if
+-- it was interrupted through no fault of the job; otherwise not at all.
 CREATE OR REPLACE FUNCTION forge_useful_until(
     ended_by reason, claimed_at timestamptz, checkpoint_at timestamptz, finished_at timestamptz
 ) RETURNS timestamptz

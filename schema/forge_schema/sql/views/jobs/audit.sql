@@ -1,4 +1,4 @@
--- Who did what and when: every act, and of every attempt its dispatch and its end.
+-- Who did what and when: every action, and the start and end of every attempt.
 CREATE VIEW audit AS
 SELECT at, actor, action, job_id, worker_id, token, detail
 FROM event

@@ -1,4 +1,4 @@
--- Every job of a sweep that has ended: what it was given, what it found, and what it took.
+-- Every ended job of a sweep: its parameters, its result, and what it took.
 CREATE VIEW benchmark_results AS
 SELECT
     job.sweep,
@@ -20,7 +20,7 @@ SELECT
 FROM job
 JOIN outcome ON outcome.job_id = job.id
 LEFT JOIN result ON result.job_id = job.id AND result.token = outcome.token
--- An outcome is written with its attempt, so the months before it are left out.
+-- An outcome is written with its attempt, so earlier months can be skipped.
 LEFT JOIN LATERAL (
     SELECT * FROM attempt AS last
     WHERE last.job_id = job.id AND last.attempt = outcome.attempt AND last.rank = 0

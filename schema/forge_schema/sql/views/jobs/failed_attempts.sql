@@ -1,5 +1,5 @@
--- Every attempt that failed, once for each GPU that it had: neither succeeded nor cancelled nor
--- given back by a worker that left.
+-- Every failed attempt, once for each of its GPUs: neither succeeded nor cancelled nor given back
+-- by a worker that left.
 CREATE VIEW failed_attempts AS
 SELECT
     attempt.job_id,

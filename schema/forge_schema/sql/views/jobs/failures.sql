@@ -1,5 +1,5 @@
--- How many attempts failed, by reason, worker, GPU and day. One with several GPUs stands at each of
--- them; it is one failure where these are not told apart.
+-- The number of failed attempts by reason, worker, GPU and day. An attempt with several GPUs
+-- appears at each of them; it is one failure where GPUs are not distinguished.
 CREATE VIEW failures AS
 SELECT
     reason,

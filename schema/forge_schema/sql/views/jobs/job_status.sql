@@ -1,4 +1,4 @@
--- Every job with its one state: where it is, or how it ended.
+-- Every job with its state: where it is, or how it ended.
 CREATE VIEW job_status AS
 SELECT
     job.id AS job_id,

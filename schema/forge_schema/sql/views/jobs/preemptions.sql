@@ -1,4 +1,4 @@
--- How often workers that left gave jobs back, by worker and day, and what that cost: see lost_time.
+-- How often leaving workers gave jobs back, by worker and day, and what that cost: see lost_time.
 CREATE VIEW preemptions AS
 SELECT
     worker_id,

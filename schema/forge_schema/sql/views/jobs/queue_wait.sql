@@ -1,4 +1,4 @@
--- How long jobs waited from ready to claim, by queue, owner, shape and the day of the claim.
+-- How long jobs waited from ready to claim, by queue, owner, shape and day of the claim.
 CREATE VIEW queue_wait AS
 SELECT
     queue,

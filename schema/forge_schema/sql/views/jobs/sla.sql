@@ -1,5 +1,5 @@
--- How soon jobs were begun and how many ended well, by queue, owner and the day of the submit. A job
--- that was cancelled before any worker took it is left out, and so is one that is not due yet.
+-- How soon jobs started and how many succeeded, by queue, owner and day of submission. Jobs
+-- cancelled before any worker took them, and jobs not yet due, are left out.
 CREATE VIEW sla AS
 SELECT
     queue,
@@ -30,11 +30,11 @@ FROM (
         )::double precision AS waited_s
     FROM job
     JOIN lane ON lane.id = job.lane_id
-    -- One by one, so that of a few days no more is read than their jobs.
+    -- One by one, so that a report on a few days reads only their jobs.
     LEFT JOIN LATERAL (
         SELECT ended.state FROM outcome AS ended WHERE ended.job_id = job.id LIMIT 1
     ) AS outcome ON true
-    -- The bound leaves out the months before the submit; a clock may have been put back a little.
+    -- The bound skips the months before submission; a clock may have been set back a little.
     LEFT JOIN LATERAL (
         SELECT attempt.claimed_at FROM attempt
         WHERE attempt.job_id = job.id AND attempt.attempt = 1 AND attempt.rank = 0

@@ -1,6 +1,6 @@
--- What does not go on, and why: `unclaimable` fits no worker that there is or was; `unattended` has
--- been ready for ten minutes while a worker that would fit has nothing to do; `stalled` runs and has
--- given no sign for half an hour; `expired` has a lease that ran out and that no sweeper ends.
+-- Jobs that do not progress, and why: `unclaimable` fits no known worker; `unattended` has been
+-- ready for ten minutes while a suitable worker is idle; `stalled` runs and has given no sign of
+-- life for half an hour; `expired` has an expired lease that no sweeper ends.
 CREATE VIEW stuck AS
 SELECT
     found.kind,

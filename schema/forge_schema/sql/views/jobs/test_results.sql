@@ -1,4 +1,4 @@
--- Every test of every attempt: how it ended, how long it took, and what it said.
+-- Every test of every attempt: its result, duration and message.
 CREATE VIEW test_results AS
 SELECT
     test_result.job_id,

@@ -1,5 +1,5 @@
--- Every claim, of running jobs too, and how long the job had been ready by then. Of a gang, its
--- first rank speaks.
+-- Every claim, including those of running jobs, and how long the job had been ready. A gang is
+-- represented by its first rank.
 CREATE VIEW claims AS
 SELECT
     claimed.job_id,

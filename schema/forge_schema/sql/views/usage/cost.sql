@@ -1,5 +1,5 @@
--- What jobs cost by owner, queue, job and the day on which the attempts ended; every rank of a gang
--- counts. Null where no worker had a price.
+-- The cost of jobs by owner, queue, job and day of the attempts' end; every rank of a gang counts.
+-- Null if no worker had a price.
 CREATE VIEW cost AS
 SELECT
     spent.owner,

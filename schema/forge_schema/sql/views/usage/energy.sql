@@ -1,5 +1,5 @@
--- What the GPUs drew, by owner, queue and the day on which the attempts ended. An attempt without a
--- measurement is counted, and adds nothing.
+-- The energy used by GPUs, by owner, queue and day of the attempts' end. An attempt without a
+-- measurement is counted and adds nothing.
 CREATE VIEW energy AS
 SELECT
     lane.owner,

@@ -1,4 +1,4 @@
--- GPU-hours by owner, queue and the day on which the attempts ended; every rank of a gang counts.
+-- GPU-hours by owner, queue and day of the attempts' end; every rank of a gang counts.
 CREATE VIEW gpu_hours AS
 SELECT
     lane.owner,

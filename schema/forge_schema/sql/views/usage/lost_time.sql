@@ -1,6 +1,6 @@
--- What each attempt cost that was taken from its job through no fault of its own, in seconds: the
--- work after its last stored checkpoint, done again; the wait for the next attempt; and until that
--- one's job ran. While there is no next attempt, or it does not run yet, the rest is null.
+-- The cost in seconds of each attempt interrupted through no fault of its job: the work after its
+-- last stored checkpoint, done again; the wait for the next attempt; and the time until that one's
+-- job ran. The latter two are null until they are known.
 CREATE VIEW lost_time AS
 SELECT
     ended.job_id,

@@ -1,4 +1,4 @@
--- How much of each shape is wanted now: what an autoscaler sets its machines by.
+-- The current demand for each shape, for autoscalers.
 CREATE VIEW queue_demand AS
 WITH waiting AS (
     SELECT lane_id, count(*) AS jobs FROM ready GROUP BY lane_id

@@ -1,5 +1,5 @@
--- What each worker was used for, day by day: an attempt counts on each day as long as it was held
--- there. A worker is there from its registration until it was last seen.
+-- The use of each worker by day. An attempt counts on each day for as long as it was held there. A
+-- worker is present from its registration until it was last seen.
 CREATE VIEW worker_utilisation AS
 SELECT
     used.worker_id,
@@ -31,7 +31,7 @@ FROM (
             0::double precision AS running_s, held.useful_s, held.gpu_s,
             0::double precision AS there_s, 0::double precision AS gpu_there_s
         FROM generate_series(
-            -- Nothing was held before the first job was submitted.
+            -- No leases existed before the first job was submitted.
             (SELECT (submitted_at AT TIME ZONE 'UTC')::date - 1 FROM job ORDER BY id LIMIT 1)::timestamp,
             (forge_now() AT TIME ZONE 'UTC')::date::timestamp,
             interval '1 day'
