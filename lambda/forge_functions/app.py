@@ -1,4 +1,4 @@
-"""The app: routers put together, the same under uvicorn and on Lambda."""
+"""The app: a set of routers, the same under uvicorn and on Lambda."""
 
 from importlib.metadata import version
 

@@ -13,7 +13,7 @@ from starlette.routing import Match
 
 log = structlog.get_logger(__name__)
 
-# What a domain error is over HTTP; any other is the server's own fault.
+# The HTTP status of each domain error; any other error is the server's fault.
 STATUS = {
     "job_unknown": HTTPStatus.NOT_FOUND,
     "worker_not_found": HTTPStatus.NOT_FOUND,
@@ -53,15 +53,15 @@ CODES = {
 }
 HINTS = {
     HTTPStatus.BAD_REQUEST: "send JSON in UTF-8",
-    HTTPStatus.REQUEST_TIMEOUT: "send it in one go",
+    HTTPStatus.REQUEST_TIMEOUT: "send it without pauses",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (
-        "code and results travel by the URLs that /api/bundles and the objects paths give"
+        "send code and results to the URLs that /api/bundles and the objects paths return"
     ),
 }
 
 
 class Refused(ForgeError):
-    """A refusal of the HTTP layer itself, with its status and code."""
+    """An error of the HTTP layer itself, with its status and code."""
 
     def __init__(
         self,
@@ -79,26 +79,26 @@ class Refused(ForgeError):
 
 
 DESCRIPTIONS = {
-    400: "The body is no JSON in UTF-8.",
-    401: "No valid credentials came with the request.",
+    400: "The body is not JSON in UTF-8.",
+    401: "The request has no valid credentials.",
     403: "The caller's role is too low for this.",
-    404: "It is not there, or is somebody else's.",
-    409: "It does not fit what is there.",
-    412: "The object is there already.",
+    404: "It does not exist or belongs to another owner.",
+    409: "It conflicts with the current state.",
+    412: "The object already exists.",
     413: "It is too large.",
-    422: "The request is not as it should be; the message names the field.",
-    429: "Too many wrong secrets, or too much at once; Retry-After has the seconds to wait.",
-    503: "The database or the store is away, or too much is under way; Retry-After says when.",
+    422: "The request is invalid; the message names the field.",
+    429: "Too many wrong secrets or requests; Retry-After has the seconds to wait.",
+    503: "The database or the store is unavailable, or the server is busy; see Retry-After.",
 }
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the errors that a path may answer, for the OpenAPI document."""
+    """Return the errors that a path may return, for the OpenAPI document."""
     return {s: {"model": Problem, "description": DESCRIPTIONS[s]} for s in statuses}
 
 
 def install(app: FastAPI) -> None:
-    """Have the app answer every error in the one shape."""
+    """Make the app answer every error in the same shape."""
     app.add_exception_handler(ForgeError, _forge_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, http_error)
@@ -108,9 +108,9 @@ def install(app: FastAPI) -> None:
 def answer(
     request: Request, status: int, problem: Problem, headers: dict[str, str] | None = None
 ) -> JSONResponse:
-    """Return an error's answer."""
+    """Return the response for an error."""
     request_id = getattr(request.state, "request_id", "")
-    # A message quotes what came, and half a character of that cannot be sent.
+    # A message quotes the request, which may have half a surrogate pair, not valid in UTF-8.
     message = problem.message.encode("utf-8", "replace").decode()
     body = problem.model_copy(update={"request_id": request_id, "message": message}).model_dump()
     return JSONResponse(body, status, headers={**(headers or {}), "X-Request-Id": request_id})
@@ -123,11 +123,11 @@ def _forge_error(request: Request, error: Exception) -> JSONResponse:
         return answer(request, error.status, problem, error.headers)
     status = STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
-        # Where it lies is the operator's business, not the caller's.
+        # The location is for the operator, not for the caller.
         log.warning("dependency_unavailable", code=error.code, message=error.message)
         what = "store" if error.code.startswith("store") else "database"
         problem = Problem(
-            code=error.code, message=f"the {what} cannot be used now", hint="try again in a while"
+            code=error.code, message=f"the {what} is not available now", hint="try again later"
         )
         return answer(request, status, problem, {"Retry-After": "5"})
     return answer(request, status, problem)
@@ -143,7 +143,7 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def http_error(request: Request, error: Exception) -> JSONResponse:
-    """Return the answer to what HTTP itself refuses."""
+    """Return the response for an error of HTTP itself."""
     assert isinstance(error, HTTPException)  # noqa: S101 - as above
     status = HTTPStatus(error.status_code)
     hint = HINTS.get(status, "/openapi.json lists the paths")
@@ -155,7 +155,7 @@ def http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed(request: Request) -> list[str]:
-    # Each method has a route of its own, of which the framework names but one.
+    # Each method has its own route, and the framework names only one of them.
     scopes = {method: {**request.scope, "method": method} for method in METHODS}
     return [
         method
@@ -169,6 +169,6 @@ def _unexpected(request: Request, error: Exception) -> JSONResponse:
     problem = Problem(
         code="internal",
         message="this should not have happened",
-        hint="the server's log has more under the request's id",
+        hint="the server's log has details under the request's id",
     )
     return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, problem)

@@ -1,4 +1,4 @@
-"""What the server stands on, looked at now and then."""
+"""Health checks of the database, the store and the sweeper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forge_schema.storage import StoreUrlInvalid
 if TYPE_CHECKING:
     from forge_functions.services import Services
 
-# Anybody may ask, as often as they like.
+# Results are reused for so long, since /health needs no credentials.
 KEPT_S = 5.0
 WITHIN_S = 5.0
 LATE_S = 60.0
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class Standing(StrEnum):
-    """What a check found."""
+    """The result of a check."""
 
     OK = "ok"
     FAILING = "failing"
@@ -37,7 +37,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one thing stands, in words that give nothing away."""
+    """The state of one dependency, in words that reveal nothing."""
 
     name: str
     standing: Standing
@@ -45,11 +45,11 @@ class Finding:
 
 
 class Wrong(ForgeError):
-    """A check found something; its message is for everybody."""
+    """A check failed. The message is public."""
 
 
 class Health:
-    """Looks at the database, the store and the sweeper, at most once in five seconds."""
+    """Checks the database, the store and the sweeper, at most once in five seconds."""
 
     def __init__(self, shared: Services) -> None:
         self._shared = shared
@@ -59,7 +59,7 @@ class Health:
         self._looking = ThreadPoolExecutor(3, thread_name_prefix="health")
 
     def findings(self) -> list[Finding]:
-        """Return how everything stood within the last five seconds; takes five more at most."""
+        """Return results at most five seconds old, within five seconds."""
         with self._lock:
             if monotonic() - self._looked_at > KEPT_S:
                 self._found = self._look()
@@ -75,41 +75,41 @@ class Health:
         begun = {name: self._looking.submit(look, self._shared) for name, look in checks.items()}
         found = [_finding(name, look, until) for name, look in begun.items()]
         if found[0].standing is Standing.FAILING:
-            found[-1] = Finding("sweeper", Standing.UNKNOWN, "the database would tell")
+            found[-1] = Finding("sweeper", Standing.UNKNOWN, "unknown without the database")
         return found
 
 
 def _finding(name: str, look: Future[None], until: float) -> Finding:
     try:
         look.result(timeout=max(0.0, until - monotonic()))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the answer is that it fails
+    except Exception as error:  # noqa: BLE001 - any error means that the check failed
         log.warning("server_unhealthy", check=name, error=str(error))
-        # Where it lies is the operator's business, so the log alone has it.
-        detail = error.message if isinstance(error, Wrong) else "it cannot be used now"
+        # The details are for the operator, so only the log has them.
+        detail = error.message if isinstance(error, Wrong) else "it is not available now"
         return Finding(name, Standing.FAILING, detail)
     return Finding(name, Standing.OK)
 
 
 def database(shared: Services) -> None:
-    """Look whether the database answers and has this version's tables, or later ones."""
+    """Check that the database answers and has this version's tables, or later ones."""
     try:
         row = shared.database.one("health")
     except NotMigrated as error:
-        raise Wrong(f"it has no tables of Forge's: {UPGRADE}") from error
+        raise Wrong(f"it does not have Forge's tables: {UPGRADE}") from error
     if row is None or row["version_num"] < HEAD:
-        raise Wrong(f"its tables are those of an older version: {UPGRADE}")
+        raise Wrong(f"its tables are from an older version: {UPGRADE}")
 
 
 def store(shared: Services) -> None:
-    """Look whether the store can be used."""
+    """Check that the store is available."""
     try:
         shared.store.check()
     except StoreUrlInvalid as error:
-        raise Wrong("its URL names no store") from error
+        raise Wrong("its URL does not name a store") from error
 
 
 def sweeper(shared: Services) -> None:
-    """Look whether something waits that a sweeper should have moved."""
+    """Check that nothing waits that a sweeper should have moved."""
     row = shared.database.one("lateness", ttl=shared.settings.ttl)
     if row is not None and row["seconds"] > LATE_S:
-        raise Wrong(f"something has been due for {row['seconds']:.0f} s: does a sweeper run?")
+        raise Wrong(f"something has been due for {row['seconds']:.0f} s: is a sweeper running?")

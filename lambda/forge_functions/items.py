@@ -1,4 +1,4 @@
-"""The shape of answers that are a list, or nothing."""
+"""The shape of answers with a list, or without content."""
 
 from typing import Generic, TypeVar
 
@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 T = TypeVar("T")
 Rows = dict[str, list[Row]]
-"""Items before they are checked against their model."""
+"""Items before they are validated."""
 
 
 class Items(BaseModel, Generic[T]):
@@ -17,4 +17,4 @@ class Items(BaseModel, Generic[T]):
 
 
 class Done(BaseModel):
-    """It is done, and there is nothing to say."""
+    """Success without content."""

@@ -1,4 +1,4 @@
-"""Jobs as callers ask for them: whole, or a template's with changes."""
+"""Job requests: complete jobs, or templates with changes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -16,9 +16,9 @@ from forge_functions.services import Services
 
 Model = TypeVar("Model", bound=BaseModel)
 Fields: TypeAlias = Mapping[str, Any]
-# What no template can know of the jobs made from it.
+# Fields that a template cannot have.
 OWN = ("owner", "idempotency_key")
-# Makes a whole job of any template, so that the rest can be checked.
+# Completes any template to a job, so that its fields can be validated.
 SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
 
 
@@ -30,7 +30,7 @@ class Reference(BaseModel):
 
 
 class _AsJob:
-    """Shows a dict as a job in the OpenAPI document: the fields of JobSpec, less its owner."""
+    """Documents a dict as a job in OpenAPI: the fields of JobSpec without the owner."""
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -41,7 +41,7 @@ class _AsJob:
 
 
 class _AsTemplate:
-    """Shows a dict as a template: the fields of JobSpec that it may have, all of them optional."""
+    """Documents a dict as a template: the allowed fields of JobSpec, all optional."""
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -76,12 +76,12 @@ def _optional(whole: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def specs(shared: Services, who: Caller, requests: Sequence[Fields]) -> list[JobSpec]:
-    """Return what somebody asks for as jobs, checked.
+    """Return the requested jobs, validated.
 
     Raises:
         Refused: 403 for another owner's jobs.
-        NoSuchTemplate: a template that the owner does not have.
-        RequestValidationError: something that is no job, with its place in the request.
+        NoSuchTemplate: the owner does not have such a template.
+        RequestValidationError: a job is invalid; the error has its place in the request.
     """
     return [_spec(shared, who, n, request) for n, request in enumerate(requests)]
 
@@ -90,7 +90,7 @@ def _spec(shared: Services, who: Caller, n: int, request: Fields) -> JobSpec:
     place = ("body", "jobs", n)
     fields = {"owner": who.owner, **request}
     if fields["owner"] != who.owner and not who.admin:
-        raise forbidden("only an admin submits jobs of another owner")
+        raise forbidden("only an admin may submit jobs of another owner")
     if "config_name" in fields:
         named = {name: fields[name] for name in ("owner", "config_name")}
         template = _template(shared, _checked(Reference, named, place))
@@ -106,10 +106,10 @@ def _template(shared: Services, named: Reference) -> Fields:
 
 
 def check_config(config: Fields) -> None:
-    """Refuse a template from which no job could be made.
+    """Reject a template from which no job could be made.
 
     Raises:
-        RequestValidationError: a field is unknown or wrong.
+        RequestValidationError: a field is unknown or invalid.
     """
     place = ("body", "spec")
     if taken := [name for name in OWN if name in config]:
@@ -127,7 +127,7 @@ def _checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) -
 
 
 def merged(below: Fields, above: Fields) -> dict[str, Any]:
-    """Return fields with others laid over them; objects are merged, all else is replaced."""
+    """Overlay fields with others. Objects are merged; everything else is replaced."""
     both = {
         name: merged(below[name], said)
         for name, said in above.items()

@@ -1,4 +1,4 @@
-"""Whether an owner has uploaded the code that its jobs name, wherever the upload went."""
+"""Check that owners have uploaded the code of their jobs, through the server or to S3."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -10,14 +10,14 @@ from forge_schema.storage import keys
 from forge_functions.auth.caller import Caller
 from forge_functions.services import Services
 
-# Each is a request to the store, and a batch names one or two as a rule.
+# Each is a request to the store; a batch usually names one or two.
 MOST_LOOKS = 100
 
 
 def has_uploaded(shared: Services, owner: str, key: str, sha256: str) -> bool:
-    """Tell whether an owner has uploaded an object, and record what the store remembers of it.
+    """Tell whether an owner has uploaded an object, and record it.
 
-    Uploads to S3 do not pass through the server: the object itself says who sent it.
+    Uploads to S3 do not pass through the server; the object's metadata names the uploader.
     """
     uploads = Uploads(shared.database)
     uploader = shared.store.uploader(key)
@@ -27,7 +27,7 @@ def has_uploaded(shared: Services, owner: str, key: str, sha256: str) -> bool:
 
 
 def submit(shared: Services, who: Caller, jobs: Sequence[JobSpec]) -> list[int]:
-    """Submit jobs, all or none, as `Queue.submit` does."""
+    """Submit all jobs or none, as `Queue.submit` does."""
     queue = shared.queue(who.actor)
     try:
         return queue.submit(jobs, any_owner=who.admin)

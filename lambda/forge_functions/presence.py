@@ -1,7 +1,7 @@
-"""A server's note in the database that it is here, for the sweepers.
+"""Record in the database that a server is running, for the sweepers.
 
-While no server is, workers that come over HTTP cannot renew, and nobody is to take their leases for
-those of dead ones.
+Without a server, workers over HTTP cannot renew their leases, so sweepers must not consider them
+dead.
 """
 
 import structlog
@@ -9,7 +9,7 @@ from forge_schema.model.errors import ForgeError
 
 from forge_functions.services import Services
 
-# So many notes in a TTL, and this share of it without one was an outage.
+# Records per TTL, and the fraction of a TTL without one that counts as an outage.
 NOTES = 12
 GAP = 1 / 4
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 def keep_noting(services: Services) -> None:
-    """Note that this server is here, until it is to leave."""
+    """Record regularly that this server is running, until it stops."""
     ttl = services.settings.ttl
     while not services.stopping.is_set():
         try:

@@ -1,4 +1,4 @@
-"""Registrations that were refused are in the audit trail, as those that were not."""
+"""Record refused registrations in the audit trail, like accepted ones."""
 
 from contextlib import suppress
 
@@ -17,7 +17,7 @@ from forge_functions.services import Services
 
 
 class NotedRoute(GuardedRoute):
-    """Writes down who was refused, from where and why."""
+    """Records who was refused, from where and why."""
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
@@ -38,14 +38,14 @@ def _note(request: Request, why: str) -> None:
     address = request.client.host if request.client else ""
     detail: dict[str, object] = {"said": _said(request), "from": address, "why": why}
     with suppress(ForgeError):
-        # A flood of them must not flood the trail: so many a minute from one address.
+        # Maximum per minute and address, so that a flood of them does not fill the trail.
         shared.failures.check(f"register@{address}")
         shared.failures.count(f"register@{address}")
         Audit(shared.database).note("anonymous", "registration_refused", detail)
 
 
 def _said(request: Request) -> str:
-    """Return the id in a token, which need not be the caller's."""
+    """Return the unverified id in a token."""
     try:
         return tokens.parse(request.headers.get(HEADER, ""), TokenKind.WORKER).id
     except TokenMalformed:

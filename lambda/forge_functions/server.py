@@ -72,7 +72,7 @@ ROUTERS = (
     objects.router,
 )
 EXIT_USAGE = 2
-# How long requests under way may take, once the server is to leave.
+# Seconds for requests in progress to finish when the server stops.
 GRACE_S = 10
 BACKLOG = 2048
 
@@ -87,9 +87,9 @@ class Settings(ServerSettings):
     )
 
     host: str = Field("127.0.0.1", description="the address to listen on")
-    port: int = Field(8900, ge=0, le=65535, description="its port; 0 is any")
-    tls_cert: str | None = Field(None, description="the certificate chain, PEM; serves TLS")
-    tls_key: str | None = Field(None, description="its key, PEM, unless the chain's file has it")
+    port: int = Field(8900, ge=0, le=65535, description="its port; 0 chooses any")
+    tls_cert: str | None = Field(None, description="the certificate chain, PEM; enables TLS")
+    tls_key: str | None = Field(None, description="its key, PEM, unless it is in the chain's file")
 
     @model_validator(mode="after")
     def _key_has_a_certificate(self) -> Self:
@@ -99,12 +99,12 @@ class Settings(ServerSettings):
 
     @property
     def in_the_clear(self) -> bool:
-        """Whether tokens cross a network unencrypted, unless a proxy stands before this server."""
+        """Whether tokens cross a network unencrypted, unless there is a proxy in front."""
         return not self.tls_cert and not is_loopback(self.host)
 
 
 class Server(uvicorn.Server):
-    """Tells where it listens, and ends what waits or streams when it is to leave."""
+    """Prints its address, and ends waits and streams when it stops."""
 
     def __init__(self, config: uvicorn.Config, services: Services) -> None:
         super().__init__(config)
@@ -113,7 +113,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listening in sockets or []:
-            # On stdout: whoever asked for any port has to read it somewhere.
+            # On stdout, so that a caller who chose any port can read it.
             print(f"listening on {url_of(self.config, listening)}", flush=True)  # noqa: T201
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -127,7 +127,7 @@ def whole_app(settings: ServerSettings) -> FastAPI:
 
 
 def main() -> None:
-    """Serve until told to leave."""
+    """Serve until a signal."""
     hide()
     configure_log("text" if sys.stderr.isatty() else "json")
     try:
@@ -149,13 +149,13 @@ def serve(settings: Settings) -> None:
 
     Raises:
         DatabaseUnreachable: the database does not answer.
-        NotMigrated: it has no tables of Forge's.
-        StoreUrlInvalid: the store's URL names no store.
+        NotMigrated: it does not have Forge's tables.
+        StoreUrlInvalid: the store's URL does not name a store.
         OSError: a TLS file or the address cannot be used.
     """
     app = whole_app(settings)
     services: Services = app.state.services
-    services.database  # noqa: B018 - opens it, or says now what is wrong
+    services.database  # noqa: B018 - opens it, or fails at once
     services.store  # noqa: B018 - as above
     config = uvicorn.Config(
         app,
@@ -183,7 +183,7 @@ def serve(settings: Settings) -> None:
 
 
 def run(server: Server, listening: socket.socket) -> None:
-    """Run a server until a signal, which is the ordinary end and so no failure."""
+    """Run a server until a signal, which is its normal end."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
     server.run([listening])
@@ -193,25 +193,25 @@ def listening_on(host: str, port: int) -> socket.socket:
     """Return a socket that listens.
 
     Raises:
-        OSError: the address is none of this machine's, or is taken.
+        OSError: the address is not this machine's, or is in use.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    # asyncio does it for the sockets that it makes itself; without, every answer but the first on
-    # a connection takes 40 ms more.
+    # asyncio does this only for sockets that it creates; without it, every answer but the first on
+    # a connection takes 40 ms longer.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def url_of(config: uvicorn.Config, listening: socket.socket) -> str:
-    """Return the URL by which a socket is reached."""
+    """Return the URL of a socket."""
     host, port = listening.getsockname()[:2]
     scheme = "https" if config.is_ssl else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is reached from this machine alone."""
+    """Tell whether an address is reachable only from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

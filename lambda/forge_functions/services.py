@@ -1,4 +1,4 @@
-"""What all routes share: made once per process, connected at the first use."""
+"""Services shared by all routes: created once per process, connected at the first use."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from forge_functions.auth.oidc import Issuer
     from forge_functions.auth.pod import Pods
 
-# There are tens to hundreds; who asks for another shape with every job must not fill the memory.
+# There are usually tens to hundreds; new shapes with every job must not fill the memory.
 MOST_LANES = 10_000
 
 
 class Services:
     """The database and the store behind the routes.
 
-    `stopping` is set when the process is to end: whatever waits or streams ends then.
+    `stopping` is set when the process stops, which ends all waits and streams.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -41,20 +41,20 @@ class Services:
         self.stopping = Event()
         self.hub = Hub(settings.database_url, self.stopping)
         self.matching = Matching()
-        # Told how many ends a worker brought and how many jobs it got.
+        # Called with the number of ends that a worker reported and of jobs that it got.
         self.exchanged: Callable[[int, int], None] = lambda _ended, _granted: None
-        # One each: while reports have no database, workers may have theirs.
+        # One each: a failed connection of reports must not affect workers.
         self._opening = {part: Lock() for part in Part}
         self._opened: dict[Part, Database] = {}
         self._lane_ids: dict[str, int] = {}
 
     @property
     def database(self) -> Database:
-        """The open database, by the connections of the part that the request belongs to.
+        """The open database, with the connections of the request's part.
 
         Raises:
             DatabaseUnreachable: it does not answer; the next use tries again.
-            NotMigrated: it has no tables of Forge's.
+            NotMigrated: it does not have Forge's tables.
         """
         sizes = {
             Part.READS: self.settings.read_connections,
@@ -78,15 +78,15 @@ class Services:
         """The store.
 
         Raises:
-            StoreUrlInvalid: its URL names no store.
+            StoreUrlInvalid: its URL does not name a store.
         """
         return open_store(self.settings.store_url)
 
     def signer(self, request_base: str) -> Signer:
-        """Return what signs URLs of objects for a caller who reached us by `request_base`.
+        """Return a signer of object URLs for a caller who reached the server at `request_base`.
 
         Raises:
-            StoreUrlInvalid: the store's URL names no store.
+            StoreUrlInvalid: the store's URL does not name a store.
         """
         settings = self.settings
         return open_signer(
@@ -98,13 +98,13 @@ class Services:
 
     @cached_property
     def health(self) -> Health:
-        """What stands and what does not."""
+        """The health checks."""
         return Health(self)
 
     @cached_property
     def issuer(self) -> Issuer:
-        """Whose tokens are taken besides our own."""
-        # Its libraries take a tenth of a second, and the workers' paths do without.
+        """The issuer whose tokens are accepted besides our own."""
+        # Importing it takes a tenth of a second, and workers' paths do not need it.
         from forge_functions.auth.oidc import Issuer  # noqa: PLC0415
 
         return Issuer(self.settings)
@@ -117,7 +117,7 @@ class Services:
         return Pods(self.settings)
 
     def queue(self, actor: str) -> Queue:
-        """Return the queue as one actor speaks to it."""
+        """Return the queue for one actor."""
         if len(self._lane_ids) > MOST_LANES:
             self._lane_ids.clear()
         ttl = self.settings.ttl
@@ -137,7 +137,7 @@ class Services:
 
 
 def services(request: Request) -> Services:
-    """Return what the routes share; a FastAPI dependency."""
+    """Return the shared services. A FastAPI dependency."""
     found: Services = request.app.state.services
     return found
 

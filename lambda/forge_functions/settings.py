@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-# A namespace and a service account's name, as Kubernetes takes them.
+# A namespace and a service account's name in Kubernetes's syntax.
 ACCOUNT = re.compile(r"[a-z0-9-]{1,63}:[a-z0-9.-]{1,253}")
 
 
@@ -30,7 +30,7 @@ def _accounts(said: object) -> object:
 
 
 class ServerSettings(BaseSettings):
-    """What the HTTP functions need to know."""
+    """The settings of the HTTP functions."""
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
 
@@ -40,61 +40,59 @@ class ServerSettings(BaseSettings):
         min_length=32, description="signs short-lived tokens and URLs; the same for all servers"
     )
     public_url: str = Field(
-        "", description="what callers reach this server by; empty takes each request's own"
+        "", description="this server's URL for callers; if empty, taken from each request"
     )
     prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")
     database_connections: PositiveInt = Field(
-        8, description="connections to the database at most, for workers, submits and acts"
+        8, description="maximum number of database connections for workers, submissions and actions"
     )
     read_connections: NonNegativeInt = Field(
-        4, description="further ones for lists and pages; 0 shares those above"
+        4, description="additional ones for lists and pages; 0 shares those above"
     )
     report_connections: NonNegativeInt = Field(
-        2, description="further ones for reports; 0 shares the first"
+        2, description="additional ones for reports; 0 shares the first"
     )
-    report_limit_s: PositiveFloat = Field(30.0, description="seconds that a report may take")
+    report_limit_s: PositiveFloat = Field(30.0, description="time limit of a report in seconds")
     heartbeat_s: PositiveFloat = Field(30.0, description="seconds between a worker's heartbeats")
     lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
     long_poll_s: NonNegativeFloat = Field(
-        20.0, description="seconds that a claim may wait for work; 0 where a call costs by time"
+        20.0, description="seconds that a claim may wait for work; 0 if calls are billed by time"
     )
-    body_limit_bytes: PositiveInt = Field(2 << 20, description="the largest request body taken")
+    body_limit_bytes: PositiveInt = Field(2 << 20, description="largest accepted request body")
     url_lasts_s: int = Field(900, ge=1, le=900, description="seconds that a signed URL is valid")
     token_lasts_s: int = Field(900, ge=60, le=3600, description="seconds that a JWT is valid")
     session_lasts_s: int = Field(
         43_200, ge=60, le=2_592_000, description="seconds that a login to the dashboard lasts"
     )
-    metrics_open: bool = Field(
-        default=False, description="whether anybody may read /metrics, without a key"
-    )
-    oidc_issuer: str = Field("", description="whose bearer tokens are taken; empty takes none")
-    oidc_audience: str = Field("", description="whom such a token must be for")
+    metrics_open: bool = Field(default=False, description="whether /metrics needs no key")
+    oidc_issuer: str = Field("", description="issuer of accepted bearer tokens; empty accepts none")
+    oidc_audience: str = Field("", description="audience that such tokens must have")
     oidc_owner_claim: str = Field("sub", description="the claim that names the owner")
     oidc_role_claim: str = Field("forge_role", description="the claim that names the roles")
     oidc_roles: dict[str, Role] = Field(
         default_factory=dict,
-        description='its words and our roles, {"ml-team": "submitter"}; none are our own words',
+        description='issuer roles and ours, {"ml-team": "submitter"}; empty means our own names',
     )
 
     enrol_issuer: str = Field(
-        "", description="the cluster whose pods may enrol as workers, its issuer's URL"
+        "", description="issuer URL of the cluster whose pods may enrol as workers"
     )
-    enrol_audience: str = Field("forge", min_length=1, description="whom a pod's token is for")
+    enrol_audience: str = Field("forge", min_length=1, description="audience of a pod's token")
     enrol_accounts: Annotated[list[str], NoDecode, BeforeValidator(_accounts)] = Field(
         default_factory=list,
-        description="the service accounts of those pods, namespace:name; several, by commas",
+        description="service accounts of those pods as namespace:name, separated by commas",
     )
 
     @model_validator(mode="after")
     def _some_pods_enrol(self) -> Self:
         if bool(self.enrol_issuer) != bool(self.enrol_accounts):
-            raise ValueError("enrol_issuer and enrol_accounts go together")
+            raise ValueError("set both enrol_issuer and enrol_accounts")
         return self
 
     @model_validator(mode="after")
     def _tokens_are_for_us(self) -> Self:
         if self.oidc_issuer and not self.oidc_audience:
-            # Without it a token that the issuer made for any other service would do.
+            # Without it, the issuer's tokens for any other service would be accepted.
             raise ValueError("oidc_issuer needs oidc_audience")
         return self
 

@@ -132,7 +132,7 @@ def test_a_viewer_is_offered_no_act_and_refused_each(browsing: Browsing, worker:
         answer = page.goto(site.url + path)
         assert answer is not None
         assert answer.status == 403
-        expect(page.get_by_role("heading", level=1)).to_have_text("This is not for your role")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Your role does not allow this")
         browsing.excuse("status of 403")
 
     # Not even with the token that the viewer's own pages hold.

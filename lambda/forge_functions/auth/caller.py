@@ -1,4 +1,4 @@
-"""Who calls with a bearer token, and what that caller may do."""
+"""Authenticate callers with bearer tokens, and check their roles."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ bearer = HTTPBearer(
     auto_error=False,
     description=(
         "An API key (`fgk_…`), a JWT from `POST /api/token`, or an OIDC token. "
-        "A key with a public key demands that each request is signed: see docs/http-api.md."
+        "If the key has a public key, every request must be signed: see docs/http-api.md."
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller that showed who it is; `key_id` is set when the API key itself was shown."""
+    """An authenticated caller. `key_id` is set if it sent the API key itself."""
 
     owner: str
     role: Role
@@ -40,16 +40,16 @@ class Caller:
 
     @property
     def admin(self) -> bool:
-        """Whether every owner's jobs are this caller's business."""
+        """Whether this caller may access every owner's jobs."""
         return self.role is Role.ADMIN
 
     def may(self, role: Role) -> bool:
-        """Tell whether this caller may do what `role` may."""
+        """Tell whether this caller has `role` or a higher one."""
         return RANK[self.role] >= RANK[role]
 
 
 async def body_of(request: Request) -> bytes:
-    """Return the request's body, which a signature covers; it may be asked for again."""
+    """Return the request's body, which a signature covers. It can be read again later."""
     return await request.body()
 
 
@@ -59,11 +59,11 @@ def caller(
     said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
     body: Annotated[bytes, Depends(body_of)],
 ) -> Caller:
-    """Return who calls; a FastAPI dependency.
+    """Return the caller. A FastAPI dependency.
 
     Raises:
-        Refused: 401 without valid credentials, 403 for an OIDC token without a role here, 429
-            after too many wrong secrets, 503 when its issuer does not answer.
+        Refused: 401 without valid credentials, 403 for an OIDC token without a known role, 429
+            after too many wrong secrets, 503 if its issuer does not answer.
     """
     known: Caller | None = getattr(request.state, "caller", None)
     if known is not None:
@@ -85,10 +85,10 @@ def caller(
 
 
 async def identify(request: Request) -> None:
-    """Find out who calls before the body is parsed; `caller` returns it later.
+    """Authenticate the caller before the body is parsed. `caller` returns it later.
 
     Raises:
-        Refused: as `caller`.
+        Refused: as in `caller`.
     """
     said, body = await bearer(request), await body_of(request)
     shared: Services = request.app.state.services
@@ -96,11 +96,11 @@ async def identify(request: Request) -> None:
 
 
 def requires(role: Role) -> Callable[[Caller], Caller]:
-    """Return the dependency that lets callers of this role or a higher one pass."""
+    """Return a dependency that accepts callers with this role or a higher one."""
 
     def permitted(who: Annotated[Caller, Depends(caller)]) -> Caller:
         if not who.may(role):
-            raise forbidden(f"this is for the role {role.value}, and yours is {who.role.value}")
+            raise forbidden(f"this needs the role {role.value}; yours is {who.role.value}")
         return who
 
     return permitted
@@ -112,7 +112,7 @@ Admin = Annotated[Caller, Depends(requires(Role.ADMIN))]
 
 
 def by_key(request: Request, shared: Services, text: str) -> Row | None:
-    """Return the valid key that a text is; None when there is none.
+    """Return the valid API key with this text, or None.
 
     Raises:
         Refused: 429 after too many wrong secrets.
@@ -144,15 +144,15 @@ def _check_signature(request: Request, shared: Services, key: Row, body: bytes) 
 
 
 def unauthenticated(
-    message: str = "no valid credentials came with this request",
-    hint: str = "send the header `Authorization: Bearer …` with an API key that an admin made",
+    message: str = "the request has no valid credentials",
+    hint: str = "send the header `Authorization: Bearer …` with an API key from an admin",
 ) -> Refused:
-    """Return the refusal of a caller that did not show who it is."""
+    """Return the error for a caller that is not authenticated."""
     headers = {"WWW-Authenticate": "Bearer"}
     return Refused(HTTPStatus.UNAUTHORIZED, "unauthenticated", message, hint=hint, headers=headers)
 
 
 def forbidden(message: str) -> Refused:
-    """Return the refusal of a caller that may not do this."""
+    """Return the error for a caller whose role is too low."""
     hint = "ask an admin for a key with a higher role"
     return Refused(HTTPStatus.FORBIDDEN, "forbidden", message, hint=hint)

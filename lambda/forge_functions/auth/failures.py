@@ -1,4 +1,4 @@
-"""A limit on wrong secrets, which nobody can use to keep the holder of the right one out."""
+"""A limit on wrong secrets that cannot be used to lock out the holder of the right one."""
 
 from collections import OrderedDict
 from http import HTTPStatus
@@ -13,22 +13,22 @@ REMEMBERED = 10_000
 
 
 class Failures:
-    """Counts in this process; several servers each allow as many.
+    """Counts wrong secrets in this process, by the id tried and the client's address.
 
-    It counts by the id that is tried and the address that tries, and is asked only about secrets
-    that were wrong: others behind the same address may hold the right one.
+    Each server counts separately. A right secret is never checked against the limit, since
+    others behind the same address may have it.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        # By id and address: how many, and since when.
+        # By id and address: the count and its start.
         self._counted: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def check(self, said: str) -> None:
-        """Let a caller pass who has not failed too often.
+        """Check that a caller has not failed too often.
 
         Raises:
-            Refused: 429, with the seconds after which to try again.
+            Refused: 429, with the seconds to wait before trying again.
         """
         with self._lock:
             count, since = self._counted.get(said, (0, 0.0))
@@ -37,7 +37,7 @@ class Failures:
             raise Refused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "too_many_failures",
-                "too many wrong secrets came for this id",
+                "too many wrong secrets were sent for this id",
                 hint="wait, and check the token",
                 headers={"Retry-After": str(int(left) + 1)},
             )

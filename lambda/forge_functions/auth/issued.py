@@ -1,4 +1,4 @@
-"""JSON web tokens that an OpenID Connect issuer signs for one audience."""
+"""Verify JSON web tokens of an OpenID Connect issuer for one audience."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ log = structlog.get_logger(__name__)
 
 
 class IssuedTokens:
-    """Checks tokens of one issuer for one audience; the keys are kept for five minutes."""
+    """Verifies tokens of one issuer for one audience. Keys are cached for five minutes."""
 
     def __init__(self, issuer: str, audience: str) -> None:
         self._issuer, self._audience = issuer, audience
         self._rests_until = 0.0
 
     def claims(self, token: str) -> dict[str, Any]:
-        """Return what a valid token says.
+        """Return the claims of a valid token.
 
         Raises:
-            Refused: 401 for a token that is not valid, 503 when the issuer does not answer.
+            Refused: 401 for an invalid token, 503 if the issuer does not answer.
         """
         try:
             claims: dict[str, Any] = jwt.decode(
@@ -58,7 +58,7 @@ class IssuedTokens:
             return self._keys.get_signing_key_from_jwt(token)
         except IssuerFaulty as error:
             log.warning("issuer_unreachable", error=str(error))
-            # Else everybody who sends a token would hold a thread for as long as it hangs.
+            # Otherwise each request with a token would hold a thread while the issuer hangs.
             self._rests_until = monotonic() + REST_S
             raise _unavailable() from error
 
@@ -69,14 +69,14 @@ class IssuedTokens:
             answer = httpx.get(issuer.rstrip("/") + METADATA, timeout=TIMEOUT_S)
             told = answer.raise_for_status().json()
             if told["issuer"] != issuer:
-                raise IssuerFaulty(f"{issuer} says that it is somebody else")
+                raise IssuerFaulty(f"{issuer} names another issuer")
             return IssuerKeys(told["jwks_uri"], lifespan=LIFESPAN_S, timeout=TIMEOUT_S)
         except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
-            raise IssuerFaulty(f"{issuer} does not describe itself: {error}") from error
+            raise IssuerFaulty(f"{issuer} has no readable configuration: {error}") from error
 
 
 class IssuerFaulty(Exception):
-    """The issuer is away, or what it says is no use."""
+    """The issuer does not answer, or its answer is invalid."""
 
 
 class IssuerKeys(PyJWKClient):
@@ -86,7 +86,7 @@ class IssuerKeys(PyJWKClient):
         try:
             fetched: object = super().fetch_data()
         except (jwt.PyJWTError, OSError, ValueError) as error:
-            raise IssuerFaulty(f"{self.uri} gives no keys: {error}") from error
+            raise IssuerFaulty(f"{self.uri} has no readable keys: {error}") from error
         return fetched
 
 
@@ -104,7 +104,7 @@ def _unavailable() -> Refused:
     return Refused(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "issuer_unreachable",
-        "the issuer of this token cannot be asked for its keys now",
-        hint="try again in a while, or use an API key",
+        "the keys of this token's issuer are not available now",
+        hint="try again later, or use an API key",
         headers={"Retry-After": "5"},
     )

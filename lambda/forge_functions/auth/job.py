@@ -1,4 +1,4 @@
-"""The job that a path names, if it is the caller's business."""
+"""The job in a path, if the caller may access it."""
 
 from typing import Annotated
 
@@ -17,10 +17,10 @@ def own_job(
     who: Annotated[Caller, Depends(caller)],
     shared: Annotated[Services, Depends(services)],
 ) -> Row:
-    """Return a job's status and spec; a FastAPI dependency.
+    """Return a job's status and spec. A FastAPI dependency.
 
     Raises:
-        JobUnknown: there is none, or it is somebody else's: nobody can tell which.
+        JobUnknown: it does not exist or belongs to another owner; the answer is the same.
     """
     row = Jobs(shared.database).job(job_id)
     if not who.admin and row["owner"] != who.owner:

@@ -1,4 +1,4 @@
-"""Bearer tokens of an OpenID Connect issuer, mapped to an owner and a role."""
+"""Map bearer tokens of an OpenID Connect issuer to an owner and a role."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from forge_functions.errors import Refused
 from forge_functions.settings import ServerSettings
 
 LONGEST_OWNER, LONGEST_SUBJECT = 200, 255
-# The highest first: several words of one token may each mean a role.
+# Highest first: a token may name several roles.
 ROLES = (Role.ADMIN, Role.SUBMITTER, Role.VIEWER)
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who an issuer says a caller is, in our words."""
+    """A caller's identity: owner and role."""
 
     subject: str
     owner: str
@@ -27,18 +27,18 @@ class Person:
 
 
 class Issuer:
-    """Tells who the bearers of its tokens are, by the words that the settings give."""
+    """Identifies callers by an issuer's tokens, as the settings map its claims."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self.tokens = IssuedTokens(settings.oidc_issuer, settings.oidc_audience)
 
     def person(self, token: str) -> Person:
-        """Return who a token is for.
+        """Return the identity that a token was issued for.
 
         Raises:
-            Refused: 401 for a token that is not valid, 403 for one without an owner or a role
-                that the settings know, 503 when the issuer does not answer.
+            Refused: 401 for an invalid token, 403 for one without an owner or a role that the
+                settings map, 503 if the issuer does not answer.
         """
         claims = self.tokens.claims(token)
         settings = self._settings
@@ -55,13 +55,13 @@ class Issuer:
         roles = {known[word] for word in words if isinstance(word, str) and word in known}
         if not roles:
             raise _forbidden(
-                f"the token's claim {self._settings.oidc_role_claim!r} names no role here"
+                f"the token's claim {self._settings.oidc_role_claim!r} names no role known here"
             )
         return next(role for role in ROLES if role in roles)
 
 
 def _claim(claims: dict[str, Any], name: str) -> object:
-    """Return a claim; dots lead into objects, as in `realm_access.roles`."""
+    """Return a claim. Dots select members of objects, as in `realm_access.roles`."""
     if name in claims:
         return claims[name]
     found: object = claims
@@ -77,5 +77,5 @@ def _name(said: object, longest: int) -> str | None:
 
 
 def _forbidden(message: str) -> Refused:
-    hint = "an admin maps the issuer's words to roles by FORGE_OIDC_ROLES"
+    hint = "an admin maps the issuer's roles to Forge's with FORGE_OIDC_ROLES"
     return Refused(HTTPStatus.FORBIDDEN, "forbidden", message, hint=hint)

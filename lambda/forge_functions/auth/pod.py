@@ -1,4 +1,4 @@
-"""Which pod calls: the holder of a service-account token that its cluster signed for it alone."""
+"""Authenticate pods by the bound service-account tokens that their cluster signs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from forge_functions.auth.issued import IssuedTokens
 from forge_functions.errors import Refused
 from forge_functions.settings import ServerSettings
 
-# A pod's name is a worker's, which has 200 characters at most.
+# The pod's name becomes the worker's, which has at most 200 characters.
 LONGEST_NAME = 200
 SUBJECT = "system:serviceaccount:"
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, as its cluster names it; `uid` is no other pod's, ever."""
+    """A pod as its cluster names it. `uid` is never reused."""
 
     namespace: str
     name: str
@@ -25,28 +25,28 @@ class Pod:
 
     @property
     def actor(self) -> str:
-        """Who acts, for the audit trail."""
+        """The actor's name for the audit trail."""
         return f"pod:{self.namespace}/{self.name}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """What tells its worker from another one of its name."""
+        """The labels that tell its worker from another one with the same name."""
         return {"kubernetes.io/namespace": self.namespace, "kubernetes.io/pod-uid": self.uid}
 
 
 class Pods:
-    """Knows the pods of the service accounts that the settings name."""
+    """Authenticates pods of the service accounts in the settings."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._accounts = frozenset(settings.enrol_accounts)
         self._tokens = IssuedTokens(settings.enrol_issuer, settings.enrol_audience)
 
     def pod(self, token: str) -> Pod:
-        """Return the pod that a token was signed for.
+        """Return the pod that a token was issued for.
 
         Raises:
-            Refused: 401 for a token that is not valid, 403 for one of another service account or
-                of no pod, 503 when the cluster does not answer.
+            Refused: 401 for an invalid token, 403 for one of another service account or without
+                a pod, 503 if the cluster does not answer.
         """
         if not self._accounts:
             raise _forbidden("pods cannot enrol at this server")

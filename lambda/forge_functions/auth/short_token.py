@@ -1,4 +1,4 @@
-"""Short-lived tokens made from an API key: JWTs that hold the key's id and nothing of worth."""
+"""Short-lived tokens made from an API key: JWTs with the key's id and no secret."""
 
 import hashlib
 import hmac
@@ -15,12 +15,12 @@ ISSUER = "forge"
 AUDIENCE = "forge-api"
 ALGORITHM = "HS256"
 PURPOSE = b"forge short-lived token"
-# The times are compared by the database's clock, which every server shares.
+# Times are compared with the database's clock, which all servers share.
 UNTIMED: Options = {"verify_exp": False, "verify_iat": False, "require": ["sub", "exp", "ver"]}
 
 
 def mint(shared: Services, key: Row) -> str:
-    """Return a token for what `Keys.valid` answered about an API key."""
+    """Return a token for an API key's row from `Keys.valid`."""
     now = key["now"]
     claims = {
         "iss": ISSUER,
@@ -34,7 +34,7 @@ def mint(shared: Services, key: Row) -> str:
 
 
 def issuer_of(text: str) -> str | None:
-    """Return who a JWT says has made it, which proves nothing; None for what is no JWT."""
+    """Return the unverified issuer of a JWT; None if the text is not a JWT."""
     try:
         said = jwt.decode(text, options={"verify_signature": False}).get("iss")
     except (jwt.InvalidTokenError, RecursionError):
@@ -43,7 +43,7 @@ def issuer_of(text: str) -> str | None:
 
 
 def read(shared: Services, text: str) -> Row | None:
-    """Return the API key that a token was made from; None when either is not valid any more."""
+    """Return the API key that a token was made from; None if either is no longer valid."""
     try:
         claims = jwt.decode(
             text,
@@ -62,13 +62,13 @@ def read(shared: Services, text: str) -> Row | None:
 
 
 def version(key: Row) -> str:
-    """Return which secret of a key something was made from."""
-    # A rotated key has another hash, and no token of the one before is valid.
+    """Return a mark of the key's current secret."""
+    # A rotated key has another hash, which invalidates tokens of the previous one.
     return hashlib.sha256(key["hash"]).hexdigest()[:16]
 
 
 def secret(shared: Services, purpose: bytes) -> bytes:
-    """Return the secret for one purpose, 32 bytes."""
-    # The same secret signs URLs: no signature of one kind may ever pass as one of the other.
+    """Derive the 32-byte secret for one purpose."""
+    # The same secret signs URLs: a signature of one kind must never be valid as another.
     whole = shared.settings.server_secret.get_secret_value().encode()
     return hmac.digest(whole, purpose, "sha256")

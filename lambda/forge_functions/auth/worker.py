@@ -1,4 +1,4 @@
-"""Which worker calls: the holder of a token, or nobody."""
+"""Authenticate workers by their tokens."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,13 +21,13 @@ header = APIKeyHeader(
     name=HEADER,
     scheme_name="worker",
     auto_error=False,
-    description="A worker's token (`fgw_…`), which an admin made.",
+    description="A worker's token (`fgw_…`), created by an admin.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCaller:
-    """A worker that showed its token, as it was at that moment."""
+    """An authenticated worker, as it was at that moment."""
 
     id: int
     name: str
@@ -38,7 +38,7 @@ class WorkerCaller:
 
     @property
     def actor(self) -> str:
-        """Who acts, for the audit trail."""
+        """The actor's name for the audit trail."""
         return f"worker:{self.id}"
 
 
@@ -47,7 +47,7 @@ def worker(
     shared: Annotated[Services, Depends(services)],
     token: Annotated[str | None, Security(header)],
 ) -> WorkerCaller:
-    """Return the calling worker; a FastAPI dependency.
+    """Return the calling worker. A FastAPI dependency.
 
     Raises:
         Refused: 401 without a valid token, 429 after too many wrong ones.
@@ -69,20 +69,20 @@ def worker(
 
 
 async def identify(request: Request) -> None:
-    """Find out which worker calls before the body is read; `worker` returns it later.
+    """Authenticate the worker before the body is read. `worker` returns it later.
 
     Raises:
-        Refused: as `worker`.
+        Refused: as in `worker`.
     """
     shared: Services = request.app.state.services
     request.state.worker = await run_in_threadpool(worker, request, shared, await header(request))
 
 
 def checked_again(shared: Services, caller: WorkerCaller) -> WorkerCaller:
-    """Return the caller as it is now, for a request that took its time.
+    """Return the current state of the caller, for a request that has waited.
 
     Raises:
-        Refused: 401 when its token is not valid any more.
+        Refused: 401 if its token is no longer valid.
     """
     found = _found(shared, caller.token)
     if found is None:
@@ -104,7 +104,7 @@ def _unauthenticated() -> Refused:
     return Refused(
         HTTPStatus.UNAUTHORIZED,
         "unauthenticated",
-        "no valid worker token came with this request",
-        hint=f"an admin makes one; it goes into the header {HEADER}",
+        "the request has no valid worker token",
+        hint=f"get one from an admin and send it in the header {HEADER}",
         headers={"WWW-Authenticate": HEADER},
     )

@@ -1,1 +1,1 @@
-"""The dashboard: pages on the same app, rendered here and polled by the browser."""
+"""The dashboard: pages rendered on the server and refreshed by polling."""

@@ -1,4 +1,4 @@
-"""Style sheets and scripts, each under the hash of its content: a browser keeps them for good."""
+"""Style sheets and scripts at paths with their hash, so that browsers cache them for good."""
 
 import gzip
 import hashlib
@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-# No more than these are served.
+# Only these types are served.
 TYPES = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
@@ -17,7 +17,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Asset:
-    """A file that pages load."""
+    """A static file that pages load."""
 
     kind: str
     content: bytes
@@ -27,16 +27,16 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return every asset by its path."""
+    """Return all assets by path."""
     return dict(_found(files("forge_functions.dashboard") / "static", ""))
 
 
 @cache
 def address(path: str) -> str:
-    """Return where a page finds an asset.
+    """Return the path of an asset.
 
     Raises:
-        KeyError: there is none.
+        KeyError: it does not exist.
     """
     return f"/static/{assets()[path].digest}/{path}"
 

@@ -1,4 +1,4 @@
-"""How numbers, durations and times are written on a page."""
+"""Format numbers, durations and times for pages."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -10,38 +10,38 @@ from markupsafe import Markup
 from forge_functions.dashboard.words import reader, t
 
 NONE = "\u2013"
-# A row may be a little younger than the moment by which its page tells ages.
+# A row may be slightly newer than the time from which its page computes ages.
 JUST_S = 5
 MINUS = "\u2212"
 DURATIONS = {"d": "{n} d", "h": "{n} h", "min": "{n} min", "s": "{n} s"}
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """Write a number with its thousands apart."""
+    """Format a number with separated thousands."""
     return NONE if value is None else f"{value:,.{digits}f}"
 
 
 def percent(value: float | None) -> str:
-    """Write a fraction of one as a percentage."""
+    """Format a fraction as a percentage."""
     return NONE if value is None else f"{100 * value:.0f}\u202f%"
 
 
 def money(value: float | None) -> str:
-    """Write an amount; the currency is the one that the workers' prices are in."""
+    """Format an amount in the currency of the workers' prices."""
     if value is None:
         return NONE
     return f"{value:,.2f}" if value == 0 or abs(value) >= 0.01 else f"{value:,.4f}"  # noqa: PLR2004 - a cent
 
 
 def size(value: float | None) -> str:
-    """Write a number of bytes in the unit that suits it."""
+    """Format a number of bytes in a suitable unit."""
     if value is None:
         return NONE
     return size_text(value)
 
 
 def duration(value: float | timedelta | None) -> str:
-    """Write seconds in words, two units at most."""
+    """Format seconds with at most two units."""
     if value is None:
         return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
@@ -51,7 +51,7 @@ def duration(value: float | timedelta | None) -> str:
 
 
 def moment(value: datetime | None) -> Markup | str:
-    """Write a time by how long ago it was; its exact form is in the title."""
+    """Format a time as an age, with the exact time in the title."""
     if value is None:
         return NONE
     at = value.astimezone(UTC)
@@ -62,7 +62,7 @@ def moment(value: datetime | None) -> Markup | str:
 
 
 def exact(value: datetime | None) -> Markup | str:
-    """Write a time to the second, in UTC."""
+    """Format a time to the second, in UTC."""
     if value is None:
         return NONE
     at = value.astimezone(UTC)
@@ -72,7 +72,7 @@ def exact(value: datetime | None) -> Markup | str:
 
 
 def relative(at: datetime) -> str:
-    """Tell how long ago a time was, or in how long it is to be."""
+    """Format how long ago a time was, or how far in the future it is."""
     seconds = (reader().now - at).total_seconds()
     if -JUST_S < seconds < 1:
         return t("now")
@@ -81,13 +81,13 @@ def relative(at: datetime) -> str:
 
 
 def _coarse(seconds: float) -> float:
-    # Of an age, one unit is enough.
+    # One unit is enough for an age.
     unit = next((u for u in (DAY, HOUR, MINUTE) if seconds >= u), 1)
     return seconds // unit * unit
 
 
 def cell(value: object) -> Markup | str:
-    """Write whatever a report's column holds."""
+    """Format any value of a report's column."""
     if value is None or isinstance(value, datetime):
         return exact(value)
     if isinstance(value, float | Decimal):
@@ -100,7 +100,7 @@ def cell(value: object) -> Markup | str:
 
 
 def coded(text: str) -> Markup:
-    """Write a sentence whose commands stand between backticks."""
+    """Format a sentence with commands between backticks."""
     forms = (Markup("{}"), Markup("<code>{}</code>"))
     parts = enumerate(text.split("`"))
     return Markup("").join(forms[number % 2].format(part) for number, part in parts)

@@ -1,4 +1,4 @@
-"""The submit form: what its fields hold as text, and the job that they ask for."""
+"""The submit form: its fields as text, and the job made from them."""
 
 import json
 import math
@@ -13,14 +13,14 @@ from pydantic import BaseModel, Field
 
 MIB_PER_GIB = 1024
 Text = Annotated[str, Field(max_length=20_000)]
-# By the names that JobSpec has for them; those of the form's own are in `_TAKEN`.
+# Named as in JobSpec; fields with other names are in `_TAKEN`.
 PLAIN = ("name", "owner", "queue", "config_name", "image", "target", "bundle_digest")
 WHOLE = ("priority", "max_failures", "max_losses", "max_preemptions")
 WORDS = ("accelerator", "gpu_model")
 NEEDS = (*WORDS, "gpus", "cpus")
 SAID = (*PLAIN, *WHOLE)
 ROOMS = {"vram": "vram_mb", "memory": "memory_mb", "disk": "disk_mb"}
-# What a field that is left empty comes to.
+# The values of empty fields.
 USUAL = {name: field.default for name, field in JobSpec.model_fields.items() if name != "name"}
 USUAL["config_name"] = USUAL["owner"] = None
 USUAL_NEEDS = Resources().model_dump()
@@ -28,7 +28,7 @@ _TAKEN = {*PLAIN, *WHOLE, "command", "labels", "env", "resources", "timeout_s", 
 
 
 class JobForm(BaseModel):
-    """The fields as they were typed; an empty one leaves it to the template, or to the queue.
+    """The fields as typed. An empty one leaves the choice to the template or the queue.
 
     `timeout` is in minutes, `vram`, `memory` and `disk` in GiB, `labels` and `env` are lines of
     NAME=VALUE, and `more` is JSON: other fields of a job.
@@ -61,12 +61,12 @@ class JobForm(BaseModel):
 
     @classmethod
     def fresh(cls) -> Self:
-        """Return an empty form, which submits once however often it is sent."""
+        """Return an empty form. It submits one job, however often it is sent."""
         return cls(idempotency_key=f"form:{uuid4().hex}")
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> Self:
-        """Return a form that asks for the same job once more."""
+        """Return a form that submits the same job again."""
         needs, timeout = asked["resources"], asked["timeout_s"]
         said = {name: str(value) for name in SAID if (value := asked.get(name)) != USUAL.get(name)}
         said |= {name: str(needs[name]) for name in NEEDS if needs[name] != USUAL_NEEDS[name]}
@@ -86,11 +86,11 @@ class JobForm(BaseModel):
         )
 
     def renewed(self) -> Self:
-        """Return the same form, to be submitted as another job."""
+        """Return a copy of the form that submits another job."""
         return self.model_copy(update={"idempotency_key": self.fresh().idempotency_key})
 
     def request(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the fields of the job, and what cannot be read, by the form's fields."""
+        """Return the fields of the job, and the faults by form field."""
         read = _Reading()
         asked: dict[str, Any] = read("more", self.more, _object) or {}
         plain = {name: getattr(self, name).strip() for name in PLAIN}
@@ -113,19 +113,19 @@ class JobForm(BaseModel):
 
 
 class _Reading:
-    """Reads texts, and keeps what is wrong with them by the name of their field."""
+    """Parses texts and collects their faults by field name."""
 
     def __init__(self) -> None:
         self.faults: dict[str, str] = {}
 
-    def __call__(self, name: str, text: str, read: Callable[[str], Any]) -> Any:  # noqa: ANN401 - as `read`
+    def __call__(self, name: str, text: str, read: Callable[[str], Any]) -> Any:  # noqa: ANN401 - as in `read`
         if not text.strip():
             return None
         try:
             return read(text.strip())
         except (ValueError, OverflowError) as error:
             known = {int: "write a whole number", float: "write a number"}
-            self.faults[name] = known.get(read, str(error))  # type: ignore[call-overload] # any key may be asked for
+            self.faults[name] = known.get(read, str(error))  # type: ignore[call-overload] # any key may occur
             return None
 
     def some(
@@ -136,7 +136,7 @@ class _Reading:
 
 
 def faults_of(error: RequestValidationError) -> dict[str, str]:
-    """Return what a check of the job refused, by the form's fields."""
+    """Return the faults of an invalid job by form field."""
     found: dict[str, str] = {}
     for fault in error.errors():
         place = [str(part) for part in fault["loc"][3:]]
@@ -153,7 +153,7 @@ def _field(place: list[str]) -> str:
         return ""
     if place[0] == "resources":
         rooms = {field: name for name, field in ROOMS.items()}
-        # Of resources as a whole, there is only one rule.
+        # There is only one rule about resources as a whole.
         return rooms.get(place[1], place[1]) if len(place) > 1 else "gpus"
     if place[0] == "timeout_s":
         return "timeout"
@@ -161,7 +161,7 @@ def _field(place: list[str]) -> str:
 
 
 def _more(asked: Mapping[str, Any]) -> str:
-    """Return the fields that the form has no place for, where they are not the default."""
+    """Return the fields that the form lacks, unless they have the default."""
     other = {
         name: value
         for name, value in asked.items()
@@ -174,7 +174,7 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"this is no JSON: {error}") from error
+        raise ValueError(f"this is not valid JSON: {error}") from error
     if isinstance(found, dict):
         return found
     raise ValueError('write a JSON object, such as {"grace_s": 60}')
@@ -186,7 +186,7 @@ def _pairs(text: str) -> dict[str, str]:
         name, sign, value = line.partition("=")
         if not sign or not name.strip():
             raise ValueError(
-                f"{line.strip()!r} lacks a name or its =; write NAME=VALUE in each line"
+                f"{line.strip()!r} lacks a name or an equals sign; write NAME=VALUE in each line"
             )
         found[name.strip()] = value
     return found

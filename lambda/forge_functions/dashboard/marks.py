@@ -1,10 +1,10 @@
-"""The sign and the tone of each word that a badge shows: colour is never the only difference."""
+"""The sign and the colour of each badge: colour is never the only difference."""
 
 from typing import NamedTuple
 
 
 class Mark(NamedTuple):
-    """A sign before a word, and the tone of both."""
+    """A sign before a word, and the colour of both."""
 
     sign: str
     tone: str

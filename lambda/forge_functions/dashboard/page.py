@@ -1,4 +1,4 @@
-"""How a page is made: a template, or one live part of it, for one visitor."""
+"""Render a page: a template, or one live part of it, for one visitor."""
 
 import json
 from collections.abc import Mapping
@@ -32,17 +32,17 @@ def page(
     /,
     **context: object,
 ) -> HTMLResponse:
-    """Render a template, or with `?part=NAME` its block of that name alone.
+    """Render a template, or with `?part=NAME` only its block of that name.
 
     Args:
-        request: what was asked for.
-        who: for whom; None before the login.
-        name: the template.
+        request: the request.
+        who: the visitor; None before the login.
+        name: the template's name.
         status: the answer's status.
-        **context: what the template shows; a function is called by the template that needs it.
+        **context: the template's variables. Functions are called only by templates that need them.
 
     Raises:
-        Refused: 404 when the template has no such part.
+        Refused: 404 if the template has no such part.
     """
     part = request.query_params.get(PART)
     if part is None:
@@ -59,18 +59,18 @@ def whole(
     /,
     **context: object,
 ) -> HTMLResponse:
-    """Render a template, whatever part of it may have been asked for."""
+    """Render a whole template, even if a part was requested."""
     template = environment().get_template(name)
     return HTMLResponse(template.render({**_around(request, who), **context}), status)
 
 
 def after(request: Request, to: str, said: str = "") -> Response:
-    """Answer an act that was done: go to a page, or have the page that is shown refresh itself.
+    """Answer a completed action: go to a page, or let the current page refresh itself.
 
     Args:
-        request: the act.
-        to: the page to show, a path.
-        said: what was done, told in passing where the page stays; one of the words' sentences.
+        request: the action's request.
+        to: the path of the page to show.
+        said: a sentence of the catalogue that a page which stays shows briefly.
     """
     if "hx-request" not in request.headers:
         return RedirectResponse(to, HTTPStatus.SEE_OTHER)
@@ -82,7 +82,7 @@ def after(request: Request, to: str, said: str = "") -> Response:
 
 @cache
 def environment() -> Environment:
-    """Return what templates are read and filled by."""
+    """Return the template environment."""
     made = Environment(
         loader=PackageLoader("forge_functions.dashboard"),
         autoescape=True,
@@ -95,7 +95,7 @@ def environment() -> Environment:
     made.globals.update(
         t=words.t, n=words.n, asset=assets.address, live=_live, query=_query, marks=MARKS
     )
-    # A part is rendered without what its template imports.
+    # A part is rendered without its template's imports.
     made.globals["ui"] = made.get_template("ui.html").module
     return made
 
@@ -126,7 +126,7 @@ def _part(template: Template, part: str, given: Mapping[str, object]) -> str:
 
 @pass_context
 def _live(context: Context, part: str, *, slowly: bool = False) -> Markup:
-    """Return the attributes of the element around a block that is to be refreshed."""
+    """Return the attributes of the element around a block that refreshes itself."""
     where = _query(context, **{PART: part})
     event = "refresh-slowly" if slowly else "refresh"
     return Markup(
@@ -135,8 +135,8 @@ def _live(context: Context, part: str, *, slowly: bool = False) -> Markup:
 
 
 @pass_context
-def _query(context: Context, **changes: Any) -> str:  # noqa: ANN401 - whatever a query holds
-    """Return this page's address with another query; None takes a parameter out."""
+def _query(context: Context, **changes: Any) -> str:  # noqa: ANN401 - any value of a query
+    """Return this page's address with a changed query; None removes a parameter."""
     params = context["params"]
     pairs = [(k, v) for k, v in params.multi_items() if k not in changes and k != PART]
     pairs += [(k, str(v)) for k, v in changes.items() if v is not None]

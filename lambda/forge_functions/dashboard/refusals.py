@@ -1,4 +1,4 @@
-"""Errors that people can read: a page, or a piece of one in the place of an act."""
+"""Errors for people: a page, or a piece of one in answer to an action."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -14,17 +14,17 @@ from forge_functions.dashboard.visit.page_headers import HEADERS, is_page
 from forge_functions.dashboard.visit.visitor import LOGIN_WANTED
 from forge_functions.errors import Refused
 
-# In the place of those that are for programs.
-HINTS = {"invalid": "Check what you wrote.", "not_found": "The address may be wrong, or old."}
+# Instead of the hints for programs.
+HINTS = {"invalid": "Check your input.", "not_found": "The address may be wrong or outdated."}
 TITLES = {
-    HTTPStatus.FORBIDDEN: "This is not for your role",
-    HTTPStatus.NOT_FOUND: "There is nothing here",
-    HTTPStatus.SERVICE_UNAVAILABLE: "Forge cannot answer now",
+    HTTPStatus.FORBIDDEN: "Your role does not allow this",
+    HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Forge is not available now",
 }
 
 
 def readable(handle: Callable[..., Any]) -> Callable[[Request, Exception], Any]:
-    """Return a handler that answers people with a page, and programs as before."""
+    """Return a handler that answers people with a page, and programs with JSON."""
 
     async def handler(request: Request, error: Exception) -> Response:
         answer: Response = handle(request, error)
@@ -43,7 +43,7 @@ def _reads(request: Request) -> bool:
 
 
 def _shown(request: Request, answer: Response) -> Response:
-    """Render an error's answer: a page, or for an act that a script sent, a piece of one."""
+    """Render an error as a page, or as a piece of one for an action sent by a script."""
     words.reads(words.language(request), None)
     problem = Problem.model_validate_json(bytes(answer.body))
     if problem.hint.startswith("/openapi.json"):
@@ -56,12 +56,12 @@ def _shown(request: Request, answer: Response) -> Response:
         name,
         status,
         problem=problem,
-        title=TITLES.get(status, "This did not work"),
+        title=TITLES.get(status, "This failed"),
     )
     kept = ("retry-after", "allow", "x-request-id")
     shown.headers.update({k: v for k, v in answer.headers.items() if k in kept})
     for header, value in HEADERS.items():
-        # What the server did not expect is answered outside of everything else.
+        # Unexpected errors are answered outside of all other middleware.
         shown.headers.setdefault(header, value)
     shown.headers.setdefault("Cache-Control", "no-store")
     return shown

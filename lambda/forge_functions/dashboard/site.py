@@ -1,4 +1,4 @@
-"""The dashboard as part of an app: its routes, its headers, and errors that people can read."""
+"""The dashboard as part of an app: its routes, headers and error pages."""
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -26,7 +26,7 @@ from forge_functions.dashboard.routes import (
 )
 from forge_functions.dashboard.visit.page_headers import PageHeaders
 
-# One for each page; what is more specific comes first.
+# One router per page; more specific paths come first.
 ROUTERS = (
     static.router,
     login.router,
@@ -47,7 +47,7 @@ ROUTERS = (
 
 
 def install(app: FastAPI) -> FastAPI:
-    """Add the dashboard to an app that may have other routes, and return the app."""
+    """Add the dashboard to an app and return the app."""
     for router in ROUTERS:
         app.include_router(router, include_in_schema=False, dependencies=[Depends(words.begun)])
     for kind in (ForgeError, RequestValidationError, HTTPException, Exception):

@@ -1,4 +1,4 @@
-"""The `forge submit` line that asks for the same as a form."""
+"""The `forge submit` command that submits the same job as a form."""
 
 import shlex
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ ROOMS = {"vram_mb": "--vram", "memory_mb": "--memory", "disk_mb": "--disk"}
 
 
 def submit_line(asked: Mapping[str, Any]) -> str:
-    """Return what to type in the folder that holds the code."""
+    """Return the command to run in the folder with the code."""
     needs = asked.get("resources", {})
     words = ["forge", "submit", "."]
     for options, said in ((OPTIONS, asked), (NEEDS, needs)):
@@ -40,13 +40,13 @@ def submit_line(asked: Mapping[str, Any]) -> str:
 
 
 def unsaid(asked: Mapping[str, Any]) -> list[str]:
-    """Return the fields that are no options: forge.toml has them, or none but the form."""
+    """Return the fields that have no command-line option."""
     known = {*OPTIONS, "resources", "timeout_s", "labels", "env", "command", "from_checkpoint"}
     return sorted(set(asked) - known - {"bundle_digest", "owner", "idempotency_key"})
 
 
 def _checkpoint(source: object) -> str:
-    # What was typed as JSON may be anything until it is checked.
+    # Unvalidated JSON may be anything.
     said = source if isinstance(source, dict) else {}
     place = f":{said['attempt']}.{said.get('number')}" if "attempt" in said else ""
     return f"{said.get('job_id')}{place}"

@@ -1,4 +1,4 @@
-"""A job's attempts as bars on one scale of time: waiting, preparing, running, lost."""
+"""A job's attempts as bars on one time scale: waiting, preparing, running, lost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from datetime import datetime
 from forge_schema.database.pool import Row
 from forge_schema.model.states import TERMINAL_STATES, Budget, Reason
 
-# The width of the drawing; a bar that took time at all is seen.
+# The width of the drawing, and the minimum width of a bar.
 WIDTH = 1000.0
 LEAST = 3.0
 KINDS = ("waiting", "preparing", "running", "lost")
-# What ended an attempt through no fault of its job's: the work after its last checkpoint is lost.
+# Reasons that are not the job's fault: the work after the last checkpoint is lost.
 INTERRUPTED = {r.value for r in Reason if r.budget in {Budget.LOSSES, Budget.PREEMPTIONS}} | {
     Reason.GPU_FAULT.value,
     Reason.DRAINED.value,
@@ -20,7 +20,7 @@ INTERRUPTED = {r.value for r in Reason if r.budget in {Budget.LOSSES, Budget.PRE
 
 @dataclass(frozen=True)
 class Bar:
-    """A stretch of time, placed in the drawing."""
+    """A span of time, placed in the drawing."""
 
     kind: str
     x: float
@@ -30,19 +30,19 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """The bars of one attempt and rank; `run` is None of one that is still to begin."""
+    """The bars of one attempt and rank; `run` is None if it has not started."""
 
     bars: list[Bar]
     run: Row | None
 
 
 def timeline(job: Row, runs: Sequence[Row], now: datetime) -> list[Line]:
-    """Return a line for each attempt, and one for the wait of a job that is to run.
+    """Return a line for each attempt, and one for the wait of a job that will run.
 
     Args:
         job: its status.
-        runs: its attempts, as `JobStory.runs` has them.
-        now: where the bars of what has not ended end.
+        runs: its attempts from `JobStory.runs`.
+        now: the end of bars that have not ended.
     """
     begin = min([run["ready_at"] for run in runs], default=job["submitted_at"])
     waits = job["state"] not in TERMINAL_STATES and job["state"] != "running"

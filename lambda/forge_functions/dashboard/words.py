@@ -1,4 +1,4 @@
-"""The dashboard's words: the ids are the English sentences, and files have them in Hindi."""
+"""The dashboard's texts. English sentences are the keys of the Hindi catalogue in `locales/`."""
 
 import json
 from contextvars import ContextVar
@@ -11,13 +11,13 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 COOKIE = "forge_language"
-# By the name that each has for itself.
+# Each language in its own name.
 LANGUAGES = {"en": "English", "hi": "हिन्दी"}
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Whom a page is rendered for: their language, and the time by which ages are told."""
+    """The reader of a page: the language, and the time from which ages are computed."""
 
     language: str
     now: datetime
@@ -27,36 +27,36 @@ _reader: ContextVar[Reader] = ContextVar("reader")
 
 
 def reads(language: str, now: datetime | None) -> Reader:
-    """Say whom what follows in this context is rendered for, and return it."""
+    """Set the reader for the current context and return it."""
     reader = Reader(language, now or datetime.now(UTC))
     _reader.set(reader)
     return reader
 
 
 async def begun(request: Request) -> None:
-    """Have the routes know their reader; a FastAPI dependency, which runs in the request's task."""
+    """Set the reader of a request. A FastAPI dependency, which runs in the request's task."""
     reads(language(request), None)
 
 
 def reader() -> Reader:
-    """Return whom a page is being rendered for."""
+    """Return the reader of the page being rendered."""
     return _reader.get(None) or Reader("en", datetime.now(UTC))
 
 
 def t(text: str, **values: object) -> str:
-    """Return a sentence in the reader's language; `{name}` in it stands for a value."""
+    """Return a sentence in the reader's language, with each `{name}` replaced by a value."""
     said = words(reader().language).get(text, text)
     return said.format(**values) if values else said
 
 
 def n(one: str, many: str, count: int, **values: object) -> str:
-    """Return the sentence for one or that for many, with `{count}` filled in."""
+    """Return the singular or the plural sentence, with `{count}` replaced."""
     return t(one if count == 1 else many, count=f"{count:,}", **values)
 
 
 @cache
 def words(language: str) -> dict[str, str]:
-    """Return a language's sentences by the English ones, of all its files; English has none."""
+    """Return a language's sentences by the English ones, from all its files; none for English."""
     folder = files("forge_functions.dashboard") / "locales" / language
     if language == "en":
         return {}
@@ -65,7 +65,7 @@ def words(language: str) -> dict[str, str]:
 
 
 def language(request: Request) -> str:
-    """Return the language that a reader chose, or else the browser's first that is known."""
+    """Return the language that a reader chose, or the first known one of the browser's."""
     chosen = request.cookies.get(COOKIE, "")
     if chosen in LANGUAGES:
         return chosen

@@ -1,1 +1,1 @@
-"""The Lambda functions: each imports only what it serves."""
+"""The Lambda functions. Each imports only what it serves."""

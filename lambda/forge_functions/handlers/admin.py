@@ -1,4 +1,4 @@
-"""The function for admins; everybody may read the fleet by it."""
+"""The function for admins. It also serves the fleet to everybody."""
 
 from forge_functions.handlers.gateway import Gateway
 from forge_functions.routes import fleet

@@ -1,4 +1,4 @@
-"""The function for people: the dashboard's pages. They poll, since nothing here can stream."""
+"""The function for the dashboard's pages. They poll, since Lambda cannot stream."""
 
 from forge_functions.dashboard.site import install
 from forge_functions.handlers.gateway import Gateway

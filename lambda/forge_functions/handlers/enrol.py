@@ -1,7 +1,7 @@
-"""Enrolment: a machine of an Auto Scaling group asks for a worker token of its own.
+"""Enrolment: a machine of an Auto Scaling group requests its own worker token.
 
-Nobody has to tell a machine a secret: it signs the request with its instance profile, API Gateway
-checks the signature, and the name of an instance's session is the instance's id.
+Machines need no secret: they sign the request with their instance profile, API Gateway checks the
+signature, and the name of an instance's session is the instance's id.
 """
 
 import json
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Settings(BaseSettings):
-    """Where the workers are written down, and whom to let in."""
+    """The database of the workers, and the machines allowed to enrol."""
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
 
@@ -44,7 +44,7 @@ def settings() -> Settings:
 
 @cache
 def database() -> Database:
-    """Return the database, which outlasts an invocation.
+    """Return the database, which stays open between invocations.
 
     Raises:
         DatabaseUnreachable: it does not answer; the next use tries again.
@@ -53,22 +53,24 @@ def database() -> Database:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer a signed request with `worker_id` and `token`; the machine's token before is void."""
+    """Answer a signed request with `worker_id` and `token`. An earlier token is invalidated."""
     machine = instance(event, settings().enrol_role)
     if machine is None:
-        return problem(event, HTTPStatus.FORBIDDEN, "forbidden", "this is for the pool's machines")
+        return problem(
+            event, HTTPStatus.FORBIDDEN, "forbidden", "only machines of the pool may enrol"
+        )
     try:
         worker_id, token = enrol(machine)
     except ForgeError as error:
         log.warning("enrolment_refused", machine=machine, code=error.code, message=error.message)
-        message = "the database cannot be used now"
+        message = "the database is not available now"
         return problem(event, HTTPStatus.SERVICE_UNAVAILABLE, error.code, message)
     log.info("enrolled", machine=machine, worker=worker_id)
     return answer(HTTPStatus.OK, {"worker_id": worker_id, "token": token})
 
 
 def instance(event: dict[str, Any], role: str) -> str | None:
-    """Return the id of the calling machine; None for anybody else."""
+    """Return the id of the calling machine; None for other callers."""
     context = event.get("requestContext", {})
     caller = (context.get("authorizer") or {}).get("iam", {}).get("userId") or ""
     its_role, _, session = caller.partition(":")
@@ -76,11 +78,11 @@ def instance(event: dict[str, Any], role: str) -> str | None:
 
 
 def enrol(machine: str) -> tuple[int, str]:
-    """Make the machine's worker, or give it a new token where a repeat finds it made.
+    """Create the machine's worker, or replace its token if an earlier call created it.
 
     Raises:
         DatabaseUnreachable: the database does not answer.
-        NoSuchWorker: it was removed meanwhile; a repeat makes it anew.
+        NoSuchWorker: it was removed in the meantime; another call creates it again.
     """
     tokens = WorkerTokens(database(), actor=f"machine:{machine}")
     try:
@@ -90,17 +92,17 @@ def enrol(machine: str) -> tuple[int, str]:
     for row in workers:
         if row["name"] == machine:
             return row["id"], tokens.rotate(row["id"])
-    raise NoSuchWorker(f"the worker {machine} was removed meanwhile", hint="ask once more")
+    raise NoSuchWorker(f"the worker {machine} was removed meanwhile", hint="try again")
 
 
 def problem(event: dict[str, Any], status: HTTPStatus, code: str, message: str) -> dict[str, Any]:
-    """Return an error in its one shape."""
+    """Return an error in the common shape."""
     request_id = event.get("requestContext", {}).get("requestId", "")
     said = {"code": code, "message": message, "hint": "", "request_id": request_id}
     return answer(status, said)
 
 
 def answer(status: HTTPStatus, body: dict[str, Any]) -> dict[str, Any]:
-    """Return what API Gateway turns into an HTTP answer."""
+    """Return the dict that API Gateway turns into an HTTP response."""
     headers = {"content-type": "application/json", "cache-control": "no-store"}
     return {"statusCode": int(status), "headers": headers, "body": json.dumps(body)}

@@ -1,4 +1,4 @@
-"""API Gateway's events, answered by an app that is made with the first of them."""
+"""Answer API Gateway's events with an app that the first event creates."""
 
 import sys
 from collections.abc import Callable
@@ -17,16 +17,18 @@ from forge_functions.settings import ServerSettings
 
 
 class LambdaSettings(ServerSettings):
-    """The server's, where waiting costs and one request is served at a time."""
+    """The server's settings for Lambda, where waiting costs and requests come one at a time."""
 
     long_poll_s: NonNegativeFloat = Field(0.0, description="seconds that a claim may wait")
-    database_connections: PositiveInt = Field(2, description="connections to the database at most")
+    database_connections: PositiveInt = Field(
+        2, description="maximum number of database connections"
+    )
     read_connections: NonNegativeInt = Field(0, description="further ones for lists and pages")
     report_connections: NonNegativeInt = Field(0, description="further ones for reports")
 
 
 class Gateway:
-    """A Lambda handler that serves some routers; its settings are read when it is first called."""
+    """A Lambda handler that serves some routers. Settings are read at the first call."""
 
     def __init__(
         self, *routers: APIRouter, finish: Callable[[FastAPI], FastAPI] = lambda app: app
@@ -39,7 +41,7 @@ class Gateway:
 
     @cached_property
     def services(self) -> Services:
-        """What outlasts an invocation."""
+        """State that is kept between invocations."""
         return Services(LambdaSettings.model_validate({}))
 
     @cached_property

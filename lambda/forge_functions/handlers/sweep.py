@@ -14,14 +14,14 @@ from pydantic import Field, PositiveFloat
 
 
 class ScheduledSettings(SweeperSettings):
-    """The sweeper's settings, at the pace of the template's schedule."""
+    """The sweeper's settings, with the period of the template's schedule."""
 
     sweep_s: PositiveFloat = Field(60.0, description="seconds between ticks")
 
 
 @cache
 def tick() -> Tick:
-    """Return the tick, whose connections outlast an invocation.
+    """Return the tick, whose connections stay open between invocations.
 
     Raises:
         DatabaseUnreachable: the database does not answer; the next invocation tries again.
@@ -34,7 +34,7 @@ def tick() -> Tick:
 
 
 def handler(_event: object, _context: object) -> dict[str, int]:
-    """Tick once, and return how many rows each step moved."""
+    """Tick once and return how many rows each step moved."""
     moved = asdict(tick().run())
     structlog.get_logger(__name__).info("ticked", **moved)
     return moved

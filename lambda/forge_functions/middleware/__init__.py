@@ -1,1 +1,1 @@
-"""What is around every request."""
+"""Middleware around every request."""

@@ -1,4 +1,4 @@
-"""What the bodies of requests have in common: they are bounded, and know their fields."""
+"""Base classes of request bodies: bounded, with known fields."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -9,17 +9,17 @@ from pydantic import BaseModel, Field
 DECADE_S = 315_360_000
 Limit = Count | None
 LastsS = (
-    Annotated[int, Field(ge=1, le=DECADE_S, description="seconds; none is for ever"), NUMERIC]
+    Annotated[int, Field(ge=1, le=DECADE_S, description="seconds; null means no expiry"), NUMERIC]
     | None
 )
-# A path and a query hold nothing but text, so that theirs are not as strict.
+# Paths and queries have only text, so theirs are less strict.
 IdInPath = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class Body(KnownFields, BaseModel):
-    """The base of bodies and queries: a field that is not known is refused."""
+    """The base of bodies and queries, which rejects unknown fields."""
 
 
 def lasting(seconds: int | None) -> timedelta | None:
-    """Return a duration as the database wants it."""
+    """Convert a duration for the database."""
     return None if seconds is None else timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Bulkheads: reports and pages take neither threads nor connections from the lease protocol."""
+"""Bulkheads: reports and pages cannot use up the lease protocol's threads and connections."""
 
 import asyncio
 import inspect
@@ -17,15 +17,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from forge_functions.errors import Refused
 
 REPORTS = ("/api/reports/", "/reports/")
-# Each of these waits in a coroutine, or is answered without a thread that others need.
+# These wait in a coroutine, or need no thread.
 NEVER_HELD = ("/health", "/api/workers/stream", "/api/objects/", "/static/")
 RETRY_AFTER_S = "5"
-# Of the reports that run or wait.
+# Maximum number of reports running or waiting.
 OF_ONE_CALLER = 4
 
 
 class Part(StrEnum):
-    """What a request is for; each part has connections of its own."""
+    """The kind of a request. Each part has its own connections."""
 
     PROTOCOL = "protocol"
     READS = "reads"
@@ -43,7 +43,7 @@ def part_of(method: str, path: str) -> Part:
 
 
 class Admission:
-    """Lets some requests run at once and some wait; one caller gets a share of both."""
+    """Limits how many requests run and wait, in total and per caller."""
 
     def __init__(self, *, running: int, waiting: int, of_one_caller: int) -> None:
         self._free = asyncio.Semaphore(running)
@@ -52,10 +52,10 @@ class Admission:
 
     @asynccontextmanager
     async def admitted(self, who: str) -> AsyncIterator[None]:
-        """Wait for a place, and keep it until the block ends.
+        """Wait for a slot and hold it until the block ends.
 
         Raises:
-            Refused: 429 where the caller has as many under way as one may, 503 where all have.
+            Refused: 429 if the caller has too many requests in progress, 503 if all together do.
         """
         if self._admitted[who] >= self._of_one_caller:
             raise _refused(HTTPStatus.TOO_MANY_REQUESTS, "too_many_at_once", OWN)
@@ -69,12 +69,12 @@ class Admission:
             self._admitted -= Counter({who: 1})
 
 
-OWN = "too many requests of this caller are under way"
-ALL = "too many requests of this kind are under way"
+OWN = "this caller has too many requests in progress"
+ALL = "too many requests of this kind are in progress"
 
 
 class Bulkheads:
-    """Plain ASGI, around what answers."""
+    """Plain ASGI middleware."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -101,12 +101,12 @@ class Bulkheads:
 
 
 def _who(request: Request) -> str:
-    """Return what tells callers apart before anybody has looked who they are."""
+    """Return a key that distinguishes callers before authentication."""
     shown = request.headers.get("authorization") or request.headers.get("cookie") or ""
     address = request.client.host if request.client else ""
     return sha256(f"{shown}@{address}".encode()).hexdigest()
 
 
 def _refused(status: HTTPStatus, code: str, message: str) -> Refused:
-    hint = "wait until some have ended; a report that is bounded by `since` takes less time"
+    hint = "wait until some have ended; bound reports with `since` to make them faster"
     return Refused(status, code, message, hint=hint, headers={"Retry-After": RETRY_AFTER_S})

@@ -1,4 +1,4 @@
-"""Routes that know who calls before they parse a body, and parse none that is made to be slow."""
+"""Routes that authenticate before parsing a body, and reject bodies made to be slow."""
 
 import json
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,13 +14,13 @@ from starlette.exceptions import HTTPException
 from forge_functions.auth import caller, worker
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-# What Forge's own objects hold is below a hundred; documents of users may hold more.
+# Forge's own objects have fewer than a hundred fields; users' documents may have more.
 MOST_FIELDS = 10_000
 IDENTIFY = {caller.caller: caller.identify, worker.worker: worker.identify}
 
 
 class GuardedRequest(Request):
-    """Parses its body outside the event loop, and refuses objects of very many fields."""
+    """Parses the body outside the event loop, and rejects objects with very many fields."""
 
     async def json(self) -> Any:  # noqa: ANN401 - Starlette's own
         if not hasattr(self, "_json"):
@@ -60,13 +60,13 @@ def _calls(dependant: Dependant) -> Iterator[object]:
         yield from _calls(below)
 
 
-def _parsed(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _parsed(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
     return json.loads(body, object_pairs_hook=_object)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > MOST_FIELDS:
         raise HTTPException(
-            HTTPStatus.BAD_REQUEST, f"an object in the body has over {MOST_FIELDS} fields"
+            HTTPStatus.BAD_REQUEST, f"an object in the body has more than {MOST_FIELDS} fields"
         )
     return dict(pairs)

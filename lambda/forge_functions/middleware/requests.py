@@ -1,4 +1,4 @@
-"""Around every request: its id, bounds on its body, and a line in the log."""
+"""Give every request an id, bounds on its body, and a line in the log."""
 
 import asyncio
 from http import HTTPStatus
@@ -16,21 +16,21 @@ from forge_functions.errors import http_error
 
 log = structlog.get_logger(__name__)
 
-# Their bodies are objects, which the route itself bounds by what was signed.
+# Their bodies are objects, which the route itself limits to the signed size.
 OBJECTS = "/api/objects/"
 # The paths of the API whose bodies may be as large as the server's limit.
 LARGE = ("/api/queue/", "/api/workers/")
 SHORT = {"/api/workers/claim", "/api/workers/disconnect"}
 SHORT_BYTES = 64 << 10
-# Between two pieces of a body: whoever trickles one holds a connection for nothing.
+# Seconds between two pieces of a body: a slow one occupies a connection.
 PIECE_WITHIN_S = 30.0
 BODY_WITHIN_S = 60.0
-# uvicorn reads what follows a refusal to its end, to keep the connection.
+# After an error, uvicorn reads the rest of the body to keep the connection.
 WORTH_READING = 1 << 16
 
 
 class RequestLog:
-    """Plain ASGI, since a wrapped body would break what streams."""
+    """Plain ASGI, since a wrapped body would break streams."""
 
     def __init__(self, app: ASGIApp, *, body_limit: int) -> None:
         self._app = app
@@ -49,7 +49,7 @@ class RequestLog:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = request_id
-                # Answers hold secrets, signed URLs, and what changes by the second.
+                # Answers contain secrets, signed URLs and quickly changing data.
                 headers.setdefault("Cache-Control", "no-store")
                 if status >= HTTPStatus.BAD_REQUEST and _much_may_follow(scope):
                     headers["Connection"] = "close"
@@ -70,7 +70,7 @@ class RequestLog:
             await refusal(scope, receive, send)
             return
         came, more = 0, True
-        # Objects may be large; their pieces alone are timed.
+        # Objects may be large; only their pieces have a timeout.
         ends = inf if limit is None else monotonic() + BODY_WITHIN_S
 
         async def receiving() -> Message:
@@ -98,12 +98,14 @@ async def _soon(receive: Receive, within_s: float) -> Message:
     try:
         return await asyncio.wait_for(receive(), within_s)
     except TimeoutError as error:
-        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body did not come") from error
+        raise HTTPException(
+            HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time"
+        ) from error
 
 
 def _too_large(limit: int) -> HTTPException:
     return HTTPException(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request's body may have {limit} bytes"
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request's body may have at most {limit} bytes"
     )
 
 

@@ -1,4 +1,4 @@
-"""A guard against clients that never finish a request's head; uvicorn itself waits for ever."""
+"""Protection against clients that never finish a request's head; uvicorn waits forever."""
 
 import asyncio
 import resource
@@ -8,9 +8,9 @@ from typing import ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# From the connection's first byte, or the next request's, to the end of the request's head.
+# Seconds from the first byte of a connection or request to the end of the head.
 HEAD_WITHIN_S = 10.0
-# Of one address, connections whose request has not come yet; proxies send heads in one piece.
+# Maximum number of connections per address that wait for a head.
 MOST_OF_ADDRESS = 100
 # Files and connections to the database and the store need descriptors too.
 RESERVED = 128
@@ -18,14 +18,14 @@ MOST_CONNECTIONS = 10_000
 
 
 def most_connections() -> int:
-    """Return how many connections this process can hold, after asking for all it may have."""
+    """Raise the limit on open files and return how many connections this process can hold."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return max(RESERVED, min(MOST_CONNECTIONS, hard - RESERVED))
 
 
 class GuardedProtocol(H11Protocol):
-    """Drops a connection whose head is late, and the oldest of those where there are too many."""
+    """Closes a connection whose head is late, and the oldest ones if there are too many."""
 
     # By address, oldest first.
     without_head: ClassVar[dict[str, dict["GuardedProtocol", None]]] = defaultdict(dict)

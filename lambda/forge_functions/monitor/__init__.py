@@ -1,1 +1,1 @@
-"""What a server tells a monitoring system, in the form that Prometheus reads."""
+"""Metrics of a server in Prometheus's format."""

@@ -1,4 +1,4 @@
-"""The gauges of the whole queue: the same whichever server is asked."""
+"""Gauges of the whole queue, the same on every server."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -13,16 +13,16 @@ from forge_schema.read.gauges import Gauges
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-# Whoever asks more often gets the same answer again.
+# Values are cached for so long.
 FRESH_S = 5.0
-# Those most in demand.
+# Maximum number of shapes, most in demand first.
 MOST_SHAPES = 200
 SHAPE = ("shape", "accelerator", "gpus", "gpu_model")
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the database told at once."""
+    """One snapshot of the gauges."""
 
     lanes: list[Row]
     fleet: list[Row]
@@ -30,12 +30,12 @@ class Seen:
 
 
 class QueueGauges(Collector):
-    """Asks the database a few bounded questions; while it is away, only that is told.
+    """Runs a few bounded queries. While the database is unavailable, reports only that.
 
     Args:
         database: opens it, or raises.
         ttl: how long leases last.
-        clock: seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class QueueGauges(Collector):
         self._asked_at = float("-inf")
 
     def describe(self) -> Iterable[Metric]:
-        """Say nothing: no database is asked before somebody wants to know."""
+        """Return nothing, so that registering does not query the database."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what was seen within the last seconds, or is now."""
+        """Yield the cached gauges, or read them now."""
         with self._lock:
             if self._clock() - self._asked_at > FRESH_S:
                 self._families = list(self._asked())
@@ -81,9 +81,16 @@ class QueueGauges(Collector):
 
 
 def _of_lanes(lanes: list[Row]) -> Iterator[Metric]:
-    jobs = _family("jobs", "Jobs in a queue; of each lane, at most 10000 wait.", "queue", "state")
-    gpus = _family("gpus_used", "GPUs that the jobs of a queue run on.", "queue")
-    oldest = _family("oldest_ready_seconds", "How long the oldest ready job waits.", "queue")
+    jobs = _family(
+        "jobs",
+        "Jobs in a queue; at most 10000 waiting jobs of each lane are counted.",
+        "queue",
+        "state",
+    )
+    gpus = _family("gpus_used", "GPUs in use by the jobs of a queue.", "queue")
+    oldest = _family(
+        "oldest_ready_seconds", "Seconds that the oldest ready job has waited.", "queue"
+    )
     for queue, some in _by_queue(lanes).items():
         for state in ("scheduled", "ready", "running"):
             jobs.add_metric([queue, state], sum(lane[state] for lane in some))
@@ -105,7 +112,7 @@ def _demand(lanes: list[Row]) -> Metric:
         shape = (lane["shape_id"], lane["accelerator"], lane["gpus"], lane["gpu_model"])
         waiting = 0 if lane["paused"] else lane["ready"]
         wanted[tuple(map(str, shape))] += waiting + lane["running"]
-    family = _family("shape_demand_jobs", "Jobs of a shape that run or could.", *SHAPE)
+    family = _family("shape_demand_jobs", "Jobs of a shape that are running or ready.", *SHAPE)
     most = sorted(wanted.items(), key=lambda pair: -pair[1])[:MOST_SHAPES]
     for shape_labels, count in most:
         if count:
@@ -115,25 +122,31 @@ def _demand(lanes: list[Row]) -> Metric:
 
 def _of_fleet(seen: Seen) -> Iterator[Metric]:
     workers = _family("workers", "Workers by status.", "status")
-    gpus = _family("gpus", "GPUs that workers of a status have.", "status")
+    gpus = _family("gpus", "GPUs of workers by status.", "status")
     for row in seen.fleet:
         workers.add_metric([row["status"]], row["workers"])
         gpus.add_metric([row["status"]], row["gpus"])
     now = seen.now
     yield from (workers, gpus)
-    yield _gauge("leases", "Leases: jobs that run, by rank.", now["leases"])
-    yield _gauge("leases_expiring", "Leases with under a quarter of their time.", now["expiring"])
-    yield _gauge("overdue_seconds", "How long the job waits that is most overdue.", now["late_s"])
+    yield _gauge("leases", "Leases: running jobs, one per rank.", now["leases"])
+    yield _gauge(
+        "leases_expiring", "Leases with less than a quarter of their time left.", now["expiring"]
+    )
+    yield _gauge(
+        "overdue_seconds", "Seconds that the most overdue job has been due.", now["late_s"]
+    )
     yield _gauge("set_aside_rows", "Rows that no sweeper could move.", now["set_aside"])
     if now["silent_s"] is not None:
-        about = "How long ago any sweeper ticked."
+        about = "Seconds since a sweeper last ticked."
         yield _gauge("sweeper_last_tick_age_seconds", about, now["silent_s"])
 
 
 def _ended(gauges: Gauges) -> Iterator[Metric]:
-    about = "Attempts that ended since this server was first asked, a minute late."
+    about = "Attempts ended since this server was first scraped, a minute late."
     ended = CounterMetricFamily("forge_attempts_ended", about, labels=["queue", "reason"])
-    seconds = CounterMetricFamily("forge_gpu_seconds", "GPU time of those.", labels=["queue"])
+    seconds = CounterMetricFamily(
+        "forge_gpu_seconds", "GPU time of these attempts, in seconds.", labels=["queue"]
+    )
     by_queue: dict[str, float] = defaultdict(float)
     for (queue, reason), tally in gauges.ended.items():
         ended.add_metric([queue, reason], tally.attempts)

@@ -1,4 +1,4 @@
-"""Around every request: how long it took, and how it was answered."""
+"""Measure the duration and the status of every request."""
 
 from http import HTTPMethod
 from time import perf_counter
@@ -8,12 +8,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forge_functions.monitor.meters import Meters
 
 METHODS = frozenset(HTTPMethod)
-# Whatever has no route, so that whoever tries paths makes no new labels.
+# The label of requests without a route, so that probing paths creates no new labels.
 OTHER = "other"
 
 
 class RequestMeter:
-    """Plain ASGI, as what streams must stay whole."""
+    """Plain ASGI, so that streams are not buffered."""
 
     def __init__(self, app: ASGIApp, *, meters: Meters) -> None:
         self._app = app

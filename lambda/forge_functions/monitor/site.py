@@ -1,4 +1,4 @@
-"""The metrics as part of an app: a meter around its requests, and the path where they are read."""
+"""Metrics as part of an app: a meter around its requests, and the path `/metrics`."""
 
 from fastapi import FastAPI
 
@@ -10,7 +10,7 @@ from forge_functions.services import Services
 
 
 def metered(app: FastAPI) -> FastAPI:
-    """Add `/metrics` to an app, and return the app."""
+    """Add `/metrics` to an app and return the app."""
     services: Services = app.state.services
     meters = app.state.meters = Meters()
     meters.registry.register(QueueGauges(lambda: services.database, services.settings.ttl))

@@ -1,1 +1,1 @@
-"""Objects for those who hold a lease."""
+"""Objects for holders of leases."""

@@ -1,4 +1,4 @@
-"""The objects that the holder of a lease may reach: only such as the server itself would name."""
+"""The objects that a lease's holder may access: only keys that the server itself would use."""
 
 import re
 
@@ -10,21 +10,21 @@ from forge_schema.storage.signed import Signer
 
 from forge_functions.objects.holder import absent
 
-# Any attempt's: a checkpoint's files may have been stored by an earlier one.
+# Of any attempt: an earlier one may have stored a checkpoint's files.
 CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
-# Of another job only by digest, and only the one manifest tells which.
+# Of another job only by digest, as listed in that one manifest.
 SOURCE_FILE = r"jobs/{job_id}/[^/]+/checkpoints/files/([0-9]{{6}}-)?[0-9a-f]{{64}}"
 
 
 def may_put(holding: Holding, key: str) -> bool:
-    """Tell whether a key lies below the lease's own prefix."""
+    """Tell whether a key is below the lease's own prefix."""
     return key.startswith(holding.keys.prefix) and keys.is_valid(key)
 
 
 def may_get(holding: Holding, key: str) -> bool:
-    """Tell whether a key is the job's code or image, or part of a checkpoint that it may have.
+    """Tell whether a key is the job's code or image, or part of a checkpoint that it may read.
 
-    That is any of its own, and the one of another job's that it was submitted to start from.
+    These are all its own checkpoints, and the one of another job that it starts from.
     """
     if holding.bundle_digest is not None and key == keys.bundle(holding.bundle_digest):
         return True
@@ -37,11 +37,11 @@ def may_get(holding: Holding, key: str) -> bool:
 
 
 def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> SignedUrl:
-    """Sign what is wanted.
+    """Sign a request for an object.
 
     Raises:
-        Refused: 404 for an object that is not the holder's business.
-        ObjectTooLarge: the store does not take it in one request.
+        Refused: 404 for an object that the holder may not access.
+        ObjectTooLarge: the store does not accept it in one request.
     """
     if wanted.operation == "get":
         if not may_get(holding, wanted.key):
@@ -49,7 +49,7 @@ def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> SignedUrl:
         return signer.get(wanted.key)
     if not may_put(holding, wanted.key):
         raise absent()
-    assert wanted.size is not None  # noqa: S101 - the body says so
+    assert wanted.size is not None  # noqa: S101 - the body's validator checks it
     assert wanted.sha256 is not None  # noqa: S101 - as above
     return signer.put(
         wanted.key, size=wanted.size, sha256=wanted.sha256, if_absent=wanted.if_absent

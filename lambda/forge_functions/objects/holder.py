@@ -1,4 +1,4 @@
-"""Whether a worker holds what it speaks of: somebody else's lease is as absent as none."""
+"""Check that a worker holds a lease. Another worker's lease counts as missing."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -15,7 +15,7 @@ def held(shared: Services, caller: WorkerCaller, fence: Fence) -> Holding:
     """Return the caller's live lease.
 
     Raises:
-        Refused: 404, also for one that ended or is another worker's.
+        Refused: 404 if it does not exist, has ended, or belongs to another worker.
     """
     holding = Holdings(shared.database, caller.id).lease(fence)
     if holding is None:
@@ -24,30 +24,30 @@ def held(shared: Services, caller: WorkerCaller, fence: Fence) -> Holding:
 
 
 def own(shared: Services, caller: WorkerCaller, fences: Sequence[Fence]) -> None:
-    """Let through leases that are the caller's, or were when they ended.
+    """Check that leases are the caller's, or were when they ended.
 
     Raises:
-        Refused: 404 when any is not.
+        Refused: 404 if one is not.
     """
     if not Holdings(shared.database, caller.id).own(fences):
         raise lost()
 
 
 def lost() -> Refused:
-    """Return what is answered to whoever does not hold the lease."""
+    """Return the error for a caller that does not hold the lease."""
     return Refused(
         HTTPStatus.NOT_FOUND,
         "lease_unknown",
         "this worker holds no such lease",
-        hint="it ran out, or the job was given to another worker",
+        hint="it expired, or the job was given to another worker",
     )
 
 
 def absent() -> Refused:
-    """Return what is answered for an object that is not the holder's business."""
+    """Return the error for an object that the holder may not access."""
     return Refused(
         HTTPStatus.NOT_FOUND,
         "object_unknown",
         "this lease has no such object",
-        hint="a lease's holder reads what its job needs, and writes below its own keys",
+        hint="a lease gives access only to its job's inputs, and to keys below its own prefix",
     )

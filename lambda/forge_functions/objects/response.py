@@ -1,4 +1,4 @@
-"""An object as an answer: in pieces, and never as a page of this site."""
+"""Send an object in pieces, and never as a page of this site."""
 
 from collections.abc import AsyncIterator
 from typing import BinaryIO
@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 PIECE = 1 << 20
 HEADERS = {
-    # A job wrote it: a browser must not run it beside the dashboard.
+    # A job wrote it: a browser must not run it with the dashboard's origin.
     "Content-Disposition": "attachment",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "private, no-store",
@@ -17,7 +17,7 @@ HEADERS = {
 
 
 class ObjectResponse(StreamingResponse):
-    """Sends an open file, and closes it."""
+    """Sends an open file and closes it."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file

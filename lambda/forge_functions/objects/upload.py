@@ -1,4 +1,4 @@
-"""The body of a signed PUT, on its way into the store."""
+"""Write the body of a signed PUT into the store."""
 
 import hashlib
 from http import HTTPStatus
@@ -10,11 +10,11 @@ from starlette.requests import ClientDisconnect, Request
 
 from forge_functions.errors import Refused
 
-PIECE = 1 << 20  # what one upload holds in memory
+PIECE = 1 << 20  # memory used by one upload
 
 
 class Upload:
-    """Writes what comes, and refuses whatever is not the object that was signed for."""
+    """Writes the body, and rejects one that is not the signed object."""
 
     def __init__(self, permit: Permit, incoming: Incoming) -> None:
         self._permit, self._incoming = permit, incoming
@@ -22,10 +22,10 @@ class Upload:
         self._digest = hashlib.sha256()
 
     async def run(self, request: Request) -> None:
-        """Take the whole body.
+        """Read the whole body.
 
         Raises:
-            Refused: 413 one byte over the signed size; 422 for fewer, or another SHA-256.
+            Refused: 413 above the signed size; 422 below it, or for another SHA-256.
         """
         self._check_announced(request.headers.get("Content-Length"))
         held = bytearray()
@@ -65,11 +65,13 @@ class Upload:
         return Refused(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             "too_large",
-            f"the body is over the {self._permit.size} bytes signed",
+            f"the body is larger than the signed {self._permit.size} bytes",
         )
 
     def _too_short(self) -> Refused:
-        return _unfit("body_short", f"the body is below the {self._permit.size} bytes signed")
+        return _unfit(
+            "body_short", f"the body is smaller than the signed {self._permit.size} bytes"
+        )
 
 
 def _unfit(code: str, message: str) -> Refused:

@@ -1,1 +1,1 @@
-"""Answers that wait: for work, for hints."""
+"""Answers that wait for work or for hints."""

@@ -1,4 +1,4 @@
-"""Hints to a worker: events as they come, or one answer after a wait."""
+"""Hints to a worker: a stream of events, or one answer after a wait."""
 
 from collections.abc import AsyncIterator
 from random import uniform
@@ -14,18 +14,18 @@ from forge_functions.streams.hub import ASKED, LEAVING, MISSED, READY, Hub
 
 MEDIA_TYPE = "text/event-stream"
 PING_S = 10.0
-# Whoever streams shows its token again now and then.
+# Streams end after this time, so that tokens are checked again.
 LASTS_S = 600.0
 
 
 async def events(shared: Services, caller: WorkerCaller) -> AsyncIterator[bytes]:
-    """Yield server-sent events, each named by its hint.
+    """Yield server-sent events, each named after its hint.
 
-    They end with the process, with their time, and when the caller's token was replaced.
+    The stream ends when the process stops, after its time, and when the caller's token is replaced.
     """
-    until = monotonic() + LASTS_S * uniform(0.8, 1.2)  # noqa: S311 - no secret hangs on it
+    until = monotonic() + LASTS_S * uniform(0.8, 1.2)  # noqa: S311 - not security-relevant
     with shared.hub.stream(caller.id) as ear:
-        # Proxies pass nothing on, and no caller knows that it is heard, before the first byte.
+        # Proxies forward nothing, and callers see no answer, before the first byte.
         yield b": hello\n\n"
         while monotonic() < until:
             heard = await ear.wait(PING_S)
@@ -36,7 +36,7 @@ async def events(shared: Services, caller: WorkerCaller) -> AsyncIterator[bytes]
 
 
 async def next_hints(hub: Hub, worker_id: int, wait_s: float) -> list[str]:
-    """Return what is heard first, or nothing after `wait_s` seconds."""
+    """Return the first hints, or none after `wait_s` seconds."""
     with hub.ear(worker_id) as ear:
         return _known(await ear.wait(wait_s))
 
@@ -45,7 +45,7 @@ async def _known_still(shared: Services, caller: WorkerCaller) -> bool:
     try:
         await run_in_threadpool(checked_again, shared, caller)
     except ForgeError as error:
-        # What the database cannot tell now, the next request will.
+        # If the database does not answer now, the next request tries again.
         return not isinstance(error, Refused)
     return True
 

@@ -1,6 +1,6 @@
-"""The hub: one thread hears the database's hints for everybody who waits in this process.
+"""The hub: one thread receives the database's hints for all requests that wait in this process.
 
-A hint may be lost at any time; whoever waits for one also looks by itself now and then.
+A hint may be lost at any time, so waiting requests also look on their own from time to time.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from forge_schema.database.pool import KEEPALIVE
 
 READY = "ready"
 ASKED = "asked"
-# Nobody listened for a while, so anything may have been hinted.
+# Nothing was listening for a while, so any hint may have been missed.
 MISSED = "missed"
-# Nobody is to wait any longer: this process leaves.
+# This process stops, so waits end.
 LEAVING = "leaving"
-# So soon it notices that the process leaves.
+# Seconds within which it notices that the process stops.
 QUIET_S = 1.0
-# Hints that come this close together are told as one.
+# Hints this close together are merged.
 TOGETHER_S = 0.05
 LONGEST_PAUSE_S = 10.0
-# A worker that connects again may not have been seen to leave.
+# When a worker reconnects, its previous connection may not have been closed yet.
 MOST_STREAMS = 2
 
 log = structlog.get_logger(__name__)
 
 
 class Ear:
-    """One coroutine that waits for hints; told from the hub's thread."""
+    """One coroutine that waits for hints from the hub's thread."""
 
     def __init__(self, worker_id: int) -> None:
         self.worker_id = worker_id
@@ -41,7 +41,7 @@ class Ear:
         self._heard: set[str] = set()
 
     async def wait(self, timeout_s: float) -> set[str]:
-        """Return what was heard since the last time; an empty set after `timeout_s` seconds."""
+        """Return the hints since the last call; an empty set after `timeout_s` seconds."""
         self.waits = True
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -52,7 +52,7 @@ class Ear:
         return heard
 
     def tell(self, hint: str) -> None:
-        """Have the coroutine hear a hint; from any thread."""
+        """Pass a hint to the coroutine. May be called from any thread."""
         with suppress(RuntimeError):  # its loop has ended
             self._loop.call_soon_threadsafe(self._hear, hint)
 
@@ -62,7 +62,7 @@ class Ear:
 
 
 class Hub:
-    """Listens from the first ear on, and connects again whenever it must."""
+    """Listens as soon as there is an ear, and reconnects when necessary."""
 
     def __init__(self, url: str, stopping: Event) -> None:
         self._url = url
@@ -70,18 +70,18 @@ class Hub:
         self._lock = Lock()
         self._ears: set[Ear] = set()
         self._thread: Thread | None = None
-        # Touched by the event loop alone.
+        # Used only by the event loop.
         self._streams: dict[int, list[Ear]] = {}
 
     @property
     def waiting(self) -> int:
-        """How many have looked, and wait for a hint."""
+        """The number of claims that have looked and wait for a hint."""
         with self._lock:
             return sum(ear.waits for ear in self._ears)
 
     @contextmanager
     def stream(self, worker_id: int) -> Iterator[Ear]:
-        """Lend an ear for a stream; of too many of one worker the oldest is to end."""
+        """Lend an ear for a stream. If one worker has too many, the oldest ends."""
         with self.ear(worker_id) as ear:
             streams = self._streams.setdefault(worker_id, [])
             streams.append(ear)
@@ -96,7 +96,7 @@ class Hub:
 
     @contextmanager
     def ear(self, worker_id: int) -> Iterator[Ear]:
-        """Lend an ear for the hints of work, and for those about one worker."""
+        """Lend an ear for hints of work and for those about one worker."""
         ear = Ear(worker_id)
         with self._lock:
             self._ears.add(ear)
@@ -112,7 +112,7 @@ class Hub:
                 self._ears.discard(ear)
 
     def join(self, timeout_s: float = 2 * QUIET_S) -> None:
-        """Wait for the end of its thread, once the process is to leave."""
+        """Wait for the hub's thread to end when the process stops."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 

@@ -1,4 +1,4 @@
-"""A claim that may wait for work: it holds no thread and no connection while it waits."""
+"""A claim that may wait for work, without holding a thread or a connection meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,15 +19,15 @@ from forge_functions.objects.holder import own
 from forge_functions.services import Services
 from forge_functions.streams.hub import ASKED, LEAVING, Ear
 
-# A hint may be lost, so it looks by itself this often.
+# Seconds between looks without a hint, since hints may be lost.
 LOOK_S = 5.0
-# A flood of hints about work for others is not a flood of looks.
+# Minimum seconds between looks, so that hints for others do not cause a flood of them.
 SPACING_S = 0.1
 GONE = "gone"
 
 
 class LongClaim:
-    """One request: it looks at once, and again with every hint until its time is over."""
+    """One request: claims at once, and again after every hint until its time is over."""
 
     def __init__(self, shared: Services, caller: WorkerCaller, claim: Claim) -> None:
         self._shared = shared
@@ -36,17 +36,17 @@ class LongClaim:
         self._hinted = claim.hinted
 
     async def run(self, request: Request) -> Claimed:
-        """Return what became of the ends, and the jobs granted.
+        """Return the outcomes of the ends, and the jobs granted.
 
         Raises:
-            Refused: an end names a lease that is not the caller's, or its token was replaced.
+            Refused: an end names a lease of another worker, or the token was replaced.
             WorkerUnknown: the worker must register.
         """
         wait_s = min(self._claim.wait_s, self._shared.settings.long_poll_s)
         if self._claim.ends or not self._claim.count or wait_s <= 0:
             return await run_in_threadpool(self._look)
         until = monotonic() + wait_s
-        # The ear is there before the first look, so that no hint falls between.
+        # Listen before the first look, so that no hint is missed in between.
         with self._shared.hub.ear(self._caller.id) as ear:
             async with _watched(request, ear) as gone:
                 claimed = await self._wait(ear, until)
@@ -74,7 +74,7 @@ class LongClaim:
         own(self._shared, caller, [end.fence for end in ends])
         stale = claim.boot_id != caller.boot_id
         if stale and not ends:
-            raise WorkerUnknown(f"worker {caller.id} has booted anew", hint="register again")
+            raise WorkerUnknown(f"worker {caller.id} has a newer boot", hint="register again")
         count = 0 if stale or caller.command else claim.count
         if not ends and not count:
             return Claimed()
@@ -92,8 +92,8 @@ class LongClaim:
         return Claimed(ended=ended, grants=grants)
 
     def _give_back(self, claimed: Claimed) -> None:
-        """Free what was granted to a caller who left meanwhile; else it would wait for its TTL."""
-        why = "the claim's caller had left"
+        """Give back jobs granted to a caller who left; otherwise they would wait for their TTL."""
+        why = "the claiming worker had disconnected"
         ends = [End(grant.fence, Reason.DRAINED, detail=why) for grant in claimed.grants]
         with suppress(ForgeError):
             self._shared.queue(self._caller.actor).finish(ends)
@@ -101,7 +101,7 @@ class LongClaim:
 
 @asynccontextmanager
 async def _watched(request: Request, ear: Ear) -> AsyncIterator[asyncio.Task[None]]:
-    """Have the ear hear that the caller has gone."""
+    """Wake the ear when the caller disconnects."""
 
     async def until_gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -1,4 +1,4 @@
-"""The lanes that each worker can serve, kept between its claims."""
+"""Cache the lanes that each worker can serve, between its claims."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ KEPT = 2000
 
 
 class Matching:
-    """Remembers the workers that claimed last; who is forgotten is only matched once more."""
+    """Remembers the workers that claimed last. A forgotten one is simply matched again."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
@@ -24,14 +24,14 @@ class Matching:
         return len(self._known)
 
     def came_back(self) -> None:
-        """Have every worker's next claim see a job that came back before what is behind it."""
+        """Make every worker's next claim look for a job that came back ahead of others."""
         with self._lock:
             for lanes, _ in self._known.values():
                 lanes.came_back()
 
     @contextmanager
     def lanes(self, database: Database, worker_id: int, boot_id: UUID) -> Iterator[Lanes]:
-        """Lend a worker's lanes for one claim: a second one of the same worker waits."""
+        """Lend a worker's lanes for one claim. A second claim of the same worker waits."""
         key = worker_id, boot_id
         with self._lock:
             if key not in self._known:

@@ -213,7 +213,7 @@ def test_a_worker_that_tells_odd_things_has_its_page(root: Guest, odd: object) -
 def test_errors_are_pages_for_people_and_json_for_programs(
     root: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "There is nothing here" in root.http.get("/none").text
+    assert "Not found" in root.http.get("/none").text
     problem(root.http.get("/none", headers={"Accept": "*/*"}), 404, "not_found")
     problem(root.http.get("/api/none"), 404, "not_found")
 
@@ -223,6 +223,6 @@ def test_errors_are_pages_for_people_and_json_for_programs(
     monkeypatch.setattr("forge_schema.database.pool.Database.rows", away)
     answer = root.http.get("/queues")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-    assert "Forge cannot answer now" in answer.text
+    assert "Forge is not available now" in answer.text
     assert "db.internal" not in answer.text
     assert "frame-ancestors" in answer.headers["content-security-policy"]

@@ -1,1 +1,1 @@
-"""A job's log by pieces."""
+"""A job's log in pieces."""

@@ -1,4 +1,4 @@
-"""A job's log by pieces for a page: its tail, what came since, what was before; each byte once."""
+"""A job's log in pieces for a page: the tail, later output, earlier output; each byte once."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ from forge_schema.storage import ObjectMissing, Store
 
 from forge_functions.dashboard.log.place import LogPlace, beginning, end
 
-# It is unpacked in memory, and its size is what its worker says. Workers make them of 4 MiB.
+# Chunks are unpacked in memory and their worker states the size. Workers write 4 MiB.
 LARGEST_CHUNK = 16 << 20
 TAIL_BYTES = 64 << 10
-# Packed as JSON it has to fit into what a function on Lambda may answer.
+# As JSON it must fit into the largest answer of a Lambda function.
 MOST_BYTES = 512 << 10
-# Each is an object to fetch.
+# Each chunk is an object to fetch.
 MOST_CHUNKS = 40
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some bytes of an attempt's output; `missing` bytes before them are nowhere to be had."""
+    """Some bytes of an attempt's output; `missing` bytes before them are not available."""
 
     attempt: int
     token: int
@@ -33,9 +33,9 @@ class Piece:
 
 @dataclass
 class Pieces:
-    """Pieces in reading order, and the places before the first and after the last.
+    """Pieces in reading order, and the positions before the first and after the last.
 
-    `earlier` tells that there is more before them, `more` that there is more after them already.
+    `earlier` and `more` tell whether there is more output before and after them.
     """
 
     first: LogPlace
@@ -52,7 +52,7 @@ class _New(NamedTuple):
 
 
 class LogPieces:
-    """Reads what one rank of a job wrote, in all attempts or in one."""
+    """Reads the output of one rank of a job, in all attempts or in one."""
 
     def __init__(
         self, jobs: Jobs, store: Store, job_id: int, *, rank: int = 0, attempt: int | None = None
@@ -72,7 +72,7 @@ class LogPieces:
         return self.before(LogPlace(*_chunk(rows[0]), rows[0]["bytes"]))
 
     def before(self, place: LogPlace) -> Pieces:
-        """Return the lines before a place, from the beginning of one if that can be found."""
+        """Return the lines before a position, starting at the beginning of a line if possible."""
         got = Pieces(place, place)
         room = TAIL_BYTES
         for row in self._before((*place.chunk[:2], place.number + 1)):
@@ -90,12 +90,12 @@ class LogPieces:
         return got
 
     def after(self, place: LogPlace, *, writing: int | None) -> Pieces:
-        """Return what came after a place.
+        """Return the output after a position.
 
         Args:
-            place: up to where all was read.
-            writing: the attempt that may write more, if any. A chunk of it whose predecessor is not
-                there yet is left for the next call.
+            place: the end of the output read so far.
+            writing: the attempt that may write more, if any. Its chunks whose predecessor has not
+                arrived yet are left for the next call.
         """
         got = Pieces(place, place)
         room = MOST_BYTES
@@ -115,7 +115,7 @@ class LogPieces:
         return got
 
     def _new(self, place: LogPlace) -> Iterator[_New]:
-        """Yield the chunks that are not wholly read, and how many bytes lack before each."""
+        """Yield the chunks not completely read, and the number of missing bytes before each."""
         token, written = 0, 0
         rows = self._jobs.log_chunks(
             self._job_id,
@@ -137,7 +137,7 @@ class LogPieces:
         )
 
     def _data(self, row: Row) -> bytes | None:
-        """Return a chunk's output, verified; None when it is gone, or not what was stored."""
+        """Return a chunk's verified output; None if it is gone or damaged."""
         if row["bytes"] > LARGEST_CHUNK:
             return None
         try:
@@ -150,7 +150,7 @@ class LogPieces:
 
 
 def _unpacked(packed: bytes, size: int) -> bytes:
-    """Return no more than one byte over `size`, whatever the frame says of itself."""
+    """Unpack at most `size` + 1 bytes, whatever size the frame claims."""
     unpacker = zstandard.ZstdDecompressor(max_window_size=LARGEST_CHUNK)
     with unpacker.stream_reader(packed) as reader:
         return reader.read(size + 1)
@@ -161,12 +161,12 @@ def _chunk(row: Row) -> tuple[int, int, int]:
 
 
 def _line_start(data: bytes, at: int) -> int:
-    """Return where a line begins, at or after a place; or else a character."""
+    """Return the first start of a line, or else of a character, at or after a position."""
     if at <= 0:
         return 0
     found = data.find(b"\n", at - 1) + 1
     if 0 < found < len(data):
         return found
-    while at < len(data) and data[at] & 0xC0 == 0x80:  # noqa: PLR2004 - goes on with a character
+    while at < len(data) and data[at] & 0xC0 == 0x80:  # noqa: PLR2004 - continuation bytes of UTF-8
         at += 1
     return at

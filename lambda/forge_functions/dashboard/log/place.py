@@ -1,4 +1,4 @@
-"""Places in a job's log, as pages hand them back: which chunk, and how much of it was shown."""
+"""Positions in a job's log, which pages send back: a chunk, and how much of it was shown."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _FORM = re.compile(r"(\d{1,19})\.(\d{1,5})\.(-1|\d{1,10})\.(\d{1,10})")
 
 @dataclass(frozen=True, order=True)
 class LogPlace:
-    """A byte of a log: `offset` counts within the chunk."""
+    """A position in a log: a chunk, and the `offset` in bytes within it."""
 
     token: int
     rank: int
@@ -27,12 +27,12 @@ class LogPlace:
 
     @property
     def chunk(self) -> tuple[int, int, int]:
-        """The chunk, as the index names it."""
+        """The chunk's position in the index."""
         return self.token, self.rank, self.number
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a place.
+        """Parse a position.
 
         Raises:
             Refused: 422 for anything else.
@@ -44,17 +44,17 @@ class LogPlace:
             raise Refused(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
                 "invalid",
-                f"{text!r} is no place in a log",
+                f"{text!r} is not a position in a log",
                 hint="reload the page",
             )
         return cls(*numbers)
 
 
 def beginning(rank: int) -> LogPlace:
-    """Return the place before all that a rank wrote."""
+    """Return the position before all output of a rank."""
     return LogPlace(0, rank, -1, 0)
 
 
 def end(rank: int) -> LogPlace:
-    """Return a place after all that a rank wrote."""
+    """Return a position after all output of a rank."""
     return LogPlace(LARGEST, rank, INTEGER, 0)

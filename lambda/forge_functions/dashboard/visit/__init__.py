@@ -1,1 +1,1 @@
-"""Who looks at a page, and what protects the visit."""
+"""Sessions of visitors, and their protection."""

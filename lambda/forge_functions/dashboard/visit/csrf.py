@@ -1,4 +1,4 @@
-"""Whether a page of ours asked for an act: by its origin, and by a token bound to the session."""
+"""Protection against CSRF: by the request's origin, and by a token bound to the session."""
 
 import hmac
 from http import HTTPStatus
@@ -18,12 +18,12 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 def token(shared: Services, session: str) -> str:
-    """Return the token that the pages of a session send with every act."""
+    """Return the token that the pages of a session send with every action."""
     return hmac.new(short_token.secret(shared, PURPOSE), session.encode(), "sha256").hexdigest()
 
 
 async def said(request: Request) -> str:
-    """Return the token that came with a request; a FastAPI dependency."""
+    """Return the token sent with a request. A FastAPI dependency."""
     if request.method in SAFE:
         return ""
     if HEADER in request.headers:
@@ -35,24 +35,24 @@ async def said(request: Request) -> str:
 
 
 def check(request: Request, shared: Services, session: str, text: str) -> None:
-    """Let an act pass that a page of this session asked for; reading needs no token.
+    """Check that a page of this session sent an action. Reading needs no token.
 
     Raises:
-        Refused: 403.
+        Refused: 403 if not.
     """
     if request.method in SAFE:
         return
     check_origin(request, shared)
-    # A header may hold what is no ASCII, which the comparison takes as bytes alone.
+    # A header may not be ASCII, which compare_digest accepts only as bytes.
     if not hmac.compare_digest(text.encode("utf-8", "replace"), token(shared, session).encode()):
         raise _refused("this page is older than your login")
 
 
 def check_origin(request: Request, shared: Services) -> None:
-    """Let a request pass that comes from a page of this server.
+    """Check that a request comes from a page of this server.
 
     Raises:
-        Refused: 403.
+        Refused: 403 if not.
     """
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site not in {None, "same-origin"} or (origin is None and site is None):
@@ -70,5 +70,5 @@ def _place(url: str) -> str:
 
 
 def _refused(message: str) -> Refused:
-    hint = "open the page anew and try again"
+    hint = "reload the page and try again"
     return Refused(HTTPStatus.FORBIDDEN, "forbidden", message, hint=hint)

@@ -1,4 +1,4 @@
-"""Links that log in, once and within a minute: for who has a key in a terminal and not at hand."""
+"""Login links, valid once and for a minute, for users whose key is in a terminal."""
 
 import secrets
 from datetime import timedelta
@@ -15,7 +15,7 @@ ISSUER = "forge"
 AUDIENCE = "forge-login"
 PURPOSE = b"forge dashboard login link"
 LASTS_S = 60
-# By the database's clock.
+# Seconds, by the database's clock.
 UNTIMED: Options = {
     "verify_exp": False,
     "verify_iat": False,
@@ -24,7 +24,7 @@ UNTIMED: Options = {
 
 
 def mint(shared: Services, key: Row) -> str:
-    """Return what logs in once as what `Keys.valid` answered about an API key."""
+    """Return a one-time login token for an API key's row from `Keys.valid`."""
     claims = {
         "iss": ISSUER,
         "aud": AUDIENCE,
@@ -38,7 +38,7 @@ def mint(shared: Services, key: Row) -> str:
 
 
 def use(shared: Services, text: str) -> Row | None:
-    """Return the API key that a link is for, and take the link; None when it is none any more."""
+    """Return the API key of a link and use the link up; None if it is no longer valid."""
     try:
         claims = jwt.decode(
             text,

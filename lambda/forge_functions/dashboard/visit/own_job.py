@@ -1,4 +1,4 @@
-"""The job that a page's path names, if it is the visitor's business."""
+"""The job in a page's path, if the visitor may see it."""
 
 from typing import Annotated
 
@@ -12,10 +12,10 @@ from forge_functions.services import Shared
 
 
 def own_job_of_page(job_id: IdInPath, who: SeesPages, shared: Shared) -> Row:
-    """Return a job's status and spec; a FastAPI dependency.
+    """Return a job's status and spec. A FastAPI dependency.
 
     Raises:
-        JobUnknown: there is none, or it is somebody else's: nobody can tell which.
+        JobUnknown: it does not exist or belongs to another owner; the answer is the same.
     """
     return own_job(job_id, who, shared)
 

@@ -1,9 +1,9 @@
-"""What a browser may do with a page: next to nothing that the page does not need."""
+"""Security headers that deny pages everything they do not need."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Whatever else is a page, or would have been one.
+# Everything else is a page, or would be if it existed.
 NO_PAGES = frozenset({"api", "health", "metrics", "openapi.json"})
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -14,7 +14,7 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # Not `no-referrer`: a browser would then not say where a form comes from, either.
+    # Not `no-referrer`, which would also remove the origin of forms.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -23,7 +23,7 @@ HEADERS = {
 
 
 class PageHeaders:
-    """Has every answer that is not the API's say what a browser may do with it."""
+    """Adds security headers to every answer except the API's."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -41,5 +41,5 @@ class PageHeaders:
 
 
 def is_page(path: str) -> bool:
-    """Tell whether a path is the dashboard's, or would be if there were such a page."""
+    """Tell whether a path belongs to the dashboard, even if there is no such page."""
     return path.lstrip("/").partition("/")[0] not in NO_PAGES

@@ -1,4 +1,4 @@
-"""Who looks at a page: its session and its key are looked up each time, so that an end holds."""
+"""Sessions. Each request checks the session and its key, so that revocation is immediate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ISSUER = "forge"
 AUDIENCE = "forge-dashboard"
 PURPOSE = b"forge dashboard session"
-# Compared by the database's clock, which every server shares.
+# Compared with the database's clock, which all servers share.
 UNTIMED: Options = {
     "verify_exp": False,
     "verify_iat": False,
@@ -36,7 +36,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Visitor(Caller):
-    """A caller who logged in; `csrf` goes into every form, `now` is the database's time."""
+    """A logged-in caller. `csrf` goes into every form; `now` is the database's time."""
 
     session: str = ""
     csrf: str = ""
@@ -45,7 +45,7 @@ class Visitor(Caller):
 
 
 def mint(shared: Services, key: Row) -> str:
-    """Return a new session for what `Keys.valid` answered about an API key."""
+    """Return a new session for an API key's row from `Keys.valid`."""
     claims = {
         "iss": ISSUER,
         "aud": AUDIENCE,
@@ -59,7 +59,7 @@ def mint(shared: Services, key: Row) -> str:
 
 
 def read(shared: Services, text: str) -> Visitor | None:
-    """Return who a session is of; None when it or its key is not valid any more."""
+    """Return the visitor of a session; None if it or its key is no longer valid."""
     try:
         claims = jwt.decode(
             text,
@@ -84,7 +84,7 @@ def read(shared: Services, text: str) -> Visitor | None:
 
 
 def end(shared: Services, who: Visitor) -> None:
-    """End a session for good; a repeat changes nothing."""
+    """End a session for good. Idempotent."""
     shared.database.one(
         "end_session",
         again=True,
@@ -96,15 +96,15 @@ def end(shared: Services, who: Visitor) -> None:
 
 
 def of(request: Request, shared: Services) -> Visitor | None:
-    """Return who sends a request, by its cookie."""
+    """Return the visitor who sent a request, by its cookie."""
     text = request.cookies.get(_name(request, shared), "")
     return read(shared, text) if text else None
 
 
 def keep(request: Request, response: Response, shared: Services, text: str) -> None:
-    """Give a browser its session."""
-    # Lax, not strict: a link in a chat or a mail is to land logged in. What a cross-site link can
-    # do is read, which changes nothing; every act is a POST, and checked by token and origin.
+    """Set the session's cookie."""
+    # Lax, not strict: a link in a chat or a mail should open logged in. All that a cross-site link
+    # can do is read; every action is a POST, checked by token and origin.
     response.set_cookie(
         _name(request, shared),
         text,
@@ -117,7 +117,7 @@ def keep(request: Request, response: Response, shared: Services, text: str) -> N
 
 
 def forget(request: Request, response: Response, shared: Services) -> None:
-    """Have a browser forget its session."""
+    """Delete the session's cookie."""
     response.delete_cookie(
         _name(request, shared),
         path="/",
@@ -128,15 +128,15 @@ def forget(request: Request, response: Response, shared: Services) -> None:
 
 
 def secure(request: Request, shared: Services) -> bool:
-    """Tell whether a browser reaches us by TLS, as far as we can see."""
+    """Tell whether the browser's request came over TLS, as far as known."""
     return request.url.scheme == "https" or shared.settings.public_url.startswith("https://")
 
 
 def kept(request: Request, shared: Services) -> bool:
-    """Tell whether a browser would keep a session: by TLS, or on this machine itself."""
+    """Tell whether a browser would keep the cookie: over TLS, or on this machine."""
     return secure(request, shared) or request.url.hostname in LOOPBACK
 
 
 def _name(request: Request, shared: Services) -> str:
-    # A browser sends the cookies of one port to all ports of this machine.
+    # Browsers send cookies of one port to all ports of a host.
     return "__Host-forge" if secure(request, shared) else f"forge_{request.url.port or 80}"

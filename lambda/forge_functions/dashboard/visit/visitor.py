@@ -1,4 +1,4 @@
-"""What each page asks for: a visitor of a role, whose acts come from our own pages."""
+"""Authenticate visitors, check their roles, and protect their actions against CSRF."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -23,11 +23,11 @@ def visitor(
     shared: Annotated[Services, Depends(services)],
     token: Annotated[str, Depends(csrf.said)],
 ) -> Visitor:
-    """Return who looks at a page, or acts on it; a FastAPI dependency.
+    """Return the visitor of a page or action. A FastAPI dependency.
 
     Raises:
-        Refused: 303 to the login without a session, or 401 for a part of a page; 403 for an act
-            that no page of this session asked for.
+        Refused: 303 to the login without a session, or 401 for a part of a page; 403 for an
+            action that no page of this session sent.
     """
     who = session.of(request, shared)
     if who is None:
@@ -38,11 +38,11 @@ def visitor(
 
 
 def requires(role: Role) -> Callable[[Visitor], Visitor]:
-    """Return the dependency that lets visitors of this role or a higher one pass."""
+    """Return a dependency that accepts visitors with this role or a higher one."""
 
     def permitted(who: Annotated[Visitor, Depends(visitor)]) -> Visitor:
         if not who.may(role):
-            raise forbidden(f"this is for the role {role.value}, and yours is {who.role.value}")
+            raise forbidden(f"this needs the role {role.value}; yours is {who.role.value}")
         return who
 
     return permitted
@@ -54,7 +54,7 @@ RulesByPage = Annotated[Visitor, Depends(requires(Role.ADMIN))]
 
 
 def login_wanted(request: Request) -> Refused:
-    """Return the refusal that leads to the login, and back from there to where one was."""
+    """Return the redirect to the login, which leads back to the page afterwards."""
     by_script = "hx-request" in request.headers or "part" in request.query_params
     to = f"{LOGIN}?next={quote(here(request), safe='')}" if here(request) != "/" else LOGIN
     headers = {"HX-Redirect": to} if by_script else {"Location": to}
@@ -63,7 +63,7 @@ def login_wanted(request: Request) -> Refused:
 
 
 def here(request: Request) -> str:
-    """Return the page that a browser shows, as a path with its query."""
+    """Return the browser's current page, as a path with its query."""
     if shown := request.headers.get("hx-current-url"):
         parts = urlsplit(shown)
         return local(f"{parts.path}?{parts.query}" if parts.query else parts.path)
@@ -74,6 +74,6 @@ def here(request: Request) -> str:
 
 
 def local(path: str) -> str:
-    """Return a path if it is one of this server's, and the first page for anything else."""
+    """Return a path if it is on this server, and otherwise the first page."""
     fits = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if fits and "\\" not in path else "/"
