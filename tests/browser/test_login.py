@@ -17,7 +17,7 @@ def test_a_key_leads_to_the_page_that_was_wanted(browsing: Browsing) -> None:
     expect(field).to_be_focused()
     field.fill("fgk_wrong")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_contain_text("no valid API key")
+    expect(page.get_by_role("alert")).to_contain_text("not a valid API key")
     browsing.excuse("status of 401")
     page.get_by_label("API key").fill(browsing.site.keys[Role.ADMIN])
     page.keyboard.press("Enter")

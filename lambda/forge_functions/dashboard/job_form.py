@@ -186,7 +186,7 @@ def _pairs(text: str) -> dict[str, str]:
         name, sign, value = line.partition("=")
         if not sign or not name.strip():
             raise ValueError(
-                f"{line.strip()!r} lacks a name or an equals sign; write NAME=VALUE in each line"
+                f"{line.strip()!r} lacks a name or an equals sign; write one NAME=VALUE per line"
             )
         found[name.strip()] = value
     return found

@@ -76,7 +76,7 @@ REPORTS: dict[str, Report] = {
         owned=False,
     ),
     "benchmark_results": Report(
-        "every job of a sweep that has ended",
+        "every ended job of a sweep",
         ("sweep", "owner", "name", "state", "reason", "worker", "day"),
         {"jobs": ROWS, **sums("seconds", "gpu_seconds", "energy_j", "cost")},
         time="submitted_at",
@@ -84,7 +84,7 @@ REPORTS: dict[str, Report] = {
     ),
     "claims": Report("every claim, and the wait before it", PLACE, WAIT, time="claimed_at"),
     "cost": Report(
-        "what jobs cost, useful and wasted",
+        "the cost of jobs, useful and wasted",
         ("owner", "queue", "job_id", "name", "day"),
         {
             **JOBS,
@@ -95,7 +95,7 @@ REPORTS: dict[str, Report] = {
         time="day",
     ),
     "energy": Report(
-        "what the GPUs drew",
+        "the energy that GPUs used",
         ("owner", "queue", "day"),
         {
             **totals("attempts", "unmeasured"),
@@ -105,7 +105,7 @@ REPORTS: dict[str, Report] = {
         time="day",
     ),
     "failed_attempts": Report(
-        "every attempt that failed, at each of its GPUs",
+        "every failed attempt, once per GPU",
         ("reason", "owner", "queue", "name", "worker_id", "worker", "gpu", "exit_code", "day"),
         {"failures": ATTEMPTS, **JOBS, "last_at": "max(finished_at)"},
         time="finished_at",
@@ -137,13 +137,13 @@ REPORTS: dict[str, Report] = {
         order="job_id",
     ),
     "lost_time": Report(
-        "what each interrupted attempt cost, in seconds",
+        "the time that each interrupted attempt cost, in seconds",
         ("owner", "queue", "name", "worker_id", "worker", "reason", "day"),
         {"attempts": FIRST_RANKS, **sums("again_s", "waited_s", "restored_s", "lost_s")},
         time="finished_at",
     ),
     "preemptions": Report(
-        "what workers gave back, and what that cost",
+        "the jobs that workers gave back, and their cost",
         ("worker_id", "worker", "day"),
         {
             "preemptions": ATTEMPTS,
@@ -156,7 +156,7 @@ REPORTS: dict[str, Report] = {
         owned=False,
     ),
     "queue_demand": Report(
-        "how much of each shape is wanted now",
+        "the current demand for each shape",
         ("shape_id", "accelerator", "gpus", "gpu_model", "vram_mb", "target"),
         totals("waiting", "running", "demand"),
         owned=False,
@@ -165,7 +165,7 @@ REPORTS: dict[str, Report] = {
         "how long jobs waited to be claimed", PLACE, WAIT, time="day", source="claims"
     ),
     "sla": Report(
-        "how soon jobs were begun, and how many ended well",
+        "how soon jobs started, and how many succeeded",
         ("queue", "owner", "day"),
         {
             **totals("jobs", "waiting", "started_1m", "started_5m", "started_60m"),
@@ -179,7 +179,7 @@ REPORTS: dict[str, Report] = {
         time="day",
     ),
     "stuck": Report(
-        "what does not go on now, and why",
+        "jobs that make no progress, and why",
         ("kind", "owner", "queue", "shape_id", "worker_id", "worker"),
         {**JOBS, "since": "min(since)", "seconds": "max(seconds)"},
         time="since",
@@ -193,7 +193,7 @@ REPORTS: dict[str, Report] = {
         day=day_of("created_at"),
     ),
     "worker_utilisation": Report(
-        "what each worker was used for, day by day",
+        "the use of each worker by day",
         ("worker_id", "worker", "day"),
         {
             **totals("attempts"),

@@ -211,7 +211,7 @@ def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(
     told = ann.page(f"/jobs/{job}")
     assert ">3.00<" in told
     assert ">1 h<" in told
-    assert "a checkpoint that was deleted since" in told
+    assert "a checkpoint that has been deleted" in told
     assert "checkpoint 2.0" in told
     (link,) = re.findall(r'href="(/jobs\?q=sweep[^"]*)"', told)
     assert f'href="/jobs/{job}"' in ann.page(html.unescape(link))

@@ -111,7 +111,7 @@ def test_events_come_page_by_page_each_once(root: Guest) -> None:
         older = re.search(r'href="([^"]+)" rel="next"', page)
         path = older[1].replace("&amp;", "&") if older else None
     assert seen == list(range(119, -1, -1))
-    assert "No event fits." in root.page("/events?actor=nobody")
+    assert "No event matches." in root.page("/events?actor=nobody")
     assert root.http.get("/events?job=x").status_code == 422
 
 
@@ -120,7 +120,7 @@ def test_a_filter_looks_no_further_than_it_says(
 ) -> None:
     monkeypatch.setattr("forge_schema.read.trail.REACH", 10)
     page = root.page("/events?action=created+long+ago")
-    assert "Looked through the acts since" in page
+    assert "Searched the actions since" in page
     assert 'rel="next"' in page
 
 

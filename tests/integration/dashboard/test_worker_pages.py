@@ -38,8 +38,8 @@ def test_the_list_is_filtered_and_paged_by_name(api: Api, admin: Reader) -> None
     assert re.findall(r">(w\d\d)</a>", admin.page(after[1])) == [f"w{n}" for n in range(50, 60)]
     fit = admin.page("/workers?q=h100+zone%3Dus")
     assert re.findall(r">(w\d\d)</a>", fit) == ["w55", "w57", "w59"]
-    assert "No worker fits" in admin.page("/workers?q=%25")
-    assert "No worker fits" in admin.page("/workers?status=draining")
+    assert "No worker matches" in admin.page("/workers?q=%25")
+    assert "No worker matches" in admin.page("/workers?status=draining")
     rows = admin.page("/workers?part=rows&q=w01")
     assert "1 \u00d7 NVIDIA H100" in rows
     assert "<html" not in rows

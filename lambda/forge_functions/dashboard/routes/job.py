@@ -148,7 +148,7 @@ def cancel(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -
         "cancelled": t("The job is cancelled."),
         "running": t("Its worker was asked to stop the job."),
     }
-    return after(request, _path(job["job_id"]), said.get(state, t("The job had ended before.")))
+    return after(request, _path(job["job_id"]), said.get(state, t("The job had already ended.")))
 
 
 @router.post("/retry")
@@ -162,7 +162,9 @@ def retry(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) ->
 def preempt(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
     """Ask for a running job back, as a spot notice would."""
     asked = shared.queue(who.actor).preempt(job["job_id"])
-    said = t("Its worker was asked to give the job back.") if asked else t("The job does not run.")
+    said = (
+        t("Its worker was asked to give the job back.") if asked else t("The job is not running.")
+    )
     return after(request, _path(job["job_id"]), said)
 
 

@@ -18,12 +18,15 @@ from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared
 
 router = APIRouter()
-WRONG = "This is no valid API key."
-SIGNS = "This key signs its requests, which a browser cannot do. Log in with a key without one."
-USED = "This link was used before, or is too old. Ask for another with `forge dashboard`."
+WRONG = "This is not a valid API key."
+SIGNS = (
+    "This key requires signed requests, which a browser cannot make. Log in with a key that has"
+    " no public key."
+)
+USED = "This link was already used or is too old. Get another one with `forge dashboard`."
 IN_THE_CLEAR = (
-    "This server is reached without TLS, so a browser would keep no session. Use https, or"
-    " http://127.0.0.1 on the server's own machine."
+    "Without TLS, a browser would not keep the session. Use https, or http://127.0.0.1 on the"
+    " server's own machine."
 )
 
 

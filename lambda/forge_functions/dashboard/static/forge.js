@@ -1,8 +1,8 @@
 "use strict";
-// Refreshes what is live, draws charts, and knows a few keys. Pages work without it.
+// Refreshes live parts, draws charts, and handles a few keys. Pages work without it.
 (() => {
   const PERIOD_MS = 3000;
-  // What costs more is asked for with every fifth tick.
+  // Expensive parts refresh with every fifth tick.
   const SLOWLY = 5;
   const PAUSED = "forge_paused";
   document.documentElement.classList.add("scripted");
@@ -13,7 +13,7 @@
   let waiting = 0;
   let lost = false;
 
-  // The clock: a tick asks every live part to fetch itself, unless nobody looks.
+  // The clock: each tick makes every live part fetch itself, unless the page is hidden.
   const show = () => {
     if (!button) return;
     button.hidden = !$("[data-live]");
@@ -27,7 +27,7 @@
     document.body.dispatchEvent(new Event("refresh"));
     if (ticks++ % SLOWLY === 0) document.body.dispatchEvent(new Event("refresh-slowly"));
   };
-  // What somebody writes into, has opened or has marked is left as it is.
+  // Parts with a focused field, an open menu or a selection are left alone.
   const busy = () => {
     const at = document.activeElement;
     const marked = getSelection();
@@ -49,7 +49,7 @@
   button?.addEventListener("click", () => pause(!paused));
   show();
 
-  // The keyboard stays on what does the same in the part that comes.
+  // Keep the keyboard focus on the same control in the new part.
   const does = (el) => [
     el.closest("[id]").id, el.getAttribute("href"),
     el.form?.getAttribute("action"), el.form && new URLSearchParams(new FormData(el.form)),
@@ -69,7 +69,7 @@
     (found[held.index] ?? found.at(-1))?.focus({ preventScroll: true });
   };
 
-  // What htmx fetches.
+  // Requests by htmx.
   const isLive = (event) => event.detail.elt.hasAttribute("data-live");
   document.body.addEventListener("htmx:beforeRequest", (event) => { if (isLive(event)) waiting += 1; });
   document.body.addEventListener("htmx:afterRequest", (event) => {
@@ -83,7 +83,7 @@
     if (xhr.status < 400 && !elt.hasAttribute("data-live")) shut(null);
     if (xhr.status >= 400) {
       if (elt.hasAttribute("data-live")) return;
-      // A refusal is shown in the place of the act.
+      // Show an error beside the action that failed.
       event.detail.target = $("[data-refusal]", elt.closest("form") ?? document) ?? $("#toasts");
       event.detail.swapOverride = "innerHTML";
       event.detail.shouldSwap = true;
@@ -113,11 +113,11 @@
     setTimeout(() => shown.remove(), 5000);
   };
 
-  // Charts: their numbers stand in the page, their colours in the style sheet.
+  // Charts: numbers come from the page, colours from the style sheet.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const tone = (one, i) => colour(one.tone ?? `--chart-${i + 1}`);
   const number = new Intl.NumberFormat(document.documentElement.lang, { notation: "compact" });
-  // All times are told in UTC.
+  // All times are in UTC.
   const clock = (s, step) => {
     const at = new Date(s * 1000).toISOString();
     return step >= 86400 ? at.slice(5, 10) : at.slice(11, step < 60 ? 19 : 16);
@@ -134,7 +134,7 @@
       cursor: { y: false }, legend: { show: false },
       axes: [
         { ...axis, space: 64, size: 30, values: (_u, splits, _axis, _space, step) => splits.map((s) => clock(s, step)) },
-        // What is counted is whole.
+        // Counts are integers.
         { ...axis, size: 40, ...(bars ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] } : {}), values: (_u, splits) => splits.map((v) => number.format(v)) },
       ],
       scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
@@ -150,9 +150,9 @@
   addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => draw(document), 150); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(document));
 
-  // Choices apply at once.
+  // Choices apply immediately.
   $$(".choices").forEach((form) => form.addEventListener("change", () => form.requestSubmit()));
-  // Ahead of htmx, and for forms that came with a live part as well.
+  // Before htmx, and also for forms in refreshed parts.
   document.addEventListener("submit", (event) => {
     const asks = event.target.dataset.confirm;
     if (asks && !confirm(asks)) {
@@ -161,13 +161,13 @@
     }
   }, true);
 
-  // Menus shut when one goes elsewhere.
+  // Close menus when the focus leaves them.
   const shut = (except) => $$("details.menu[open], details.pop[open]").forEach((one) => {
     if (!one.contains(except)) one.open = false;
   });
   document.addEventListener("click", (event) => shut(event.target));
 
-  // A text to be pasted elsewhere; where a page may not copy, it is selected.
+  // Copy a text; if the page may not copy, select it.
   document.addEventListener("click", async (event) => {
     const copier = event.target.closest("[data-copy]");
     if (!copier) return;
@@ -176,10 +176,10 @@
     await navigator.clipboard?.writeText(text.textContent).then(() => toast(copier.dataset.done), () => {});
   });
 
-  // On a phone the pages' names are wider than it.
+  // On a phone, the navigation is wider than the screen.
   $(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
-  // Keys.
+  // Keyboard shortcuts.
   let before = "";
   const help = $("#help");
   $("[data-help]")?.addEventListener("click", () => help.showModal());

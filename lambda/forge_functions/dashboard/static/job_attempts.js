@@ -1,5 +1,5 @@
 "use strict";
-// An attempt that begins after the page was loaded can be chosen as well.
+// Attempts that begin after the page was loaded can be chosen too.
 (() => {
   const choices = document.querySelectorAll("#log-attempt, #charts-attempt");
   const offer = (number) => choices.forEach((select) => {
@@ -7,7 +7,7 @@
     select.options[0].after(new Option(number, number));
   });
   document.body.addEventListener("htmx:afterSwap", () => {
-    // The table begins with the newest, and so do the choices.
+    // Newest first, like the table.
     [...document.querySelectorAll(".attempts [data-attempt]")].reverse().forEach((row) => offer(row.dataset.attempt));
   });
 })();

@@ -1,5 +1,5 @@
 "use strict";
-// The curves of an attempt: one small chart for each key, a line for each GPU.
+// The curves of an attempt: one small chart per key, one line per GPU.
 (() => {
   const root = document.getElementById("charts");
   if (!root) return;
@@ -19,19 +19,19 @@
     }
     return [...found.values()];
   };
-  // By step where each value has one that is larger than the one before, else by time.
+  // By step if every value has one and they increase, otherwise by time.
   const stepped = (one) => one.step?.length > 0 && one.step.every((step, i) => step !== null && (i === 0 || step > one.step[i - 1]));
   const data = (curves) => curves.length === 1
     ? [stepped(curves[0]) ? curves[0].step : curves[0].t, curves[0].avg, curves[0].min, curves[0].max]
     : uPlot.join(curves.map((one) => [one.t, one.avg]));
-  // All times are told in UTC.
+  // All times are in UTC.
   const clock = (s, step) => {
     const at = new Date(s * 1000).toISOString();
     return step >= 86400 ? at.slice(5, 10) : at.slice(11, step < 60 ? 19 : 16);
   };
   const extreme = (value) => value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3);
   const written = (value, digits) => value.toLocaleString(document.documentElement.lang, { maximumSignificantDigits: digits });
-  // What is left of a sum of steps behind its last digit that counts is none of the tick's.
+  // Remove rounding errors of added steps from the tick's label.
   const tick = (value) => extreme(value) ? String(Number(value.toPrecision(6)).toExponential()) : written(value, 6);
   const options = (group, width) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
@@ -104,7 +104,7 @@
       const answer = await fetch(root.dataset.url + query, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
       if (answer.ok) show(await answer.json());
     } catch {
-      // The next tick asks again.
+      // The next tick tries again.
     } finally {
       busy = false;
     }

@@ -1,5 +1,5 @@
 "use strict";
-// A job's output: the tail first, then what comes, each byte once; text only, colours by class.
+// A job's output: the tail first, then new output, each byte once; text only, colours by class.
 (() => {
   const root = document.getElementById("log");
   if (!root) return;
@@ -12,7 +12,7 @@
   const MOST_LINES = 20000;
   const LONGEST_LINE = 4000;
 
-  // Turns bytes into lines: text after a carriage return is the line anew, escapes become classes or go.
+  // Turns bytes into lines: a carriage return restarts the line; escapes become classes or are removed.
   class Writer {
     constructor(place) {
       this.place = place;
@@ -48,7 +48,7 @@
     }
     text(more) {
       let text = this.rest + more;
-      // An escape whose rest is still to come.
+      // An incomplete escape sequence.
       const open = text.search(/(\x1b(\[[0-9;?]*)?|\x1b\][^\x07\x1b\r\n]{0,2000}\x1b?)$/);
       this.rest = open >= 0 ? text.slice(open) : "";
       text = open >= 0 ? text.slice(0, open) : text;
@@ -99,7 +99,7 @@
       if (!this.line) this.begin();
       this.line = null;
     }
-    // From the line's beginning to where the writer is (1), from there to the end (0), or all (2).
+    // From the line's beginning to the cursor (1), from there to the end (0), or all (2).
     erase(what) {
       if (this.line && (what === "2" || (what === "1") !== this.returned)) this.anew();
     }
@@ -209,7 +209,7 @@
       const before = document.createDocumentFragment();
       const own = new Writer(before);
       got.pieces.forEach((piece) => own.write(piece));
-      // The mark that follows would say again what this one says.
+      // The next mark would repeat this one.
       const next = earlier.nextElementSibling;
       const height = lines.scrollHeight;
       if (next?.classList.contains("log-mark") && got.pieces.at(-1)?.attempt === Number(next.textContent.match(/\d+/)?.[0])) next.remove();
@@ -226,14 +226,14 @@
   });
   follow.addEventListener("change", keepUp);
   new ResizeObserver(keepUp).observe(lines);
-  // Who scrolls up, by whatever means, wants to read there; who comes back to the end follows again.
+  // Scrolling up stops following; scrolling back to the end resumes it.
   lines.addEventListener("scroll", () => {
     const left = lines.scrollHeight - lines.clientHeight - lines.scrollTop;
     if (lines.scrollTop < top && left > 1) follow.checked = false;
     else if (lines.scrollTop > top && left < 40) follow.checked = true;
     top = lines.scrollTop;
   });
-  // The page's clock; a job that has ended may be retried, and is asked for less often.
+  // The page's clock; an ended job may be retried, and is polled less often.
   let ticks = 0;
   document.body.addEventListener("refresh", () => {
     ticks += 1;

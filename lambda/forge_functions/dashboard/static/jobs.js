@@ -1,5 +1,5 @@
 "use strict";
-// Counts what is selected, and selects a page; without it, boxes and buttons work just as well.
+// Counts the selected jobs, and selects a page. Boxes and buttons work without it.
 (() => {
   const bulk = document.getElementById("bulk");
   if (!bulk) return;

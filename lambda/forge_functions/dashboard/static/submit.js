@@ -1,5 +1,5 @@
 "use strict";
-// A second click while the first is under way sends nothing; the form's key would make it harmless.
+// Ignore a second click while the first is in progress; the form's key would make it harmless.
 (() => {
   const form = document.querySelector("form.submit");
   form?.addEventListener("submit", () => {
