@@ -14,12 +14,11 @@ from forge_client.http import transport
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
 from forge_client.project.bundle import pack
-from forge_functions.server import whole_app
 from forge_schema.access.api_keys import Keys
 from forge_schema.database.pool import Database
 from forge_schema.model.states import Role
 from support.http.certificates import Certificates, certificates
-from support.http.server import served, server_settings, serving
+from support.http.server import quick_app, served, server_settings, serving
 from support.store.storage import answer, drop, proxy
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def certified(tmp_path: Path) -> Certificates:
 @pytest.fixture
 def secured(database_url: str, store_url: str, certified: Certificates) -> Iterator[str]:
     """A server with a certificate that nobody trusts by itself."""
-    app = whole_app(server_settings(database_url, store_url))
+    app = quick_app(server_settings(database_url, store_url))
     files = {"ssl_certfile": str(certified.server), "ssl_keyfile": str(certified.key)}
     with serving(app, **files) as url:
         yield url

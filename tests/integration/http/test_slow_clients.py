@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from forge_functions.middleware import requests, slow_clients
-from forge_functions.server import whole_app
 from support.http.api import Api
 from support.http.http_worker import RawWorker, raw_worker
-from support.http.server import server_settings, serving
+from support.http.server import quick_app, server_settings, serving
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ HALF = b"GET /health HTTP/1.1\r\nHost: forge\r\nX-Slow: "
 
 @pytest.fixture
 def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
-    app = whole_app(server_settings(rig.url, (tmp_path / "store").as_uri()))
+    app = quick_app(server_settings(rig.url, (tmp_path / "store").as_uri()))
     with serving(app, http=slow_clients.GuardedProtocol) as url:
         api = Api(app, url, rig)
         with api.http:

@@ -12,11 +12,10 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from forge_functions.server import whole_app
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.states import Role
-from support.http.server import server_settings, serving
+from support.http.server import quick_app, server_settings, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +132,7 @@ def opened(
 ) -> Iterator[Api]:
     """Serve a rig's queue and a store by its URL or folder; `settings` are the server's."""
     store_url = store if isinstance(store, str) else store.as_uri()
-    app = whole_app(server_settings(rig.url, store_url, **settings))
+    app = quick_app(server_settings(rig.url, store_url, **settings))
     with serving(app) as url:
         api = Api(app, url, rig)
         with api.http:
