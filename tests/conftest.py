@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ for _name in list(os.environ):
         _name.startswith("FORGE_") and not _name.startswith("FORGE_TEST_")
     ):
         del os.environ[_name]
+# Nor must each process compile what another one has compiled: it would take 13 s of each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Nor must the cloud, if there is one under the machine that runs them.
 os.environ["FORGE_SPOT"] = "none"
 
