@@ -256,7 +256,7 @@ BAD_SETTINGS: list[tuple[dict[str, str], int, str]] = [
     ({"url": ""}, 2, "the queue is not named"),
     ({"url": "forge.example"}, 2, "write a server's URL as https://"),
     ({"token": ""}, 2, "--url needs --token or --token-file"),
-    ({"token": "fgw_1_abc"}, 2, "this is no whole token"),
+    ({"token": "fgw_1_abc"}, 2, "this is not a complete token"),
     ({"database_url": "postgresql://x/y"}, 2, "not both"),
     ({"tls_ca": "/no/such/file"}, 1, "/no/such/file cannot be used for --tls-ca"),
 ]

@@ -85,7 +85,7 @@ def test_one_way_to_an_image_takes_the_place_of_another(tmp_path: Path) -> None:
 
 def test_two_ways_at_once_are_refused(backend: Backend) -> None:
     spec = {"name": "x", "owner": "ann", "command": ["true"]}
-    with pytest.raises(ClientError, match="not two of them"):
+    with pytest.raises(ClientError, match="only one of"):
         backend.check([{**spec, "image": "debian", "image_tar": TAR}])
 
 

@@ -170,7 +170,7 @@ def test_a_form_submits_once(api: Api, ann: Guest) -> None:
     assert (told["timeout_s"], told["max_losses"], told["spec"]["grace_s"]) == (90, 0, 5)
     changed = ann.act("/submit", **{**fields, "name": "other"})
     assert changed.status_code == 422
-    assert "Submit it again to make a second job" in changed.text
+    assert "Submit it again for a second job" in changed.text
     renewed = KEY.search(changed.text)
     assert renewed is not None
     assert renewed[1] != found[1]

@@ -119,7 +119,7 @@ def test_other_requests_are_answered_while_a_body_is_parsed(
 def test_objects_of_very_many_fields_are_refused_unread(shared_api: Api) -> None:
     many = {f"k{n}": 1 for n in range(10_001)}
     answer = shared_api.key().call("POST", CHECK, {"jobs": [many]})
-    assert "over 10000 fields" in problem(answer, 400, "invalid")
+    assert "more than 10000 fields" in problem(answer, 400, "invalid")
 
 
 def test_unknown_fields_are_refused_by_few_names_and_the_one_that_was_meant(
@@ -129,7 +129,7 @@ def test_unknown_fields_are_refused_by_few_names_and_the_one_that_was_meant(
     job = {**SPEC, "worker_labels": {"zone": "eu"}, **many}
     said = problem(shared_api.key().call("POST", CHECK, {"jobs": [job]}), 422, "invalid")
     assert "worker_labels: unknown field; did you mean labels?" in said
-    assert said.count("not known") == 5
+    assert said.count("unknown field") == 5
     with pytest.raises(ValidationError) as refused:
         JobSpec.model_validate(job)
     assert refused.value.error_count() == 5

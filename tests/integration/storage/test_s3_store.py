@@ -114,7 +114,7 @@ class TestS3Store:
 
     def test_a_forbidden_store_is_not_asked_again(self, flaky: Proxy, bucket: Bucket) -> None:
         flaky.fault = lambda handler, _body: answer(handler, 403)
-        with pytest.raises(StoreUnreachable, match="let us in"):
+        with pytest.raises(StoreUnreachable, match="denies access"):
             open_store(bucket.url(flaky.url)).put("a", b"x")
         assert len(flaky.seen) == 1
 

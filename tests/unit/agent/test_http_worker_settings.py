@@ -90,7 +90,7 @@ def test_what_is_no_url_of_a_server_is_refused_and_not_repeated(url: str) -> Non
         ({"url": URL, "token": ""}, "--url needs --token or --token-file"),
         ({"url": URL, "token": TOKEN, **SQL}, "not both"),
         ({"url": URL, "token": TOKEN, "token_file": "/x"}, "give --token or --token-file"),
-        ({"url": URL, "token": TOKEN[:-1]}, "no whole token"),
+        ({"url": URL, "token": TOKEN[:-1]}, "not a complete token"),
         ({"url": URL, "token": tokens.mint(TokenKind.KEY, "k")[0]}, "it begins with fgw_"),
         ({"url": URL, "token_file": "/no/such/file"}, "/no/such/file cannot be read: No such"),
     ],
