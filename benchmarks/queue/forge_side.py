@@ -10,9 +10,8 @@ from forge_schema.database.pool import Database
 from forge_schema.model.lease import End, Grant
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.queue import LEASE_TTL, Queue
-from forge_schema.queue.registry import Machine
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.listener import Listener
 
@@ -30,7 +29,7 @@ class ForgeSide:
         self.database = Database(url).open()
         self.queue = Queue(self.database, actor="user:ann")
         self.gateway = SqlGateway(self.database, name="bench", ttl=LEASE_TTL)
-        self.gateway.register(Machine("bench", uuid4(), 1000, 1 << 24, 1 << 28))
+        self.gateway.register(Machine(uuid4(), 1000, 1 << 24, 1 << 28))
         self._held: list[Grant] = []
         self._claimed: SimpleQueue[tuple[float, Grant]] = SimpleQueue()
         self._idle = Event()

@@ -5,14 +5,14 @@ from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Query, Request
 from forge_schema.database.pool import Row
-from forge_schema.model.fields import INTEGER, LARGEST, Moment, Word
+from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Moment
 from forge_schema.model.job import Attempt, Event, JobDetail
 from forge_schema.model.results import JobTest, LastMetric, MetricLine, Result, Series
 from forge_schema.model.states import Verdict
 from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
 from forge_schema.read.jobs import PAGE, Jobs
-from forge_schema.read.series import MOST_KEYS, MOST_POINTS, POINTS, Wanted
 from forge_schema.read.series import Series as Reads
+from forge_schema.read.series import Wanted
 from pydantic import Field
 
 from forge_functions.auth.caller import Viewer
@@ -25,7 +25,6 @@ from forge_functions.services import Services, Shared
 router = APIRouter(
     prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
 )
-LARGEST_SMALL = 2**15 - 1
 
 
 class Chosen(TypedDict):
@@ -40,10 +39,10 @@ class After(Body):
     """The place of the last chunk read; without it, the beginning."""
 
     token: Annotated[int, Field(ge=0, le=LARGEST)] = 0
-    rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
+    rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
     number: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
-    attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
-    of_rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] | None = None
+    attempt: Annotated[int, Field(ge=1, le=SMALLINT)] | None = None
+    of_rank: Annotated[int, Field(ge=0, le=SMALLINT)] | None = None
     since: Moment | None = None
     last: bool = False
 
@@ -53,33 +52,29 @@ class WhichMetrics(Body):
 
     token: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     number: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
-    rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
-    attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
+    rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
+    attempt: Annotated[int, Field(ge=1, le=SMALLINT)] | None = None
 
 
 class WhoseMetrics(Body):
     """Whose last metrics: by default those of the newest attempt that has any."""
 
-    rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
-    attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
+    rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
+    attempt: Annotated[int, Field(ge=1, le=SMALLINT)] | None = None
 
 
 class WhichTests(Body):
     """Which tests of a job: by default all those of the newest attempt that has any."""
 
-    attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
+    attempt: Annotated[int, Field(ge=1, le=SMALLINT)] | None = None
     verdict: list[Verdict] | None = None
     after: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
 
 
-class WhichSeries(Body):
+# A query is frozen, which mypy does not see.
+class WhichSeries(Body, Wanted):  # type: ignore[misc]
     """Which series: by default those of the newest attempt that has any, under all keys."""
-
-    attempt: Annotated[int, Field(ge=1, le=LARGEST_SMALL)] | None = None
-    rank: Annotated[int, Field(ge=0, le=LARGEST_SMALL)] = 0
-    keys: Annotated[list[Word], Field(max_length=MOST_KEYS)] | None = None
-    points: Annotated[int, Field(ge=1, le=MOST_POINTS)] = POINTS
 
 
 @router.get("", response_model=JobDetail)
@@ -156,8 +151,7 @@ def series(
     _who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichSeries, Query()]
 ) -> Row:
     """Return an attempt's metrics and samples as the curves of a chart."""
-    wanted = Wanted(which.attempt, which.rank, which.keys, which.points)
-    return Reads(shared.database).of(job["job_id"], wanted)
+    return Reads(shared.database).of(job["job_id"], which)
 
 
 @router.get("/result", response_model=Result)

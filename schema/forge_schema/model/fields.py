@@ -28,6 +28,7 @@ from pydantic_core.core_schema import (
     no_info_wrap_validator_function,
 )
 
+SMALLINT = 2**15 - 1
 INTEGER = 2**31 - 1
 # The largest integer that every JSON reader keeps exact; no id comes near it.
 LARGEST = 2**53 - 1

@@ -1,14 +1,28 @@
 """A worker, its free resources, and the matching of GPU models."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any
+from uuid import UUID
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
-from forge_schema.model.fields import NUMERIC, Count, KnownParts, Note, Number, Open, Record
+from forge_schema.model.fields import (
+    INTEGER,
+    NUMERIC,
+    Amount,
+    Count,
+    Flag,
+    KnownParts,
+    Note,
+    Number,
+    Open,
+    Record,
+    Text,
+    Word,
+)
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
 
 MOST_GPUS = 64
@@ -37,6 +51,47 @@ class WorkerInfo(Record):
     last_seen_at: datetime = Field(repr=False)
     silent_s: float
     leases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu(KnownParts):
+    """One GPU of a worker, or a slice of one; memory in MiB."""
+
+    uuid: Word
+    name: Word
+    vram_mb: Count
+    vendor: Word = "nvidia"
+    capability: Note = ""
+    driver: Note = ""
+    parent: Word | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a worker reports about itself; memory and disk in MiB, price per hour.
+
+    `folder_id` tells a restart from another worker; workers of an earlier version have none.
+    `replace` is whether it may take the place of a live worker with its name.
+    """
+
+    boot_id: UUID
+    cpus: Annotated[Number, Field(gt=0, le=1e6)]
+    memory_mb: Annotated[int, Field(gt=0, le=INTEGER), NUMERIC]
+    disk_mb: Count
+    kind: WorkerKind = WorkerKind.PERSISTENT
+    accelerator: Word = "cpu"
+    # A message's defaults are these of pydantic's.
+    gpus: Annotated[list[Gpu], FailFast(), Field(default=[], max_length=MOST_GPUS)] = field(
+        default_factory=list
+    )
+    labels: Annotated[
+        dict[Word, Annotated[Text, Field(max_length=2000)]], Field(default={}, max_length=100)
+    ] = field(default_factory=dict)
+    local: Flag = False
+    price_per_hour: Amount | None = None
+    version: Note = ""
+    folder_id: UUID | None = None
+    replace: Flag = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,24 +17,20 @@ from forge_schema.model.attempt_records import (
 from forge_schema.model.fields import (
     INTEGER,
     NUMERIC,
-    Amount,
-    Count,
     Digest,
     Document,
     Flag,
     Id,
     Key,
     KnownFields,
-    Note,
     Number,
     Size,
     Text,
     Word,
 )
 from forge_schema.model.lease import End, Fence, Usage
-from forge_schema.model.states import Phase, Reason, WorkerKind, WorkerStatus
-from forge_schema.model.worker import MOST_GPUS, Capacity
-from forge_schema.queue.registry import Machine
+from forge_schema.model.states import Phase, Reason, WorkerStatus
+from forge_schema.model.worker import MOST_GPUS, Capacity, Machine
 
 # What the validators below check, in the JSON schema.
 A_PHASE: JsonDict = {
@@ -64,46 +60,15 @@ class Body(KnownFields, BaseModel):
     """The body of a request. Unknown fields are rejected."""
 
 
-class Gpu(Body):
-    """One GPU of a worker, or a slice of one; memory in MiB."""
-
-    uuid: Word
-    name: Word
-    vram_mb: Count
-    vendor: Word = "nvidia"
-    capability: Note = ""
-    driver: Note = ""
-    parent: Word | None = None
-
-
-class Register(Body):
+# Messages are frozen, which mypy does not see.
+class Register(Body, Machine):  # type: ignore[misc]
     """A worker that starts; memory and disk in MiB, price per hour."""
-
-    boot_id: UUID
-    cpus: Annotated[Number, Field(gt=0, le=1e6)]
-    memory_mb: Annotated[int, Field(gt=0, le=INTEGER), NUMERIC]
-    disk_mb: Count
-    kind: WorkerKind = WorkerKind.PERSISTENT
-    accelerator: Word = "cpu"
-    gpus: Annotated[list[Gpu], FailFast(), Field(max_length=MOST_GPUS)] = []
-    labels: Annotated[
-        dict[Word, Annotated[Text, Field(max_length=2000)]], Field(max_length=100)
-    ] = {}
-    local: Flag = False
-    price_per_hour: Amount | None = None
-    version: Note = ""
-    folder_id: UUID | None = None
-    replace: Flag = False
 
     @model_validator(mode="after")
     def _booted(self) -> Self:
         if self.boot_id.int == 0:
             raise ValueError("boot_id must be random")
         return self
-
-    def machine(self, name: str) -> Machine:
-        """Return this registration under the name that an admin gave the worker."""
-        return Machine(name=name, **self.model_dump())
 
 
 class Held(Body):
@@ -191,7 +156,6 @@ class Status(Held):
         return self
 
 
-# Messages are frozen, which mypy does not see.
 class NewLogChunk(Held, LogChunk):  # type: ignore[misc]
     """A log chunk whose upload is complete."""
 

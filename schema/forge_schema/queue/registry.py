@@ -1,8 +1,7 @@
 """The registry of workers: their capabilities, status and commands."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -11,6 +10,7 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import RUNS
 from forge_schema.model.states import Command, WorkerKind
+from forge_schema.model.worker import Machine
 
 
 class NoSuchWorker(ForgeError):
@@ -27,30 +27,6 @@ class NameInUse(ForgeError):
 
 # A live worker is never silent for longer than the default TTL of a lease.
 ALIVE = timedelta(seconds=120)
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What a worker reports about itself; memory and disk in MiB, price per hour.
-
-    `folder_id` tells a restart from another worker; workers of an earlier version have none.
-    `replace` is whether it may take the place of a live worker with its name.
-    """
-
-    name: str
-    boot_id: UUID
-    cpus: float
-    memory_mb: int
-    disk_mb: int
-    kind: WorkerKind = WorkerKind.PERSISTENT
-    accelerator: str = "cpu"
-    gpus: list[dict[str, Any]] = field(default_factory=list)
-    labels: dict[str, str] = field(default_factory=dict)
-    local: bool = False
-    price_per_hour: float | None = None
-    version: str = ""
-    folder_id: UUID | None = None
-    replace: bool = False
 
 
 class Registry:
@@ -71,15 +47,15 @@ class Registry:
         queue_id: UUID = row["queue_id"]
         return queue_id
 
-    def register(self, machine: Machine) -> int:
+    def register(self, name: str, machine: Machine) -> int:
         """Register a worker, or a new boot of it, and return its id.
 
         Raises:
             NameInUse: a live worker with another folder has the name.
         """
-        row = self._database.one("register", again=True, **self._described(machine))
+        row = self._database.one("register", again=True, name=name, **self._described(machine))
         if row is None:
-            raise self._in_use(machine.name)
+            raise self._in_use(name)
         worker_id: int = row["id"]
         return worker_id
 
@@ -153,11 +129,12 @@ class Registry:
         )
 
     def _described(self, machine: Machine) -> dict[str, object]:
+        described = asdict(machine)
         return {
-            **asdict(machine),
+            **described,
             "alive": self._alive,
             "kind": machine.kind.value,
-            "gpus": Jsonb(machine.gpus),
+            "gpus": Jsonb(described["gpus"]),
             # A worker that does not report what it runs takes both kinds of job.
             "labels": Jsonb({RUNS: "images,projects", **machine.labels}),
         }

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.model.fields import SMALLINT, Word
 
 POINTS = 500
 MOST_POINTS = 2000
@@ -18,17 +21,17 @@ BYTES = 8 << 20
 SLACK = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wanted:
     """Which series: by default all keys of rank 0 of the newest attempt that has any.
 
     `points` is the maximum number of points of each.
     """
 
-    attempt: int | None = None
-    rank: int = 0
-    keys: Sequence[str] | None = None
-    points: int = POINTS
+    attempt: Annotated[int, Field(ge=1, le=SMALLINT)] | None = None
+    rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
+    keys: Annotated[Sequence[Word], Field(max_length=MOST_KEYS)] | None = None
+    points: Annotated[int, Field(ge=1, le=MOST_POINTS)] = POINTS
 
 
 class Series:

@@ -12,7 +12,8 @@ from forge_schema.access.api_keys import Keys, NoSuchKey
 from forge_schema.access.tokens import TokenKind
 from forge_schema.access.worker_tokens import NameTaken, NotOffline, WorkerTokens
 from forge_schema.model.states import Command, Role, WorkerKind, WorkerStatus
-from forge_schema.queue.registry import Machine, NoSuchWorker
+from forge_schema.model.worker import Machine
+from forge_schema.queue.registry import NoSuchWorker
 from forge_schema.queue.templates import NoSuchTemplate, Templates
 from forge_schema.read.audit import Audit
 from support.queue.rig import Rig
@@ -43,7 +44,7 @@ def actions(rig: Rig) -> list[tuple[str, str]]:
 
 
 def boot(rig: Rig, worker_id: int, **changes: object) -> Machine:
-    machine = Machine(**{"name": "says", "boot_id": uuid4(), "cpus": 2.0, "memory_mb": 1024,
+    machine = Machine(**{"boot_id": uuid4(), "cpus": 2.0, "memory_mb": 1024,
                          "disk_mb": 1024, **changes})  # type: ignore[arg-type]  # fields of all types  # fmt: skip
     rig.registry.register_known(worker_id, machine)
     return machine

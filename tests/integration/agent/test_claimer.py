@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from forge_schema.database.pool import Database
-from forge_schema.model.worker import Capacity
-from forge_schema.queue.registry import Machine
+from forge_schema.model.worker import Capacity, Machine
 from forge_worker.agent.claim_loop import ClaimLoop
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import SqlGateway
@@ -30,7 +29,7 @@ def test_job_that_cannot_be_started_is_given_back_and_the_others_start(rig: Rig)
 
     with Database(rig.url) as database:
         gateway = SqlGateway(database, name="w", ttl=timedelta(seconds=60))
-        gateway.register(Machine("w", uuid4(), cpus=4, memory_mb=100, disk_mb=100))
+        gateway.register(Machine(uuid4(), cpus=4, memory_mb=100, disk_mb=100))
         slots = Slots(Capacity(4, 100, 100), max_jobs=8)
         claimer = ClaimLoop(gateway, slots, start, period_s=60, ephemeral=False)
         claimer.step()

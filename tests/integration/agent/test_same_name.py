@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
-from forge_schema.queue.registry import Machine
+from forge_schema.model.worker import Machine
 from forge_worker import worker_folder
 from forge_worker.attempt.folders import Folders
 from forge_worker.runners.process.runner import ProcessRunner
@@ -78,7 +78,7 @@ def test_second_worker_of_a_name_waits_and_leaves_the_jobs_of_the_first_alone(
 def test_name_that_stays_in_use_ends_the_second_worker(tmp_path: Path, database_url: str) -> None:
     with bed("process", tmp_path, database_url) as made:
         name = f"two-{made.token}"
-        made.registry.register(Machine(name, uuid4(), 1, 1024, 1024, folder_id=uuid4()))
+        made.registry.register(name, Machine(uuid4(), 1, 1024, 1024, folder_id=uuid4()))
         with made.database.connection() as connection:
             connection.execute("UPDATE worker SET last_seen_at = now() + interval '1 day'")
         second = made.begin("two", lease_ttl_s=1, reconnect_limit_s=1)

@@ -315,7 +315,7 @@ def test_renewal_waits_for_no_other_statement(counter: Desk, database_url: str) 
         Database(database_url, size=1) as own,
     ):
         gateway = SqlGateway(busy, name="desk", ttl=counter.gateway.queue.ttl, renewals=own)
-        gateway.register(machine(name="desk"))
+        gateway.register(machine())
         fence = counter.attempt().fence
         with busy.connection():
             with pytest.raises(ServerUnreachable):
@@ -333,7 +333,7 @@ def test_heartbeat_waits_for_no_other_request(api: Api, monkeypatch: pytest.Monk
     with session([api.url], token) as opened:
         gateway = HttpGateway(opened)
         told = gateway.register(machine())
-        assert told.ttl_s
+        assert told.lease_ttl_s
         stream = opened.client.stream(
             "GET", f"{api.url}/api/workers/stream", headers={"X-Worker-Token": token}
         )

@@ -11,9 +11,8 @@ from uuid import uuid4
 import pytest
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.states import Command, WorkerStatus
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.registry import Machine
 from forge_schema.read.audit import Audit
 from forge_schema.read.fleet import Fleet
 from forge_schema.read.gauges import Gauges
@@ -45,7 +44,7 @@ class Subject:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.id, _ = WorkerTokens(rig.database, actor="user:root").create("w")
-        self.machine = Machine("w", uuid4(), cpus=1, memory_mb=1, disk_mb=1)
+        self.machine = Machine(uuid4(), cpus=1, memory_mb=1, disk_mb=1)
         self.register()
 
     @property
@@ -163,7 +162,7 @@ def test_each_move_is_in_the_trail(rig: Rig) -> None:
 def test_the_word_of_an_admin_outlives_a_boot(rig: Rig) -> None:
     subject = Subject(rig)
     subject.drain()
-    subject.machine = Machine("w", uuid4(), cpus=1, memory_mb=1, disk_mb=1)
+    subject.machine = Machine(uuid4(), cpus=1, memory_mb=1, disk_mb=1)
     subject.register()
     assert subject.status == "connecting"
     subject.beat(WorkerStatus.BUSY)

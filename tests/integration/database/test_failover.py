@@ -15,10 +15,10 @@ from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Standing, WorkerStatus
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.registry import Registry
 from forge_schema.read.jobs import Jobs
 from forge_schema.sweeper.tick import Tick
 from support.database.postgres import DEBIAN_15
@@ -58,7 +58,7 @@ def test_leases_that_ran_out_at_a_failover_may_still_be_renewed(
         queue = Queue(before, actor="user:ann", ttl=TTL)
         queue.submit([JobSpec(name="j", owner="ann", command=["true"])] * 2)
         worker = Registry(before, actor="user:ann").register(
-            Machine("w", boot, 4, 1 << 20, 1 << 30)
+            "w", Machine(boot, 4, 1 << 20, 1 << 30)
         )
         kept, gone = queue.claim(Lanes(before, worker), ROOM, count=2)
         Tick(queue, every=EVERY).run()

@@ -60,7 +60,7 @@ def token(api: Api) -> str:
 def gateway(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Gateway]:
     if request.param == "sql":
         direct = SqlGateway(rig.database, name="w", ttl=TTL)
-        direct.register(machine(name="w"))
+        direct.register(machine())
         yield direct
         return
     api: Api = request.getfixturevalue("api")
@@ -168,7 +168,7 @@ def test_a_newer_boot_makes_this_one_unknown(gateway: Gateway, rig: Rig) -> None
     rig.rows("UPDATE worker SET boot_id = gen_random_uuid()")
     with pytest.raises(WorkerUnknown):
         gateway.renew([], WorkerStatus.IDLE)
-    gateway.register(machine(name="w"))
+    gateway.register(machine())
     assert gateway.renew([], WorkerStatus.IDLE).standings == {}
 
 

@@ -170,7 +170,7 @@ def test_idle_machines_go_and_a_busy_one_stays(cloud: Cloud, rig: Rig) -> None:
     for worker in (busy, *others):
         hear(worker)
     assert cloud.look().count("ending") == 2
-    assert cloud.machines() == [busy.machine.name]
+    assert cloud.machines() == [busy.name]
     rig.finish(grant)
 
 
@@ -184,7 +184,7 @@ def test_a_draining_machine_that_got_a_job_after_all_stays_until_it_is_done(
     rig.registry.command(worker.id, Command.DRAIN)
     hear(worker)
     cloud.look()
-    assert cloud.machines() == [worker.machine.name]
+    assert cloud.machines() == [worker.name]
     rig.finish(grant)
     cloud.look()
     assert cloud.machines() == []

@@ -20,10 +20,10 @@ import psycopg
 import pytest
 from forge_schema.database.pool import Database
 from forge_schema.model.spec import JobSpec
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.registry import Registry
 from forge_schema.sweeper.main import health_server
 from forge_schema.sweeper.sweeper import JOB_DEFAULTS, Sweeper
 from forge_schema.sweeper.tick import Tick
@@ -104,7 +104,7 @@ def leased(database: Database, count: int) -> list[int]:
     """Submit jobs and lease them to a worker that never renews; the leases are over at once."""
     queue = Queue(database, actor="test", ttl=timedelta(milliseconds=1))
     boot = uuid4()
-    worker = Registry(database, actor="test").register(Machine("w", boot, 1000, 1 << 20, 1 << 30))
+    worker = Registry(database, actor="test").register("w", Machine(boot, 1000, 1 << 20, 1 << 30))
     spec = JobSpec(name="j", owner="ann", command=["true"], max_losses=0)
     jobs = queue.submit([spec] * count)
     lanes = Lanes(database, worker)

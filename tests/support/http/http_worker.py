@@ -10,8 +10,7 @@ from uuid import UUID, uuid4
 import httpx
 from forge_schema.http_client import tls_context
 from forge_schema.model.states import WorkerKind
-from forge_schema.model.worker import Capacity
-from forge_schema.queue.registry import Machine
+from forge_schema.model.worker import Capacity, Machine
 from forge_worker.circuit_breaker import Servers
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import Session
@@ -101,7 +100,7 @@ def lease(grant: dict[str, Any]) -> dict[str, Any]:
 def machine(boot_id: UUID | None = None, **changes: Any) -> Machine:  # noqa: ANN401  fields of all types
     """Return a machine with room for everything."""
     room = {"cpus": 1000.0, "memory_mb": 1 << 20, "disk_mb": 1 << 20}
-    return Machine(**{"name": "any", "boot_id": boot_id or uuid4(), **room, **changes})
+    return Machine(**{"boot_id": boot_id or uuid4(), **room, **changes})
 
 
 @contextmanager

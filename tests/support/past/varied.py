@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forge_schema.model.attempt_records import Checkpoint, LogChunk
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, State, WorkerKind, WorkerStatus
+from forge_schema.model.worker import Gpu
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -62,9 +63,7 @@ class Fleet:
     held: list[Held] = field(default_factory=list)
 
     def add(self, name: str, gpus: int, **changes: object) -> Worker:
-        devices = [
-            {"uuid": f"GPU-{name}-{n}", "name": A100, "vram_mb": 81_920} for n in range(gpus)
-        ]
+        devices = [Gpu(f"GPU-{name}-{n}", A100, 81_920) for n in range(gpus)]
         kind = "cuda" if gpus else "cpu"
         worker = self.rig.worker(name, accelerator=kind, gpus=devices, **changes)
         worker.free = replace(worker.free, gpu_model=A100, vram_mb=81_920, gpus_in_all=gpus)
@@ -108,7 +107,7 @@ class Fleet:
         worker = self.dice.choice(self.workers)
         for grant in worker.claim(self.dice.randrange(1, 4)):
             wanted = grant.spec["resources"].get("gpus", 0)
-            devices = [gpu["uuid"] for gpu in worker.machine.gpus[:wanted]]
+            devices = [gpu.uuid for gpu in worker.machine.gpus[:wanted]]
             one = Held(worker, grant, self.rig.clock.now, devices)
             self.held.append(one)
             if self.dice.random() < 0.9:

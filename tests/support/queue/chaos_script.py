@@ -15,11 +15,11 @@ from forge_schema.database.pool import Database
 from forge_schema.model.attempt_records import Artifact, LogChunk
 from forge_schema.model.lease import End, Grant
 from forge_schema.model.states import Phase, Reason, WorkerStatus
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.records import Records
-from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.registry import Registry
 from forge_schema.storage import open_store
 from forge_schema.storage.keys import AttemptKeys
 from support.queue.rig import spec
@@ -128,10 +128,10 @@ class Script:
         return [row["reason"] for row in rows]
 
     def _member(self, name: str) -> Member:
-        machine = Machine(name, uuid4(), 8, 8000, 8000)
+        machine = Machine(uuid4(), 8, 8000, 8000)
         url = f"{self.rig.url}&application_name={name}"
         database = self._stack.enter_context(Database(url))
-        worker_id = Registry(database, actor=f"worker:{name}").register(machine)
+        worker_id = Registry(database, actor=f"worker:{name}").register(name, machine)
         return Member(
             worker_id,
             machine.boot_id,

@@ -10,11 +10,11 @@ from uuid import uuid4
 
 from forge_schema.database.pool import SESSION, Connection
 from forge_schema.model.states import Command, Phase, WorkerKind
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.limits import Admin
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.registry import Registry
 from forge_worker.agent.claim_loop import needs
 from forge_worker.devices import Gpu
 from forge_worker.machine.gpu_locks import GpuLocks
@@ -132,16 +132,16 @@ class ExplainedWorld:
     def _member(self, described: dict[str, Any], locks: Path) -> Member:
         gpus = [Gpu(f"GPU-{next(NUMBERS)}", *kind) for kind in described["gpus"]]
         machine = Machine(
-            name=f"w{next(NUMBERS)}",
             boot_id=uuid4(),
             disk_mb=100,
             accelerator="cuda" if gpus else "cpu",
-            gpus=[gpu.reported() for gpu in gpus],
+            gpus=list(gpus),
             **{name: described[name] for name in ("cpus", "memory_mb", "labels", "local", "kind")},
         )
         whole = Capacity(machine.cpus, machine.memory_mb, machine.disk_mb)
         slots = Slots(whole, GpuPool(gpus, locks=GpuLocks(locks)), max_jobs=100)
-        worker_id = Registry(self.database, actor="user:root").register(machine)
+        registry = Registry(self.database, actor="user:root")
+        worker_id = registry.register(f"w{next(NUMBERS)}", machine)
         return Member(worker_id, slots, described)
 
     def _fill(self, member: Member) -> None:

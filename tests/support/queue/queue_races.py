@@ -205,7 +205,7 @@ class RacingMachine(QueueMachine):
         """A new boot of a worker: what it holds stays its own, and its older boot is refused."""
         worker = self.team[number]
         worker.machine = replace(worker.machine, boot_id=uuid4())
-        register = partial(self.rig.registry.register, worker.machine)
+        register = partial(self.rig.registry.register, worker.name, worker.machine)
         assert self._call("register", lost, register) == worker.id
 
     @precondition(lambda self: self.model.at(State.RUNNING))

@@ -9,18 +9,18 @@ from uuid import uuid4
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import End, Ended, Grant
 from forge_schema.model.states import Reason
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.registry import Registry
 
 
 def work(url: str, name: str) -> tuple[list[list[int]], int]:
     """Run all there is, one job at a time; returns [priority, job] of each, and the accepted."""
     with Database(url) as database:
         queue = Queue(database, actor=f"worker:{name}")
-        machine = Machine(name=name, boot_id=uuid4(), cpus=1, memory_mb=1, disk_mb=1)
-        lanes = Lanes(database, Registry(database, actor=name).register(machine))
+        machine = Machine(boot_id=uuid4(), cpus=1, memory_mb=1, disk_mb=1)
+        lanes = Lanes(database, Registry(database, actor=name).register(name, machine))
         free = Capacity(1, 1, 1)
         print("ready", flush=True)  # noqa: T201  its parent waits for the word
         sys.stdin.readline()

@@ -12,13 +12,13 @@ import psycopg
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import Reason, State, WorkerStatus
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.inputs import Uploads, named
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.limits import Admin
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.records import Records
-from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.registry import Registry
 from forge_schema.read.jobs import Jobs
 from forge_schema.sweeper.tick import Tick
 from psycopg.rows import dict_row
@@ -47,6 +47,7 @@ class Worker:
     """A registered worker that runs nothing; it looks at its lanes anew with every claim."""
 
     rig: Rig
+    name: str
     machine: Machine
     id: int
     lanes: Lanes
@@ -108,7 +109,6 @@ class Rig:
         """Register a worker with room for many jobs; `changes` are fields of Machine."""
         machine = Machine(
             **{
-                "name": name,
                 "boot_id": uuid4(),
                 "cpus": 100_000,
                 "memory_mb": 1_000_000,
@@ -116,10 +116,10 @@ class Rig:
                 **changes,
             }
         )
-        worker_id = self.registry.register(machine)
+        worker_id = self.registry.register(name, machine)
         lanes = Lanes(self.database, worker_id, refresh_s=-1)
         room = (machine.cpus, machine.memory_mb, machine.disk_mb, len(machine.gpus))
-        return Worker(self, machine, worker_id, lanes, Capacity(*room))
+        return Worker(self, name, machine, worker_id, lanes, Capacity(*room))
 
     def finish(
         self,

@@ -10,11 +10,11 @@ from forge_schema.database.pool import SESSION, Connection
 from forge_schema.explain.explain import explain
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, WorkerStatus
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Gpu, Machine
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.limits import Admin
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.registry import Registry
 from psycopg.rows import dict_row
 from support.database.databases import Pinned
 from support.queue.rig import spec
@@ -40,11 +40,11 @@ class Scene:
 
     def worker(self, name: str = "w", **changes: Any) -> int:  # noqa: ANN401  fields of all types
         """Register a worker of 8 CPUs, or a new boot of it."""
-        gpus = [{**gpu, "uuid": f"GPU-{name}-{n}"} for n, gpu in enumerate(changes.pop("gpus", []))]
+        gpus = [Gpu(f"GPU-{name}-{n}", **gpu) for n, gpu in enumerate(changes.pop("gpus", []))]
         described = {"cpus": 8, "memory_mb": 8192, "disk_mb": 8192, "gpus": gpus, **changes}
         described.setdefault("accelerator", "cuda" if gpus else "cpu")
-        machine = Machine(name=name, boot_id=uuid4(), **described)
-        self.machines[name] = self.registry.register(machine), machine
+        machine = Machine(boot_id=uuid4(), **described)
+        self.machines[name] = self.registry.register(name, machine), machine
         return self.machines[name][0]
 
     def submit(self, **changes: Any) -> int:  # noqa: ANN401  as above
@@ -59,9 +59,9 @@ class Scene:
             "memory_mb": machine.memory_mb,
             "disk_mb": machine.disk_mb,
         }
-        kind = machine.gpus[0] if machine.gpus else {"name": "", "vram_mb": 0}
+        kind = machine.gpus[0] if machine.gpus else Gpu("", "", 0)
         whole |= {"gpus": len(machine.gpus), "gpus_in_all": len(machine.gpus)}
-        whole |= {"gpu_model": kind["name"], "vram_mb": kind["vram_mb"]}
+        whole |= {"gpu_model": kind.name, "vram_mb": kind.vram_mb}
         lanes = Lanes(self.database, worker_id, refresh_s=-1, patience_s=self.patience_s)
         grants = self.queue.claim(lanes, Capacity(**{**whole, **free}))
         return grants[0] if grants else None
@@ -72,7 +72,7 @@ class Scene:
         grant = self.claim(name)
         assert grant is not None
         assert grant.fence.job_id == job_id
-        given = [self.machines[name][1].gpus[n]["uuid"] for n in devices]
+        given = [self.machines[name][1].gpus[n].uuid for n in devices]
         self.queue.report(grant.fence, Phase.RUNNING, devices=given or None)
         return grant
 

@@ -11,8 +11,7 @@ from uuid import uuid4
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import Grant
 from forge_schema.model.spec import JobSpec
-from forge_schema.model.worker import Capacity
-from forge_schema.queue.registry import Machine
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.storage.file_store import FileStore
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.folders import Folders
@@ -74,7 +73,7 @@ def desk(database_url: str, root: Path) -> Iterator[Desk]:
         (root / "store").mkdir(exist_ok=True)
         store = CountingStore(root / "store")
         gateway = SqlGateway(database, name="desk", ttl=timedelta(seconds=60), store=store)
-        gateway.register(Machine("desk", uuid4(), 1000, 1 << 20, 1 << 30))
+        gateway.register(Machine(uuid4(), 1000, 1 << 20, 1 << 30))
         yield Desk(gateway, database, store, root)
 
 

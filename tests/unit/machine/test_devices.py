@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
-from forge_schema.protocol import messages
+from forge_schema.model import worker
 from forge_worker.devices import Gpu, Inventory, Use
 from forge_worker.devices.choice import GpuMissing
 from forge_worker.devices.nvml import Nvml
+from pydantic import TypeAdapter
 from structlog.testing import capture_logs
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def test_nvml_tells_all_of_each_gpu_and_of_slices_instead_of_their_gpu(
             Gpu("GPU-d", "NVIDIA GB10", 0, **told),
         ]
         for gpu in found.gpus:
-            messages.Gpu.model_validate(json.loads(json.dumps(gpu.reported())))
+            TypeAdapter(worker.Gpu).validate_json(json.dumps(gpu.reported()))
         assert [gpu.uuid for gpu in Inventory(["1", "gpu-A"]).gpus] == ["GPU-a", "MIG-1", "MIG-2"]
         assert [gpu.uuid for gpu in Inventory(["MIG-2"]).gpus] == ["MIG-2"]
         assert [gpu.uuid for gpu in Inventory(["GPU-b"]).gpus] == ["MIG-1", "MIG-2"]

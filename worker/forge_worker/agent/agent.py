@@ -393,18 +393,17 @@ class Agent:
             replace=first and self._settings.replace,
         )
         with self._faults.left_out(described) as fit:
-            registration = self._gateway.register(fit)
-        self.worker_id, self.name = registration.worker_id, registration.name
-        self._queue_id = registration.queue_id
+            registered = self._gateway.register(fit)
+        self.worker_id, self.name = registered.worker_id, registered.name
+        self._queue_id = registered.queue_id
         known = {"worker": self.name, "queue_id": str(self._queue_id or "")}
         self._services = replace(self._services, host=replace(self._services.host, **known))
         if first and self._settings.worker_name not in ("", self.name):
             told = {"name": self.name, "ignored": self._settings.worker_name}
             log.warning("name_ignored", note="over HTTP, an admin names the worker", **told)
-        self.claim_loop.ephemeral = registration.kind is WorkerKind.EPHEMERAL
-        self._lease_watchdog.ttl_s = registration.ttl_s or self._settings.lease_ttl_s
-        if registration.heartbeat_s is not None:
-            self.lease_renewal.period_s = min(self.lease_renewal.period_s, registration.heartbeat_s)
+        self.claim_loop.ephemeral = registered.kind is WorkerKind.EPHEMERAL
+        self._lease_watchdog.ttl_s = registered.lease_ttl_s
+        self.lease_renewal.period_s = min(self.lease_renewal.period_s, registered.heartbeat_s)
 
     def _give_way(self, _: NameInUse) -> None:
         """Give the jobs back and leave: another worker has this one's name or token now."""

@@ -5,8 +5,7 @@ from uuid import UUID
 
 from forge_schema.model.spec import RUNS
 from forge_schema.model.states import WorkerKind
-from forge_schema.model.worker import Capacity
-from forge_schema.queue.registry import Machine
+from forge_schema.model.worker import Capacity, Gpu, Machine
 
 from forge_worker import worker_folder
 from forge_worker.devices import Inventory
@@ -25,14 +24,13 @@ def machine(
 ) -> Machine:
     """Return the registration of this boot of the worker; whoever calls holds its folder's lock."""
     return Machine(
-        name=settings.name(),
         boot_id=boot_id,
         cpus=settings.cpus,
         memory_mb=settings.memory_mb,
         disk_mb=settings.disk_mb,
         kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
         accelerator=devices.accelerator,
-        gpus=[gpu.reported() for gpu in devices.gpus],
+        gpus=[Gpu(**gpu.reported()) for gpu in devices.gpus],
         labels={**settings.labels, RUNS: runners.words, **handlers_label()},
         local=settings.local,
         price_per_hour=settings.price_per_hour,

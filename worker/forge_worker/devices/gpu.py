@@ -3,21 +3,16 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from forge_schema.model import worker
+
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU, identified by its UUID; memory in MiB, 0 if unknown.
+class Gpu(worker.Gpu):
+    """One GPU, identified by its UUID; its memory is 0 MiB if unknown.
 
     `number` is the driver's index of the whole GPU. A slice's `parent` is the UUID of its GPU.
     """
 
-    uuid: str
-    name: str
-    vram_mb: int
-    vendor: str = "nvidia"
-    capability: str = ""
-    driver: str = ""
-    parent: str | None = None
     number: int = field(default=0, compare=False)
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 import structlog
 from forge_schema.model.states import Reason
-from forge_schema.queue.registry import Machine
+from forge_schema.model.worker import Machine
 
 from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.clock import this_boot
@@ -334,7 +334,7 @@ class Faults:
     def left_out(self, machine: Machine) -> Iterator[Machine]:
         """Yield the machine without GPUs in quarantine; the caller registers it in the block."""
         unfit = self._quarantine.uuids
-        fit = [gpu for gpu in machine.gpus if gpu["uuid"] not in unfit]
+        fit = [gpu for gpu in machine.gpus if gpu.uuid not in unfit]
         accelerator = machine.accelerator if fit or not unfit else "cpu"
         yield replace(machine, gpus=fit, accelerator=accelerator)
         self._registered_without = unfit

@@ -1,7 +1,6 @@
 """How the worker reaches the queue: the protocol, and its transport over SQL."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
@@ -16,38 +15,22 @@ from forge_schema.model.attempt_records import (
     Tested,
 )
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
-from forge_schema.model.states import Phase, Standing, WorkerKind, WorkerStatus
-from forge_schema.model.worker import Capacity
+from forge_schema.model.states import Phase, Standing, WorkerStatus
+from forge_schema.model.worker import Capacity, Machine
+from forge_schema.protocol.answers import Registered
 from forge_schema.queue.checkpoints import GoOn, Thinning
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.records import Records
-from forge_schema.queue.registry import Machine, Registry
+from forge_schema.queue.registry import Registry
 from forge_schema.storage import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """Who the worker is to the queue; `heartbeat_s` is how often it must be heard, if that is said.
-
-    `ttl_s` is how long its leases last, and `queue_id` which queue it is, where that is said.
-
-    An admin's word that the worker is ephemeral holds, whatever it said of itself.
-    """
-
-    worker_id: int
-    name: str
-    kind: WorkerKind
-    heartbeat_s: float | None = None
-    ttl_s: float | None = None
-    queue_id: UUID | None = None
 
 
 class Gateway(Protocol):
     """The verbs of the lease protocol, as one worker speaks them."""
 
-    def register(self, machine: Machine) -> Registration:
-        """Register this boot of the worker.
+    def register(self, machine: Machine) -> Registered:
+        """Register this boot of the worker; an admin's word that it is ephemeral holds.
 
         Raises:
             NameInUse: another process is this worker, and is alive.
@@ -117,7 +100,7 @@ class SqlGateway:
         renewals: Database | None = None,
         store: Store | None = None,
     ) -> None:
-        actor = f"worker:{name}"
+        self._name, actor = name, f"worker:{name}"
         self.queue = Queue(database, actor=actor, ttl=ttl)
         self._renewals = Queue(renewals or database, actor=actor, ttl=ttl)
         self._database = database
@@ -137,12 +120,19 @@ class SqlGateway:
         self._boot_id = UUID(int=0)
         self._lanes = Lanes(database, 0)
 
-    def register(self, machine: Machine) -> Registration:
-        self.worker_id = self._registry.register(machine)
+    def register(self, machine: Machine) -> Registered:
+        self.worker_id = self._registry.register(self._name, machine)
         self._boot_id = machine.boot_id
         self._lanes = Lanes(self._database, self.worker_id)
-        queue_id = self._registry.queue_id()
-        return Registration(self.worker_id, machine.name, machine.kind, queue_id=queue_id)
+        ttl_s = self.queue.ttl.total_seconds()
+        return Registered(
+            worker_id=self.worker_id,
+            name=self._name,
+            kind=machine.kind,
+            heartbeat_s=ttl_s / 2,
+            lease_ttl_s=ttl_s,
+            queue_id=self._registry.queue_id(),
+        )
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int

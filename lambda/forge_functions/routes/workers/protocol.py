@@ -30,7 +30,7 @@ noted = APIRouter(route_class=NotedRoute)
 def register(body: messages.Register, caller: Caller, shared: Shared) -> Registered:
     """Register a boot of the worker, under the name that an admin gave it."""
     registry = Registry(shared.database, actor=caller.actor, alive=shared.settings.ttl)
-    kind = registry.register_known(caller.id, body.machine(caller.name))
+    kind = registry.register_known(caller.id, body)
     settings = shared.settings
     return Registered(
         worker_id=caller.id,

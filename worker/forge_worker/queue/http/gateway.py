@@ -16,7 +16,7 @@ from forge_schema.model.attempt_records import (
 )
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.states import Phase, Standing, WorkerStatus
-from forge_schema.model.worker import Capacity
+from forge_schema.model.worker import Capacity, Machine
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import (
     Claimed,
@@ -29,11 +29,9 @@ from forge_schema.protocol.answers import (
 )
 from forge_schema.queue.checkpoints import GoOn
 from forge_schema.queue.queue import DETAIL_LENGTH, storable
-from forge_schema.queue.registry import Machine
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from forge_worker.queue.gateway import Registration
 from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
 
 A = TypeVar("A", bound=BaseModel)
@@ -52,22 +50,13 @@ class HttpGateway:
         self._boot_id = UUID(int=0)
         self._hinted = False
 
-    def register(self, machine: Machine) -> Registration:
-        told = asdict(machine)
-        # An admin gave the worker its name.
-        del told["name"]
-        answer = self._session.post("/register", messages.Register(**told), Registered)
+    def register(self, machine: Machine) -> Registered:
+        told = messages.Register(**asdict(machine))
+        answer = self._session.post("/register", told, Registered)
         self._boot_id = machine.boot_id
         # Whoever is left alone for longer than this could not renew in time once it is back.
         self._session.servers.within(answer.lease_ttl_s / 4)
-        return Registration(
-            answer.worker_id,
-            answer.name,
-            answer.kind,
-            answer.heartbeat_s,
-            answer.lease_ttl_s,
-            answer.queue_id,
-        )
+        return answer
 
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int

@@ -10,7 +10,7 @@ from typing import TypeVar
 import httpx
 import structlog
 from forge_schema.http_client import NOT_SENT, open_client, retry_after_s
-from forge_schema.model.errors import ForgeError
+from forge_schema.model.errors import ForgeError, Problem
 from forge_schema.protocol.messages import Body
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.queue.registry import NameInUse
@@ -53,15 +53,6 @@ class ServerFailed(ServerUnreachable):
     """The server failed at this one request; it is there, and others may go well."""
 
     code = "server_failed"
-
-
-class Problem(BaseModel):
-    """A server's answer where it is no good one."""
-
-    code: str = ""
-    message: str = ""
-    hint: str = ""
-    request_id: str = ""
 
 
 class Session:
@@ -225,9 +216,9 @@ def read(response: httpx.Response, answer: type[A]) -> A:
 
 def _problem(response: httpx.Response) -> Problem:
     try:
-        return Problem.model_validate_json(response.content)
-    except ValidationError:
-        return Problem()
+        return Problem.model_validate({"code": "", "message": "", **response.json()})
+    except (ValueError, TypeError):
+        return Problem(code="", message="")
 
 
 def _token_refused() -> TokenRefused:
