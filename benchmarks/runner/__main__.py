@@ -89,11 +89,12 @@ class Watch:
         Thread(target=self._look, args=(run.attempt.folders.log,), daemon=True).start()
         return original(run, *arguments)
 
-    def report(self, original: Callable[..., Any], *arguments: object) -> None:
+    def report(self, original: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  as above
         """Note the job's end."""
-        original(*arguments)
+        answer = original(*arguments)
         self.took["whole"] = time.perf_counter() - self.began
         self.ended.set()
+        return answer
 
     def _look(self, log: Path) -> None:
         while not self.ended.is_set():
@@ -263,7 +264,7 @@ def worker(kind: str, url: str, root: Path) -> Iterator[None]:
             try:
                 yield
             finally:
-                agent.drain()
+                agent.leaving.drain()
                 thread.join()
 
 

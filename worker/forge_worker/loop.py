@@ -16,6 +16,17 @@ WHILE_THEY_REST_S = 1.0
 log = structlog.get_logger(__name__)
 
 
+class Bell:
+    """Wakes every loop that holds one of some events."""
+
+    def __init__(self, *woken: Event) -> None:
+        self._woken = woken
+
+    def ring(self) -> None:
+        for event in self._woken:
+            event.set()
+
+
 class Loop(ABC):
     """Calls `step` every `period_s` seconds, or at once when woken.
 

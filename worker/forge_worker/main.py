@@ -136,7 +136,7 @@ def _work(settings: WorkerSettings) -> None:
         if monitor and settings.metrics_port is not None:
             host, port = settings.metrics_host, settings.metrics_port
             stack.enter_context(monitor.served(agent, host, port))
-        signals.listen(drain=agent.drain, stop=agent.stop)
+        signals.listen(drain=agent.leaving.drain, stop=agent.leaving.stop)
         with transport.loops(work=agent.claim_loop.wake, asked=agent.lease_renewal.wake):
             agent.run()
 

@@ -8,31 +8,43 @@ from uuid import uuid4
 
 from forge_schema.database.pool import Database
 from forge_schema.model.worker import Capacity, Machine
-from forge_worker.agent.claim_loop import ClaimLoop
+from forge_worker.agent.claim_loop import ClaimLoop, Claims
+from forge_worker.agent.registration import Identity
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import SqlGateway
 
 if TYPE_CHECKING:
-    from forge_schema.model.lease import Grant
+    from collections.abc import Sequence
+
+    import pytest
+    from forge_worker.agent.claim_loop import Granted
     from forge_worker.machine.slots import Slot
     from support.queue.rig import Rig
 
 
-def test_job_that_cannot_be_started_is_given_back_and_the_others_start(rig: Rig) -> None:
+def test_job_that_cannot_be_started_is_given_back_and_the_others_start(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = rig.submit(cpus=1), rig.submit(cpus=1)
-    started = []
+    started: list[int] = []
+    lend, refused = Slots.lend, list[int]()
 
-    def start(grant: Grant, _: Slot) -> None:
-        if grant.fence.job_id == first:
-            raise OSError("no thread")
-        started.append(grant.fence.job_id)
+    def lends(slots: Slots, token: int, needs: Capacity) -> Slot:
+        if not refused:
+            refused.append(token)
+            raise OSError("no GPU")
+        return lend(slots, token, needs)
 
+    def start(granted: Sequence[Granted]) -> None:
+        started.extend(one.grant.fence.job_id for one in granted)
+
+    monkeypatch.setattr(Slots, "lend", lends)
     with Database(rig.url) as database:
         gateway = SqlGateway(database, name="w", ttl=timedelta(seconds=60))
         gateway.register(Machine(uuid4(), cpus=4, memory_mb=100, disk_mb=100))
         slots = Slots(Capacity(4, 100, 100), max_jobs=8)
-        claimer = ClaimLoop(gateway, slots, start, period_s=60, ephemeral=False)
-        claimer.step()
+        claims = Claims(gateway, slots, Identity())
+        ClaimLoop(claims, start, period_s=60).step()
     assert started == [second]
     assert rig.jobs.attempts(first)[0]["reason"] == "start_failed"
     assert slots.jobs == 1

@@ -13,13 +13,14 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason
 from forge_schema.queue.lanes import Lanes
 from forge_schema.read.jobs import Jobs
-from forge_worker.agent.agent import UNSAFE, Agent
+from forge_worker.agent.agent import Agent
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.shutdown import Shutdown
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.attempt.window import Window
 from forge_worker.connect import connect
+from forge_worker.machine.condition import UNSAFE
 from forge_worker.queue.listener import Listener
 from forge_worker.runners.choice import available
 from forge_worker.settings.settings import WorkerSettings
@@ -86,8 +87,8 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
         works.start()
         try:
             assert held.wait(60)
-            made.heed(notice)
-            assert made.claim_loop.closed == (notice.kind is Kind.INTERRUPTION)
+            made.leaving.heed(notice)
+            assert made.state.told()["draining"] == (notice.kind is Kind.INTERRUPTION)
             go.set()
             jobs = Jobs(gateway.queue.database)
             ends = eventually(lambda: jobs.attempts(job))
@@ -95,11 +96,11 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
             made.claim_loop.step()
             assert jobs.attempts(job) == ends
             if notice.kind is Kind.REBALANCE:
-                made.heed(Notice("aws", Kind.WITHDRAWN))
+                made.leaving.heed(Notice("aws", Kind.WITHDRAWN))
                 eventually(lambda: jobs.job(job)["state"] == "succeeded")
         finally:
             go.set()
-            made.stop()
+            made.leaving.stop()
             works.join(60)
         assert not works.is_alive()
         said = UNSAFE if notice.kind is Kind.REBALANCE else "aws takes the machine"

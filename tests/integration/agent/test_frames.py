@@ -75,7 +75,7 @@ def test_from_the_end_of_a_job_to_sql_are_few_frames(
         try:
             eventually(lambda: stacks)
         finally:
-            agent.stop()
+            agent.leaving.stop()
             works.join(60)
     assert not works.is_alive()
     assert max(map(len, stacks)) <= MOST, stacks

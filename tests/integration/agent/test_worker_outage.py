@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -12,7 +12,7 @@ from forge_schema.database.pool import Database, DatabaseUnreachable
 from forge_schema.model.lease import End, Ended, Fence
 from forge_schema.model.spec import Resources
 from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
-from forge_worker.agent.lease_renewal import LeaseRenewal
+from forge_worker.agent.agent import Agent
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.queue_wait import NotWaited, until_answered
 from forge_worker.agent.spool import FILE, Spool, left_in
@@ -26,6 +26,7 @@ from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerFailed, ServerRefused, TokenRefused
+from forge_worker.runners.choice import Runners
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Exit
 from forge_worker.settings.settings import WorkerSettings
@@ -175,30 +176,29 @@ def test_attempt_that_no_agent_outlives_is_given_back(counter: Desk, tmp_path: P
     assert list(jobs.iterdir()) == []
 
 
-def test_keeper_renews_what_runs_and_what_waits_to_be_told(counter: Desk) -> None:
+def test_renewal_covers_what_runs_and_what_waits_to_be_told(
+    counter: Desk, database_url: str, tmp_path: Path
+) -> None:
     runs, waits = counter.attempt(), counter.attempt()
-    runs.renewed_s, heard = 0.0, list[bool]()
-    keeper = LeaseRenewal(
-        counter.gateway,
-        lambda: [runs],
-        replaced=lambda _: None,
-        register=lambda: None,
-        command=lambda _: None,
-        heard=lambda: heard.append(True),
-        spooled=lambda: [waits.fence],
-        period_s=1,
-    )
+    runs.renewed_s = 0.0
+    given: dict[str, Any] = {"store_url": tmp_path.as_uri(), "worker_dir": tmp_path}
+    settings = WorkerSettings(database_url=database_url, **given)
+    runners = Runners(None, ProcessRunner(), "")
+    agent = Agent(settings, counter.gateway, lambda _: counter.store, runners)
+    agent.running.add(runs, Thread())
+    assert agent.outbox.keep(End(waits.fence, Reason.SUCCEEDED, 0))
     expiries = "SELECT job_id, expires_at FROM lease ORDER BY job_id"
     with counter.database.connection() as connection:
         before = connection.execute(expiries).fetchall()
         sent_s = seconds()
-        keeper.step()
+        agent.lease_renewal.step()
         after = connection.execute(expiries).fetchall()
     assert all(
         old["expires_at"] < new["expires_at"] for old, new in zip(before, after, strict=True)
     )
     assert sent_s <= runs.renewed_s <= seconds()
-    assert heard == [True]
+    # The queue answers, so the outbox tells it now.
+    assert agent.outbox._woken.is_set()
 
 
 def test_a_start_waits_for_the_queue_until_it_is_told_to_leave() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Phase, Reason
 from forge_worker.agent.lease_watchdog import LeaseWatchdog
+from forge_worker.agent.registration import Identity
 from forge_worker.attempt.attempt import Attempt
+from forge_worker.loop import Bell
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
@@ -26,18 +29,15 @@ class Bench:
         self.attempt: Attempt = attempt_of(grant, root / "attempt")
         self.attempt.renewed_s = self.now = 1000.0
         self.attempt.phase = Phase.RUNNING
-        self.wakes = 0
+        self.woken = Event()
         self.countdown = LeaseWatchdog(
             lambda: [self.attempt],
             policy=policy,
-            ttl_s=120,
+            identity=Identity(ttl_s=120),
             continue_s=600,
-            slept=self.woken,
+            slept=Bell(self.woken),
             clock=lambda: self.now,
         )
-
-    def woken(self) -> None:
-        self.wakes += 1
 
     def at(self, now: float) -> str:
         self.now = now
@@ -85,7 +85,9 @@ def test_a_renewal_counts_from_when_it_was_sent(tmp_path: Path) -> None:
 def test_who_slept_has_its_leases_renewed_at_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "continue")
     bench.at(1001)
-    assert bench.wakes == 0
+    assert not bench.woken.is_set()
     bench.at(1011)
+    assert bench.woken.is_set()
+    bench.woken.clear()
     bench.at(1012)
-    assert bench.wakes == 1
+    assert not bench.woken.is_set()

@@ -1,19 +1,21 @@
 """The claim loop: free room on the machine becomes running jobs.
 
 A job that succeeded also claims: its end travels with the claim for the next job, which is started
-at once, in the thread of the job that ended. That saves a round trip for each job. See `outbox`.
+at once, in the thread of the job that ended. That saves a round trip for each job. See `jobs`.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from threading import Lock
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import Event, Lock
 
 import structlog
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.lease import End, Ended, Grant
+from forge_schema.model.lease import End, Ended, Fence, Grant
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Capacity
 
+from forge_worker.agent.registration import Identity
 from forge_worker.clock import seconds
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_pool import Choice
@@ -25,101 +27,146 @@ BATCH = 8
 log = structlog.get_logger(__name__)
 
 
-class ClaimLoop(Loop):
-    """Claims what fits, and starts it; from its own thread, and from those of jobs that end."""
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A job that was granted and what it was lent; its lease runs from when the claim was sent."""
 
-    name = "claim"
+    grant: Grant
+    slot: Slot
+    sent_s: float
+
+
+class Claims:
+    """Claims what fits, and lends it its slots; from the claim loop and from jobs that end.
+
+    `room` says how many jobs the machine is fit for now, None: any number. `woken` is set when
+    there may be room again.
+    """
 
     def __init__(
         self,
         gateway: Gateway,
         slots: Slots,
-        start_job: Callable[[Grant, Slot], None],
+        identity: Identity,
         *,
-        period_s: float,
-        ephemeral: bool,
-        allowed: Callable[[], bool] = lambda: True,
         room: Callable[[], int | None] = lambda: None,
+        woken: Event | None = None,
     ) -> None:
-        super().__init__(period_s)
+        self.woken = woken or Event()
+        self.identity = identity
         self._gateway = gateway
         self._slots = slots
-        self._start_job = start_job
-        self.ephemeral = ephemeral
-        self._allowed = allowed
-        # How many jobs the machine is fit for now; None: any number.
-        self._fit_for = room
+        self._room = room
         # Room is counted, claimed into and lent as one act.
         self._lock = Lock()
         self.closed = False
-        # When the last claim was sent, from which on its leases run.
-        self.sent_s = seconds()
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs hold a slot."""
+        return self._slots.jobs
 
     def shut(self) -> None:
         """Claim no more; a claim may still be on its way."""
         self.closed = True
 
     def close(self) -> None:
-        """Claim no more; a claim that is on its way is waited for."""
+        """Claim no more; a claim that is on its way is waited for, and the start of its jobs."""
         self.shut()
         with self._lock:
             pass
 
     def took_one(self) -> None:
         """Note that a job runs here: an ephemeral worker takes no other."""
-        self.closed = self.closed or self.ephemeral
+        self.closed = self.closed or self.identity.ephemeral
 
     def open(self) -> None:
         """Claim again."""
         self.closed = False
-        self.wake()
+        self.woken.set()
 
-    def step(self) -> None:
-        # One kind of free GPU after another, until nothing more comes.
-        while not self.closed and any(map(self._claim, self._slots.choices())):
-            pass
+    def choices(self) -> Sequence[Choice | None]:
+        """Return the kinds of free GPU to claim for, one after another; none once it is closed."""
+        return () if self.closed else self._slots.choices()
 
-    def _claim(self, choice: Choice | None) -> bool:
+    @contextmanager
+    def claimed(self, choice: Choice | None) -> Iterator[list[Granted]]:
+        """Claim; the block starts what was granted, before anybody else claims or closes."""
         with self._lock, self._slots.offer(choice) as (free, room):
             count = min(room, self._wanted())
             if count <= 0:
-                return False
-            self.sent_s = seconds()
+                yield []
+                return
+            sent_s = seconds()
             _, grants = self._gateway.finish_and_claim([], free, count)
-            self._start(grants)
-        return bool(grants)
+            yield self._lent(grants, sent_s)
 
-    def finish_and_claim(self, end: End) -> Ended:
-        """Report a success, and claim in its place in the same round trip."""
+    def exchange(self, end: End) -> tuple[Ended, list[Granted]]:
+        """Report a success, and claim in its place in the same round trip.
+
+        The attempt that ended counts as running until its caller has started what was granted.
+        """
         token = end.fence.token
         choice = self._slots.choices(without=token)[0]
         with self._lock, self._slots.offer(choice, without=token) as (free, room):
             count = max(0, min(room, self._wanted()))
-            self.sent_s = seconds()
+            sent_s = seconds()
             (ended,), grants = self._gateway.finish_and_claim([end], free, count)
             self._slots.take_back(token)
-            self._start(grants)
-        return ended
+            return ended, self._lent(grants, sent_s)
+
+    def give_back(self, fence: Fence, error: Exception) -> None:
+        """Give a job back that could not be started: a lease must not be kept up by nobody."""
+        log.error("job_not_started", job=fence.job_id, exc_info=error)
+        self._slots.take_back(fence.token)
+        with suppress(ForgeError):
+            self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
 
     def _wanted(self) -> int:
-        if self.closed or not self._allowed():
+        if self.closed:
             return 0
-        fit_for = self._fit_for()
-        most = 1 if self.ephemeral else BATCH
+        fit_for = self._room()
+        most = 1 if self.identity.ephemeral else BATCH
         return most if fit_for is None else min(most, fit_for)
 
-    def _start(self, grants: Sequence[Grant]) -> None:
-        """Start the jobs, or give them back: a lease must not be kept up by nobody."""
+    def _lent(self, grants: Sequence[Grant], sent_s: float) -> list[Granted]:
+        lent = []
         for grant in grants:
             self.took_one()
-            fence = grant.fence
             try:
-                self._start_job(grant, self._slots.lend(fence.token, needs(grant)))
-            except Exception as error:
-                log.exception("job_not_started", job=fence.job_id)
-                self._slots.take_back(fence.token)
-                with suppress(ForgeError):
-                    self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
+                slot = self._slots.lend(grant.fence.token, needs(grant))
+            except Exception as error:  # noqa: BLE001 - it is logged, and the job is given back
+                self.give_back(grant.fence, error)
+            else:
+                lent.append(Granted(grant, slot, sent_s))
+        return lent
+
+
+class ClaimLoop(Loop):
+    """Claims until nothing more comes, whenever there may be work or room."""
+
+    name = "claim"
+
+    def __init__(
+        self,
+        claims: Claims,
+        start: Callable[[Sequence[Granted]], None],
+        *,
+        period_s: float,
+    ) -> None:
+        super().__init__(period_s, woken=claims.woken)
+        self._claims = claims
+        self._start = start
+
+    def step(self) -> None:
+        # One kind of free GPU after another.
+        while any(map(self._claim, self._claims.choices())):
+            pass
+
+    def _claim(self, choice: Choice | None) -> bool:
+        with self._claims.claimed(choice) as granted:
+            self._start(granted)
+        return bool(granted)
 
 
 def needs(grant: Grant) -> Capacity:

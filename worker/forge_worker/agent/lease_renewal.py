@@ -1,6 +1,8 @@
 """Lease renewal: renews every lease of the worker in one statement, and heeds the answer."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
+from contextlib import suppress
+from threading import Event, Thread
 
 import structlog
 from forge_schema.model.lease import Fence, Renewal
@@ -8,9 +10,13 @@ from forge_schema.model.states import Standing, WorkerStatus
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.queue.registry import NameInUse
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.agent.leaving import Leaving
+from forge_worker.agent.outbox import Outbox
+from forge_worker.agent.registration import Registration
+from forge_worker.agent.running import Running
 from forge_worker.clock import seconds
 from forge_worker.loop import Loop
+from forge_worker.machine.condition import Condition
 from forge_worker.queue.gateway import Gateway
 
 log = structlog.get_logger(__name__)
@@ -24,56 +30,76 @@ class LeaseRenewal(Loop):
     def __init__(
         self,
         gateway: Gateway,
-        attempts: Callable[[], Collection[Attempt]],
+        registration: Registration,
         *,
-        register: Callable[[], None],
-        replaced: Callable[[NameInUse], None],
-        command: Callable[[str | None], None],
-        heard: Callable[[], None],
-        spooled: Callable[[], Collection[Fence]],
-        condition: Callable[[], Mapping[str, object]] = dict,
-        outdated: Callable[[], bool] = lambda: False,
-        period_s: float,
+        running: Running,
+        outbox: Outbox,
+        condition: Condition,
+        leaving: Leaving,
+        woken: Event | None = None,
     ) -> None:
-        super().__init__(period_s)
+        super().__init__(registration.identity.heartbeat_s, woken=woken)
         self._gateway = gateway
-        self._attempts = attempts
-        self._register = register
-        self._replaced = replaced
-        self._command = command
-        self._heard = heard
-        # The leases of ends that the queue has not been told: it takes them while they hold.
-        self._spooled = spooled
+        self._registration = registration
+        self._running = running
+        self._outbox = outbox
         self._condition = condition
-        self._outdated = outdated
+        self._leaving = leaving
         self.answered = False
+
+    def start(self) -> None:
+        self._keep_pace()
+        super().start()
 
     def step(self) -> None:
         try:
             self._beat()
-        except NameInUse as error:
+        except NameInUse:
             # Whoever it is speaks for the worker from now on.
             self._ending.set()
-            self._replaced(error)
+            self._leaving.give_way(self._registration.identity.name)
+
+    def say_goodbye(self, patience_s: float) -> None:
+        """Say that the worker leaves in good order, and wait so long at most.
+
+        To a queue that does not answer, nothing is said: it will find the worker silent.
+        """
+        if self.answered:
+            leaves = Thread(target=self._disconnect, name="disconnect", daemon=True)
+            leaves.start()
+            leaves.join(patience_s)
+
+    def _disconnect(self) -> None:
+        # Whatever it meets, the worker leaves.
+        with suppress(Exception):
+            self._gateway.disconnect()
 
     def _beat(self) -> None:
         self.answered = False
-        held = {a.fence: a for a in self._attempts() if not a.lost}
-        if self._outdated():
+        held = {a.fence: a for a in self._running.attempts() if not a.lost}
+        if self._condition.faults.outdated():
             self._register()
         sent_s = seconds()
-        renewal = self._renew({*held, *self._spooled()}, busy=bool(held))
+        # The leases of ends that the queue has not been told, too: it takes them while they hold.
+        renewal = self._renew({*held, *self._outbox.held()}, busy=bool(held))
         self.answered = True
         for fence, standing in renewal.standings.items():
             if fence in held and standing is not Standing.LOST:
                 held[fence].renewed_s = sent_s
             if fence in held:
                 held[fence].heed(standing)
-        self._command(renewal.command)
-        self._heard()
+        self._leaving.obey(renewal.command)
+        self._outbox.heard()
+
+    def _register(self) -> None:
+        self._registration.register()
+        self._keep_pace()
+
+    def _keep_pace(self) -> None:
+        self.period_s = self._registration.identity.heartbeat_s
 
     def _renew(self, fences: Collection[Fence], *, busy: bool) -> Renewal:
-        condition = self._condition()
+        condition = self._condition.reported()
         status = WorkerStatus.BUSY if busy else WorkerStatus.IDLE
         if condition.get("constrained"):
             status = WorkerStatus.CONSTRAINED

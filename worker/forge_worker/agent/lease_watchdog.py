@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection
 import structlog
 from forge_schema.model.states import Phase, Reason
 
+from forge_worker.agent.registration import Identity
 from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.clock import seconds
-from forge_worker.loop import Loop
+from forge_worker.loop import Bell, Loop
 from forge_worker.settings.sections import Policy
 
 PERIOD_S = 1.0
@@ -38,15 +39,15 @@ class LeaseWatchdog(Loop):
         attempts: Callable[[], Collection[Attempt]],
         *,
         policy: Policy,
-        ttl_s: float,
+        identity: Identity,
         continue_s: float,
-        slept: Callable[[], None],
+        slept: Bell,
         clock: Callable[[], float] = seconds,
     ) -> None:
         super().__init__(PERIOD_S)
-        self.ttl_s = ttl_s
         self._attempts = attempts
         self._policy = policy
+        self._identity = identity
         self._continue_s = continue_s
         self._slept = slept
         self._clock = clock
@@ -56,18 +57,19 @@ class LeaseWatchdog(Loop):
         """Look at each lease; after a sleep, have them renewed at once."""
         now = self._clock()
         if now - self._looked_s > SLEPT_S:
-            self._slept()
+            self._slept.ring()
         self._looked_s = now
         for attempt in self._attempts():
             if attempt.phase is not Phase.FINISHING and not attempt.lost:
-                self._look(attempt, attempt.renewed_s + self.ttl_s - now)
+                self._look(attempt, attempt.renewed_s + self._identity.ttl_s - now)
 
     def _look(self, attempt: Attempt, left_s: float) -> None:
         if self._policy == "continue":
             if left_s < -self._continue_s:
                 self._stop(attempt)
             return
-        reserve_s = min(float(attempt.grant.spec["grace_s"]) + MARGIN_S, self.ttl_s * RESERVE_SHARE)
+        ttl_s = self._identity.ttl_s
+        reserve_s = min(float(attempt.grant.spec["grace_s"]) + MARGIN_S, ttl_s * RESERVE_SHARE)
         if left_s < min(MARGIN_S, reserve_s / 2):
             log.warning("job_killed_lease_ends", job=attempt.fence.job_id)
             attempt.lose()

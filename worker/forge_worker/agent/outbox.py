@@ -1,16 +1,17 @@
 """The outbox: takes the end of a job, keeps it on disk until the queue has answered, and tells it.
 
-    Agent._run_job ─► Outbox.deliver ─► gateway.finish                     told, or
-                          │          └► ClaimLoop.finish_and_claim         told, next job claimed
-                          └───────────► Spool ─► Outbox.step ─► gateway.finish     told later
+    Jobs._run_job ─► Outbox.deliver ─► gateway.finish                 told, or
+                         │          └► Claims.exchange                told, and the next job granted
+                         └───────────► Spool ─► Outbox.step ─► gateway.finish         told later
 
-A success goes through the claim loop, which claims the next job in the same round trip and starts
-it from here, in the thread of the job that ended. A thread of its own would cost each short job a
-switch of threads, and a worker that leaves could not deliver once its claim loop has ended.
+A success is told with a claim for the next job, in the same round trip; what is granted goes back
+to the thread of the job that ended, which starts it. A thread of its own would cost each short job
+a switch of threads, and a worker that leaves could not deliver once its claim loop has ended.
 """
 
 from collections.abc import Callable
 from functools import partial
+from threading import Event
 
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
@@ -18,7 +19,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Ended, Fence
 from forge_schema.model.states import Budget
 
-from forge_worker.agent.claim_loop import ClaimLoop
+from forge_worker.agent.claim_loop import Claims, Granted
 from forge_worker.agent.spool import Spool
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.patience import Patience
@@ -31,6 +32,9 @@ from forge_worker.queue.http.session import ServerFailed, ServerRefused
 PERIOD_S = 5.0
 # For so long the lease of an end is renewed that the queue answers with a failure.
 HELD_S = 3600.0
+# A worker that drains waits so long for a queue that is away.
+LAST_S = 3600.0
+LOOK_S = 0.5
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +63,7 @@ class Outbox(Loop):
         self,
         gateway: Gateway,
         spool: Spool,
-        claims: ClaimLoop | None = None,
+        claims: Claims | None = None,
         *,
         patience_s: float = 0.0,
         clock: Callable[[], float] = seconds,
@@ -73,12 +77,17 @@ class Outbox(Loop):
         self._failing: dict[Fence, float] = {}
         self.spool = spool
 
-    def deliver(self, attempt: Attempt, end: End) -> None:
-        """Report the end, or have it wait in the spool; repeated, it is answered the same."""
+    def deliver(self, attempt: Attempt, end: End) -> list[Granted]:
+        """Report the end, or have it wait in the spool; repeated, it is answered the same.
+
+        Returns:
+            The jobs that were granted in its place, for the caller to start.
+        """
+        granted: list[Granted] = []
         try:
             # The round trip that claims too has no place for a detail.
             if self._claims and end.reason.budget is Budget.SUCCESS and end.detail is None:
-                ended = self._claims.finish_and_claim(end)
+                ended, granted = self._claims.exchange(end)
             else:
                 ended = self._gateway.finish([end])[0]
         except ServerRefused as error:
@@ -92,6 +101,7 @@ class Outbox(Loop):
                 self._insist(attempt, end)
         else:
             _report(end, ended)
+        return granted
 
     def _insist(self, attempt: Attempt, end: End) -> None:
         """Tell it again and again: the attempt holds what it was lent until the queue answers."""
@@ -120,10 +130,23 @@ class Outbox(Loop):
             log.warning("spool_not_written", error=str(error))
             return False
 
+    def waiting(self) -> int:
+        """Return how many ends wait for a queue that does not answer."""
+        return len(self.spool.ends())
+
     def heard(self) -> None:
         """Hear that the queue answers."""
-        if self.spool.ends():
+        if self.waiting():
             self.wake()
+
+    def empty(self, left_s: Callable[[float], float | None]) -> None:
+        """Wait until the queue has been told all, or time is up; the next start tells the rest.
+
+        `left_s` says how many seconds are left of some.
+        """
+        until_s = self._clock() + LAST_S
+        while self.held() and left_s(max(0.0, until_s - self._clock())) != 0:
+            Event().wait(LOOK_S)
 
     def held(self) -> list[Fence]:
         """Return the leases to be renewed until their ends are told.

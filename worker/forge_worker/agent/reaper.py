@@ -1,6 +1,6 @@
 """The reaper: removes containers that no job here uses any more, and frees what they held."""
 
-from threading import Lock
+from threading import Event, Lock
 
 import structlog
 
@@ -23,8 +23,10 @@ class Reaper(Loop):
 
     name = "reap"
 
-    def __init__(self, docker: DockerRunner | None, slots: Slots) -> None:
-        super().__init__(PERIOD_S)
+    def __init__(
+        self, docker: DockerRunner | None, slots: Slots, *, woken: Event | None = None
+    ) -> None:
+        super().__init__(PERIOD_S, woken=woken)
         self._docker = docker
         self._slots = slots
         self._kept: dict[int, Attempt] = {}

@@ -1,43 +1,99 @@
-"""What this worker tells the queue about its machine."""
+"""The registration: what this worker tells the queue of its machine, and who it is to the queue."""
 
+from dataclasses import dataclass
 from importlib.metadata import version
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import structlog
 from forge_schema.model.spec import RUNS
 from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import Capacity, Gpu, Machine
 
 from forge_worker import worker_folder
 from forge_worker.devices import Inventory
+from forge_worker.machine.gpu_health import Faults
+from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.installed import handlers_label
 from forge_worker.settings.settings import WorkerSettings
 
+log = structlog.get_logger(__name__)
 
-def machine(
-    settings: WorkerSettings,
-    boot_id: UUID,
-    devices: Inventory,
-    runners: Runners,
-    *,
-    replace: bool = False,
-) -> Machine:
-    """Return the registration of this boot of the worker; whoever calls holds its folder's lock."""
-    return Machine(
-        boot_id=boot_id,
-        cpus=settings.cpus,
-        memory_mb=settings.memory_mb,
-        disk_mb=settings.disk_mb,
-        kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
-        accelerator=devices.accelerator,
-        gpus=[Gpu(**gpu.reported()) for gpu in devices.gpus],
-        labels={**settings.labels, RUNS: runners.words, **handlers_label()},
-        local=settings.local,
-        price_per_hour=settings.price_per_hour,
-        version=version("forge-queue"),
-        folder_id=worker_folder.own_id(settings.worker_dir),
-        replace=replace,
-    )
+
+@dataclass
+class Identity:
+    """Who the worker is, by the settings until the queue has said so."""
+
+    name: str = ""
+    worker_id: int = 0
+    queue_id: UUID | None = None
+    ephemeral: bool = False
+    ttl_s: float = 0.0
+    heartbeat_s: float = 0.0
+
+
+class Registration:
+    """Registers this boot of the worker; `identity` is kept up to date for all that hold it.
+
+    Whoever calls holds the lock of the worker's folder.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        gateway: Gateway,
+        devices: Inventory,
+        runners: Runners,
+        faults: Faults,
+    ) -> None:
+        self._settings = settings
+        self._gateway = gateway
+        self._devices = devices
+        self._runners = runners
+        self._faults = faults
+        self._boot_id = uuid4()
+        self.identity = Identity(
+            ephemeral=settings.ephemeral,
+            ttl_s=settings.lease_ttl_s,
+            heartbeat_s=settings.heartbeat_s,
+        )
+
+    def register(self) -> None:
+        """Register, again if need be.
+
+        Raises:
+            NameInUse: another process is this worker, and is alive.
+        """
+        identity, first = self.identity, self.identity.worker_id == 0
+        with self._faults.left_out(self._machine(first=first)) as fit:
+            registered = self._gateway.register(fit)
+        identity.worker_id, identity.name = registered.worker_id, registered.name
+        identity.queue_id = registered.queue_id
+        identity.ephemeral = registered.kind is WorkerKind.EPHEMERAL
+        identity.ttl_s = registered.lease_ttl_s
+        identity.heartbeat_s = min(identity.heartbeat_s, registered.heartbeat_s)
+        if first and self._settings.worker_name not in ("", identity.name):
+            told = {"name": identity.name, "ignored": self._settings.worker_name}
+            log.warning("name_ignored", note="over HTTP, an admin names the worker", **told)
+
+    def _machine(self, *, first: bool) -> Machine:
+        settings = self._settings
+        return Machine(
+            boot_id=self._boot_id,
+            cpus=settings.cpus,
+            memory_mb=settings.memory_mb,
+            disk_mb=settings.disk_mb,
+            kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
+            accelerator=self._devices.accelerator,
+            gpus=[Gpu(**gpu.reported()) for gpu in self._devices.gpus],
+            labels={**settings.labels, RUNS: self._runners.words, **handlers_label()},
+            local=settings.local,
+            price_per_hour=settings.price_per_hour,
+            version=version("forge-queue"),
+            folder_id=worker_folder.own_id(settings.worker_dir),
+            # One that was replaced itself does not come back by it.
+            replace=first and settings.replace,
+        )
 
 
 def capacity(settings: WorkerSettings) -> Capacity:

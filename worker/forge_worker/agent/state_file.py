@@ -2,18 +2,21 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from forge_worker.agent.claim_loop import Claims
+from forge_worker.agent.running import Running
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.devices import Gpu
 from forge_worker.files.atomic import write_atomically
 from forge_worker.loop import Loop
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.condition import Condition
+from forge_worker.machine.slots import Slot, Slots
 from forge_worker.settings.settings import WorkerSettings
 
 NAME = "state.json"
@@ -22,14 +25,30 @@ VERSION = version("forge-queue")
 
 
 class StateKeeper(Loop):
-    """Writes what is told, whole or not at all, whenever it has changed."""
+    """Writes what the agent is and does, whole or not at all, whenever that has changed."""
 
     name = "state"
 
-    def __init__(self, folder: Path, told: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        gpus: Collection[Gpu],
+        runs: str,
+        *,
+        running: Running,
+        slots: Slots,
+        claims: Claims,
+        condition: Condition,
+    ) -> None:
         super().__init__(PERIOD_S)
-        self._path = folder / NAME
-        self._told = told
+        self._path = settings.worker_dir / NAME
+        self._settings = settings
+        self._gpus = gpus
+        self._runs = runs
+        self._running = running
+        self._slots = slots
+        self._claims = claims
+        self._condition = condition
         self._written = ""
 
     def step(self) -> None:
@@ -38,7 +57,7 @@ class StateKeeper(Loop):
         Raises:
             OSError: the file cannot be written.
         """
-        text = json.dumps(self._told(), indent=1)
+        text = json.dumps(self.told(), indent=1)
         if text == self._written:
             return
         write_atomically(self._path, text, durable=False)
@@ -50,6 +69,35 @@ class StateKeeper(Loop):
         with suppress(OSError):
             self.step()
 
+    def told(self) -> dict[str, Any]:
+        """Return who the agent is, what it lends, and each job with what it was lent.
+
+        Sizes are in MiB, times in seconds since 1970 by the machine's clock.
+        """
+        identity, lent = self._claims.identity, self._slots.lent
+        return {
+            "worker": identity.name,
+            "worker_id": identity.worker_id,
+            "draining": self._claims.closed,
+            "pid": os.getpid(),
+            "version": VERSION,
+            "queue": queue_words(self._settings),
+            "runs": [word for word in self._runs.split(",") if word],
+            "lends": self._lends(),
+            "jobs": [_job(one, lent.get(one.fence.token)) for one in self._running.attempts()],
+            "condition": self._condition.reported(),
+        }
+
+    def _lends(self) -> dict[str, Any]:
+        settings = self._settings
+        return {
+            "cpus": settings.cpus,
+            "memory_mb": settings.memory_mb,
+            "disk_mb": settings.disk_mb,
+            "gpus": [gpu.reported() for gpu in self._gpus],
+            "max_jobs": settings.max_jobs,
+        }
+
 
 def read(folder: Path) -> dict[str, Any]:
     """Return what an agent of this folder told last; nothing where that cannot be read."""
@@ -58,33 +106,6 @@ def read(folder: Path) -> dict[str, Any]:
         if isinstance(told, dict):
             return told
     return {}
-
-
-def snapshot(
-    settings: WorkerSettings,
-    gpus: Collection[Gpu],
-    runs: str,
-    attempts: Collection[Attempt],
-    lent: Mapping[int, Slot],
-) -> dict[str, Any]:
-    """Return who the agent is, what it lends, and each job with what it was lent.
-
-    Sizes are in MiB, times in seconds since 1970 by the machine's clock.
-    """
-    return {
-        "pid": os.getpid(),
-        "version": VERSION,
-        "queue": queue_words(settings),
-        "runs": [word for word in runs.split(",") if word],
-        "lends": {
-            "cpus": settings.cpus,
-            "memory_mb": settings.memory_mb,
-            "disk_mb": settings.disk_mb,
-            "gpus": [gpu.reported() for gpu in gpus],
-            "max_jobs": settings.max_jobs,
-        },
-        "jobs": [_job(attempt, lent.get(attempt.fence.token)) for attempt in attempts],
-    }
 
 
 def queue_words(settings: WorkerSettings) -> list[str]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
-from pathlib import Path
 from signal import SIGKILL, Signals
 from threading import Thread
 
@@ -30,18 +29,15 @@ from forge_worker.job_io.logs import LogShipper
 from forge_worker.job_io.metrics import MetricsTail
 from forge_worker.job_io.results import Findings
 from forge_worker.job_io.stall import stall_watches
-from forge_worker.job_io.usage import Sampler
-from forge_worker.job_runs.job_environment import Host, run_spec
+from forge_worker.job_runs.job_environment import run_spec
 from forge_worker.job_runs.job_state import keep_exit, keep_stop, kept_stop, record_of
 from forge_worker.job_runs.last_words import last_words
 from forge_worker.job_runs.phases import PhaseReporter
+from forge_worker.job_runs.services import JobServices
 from forge_worker.loop import Loop
-from forge_worker.machine.health import Health
 from forge_worker.machine.slots import Slot
 from forge_worker.prepare.bundle import BundleCache, BundleCorrupt, BundleRefused
-from forge_worker.prepare.provisions import Provision, ProvisionFailed
-from forge_worker.queue.gateway import Gateway
-from forge_worker.queue.objects import Objects
+from forge_worker.prepare.provisions import ProvisionFailed
 from forge_worker.runners.runner import (
     Exit,
     Handle,
@@ -68,25 +64,6 @@ REASONS: dict[type[Exception], Reason] = {
 }
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class JobServices:
-    """What every attempt of a worker shares."""
-
-    host: Host
-    objects: Callable[[Attempt], Objects]
-    gateway: Gateway
-    bundles: Path
-    bundles_bytes: int
-    log_flush_s: float
-    term_notice_s: float
-    upload_reserve_s: float
-    store_patience_s: float
-    sampler: Sampler
-    settle_faults: Callable[[], None]
-    health: Health
-    provisions: tuple[Provision, ...] = ()
 
 
 class JobRun:
@@ -288,7 +265,7 @@ class JobRun:
         """Tell whether a job failed because its GPU broke: the driver may say so a little later."""
         if exited.code == 0 or not self._slot.gpu_uuids:
             return False
-        self._services.settle_faults()
+        self._services.fault_watch.settle()
         stop = self.attempt.stop
         return stop is not None and stop.reason is Reason.GPU_FAULT
 

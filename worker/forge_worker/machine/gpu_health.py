@@ -18,7 +18,7 @@ from forge_schema.model.worker import Machine
 from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.clock import this_boot
 from forge_worker.files.atomic import write_atomically
-from forge_worker.loop import Loop
+from forge_worker.loop import Bell, Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter, is_lost
 from forge_worker.machine.slots import Slots
 
@@ -298,22 +298,26 @@ class Faults:
     """Take faulty GPUs from jobs and from the worker's registration. Thread-safe."""
 
     def __init__(
-        self, quarantine: Quarantine, slots: Slots, attempts: Callable[[], Collection[Attempt]]
+        self,
+        quarantine: Quarantine,
+        slots: Slots,
+        attempts: Callable[[], Collection[Attempt]],
+        changed: Bell,
     ) -> None:
         self._quarantine = quarantine
         self._slots = slots
         self._attempts = attempts
+        self._changed = changed
         self._registered_without: frozenset[str] = frozenset()
         for uuid in quarantine.uuids:
             slots.gpus.withdraw(uuid)
 
-    def add(self, gpu: str, why: str) -> bool:
-        """Quarantine a GPU and stop its job; return whether the GPU was healthy until now."""
-        if not self._quarantine.add(gpu, why):
-            return False
-        self._slots.gpus.withdraw(gpu)
-        self.stop_jobs()
-        return True
+    def add(self, gpu: str, why: str) -> None:
+        """Quarantine a GPU and stop its job, if the GPU was healthy until now."""
+        if self._quarantine.add(gpu, why):
+            self._slots.gpus.withdraw(gpu)
+            self.stop_jobs()
+            self._changed.ring()
 
     def stop_jobs(self) -> None:
         """Stop every job that has a GPU in quarantine, including one that has just got it."""

@@ -38,6 +38,10 @@ class Slots:
         with self._lock:
             return dict(self._lent)
 
+    def gpus_lent(self) -> set[str]:
+        """Return the UUIDs of the GPUs that jobs have."""
+        return {uuid for slot in self.lent.values() for uuid in slot.gpu_uuids}
+
     @property
     def jobs(self) -> int:
         """How many jobs hold a slot."""

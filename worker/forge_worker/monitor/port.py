@@ -38,7 +38,7 @@ class Monitor:
         Raises:
             OSError: the address is in use, or does not belong to this machine.
         """
-        self._meters.registry.register(Gauges(agent.told, agent.spooled))
+        self._meters.registry.register(Gauges(agent.state.told, agent.outbox.waiting))
         server, thread = start_http_server(port, host, self._meters.registry)
         log.info("metrics_served", host=host, port=server.server_port)
         try:

@@ -1,0 +1,143 @@
+"""The jobs that run here: each in a thread of its own, from its grant to the queue's answer.
+
+ClaimLoop ─► Jobs.start ─► thread: JobRun.run ─► Outbox.deliver ─► Jobs.start, of the next one
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+import structlog
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import End
+from forge_schema.model.states import Reason
+
+from forge_worker.agent.claim_loop import Claims, Granted
+from forge_worker.agent.leaving import Leaving
+from forge_worker.agent.outbox import Outbox
+from forge_worker.agent.reaper import Reaper
+from forge_worker.agent.running import Running
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.folders import Folders
+from forge_worker.job_runs.job_run import JobRun
+from forge_worker.job_runs.leftovers import Adopted
+from forge_worker.job_runs.services import JobServices
+from forge_worker.machine.gpu_health import Faults
+from forge_worker.machine.slots import Slot, Slots
+from forge_worker.runners.choice import Runners
+
+log = structlog.get_logger(__name__)
+
+
+class Jobs:
+    """Starts jobs in threads, and sees each one off.
+
+    Args:
+        folder: holds a folder for each attempt.
+        runners: start containers and processes.
+        services: what every attempt shares.
+        running: the attempts that run now.
+        slots: what the machine lends.
+        claims: gets back what could not be started.
+        outbox: delivers ends.
+        reaper: takes back what a job was lent, once nothing of it lives.
+        faults: stops jobs whose GPUs broke.
+        leaving: turns jobs back that come too late, and is told when one has ended.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        runners: Runners,
+        services: JobServices,
+        *,
+        running: Running,
+        slots: Slots,
+        claims: Claims,
+        outbox: Outbox,
+        reaper: Reaper,
+        faults: Faults,
+        leaving: Leaving,
+    ) -> None:
+        self._folder = folder
+        self._runners = runners
+        self._services = services
+        self._running = running
+        self._slots = slots
+        self._claims = claims
+        self._outbox = outbox
+        self._reaper = reaper
+        self._faults = faults
+        self._leaving = leaving
+
+    def start(self, granted: Sequence[Granted]) -> None:
+        """Start what was granted, or give it back."""
+        for one in granted:
+            fence = one.grant.fence
+            try:
+                name = f"{fence.job_id}-{one.grant.attempt}-{fence.token}"
+                attempt = Attempt(one.grant, Folders(self._folder / name), renewed_s=one.sent_s)
+                self._begin(attempt, partial(self._run_attempt, attempt, one.slot), Reason.DRAINED)
+            except Exception as error:  # noqa: BLE001 - it is logged, and the job is given back
+                self._claims.give_back(fence, error)
+
+    def go_on(self, adopted: Iterable[Adopted]) -> None:
+        """Go on with what an earlier agent left."""
+        for found in adopted:
+            self._slots.lend_again(found.attempt.fence.token, found.slot)
+            self._claims.took_one()
+            run = JobRun(found.attempt, found.slot, found.runner, self._known())
+            try:
+                self._begin(found.attempt, partial(run.run, found.handle), Reason.PREEMPTED)
+            except RuntimeError as error:
+                self._claims.give_back(found.attempt.fence, error)
+
+    def _begin(self, attempt: Attempt, run: Callable[[], End | None], reason: Reason) -> None:
+        """Start a job's thread; it is given back for the reason where the worker goes.
+
+        Raises:
+            RuntimeError: the machine has no more threads.
+        """
+        name = f"job {attempt.fence.job_id}"
+        # What still hangs when the machine goes must not hold up the process.
+        thread = Thread(target=self._run_job, args=(attempt, run), name=name, daemon=True)
+        self._running.add(attempt, thread)
+        self._leaving.turn_back(attempt, reason)
+        self._faults.stop_jobs()
+        try:
+            thread.start()
+        except RuntimeError:
+            # A lease that nobody works on must not be renewed.
+            self._forget(attempt)
+            raise
+
+    def _run_job(self, attempt: Attempt, run: Callable[[], End | None]) -> None:
+        log.info("job_started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
+        try:
+            end = run()
+            if attempt.settle() and end is not None:
+                self.start(self._outbox.deliver(attempt, end))
+        finally:
+            self._forget(attempt)
+            self._leaving.if_idle()
+            self._claims.woken.set()
+
+    def _run_attempt(self, attempt: Attempt, slot: Slot) -> End | None:
+        try:
+            runner = self._runners.of(attempt.grant.spec)
+        except ForgeError as error:
+            return End(attempt.fence, Reason.START_FAILED, detail=error.message)
+        return JobRun(attempt, slot, runner, self._known()).run()
+
+    def _known(self) -> JobServices:
+        """Return the services, with the name and the queue of the newest registration."""
+        identity, host = self._claims.identity, self._services.host
+        host = replace(host, worker=identity.name, queue_id=str(identity.queue_id or ""))
+        return replace(self._services, host=host)
+
+    def _forget(self, attempt: Attempt) -> None:
+        self._reaper.let_go(attempt)
+        self._services.sampler.forget(attempt)
+        self._running.remove(attempt.fence.token)

@@ -1,0 +1,139 @@
+"""Leaving: the worker drains, rests or gives its jobs back, whoever asks for it."""
+
+from threading import Event, Thread
+
+import structlog
+from forge_schema.model.states import Command, Reason
+from forge_schema.queue.registry import NameInUse
+
+from forge_worker.agent.claim_loop import Claims
+from forge_worker.agent.running import Running
+from forge_worker.agent.shutdown import Shutdown
+from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.window import opening
+from forge_worker.loop import Bell
+from forge_worker.machine.condition import UNSAFE, Condition
+from forge_worker.spot.notice import Kind, Notice
+
+# Sender of notices that the worker raises itself.
+OWN = "the worker"
+
+log = structlog.get_logger(__name__)
+
+
+class Leaving:
+    """Ends a worker's work; from any thread.
+
+    Args:
+        running: the jobs.
+        claims: shut when the worker is to take no more.
+        shutdown: has the window in which the worker must be gone.
+        condition: is told that the worker leaves, or that its machine is unsafe.
+        changed: rung when the condition has changed.
+        left: set once nothing runs any more and nothing is to come.
+        term_notice_s: the time that a signal leaves.
+    """
+
+    def __init__(
+        self,
+        running: Running,
+        claims: Claims,
+        shutdown: Shutdown,
+        condition: Condition,
+        *,
+        changed: Bell,
+        left: Event,
+        term_notice_s: float,
+    ) -> None:
+        self._running = running
+        self._claims = claims
+        self._shutdown = shutdown
+        self._condition = condition
+        self._changed = changed
+        self._left = left
+        self._term_notice_s = term_notice_s
+        self._resting = False
+        self.replaced: NameInUse | None = None
+
+    def drain(self) -> None:
+        """Claim no more, and leave when the running jobs have ended."""
+        self._resting = False
+        self._condition.leaving = True
+        self._close()
+        self._changed.ring()
+
+    def stop(self, why: str = "the worker was stopped") -> None:
+        """Claim no more, and give the running jobs back after their last checkpoint."""
+        self.heed(Notice(OWN, Kind.INTERRUPTION, self._term_notice_s), why)
+
+    def heed(self, notice: Notice, own_why: str = "") -> None:
+        """Do what a notice asks for; of several, the one that leaves the least time counts."""
+        left_s = round(notice.left_s, 1)
+        log.warning("spot_notice", by=notice.by, kind=notice.kind.value, left_s=left_s)
+        if notice.kind is not Kind.INTERRUPTION:
+            self._recommended(leave=notice.kind is Kind.REBALANCE)
+            return
+        why = own_why or f"{notice.by} takes the machine"
+        self._shutdown.announce(opening(notice.left_s), why)
+        for attempt in self._running.attempts():
+            attempt.request_stop(self._stop(Reason.PREEMPTED))
+        self.drain()
+
+    def obey(self, command: str | None) -> None:
+        """Do what an admin asks for, by the answer to a renewal."""
+        if command == Command.STOP:
+            if self._shutdown.window is None:
+                self.stop()
+        elif command == Command.DRAIN:
+            if not self._claims.closed:
+                # One that is to stay rests until an admin lets it take jobs again.
+                self._resting = not self._claims.identity.ephemeral
+                self._close()
+        elif self._resting and not self._condition.leaving:
+            log.info("drain_withdrawn")
+            self._resting = False
+            self._claims.open()
+
+    def give_way(self, name: str) -> None:
+        """Give the jobs back and leave: another worker has this one's name or token now."""
+        log.error("name_taken", note="its jobs are given back")
+        self.replaced = NameInUse(
+            f"another worker has taken the place of {name}; its jobs were given back",
+            hint="start this one with a name of its own (over HTTP: a token)",
+        )
+        self.stop("another worker has taken this one's place")
+
+    def turn_back(self, attempt: Attempt, reason: Reason) -> None:
+        """Have an attempt given back that begins while the worker goes, or its machine is unsafe.
+
+        Its claim was on its way: it goes back unbegun, and free of charge.
+        """
+        if self._condition.unsafe or self._shutdown.window is not None:
+            attempt.request_stop(self._stop(reason))
+
+    def if_idle(self) -> None:
+        """Leave if nothing runs any more and nothing is to come."""
+        # A command to drain may be heard while the worker is told to leave, which wins.
+        rests = self._resting and not self._condition.leaving
+        if self._claims.closed and not rests and not self._running.attempts():
+            self._left.set()
+
+    def _close(self) -> None:
+        log.info("worker_draining", jobs=self._claims.jobs)
+        self._claims.shut()
+        # The claim may be on its way, and whoever asked does not wait for it.
+        Thread(target=self._closed, name="drain", daemon=True).start()
+
+    def _closed(self) -> None:
+        self._claims.close()
+        self.if_idle()
+
+    def _stop(self, reason: Reason) -> Stop:
+        return Stop(reason, self._shutdown.why or UNSAFE, window=self._shutdown.window)
+
+    def _recommended(self, *, leave: bool) -> None:
+        """Take no more jobs, and have stored what those that go on have come to; or as before."""
+        self._condition.unsafe = leave
+        for attempt in self._running.attempts() if leave else ():
+            attempt.checkpoint_asked.set()
+        self._changed.ring()

@@ -1,0 +1,76 @@
+"""The services that every attempt of a worker shares."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from forge_worker import worker_folder
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.devices import Inventory
+from forge_worker.job_io.usage import Sampler
+from forge_worker.job_runs.job_environment import Host
+from forge_worker.machine.gpu_health import FaultWatch
+from forge_worker.machine.health import Health
+from forge_worker.prepare.images import Images
+from forge_worker.prepare.order import provisions_in_order
+from forge_worker.prepare.provisions import Provision
+from forge_worker.queue.gateway import Gateway
+from forge_worker.queue.objects import Objects
+from forge_worker.runners.choice import Runners
+from forge_worker.settings.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class JobServices:
+    """What every attempt of a worker shares; `provisions` are made in their order."""
+
+    host: Host
+    objects: Callable[[Attempt], Objects]
+    gateway: Gateway
+    bundles: Path
+    bundles_bytes: int
+    log_flush_s: float
+    term_notice_s: float
+    upload_reserve_s: float
+    store_patience_s: float
+    sampler: Sampler
+    fault_watch: FaultWatch
+    health: Health
+    provisions: tuple[Provision, ...] = ()
+
+
+def job_services(
+    settings: WorkerSettings,
+    gateway: Gateway,
+    objects: Callable[[Attempt], Objects],
+    runners: Runners,
+    devices: Inventory,
+    *,
+    sampler: Sampler,
+    fault_watch: FaultWatch,
+    health: Health,
+) -> JobServices:
+    """Return the services of a worker, whose name and queue its registration will tell."""
+    most = settings.cache_mb << 20
+    images = Images(runners.policy, objects, settings.worker_dir / "images", most)
+    return JobServices(
+        host=Host(
+            settings.known_name(),
+            str(worker_folder.own_id(settings.worker_dir)),
+            "",
+            devices.accelerator,
+            settings.default_image,
+        ),
+        objects=objects,
+        gateway=gateway,
+        bundles=settings.worker_dir / "bundles",
+        bundles_bytes=most,
+        log_flush_s=settings.log_flush_s,
+        term_notice_s=settings.term_notice_s,
+        upload_reserve_s=settings.upload_reserve_s,
+        store_patience_s=settings.store_patience_s,
+        sampler=sampler,
+        fault_watch=fault_watch,
+        health=health,
+        provisions=provisions_in_order(settings, images),
+    )
