@@ -1,13 +1,17 @@
 """The `forge` command and the Python SDK."""
 
-from forge_schema.model.job import JobStatus
-from forge_schema.model.stored import Artifact
-from forge_schema.model.worker import WorkerInfo
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from forge_client.client import Client
-from forge_client.errors import ClientError
-from forge_client.futures import Waited, as_completed, wait
-from forge_client.job import Job, JobCancelled, JobFailed
+if TYPE_CHECKING:
+    from forge_schema.model.job import JobStatus
+    from forge_schema.model.stored import Artifact
+    from forge_schema.model.worker import WorkerInfo
+
+    from forge_client.client import Client
+    from forge_client.errors import ClientError
+    from forge_client.futures import Waited, as_completed, wait
+    from forge_client.job import Job, JobCancelled, JobFailed
 
 __all__ = [
     "Artifact",
@@ -22,3 +26,20 @@ __all__ = [
     "as_completed",
     "wait",
 ]
+PLACES = {
+    "forge_client.client": ("Client",),
+    "forge_client.errors": ("ClientError",),
+    "forge_client.futures": ("Waited", "as_completed", "wait"),
+    "forge_client.job": ("Job", "JobCancelled", "JobFailed"),
+    "forge_schema.model.job": ("JobStatus",),
+    "forge_schema.model.stored": ("Artifact",),
+    "forge_schema.model.worker": ("WorkerInfo",),
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is imported
+    # A command that needs none of it starts without it.
+    for module, names in PLACES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,31 +2,13 @@
 
 import os
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from forge_client.cli.admin import db, doctor, events, keys, queues, report, up, worker, workers
-from forge_client.cli.jobs import (
-    act,
-    artifacts,
-    benchmark,
-    checkpoints,
-    dashboard,
-    explain,
-    handlers,
-    logs,
-    metrics,
-    ps,
-    shell,
-    submit,
-    templates,
-    testing,
-    top,
-)
+from forge_client.cli.commands import Commands
 from forge_client.cli.options.session import Flags
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError
@@ -35,6 +17,7 @@ from forge_client.exit_codes import MEANINGS, ExitCode
 EPILOG = "Exit codes: " + "; ".join(f"{code:d} {text}" for code, text in MEANINGS.items())
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     epilog=EPILOG,
@@ -86,58 +69,6 @@ def forge(  # noqa: PLR0917 - typer calls it by name
     """
     del url, api_key_file, tls_ca, database_url, store_url, folder
     context.obj = Flags.given(context)
-
-
-PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Jobs": (
-        submit.submit,
-        ps.ps,
-        ps.show,
-        explain.explain,
-        logs.logs,
-        metrics.metrics,
-        top.top,
-        dashboard.dashboard,
-        artifacts.artifacts,
-        checkpoints.checkpoints,
-        handlers.result,
-    ),
-    "Tests and benchmarks": (
-        testing.run_tests,
-        testing.list_tests,
-        benchmark.benchmark,
-        benchmark.sweep,
-        benchmark.compare,
-        handlers.run_handler,
-    ),
-    "Control": (
-        act.cancel,
-        act.retry,
-        act.preempt,
-        shell.enter,
-        workers.workers,
-        workers.drain,
-    ),
-    "Administration": (
-        queues.queues,
-        queues.pause,
-        queues.resume,
-        queues.limit,
-        events.events,
-        report.report,
-    ),
-    "Installation": (up.up, up.down, doctor.doctor),
-}
-NAMES = {shell.enter: "exec", testing.run_tests: "test", testing.list_tests: "tests"}
-WITH_A_COMMAND = {shell.enter, submit.submit, testing.run_tests, benchmark.benchmark}
-for panel, commands in PANELS.items():
-    for command in commands:
-        kind = submit.SubmitCommand if command in WITH_A_COMMAND else None
-        app.command(NAMES.get(command), rich_help_panel=panel, cls=kind)(command)
-app.add_typer(templates.app, name="templates", rich_help_panel="Jobs")
-app.add_typer(keys.app, name="keys", rich_help_panel="Administration")
-app.add_typer(worker.app, name="worker", rich_help_panel="Administration")
-app.add_typer(db.app, name="db", rich_help_panel="Installation")
 
 
 def main() -> None:

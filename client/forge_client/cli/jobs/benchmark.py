@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from forge_schema.model.results import SweepPoint
 
-from forge_client.cli.jobs.submit import command_of, environment
 from forge_client.cli.options import job_options as o
+from forge_client.cli.options.job_command import command_of, environment
 from forge_client.cli.options.labels import labels
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration, output

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from forge_client.cli.jobs.submit import environment
 from forge_client.cli.options import job_options as o
+from forge_client.cli.options.job_command import environment
 from forge_client.cli.options.labels import labels
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import narration, output

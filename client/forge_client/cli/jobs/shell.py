@@ -4,7 +4,7 @@ import typer
 from forge_schema.model.job import JobStatus
 
 from forge_client.backend import Backend
-from forge_client.cli.jobs.submit import command_of
+from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError

@@ -1,17 +1,15 @@
 """`forge submit`: a folder and a command become a job."""
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import size, size_text
-from typer.core import TyperCommand
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
+from forge_client.cli.options.job_command import command_of, environment
 from forge_client.cli.options.labels import labels
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration, output
@@ -41,23 +39,6 @@ from forge_client.project.submission import (
     with_requirements,
 )
 from forge_client.settings import Settings
-
-COMMAND = "forge.command"
-
-
-class SubmitCommand(TyperCommand):
-    """Takes what follows `--` as the job's command, whatever it looks like."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - which click it is, typer hides
-        """Keep the command aside, and parse the rest as usual."""
-        if "--" in args:
-            at = args.index("--")
-            args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
-        return super().parse_args(ctx, args)
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - as above
-        """Show the command in the usage line."""
-        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
 def submit(
@@ -215,41 +196,15 @@ def _unsent(config: str, request: Request) -> dict[str, Any]:
     return {"config_name": config, **request.fields()}
 
 
-def command_of(context: typer.Context) -> Sequence[str] | None:
-    """Return what followed `--`, None without it."""
-    if COMMAND not in context.meta:
-        return None
-    words: list[str] = context.meta[COMMAND]
-    if not words or not words[0].strip():
-        raise _wrong("the command after -- is empty", "write it there: -- python train.py")
-    return words
-
-
-def environment(texts: Sequence[str]) -> dict[str, str]:
-    """Return variables from NAME=VALUE, or from NAME, which is taken from here."""
-    found = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not name or not (sign or name in os.environ):
-            raise _wrong(
-                f"--env {text!r}: there is no such variable here",
-                "write NAME=VALUE, or export NAME first",
-            )
-        found[name] = value if sign else os.environ[name]
-    return found
-
-
 def _limit(text: str | None) -> int | None:
     if text is None:
         return None
     try:
         return size(text)
     except ValueError as error:
-        raise _wrong(f"--limit: {error}", "write 500MiB or 2GiB") from error
-
-
-def _wrong(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="option_invalid")
+        raise ClientError(
+            f"--limit: {error}", hint="write 500MiB or 2GiB", code="option_invalid"
+        ) from error
 
 
 def _check(settings: Settings, spec: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from forge_client.cli.jobs.submit import SubmitCommand, command_of
+from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
@@ -44,7 +44,7 @@ def show(context: typer.Context, name: Name, form: FormatOption = Format.TABLE) 
     output.show_one(kept, form, lambda: output.fields(fields))
 
 
-@app.command(cls=SubmitCommand)
+@app.command(cls=JobCommand)
 def keep(
     context: typer.Context,
     name: Name,

@@ -8,8 +8,8 @@ import typer
 from forge_schema.model.results import JobTest
 
 from forge_client.backend import Backend
-from forge_client.cli.jobs.submit import COMMAND, environment
 from forge_client.cli.options import job_options as o
+from forge_client.cli.options.job_command import COMMAND, environment
 from forge_client.cli.options.labels import labels
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import narration, output

@@ -1,0 +1,55 @@
+"""The job's own command and environment, as `forge submit` and its like take them."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from forge_client.errors import ClientError
+
+COMMAND = "forge.command"
+
+
+class JobCommand(TyperCommand):
+    """Takes what follows `--` as the job's command, whatever it looks like."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - which click it is, typer hides
+        """Keep the command aside, and parse the rest as usual."""
+        if "--" in args:
+            at = args.index("--")
+            args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - as above
+        """Show the command in the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def command_of(context: typer.Context) -> Sequence[str] | None:
+    """Return what followed `--`, None without it."""
+    if COMMAND not in context.meta:
+        return None
+    words: list[str] = context.meta[COMMAND]
+    if not words or not words[0].strip():
+        raise _wrong("the command after -- is empty", "write it there: -- python train.py")
+    return words
+
+
+def environment(texts: Sequence[str]) -> dict[str, str]:
+    """Return variables from NAME=VALUE, or from NAME, which is taken from here."""
+    found = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not name or not (sign or name in os.environ):
+            raise _wrong(
+                f"--env {text!r}: there is no such variable here",
+                "write NAME=VALUE, or export NAME first",
+            )
+        found[name] = value if sign else os.environ[name]
+    return found
+
+
+def _wrong(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="option_invalid")

@@ -1,0 +1,45 @@
+"""The `forge` command finds each of its commands by name, and loads no other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import forge_client
+import pytest
+from forge_client.cli.commands import PLACES
+from forge_client.main import app
+from typer.testing import CliRunner
+
+HEAVY = ("forge_client.cli.jobs", "forge_client.client", "httpx")
+LOADED = f"import sys, forge_client.main; print([m for m in {HEAVY} if m in sys.modules])"
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_each_command_has_a_help_of_its_own(name: str) -> None:
+    done = CliRunner().invoke(app, [name, "--help"])
+    assert done.exit_code == 0, done.output
+    assert f" {name} " in done.output
+
+
+def test_the_help_lists_every_command() -> None:
+    listed = CliRunner().invoke(app, ["--help"]).output
+    assert [name for name in PLACES if f" {name} " not in listed] == []
+
+
+def test_a_mistyped_command_is_named_right() -> None:
+    done = CliRunner().invoke(app, ["sumbit"])
+    assert done.exit_code == 2
+    assert "Did you mean 'submit'?" in done.output
+
+
+def test_a_command_is_loaded_only_when_it_is_wanted() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_package_offers_what_it_promises() -> None:
+    assert all(hasattr(forge_client, name) for name in forge_client.__all__)
+    assert not hasattr(forge_client, "nothing")
