@@ -1,13 +1,16 @@
 """From settings to a backend."""
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from forge_client.backend import Backend
 from forge_client.errors import ClientError
 from forge_client.settings import Settings
 
+if TYPE_CHECKING:
+    from forge_client.backend import Backend
 
-def connect(settings: Settings) -> Backend:
+
+def connect(settings: Settings) -> "Backend":
     """Return a backend for what the settings name; nothing is contacted yet.
 
     Raises:

@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forge_schema.http_client import server_url
-
 from forge_client.errors import ClientError
 
 WORKER_PREFIX = "fgw_"
@@ -38,6 +36,8 @@ def checked_url(url: str) -> str:
     Raises:
         ClientError: it is none; the message leaves out what it holds, which may be a password.
     """
+    from forge_schema.http_client import server_url  # noqa: PLC0415 - httpx is slow
+
     try:
         return server_url(url)
     except ValueError as error:

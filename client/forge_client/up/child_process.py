@@ -1,63 +1,27 @@
-"""A worker or the server of a `forge up` as a child process, and the signals that stop them."""
+"""A worker or the server of a `forge up` as a child process."""
 
-import json
+import gc
 import os
 import signal
-import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from types import FrameType, TracebackType
-from typing import Any, Self
+from types import ModuleType
 
-import psutil
-
-HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class StopSignals:
-    """Counts urgency: 1 drain, 2 stop, 3 kill. Ctrl-C adds one, SIGTERM asks for 2 at least."""
-
-    def __init__(self) -> None:
-        self.urgency = 0
-        # A handler may interrupt the very wait that it ends, so the two may share no lock.
-        self._news: SimpleQueue[int] = SimpleQueue()
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._before = {signum: signal.signal(signum, self._on_signal) for signum in HANDLED}
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
-
-    def wait(self, timeout: float) -> bool:
-        """Wait a while, less if a signal comes; tells whether any has come so far."""
-        with suppress(Empty):
-            self._news.get(timeout=timeout)
-        return self.urgency > 0
-
-    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
-        self.urgency = self.urgency + 1 if signum == signal.SIGINT else max(2, self.urgency + 1)
-        self._news.put(self.urgency)
-
+from forge_client.up import pid_file
+from forge_client.up.stop_signals import HANDLED
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 # One that ran for so long did not fall over its own start.
 SOUND_S = 60.0
-# The start of a process is told to the second, and the time of a file by another clock.
-CLOCKS_DIFFER_S = 2.0
-GATED = Path(__file__).with_name("gated.py")
 
 
 @dataclass
@@ -73,36 +37,39 @@ class ChildProcess:
     log: Path
     env: dict[str, str]
     restarts: int = 0
-    _child: subprocess.Popen[bytes] | None = None
+    _child: BaseProcess | None = None
+    _gate: Connection | None = None
     _started: float = 0.0
     _pause: float = FIRST_PAUSE_S
     _again_at: float = field(default=0.0)
 
     def load(self) -> None:
-        """Let it load its module, and run no further, after ending one that outlived us."""
+        """Let it load its module, and run no further.
+
+        The first time it is forked, with all that is loaded here. Later, threads run here, whose
+        locks a fork would copy as they are, so it gets an interpreter of its own.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
-        end_leftover(self._pid_file, self.module)
-        with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C is for `forge up`, which stops it in order.
-            self._child = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-P", GATED, self.module],
-                env={**os.environ, **self.env},
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        context = get_context("spawn") if self.restarts else get_context("fork")
+        gate, theirs = context.Pipe()
+        self._child = context.Process(
+            target=run, args=(self.name, self.module, self.log, gate, theirs)
+        )
+        with _signals_held():
+            self._child.start()
+        theirs.close()
+        self._gate = gate
         self._started = time.monotonic()
-        self._pid_file.write_text(f"{self._child.pid}\n", encoding="utf-8")
+        pid_file.write(self._pid_file, self._child.pid or 0)
 
     def start(self) -> None:
-        """Start it, at once if it has been loaded; what has come to `env` since counts."""
+        """Start it, at once if it has been loaded, with what `env` is by now."""
         if self._child is None:
             self.load()
-        if self._child and self._child.stdin:
+        if self._gate:
             # One that fell over while it loaded is seen when it is looked after.
-            with suppress(BrokenPipeError), self._child.stdin as gate:
-                gate.write(json.dumps(self.env).encode())
+            with suppress(BrokenPipeError), self._gate as gate:
+                gate.send(self.env)
 
     def look_after(self) -> int | None:
         """Start it again if it fell over and has rested; returns a status just seen, else None."""
@@ -111,7 +78,7 @@ class ChildProcess:
                 self.restarts += 1
                 self.start()
             return None
-        status = self._child.poll()
+        status = self._child.exitcode
         if status is None:
             return None
         if time.monotonic() - self._started > SOUND_S:
@@ -129,12 +96,12 @@ class ChildProcess:
     @property
     def alive(self) -> bool:
         """Whether it runs."""
-        return self._child is not None and self._child.poll() is None
+        return self._child is not None and self._child.exitcode is None
 
     def ask(self, signum: signal.Signals) -> None:
         """Send it a signal; one that is gone is fine."""
-        if self._child is not None and self._child.poll() is None:
-            self._child.send_signal(signum)
+        if self._child is not None and self._child.pid and self._child.exitcode is None:
+            os.kill(self._child.pid, signum)
 
     def forget(self) -> None:
         """Take note that it has left in good order."""
@@ -142,25 +109,71 @@ class ChildProcess:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; tells whether it has come."""
-        with suppress(subprocess.TimeoutExpired):
-            if self._child is not None:
-                self._child.wait(timeout_s)
+        if self._child is not None:
+            self._child.join(timeout_s)
         return not self.alive
 
     @property
     def _pid_file(self) -> Path:
-        return self.folder / "pid"
+        return self.folder / pid_file.NAME
 
 
-def end_leftover(pid_file: Path, module: str) -> None:
-    """End a child of a `forge up` that was killed, if there is one."""
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    # A child that has our handlers still would take a signal for us.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     try:
-        process = psutil.Process(int(pid_file.read_text(encoding="utf-8")))
-        # The number may be another's by now, and that other another worker.
-        later = process.create_time() > pid_file.stat().st_mtime + CLOCKS_DIFFER_S
-        if later or module not in process.cmdline():
-            return
-        process.kill()
-        process.wait(timeout=10)
-    except (OSError, ValueError, psutil.Error):
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def run(name: str, module: str, log: Path, theirs: Connection, gate: Connection) -> None:
+    """Become the program of a module, in this process that was made for it.
+
+    Args:
+        name: what it is called, also by `ps`.
+        module: loaded at once, and run when the settings come.
+        log: where its output goes.
+        theirs: the other end of `gate`, to be closed: with its last copy goes who made this.
+        gate: where the settings come from.
+    """
+    # A session of its own: Ctrl-C is for `forge up`, which stops it in order.
+    os.setsid()
+    theirs.close()
+    speak_to(log, "ab")
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(f"forge {name}", encoding="utf-8")
+    _handle_no_signals()
+    program = _loaded(module)
+    try:
+        with gate:
+            os.environ.update(gate.recv())
+    except EOFError:
         return
+    sys.argv = [module]
+    program.main()
+
+
+def _handle_no_signals() -> None:
+    for signum in HANDLED:
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            interrupt = signum == signal.SIGINT
+            signal.signal(signum, signal.default_int_handler if interrupt else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+
+
+def _loaded(module: str) -> ModuleType:
+    # What is loaded stays, so there is nothing to collect.
+    gc.disable()
+    program = import_module(module)
+    gc.freeze()
+    gc.enable()
+    return program
+
+
+def speak_to(log: Path, mode: str) -> None:
+    """Read nothing from here on, and write what is said into a file."""
+    with log.open(mode) as out, open(os.devnull, "rb") as nothing:  # noqa: PTH123 - no path
+        for number, file in enumerate((nothing, out, out)):
+            os.dup2(file.fileno(), number)

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +12,9 @@ from pathlib import Path
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.up import running
+from forge_client.up import leftovers, running
+from forge_client.up.child_process import speak_to
+from forge_client.up.postgres import require_usable
 from forge_client.up.running import Running
 
 
@@ -31,11 +34,13 @@ class Plan:
 
 
 FILE = "lock"
+# struct flock of fcntl(2): kind, whence, start, length, process.
+FLOCK = struct.Struct("hhqqi0q")
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock.
+    """Hold the folder's lock; children that are forked do not hold it.
 
     Raises:
         ClientError: another process holds it.
@@ -43,18 +48,15 @@ def locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            pid = os.read(descriptor, 20).decode(errors="replace").strip()
-            raise already_running(folder, pid) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            raise already_running(folder, holder(folder) or 0) from error
         yield
     finally:
         os.close(descriptor)
 
 
-def already_running(folder: Path, pid: str) -> ClientError:
+def already_running(folder: Path, pid: int) -> ClientError:
     """Return that a process holds the folder."""
     return ClientError(
         f"a `forge up` runs on {folder} already" + (f", process {pid}" * bool(pid)),
@@ -64,18 +66,21 @@ def already_running(folder: Path, pid: str) -> ClientError:
 
 
 def holder(folder: Path) -> int | None:
-    """Return the process that holds the folder's lock, None where nobody does."""
+    """Return the process that holds the folder's lock, None where nobody does.
+
+    It is 0 where that process is out of reach: on another machine, or outside of this container.
+    """
     try:
         descriptor = os.open(folder / FILE, os.O_RDWR)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return int(os.read(descriptor, 20) or b"0") or None
+        # Asked, not tried: to hold it for an instant would refuse a `forge up` that starts.
+        query = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
     finally:
         os.close(descriptor)
-    return None
+    return None if kind == fcntl.F_UNLCK else max(0, pid)
 
 
 LOOK_S = 0.05
@@ -87,16 +92,17 @@ def detached(plan: Plan) -> int:
     """Go on in a process that outlives this one; returns as `os.fork` does.
 
     Raises:
-        ClientError: one runs there already.
+        ClientError: one runs there already, or none can.
     """
+    require_usable(plan.dir)
     if (pid := holder(plan.dir)) is not None:
-        raise already_running(plan.dir, str(pid))
+        raise already_running(plan.dir, pid)
     log = _log(plan)
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     child = os.fork()
     if child == 0:
         os.setsid()
-        _speak_to(log)
+        speak_to(log, "wb")
     return child
 
 
@@ -123,12 +129,6 @@ def _log(plan: Plan) -> Path:
     return plan.dir / "logs" / "up.log"
 
 
-def _speak_to(log: Path) -> None:
-    with log.open("wb") as out, open(os.devnull, "rb") as nothing:  # noqa: PTH123 - no path
-        for number, file in enumerate((nothing, out, out)):
-            os.dup2(file.fileno(), number)
-
-
 def _not_up(log: Path, status: int) -> ClientError:
     said = log.read_text("utf-8", errors="replace").strip()
     return ClientError(
@@ -140,25 +140,44 @@ def _not_up(log: Path, status: int) -> ClientError:
 
 
 def stop(folder: Path, *, drain: bool) -> None:
-    """Stop the `forge up` of a folder and wait until it is gone.
+    """Stop the `forge up` of a folder, or what one that was killed left, and wait until it is gone.
 
     Raises:
         ClientError: none runs there, or it does not stop.
     """
     pid = holder(folder)
     if pid is None:
-        raise ClientError(
-            f"no `forge up` runs in {folder}",
-            hint="name its folder with --dir",
-            code="not_running",
-        )
+        _stop_leftovers(folder, drain=drain)
+        return
+    if not pid:
+        raise _unstoppable(folder, "out of reach", "end it on its own machine or in its container")
     os.kill(pid, signal.SIGINT if drain else signal.SIGTERM)
     deadline = float("inf") if drain else time.monotonic() + STOP_S
     while holder(folder) == pid:
         if time.monotonic() > deadline:
-            raise ClientError(
-                f"the `forge up` of {folder}, process {pid}, does not stop",
-                hint=f"its output may say why; `kill -9 {pid}` ends it, and loses no job",
-                code="does_not_stop",
+            raise _unstoppable(
+                folder,
+                f"process {pid}",
+                f"its output may say why; `kill -9 {pid}` ends it, and loses no job",
             )
         time.sleep(LOOK_S)
+
+
+def _stop_leftovers(folder: Path, *, drain: bool) -> None:
+    if (folder / FILE).exists():
+        with locked(folder):
+            if leftovers.stop(folder, drain=drain):
+                with suppress(ClientError):
+                    running.find(folder).withdraw()
+                return
+    raise ClientError(
+        f"no `forge up` runs in {folder}",
+        hint="name its folder with --dir",
+        code="not_running",
+    )
+
+
+def _unstoppable(folder: Path, which: str, hint: str) -> ClientError:
+    return ClientError(
+        f"the `forge up` of {folder}, {which}, does not stop", hint=hint, code="does_not_stop"
+    )

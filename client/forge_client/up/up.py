@@ -1,5 +1,6 @@
 """`forge up`: a whole Forge in one folder, for as long as this process lives."""
 
+import gc
 import hashlib
 import os
 import socket
@@ -16,16 +17,21 @@ import psutil
 
 from forge_client.errors import ClientError
 from forge_client.settings import Connection
-from forge_client.up.child_process import ChildProcess, StopSignals
+from forge_client.up import leftovers
+from forge_client.up.child_process import ChildProcess
 from forge_client.up.detached import Plan, locked
-from forge_client.up.postgres import Postgres
+from forge_client.up.postgres import Postgres, require_usable
 from forge_client.up.running import FILE, Running
 from forge_client.up.server import Server
+from forge_client.up.stop_signals import StopSignals
+from forge_client.up.workers import MODULE as WORKER
 from forge_client.up.workers import Say, Workers
 
 if TYPE_CHECKING:
     from forge_client.direct.backend import DirectBackend
 
+# It brings Alembic along, which is wanted for a first start and after an update.
+MIGRATE = "forge_schema.database.migrate"
 LOOK_S = 0.25
 DATABASE_LOOK_S = 5.0
 
@@ -41,24 +47,28 @@ def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
     Raises:
         ClientError: another `forge up` runs on the folder, or something does not start.
     """
+    require_usable(plan.dir)
     plan.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(plan.dir), StopSignals() as asked:
         # What one that was killed left here leads nowhere.
         (plan.dir / FILE).unlink(missing_ok=True)
+        leftovers.kill(plan.dir)
         _serve(plan, asked, say, ready)
 
 
 def _serve(plan: Plan, asked: StopSignals, say: Say, ready: Callable[[Running], None]) -> None:
-    with _settled(plan.dir, say) as postgres:
-        server = Server(plan.dir, port=plan.port, say=say)
+    server = Server(plan.dir, port=plan.port, say=say)
+    with _postgres(plan.dir, say) as postgres:
         running = _running(plan.dir, postgres)
         workers = _workers(plan, running)
-        # To load them takes longer than all the rest, so they do while that is done.
-        server.load(running.database_url, running.store_url)
-        for worker in workers:
-            worker.load()
         with _backend(running) as backend:
+            # They load while the database starts. No thread and no connection is here before.
+            gc.freeze()
+            server.load(running.database_url, running.store_url)
+            for worker in workers:
+                worker.load()
             group = Workers(workers, backend, say)
+            upkeep = Upkeep(server, postgres, say)
             try:
                 _start_database(postgres)
                 server.start()
@@ -67,19 +77,21 @@ def _serve(plan: Plan, asked: StopSignals, say: Say, ready: Callable[[Running], 
                 server.await_ready(asked)
                 running.announce()
                 ready(running)
-                _look_after(group, server, postgres, asked, say)
+                while not asked.wait(LOOK_S):
+                    group.look_after()
+                    upkeep()
             finally:
                 # Jobs can be looked at and cancelled for as long as the last one runs.
-                group.stop(asked)
+                group.stop(asked, upkeep)
                 server.stop()
                 running.withdraw()
 
 
 @contextmanager
-def _settled(folder: Path, say: Say) -> Iterator[Postgres]:
+def _postgres(folder: Path, say: Say) -> Iterator[Postgres]:
     postgres = Postgres(folder / "postgres")
     try:
-        postgres.settle()
+        postgres.begin()
         yield postgres
     finally:
         postgres.stop()
@@ -98,10 +110,13 @@ def _start_database(postgres: Postgres) -> None:
 
     from forge_client.direct.translation import translated  # noqa: PLC0415 - slow
 
+    if postgres.fresh:
+        # Meanwhile its files are made.
+        import_module(MIGRATE)
     postgres.start()
     with translated():
         if not is_current(postgres.url):
-            import_module("forge_schema.database.migrate").upgrade(postgres.url)
+            import_module(MIGRATE).upgrade(postgres.url)
 
 
 def _running(folder: Path, postgres: Postgres) -> Running:
@@ -147,7 +162,7 @@ def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
         ),
     }
     log = plan.dir / "logs" / f"{name}.log"
-    return ChildProcess(name, "forge_worker.main", folder, log, {**_share(plan), **own})
+    return ChildProcess(name, WORKER, folder, log, {**_share(plan), **own})
 
 
 def _share(plan: Plan) -> dict[str, str]:
@@ -164,22 +179,26 @@ def _share(plan: Plan) -> dict[str, str]:
     }
 
 
-def _look_after(
-    group: Workers, server: Server, postgres: Postgres, asked: StopSignals, say: Say
-) -> None:
-    next_look = time.monotonic() + DATABASE_LOOK_S
-    while not asked.wait(LOOK_S):
-        group.look_after()
-        server.look_after()
-        if time.monotonic() >= next_look:
-            _look_after_database(postgres, say)
-            next_look = time.monotonic() + DATABASE_LOOK_S
+class Upkeep:
+    """Starts the server and Postgres again if they fall over; called now and then."""
 
+    def __init__(self, server: Server, postgres: Postgres, say: Say) -> None:
+        self._server = server
+        self._postgres = postgres
+        self._say = say
+        self._next_look = time.monotonic() + DATABASE_LOOK_S
 
-def _look_after_database(postgres: Postgres, say: Say) -> None:
-    try:
-        if postgres.start_again():
-            say("Postgres crashed and was restarted")
-    except ClientError as error:
-        # Whatever the cause, it may pass; the workers keep their results meanwhile.
-        say(f"{error.message}; retrying")
+    def __call__(self) -> None:
+        """Look after both."""
+        self._server.look_after()
+        if time.monotonic() >= self._next_look:
+            self._look_after_database()
+            self._next_look = time.monotonic() + DATABASE_LOOK_S
+
+    def _look_after_database(self) -> None:
+        try:
+            if self._postgres.start_again():
+                self._say("Postgres crashed and was restarted")
+        except ClientError as error:
+            # Whatever the cause, it may pass; the workers keep their results meanwhile.
+            self._say(f"{error.message}; retrying")

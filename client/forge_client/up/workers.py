@@ -3,14 +3,19 @@
 import signal
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from forge_schema.model.worker import WorkerInfo
-
-from forge_client.backend import Backend
 from forge_client.errors import ClientError
-from forge_client.up.child_process import ChildProcess, StopSignals
+from forge_client.up.child_process import ChildProcess
+from forge_client.up.stop_signals import StopSignals
+
+if TYPE_CHECKING:
+    from forge_schema.model.worker import WorkerInfo
+
+    from forge_client.backend import Backend
 
 Say = Callable[[str], None]
+MODULE = "forge_worker.main"
 
 READY_S = 20.0
 LOOK_S = 0.05
@@ -28,7 +33,7 @@ WORDS = {
 class Workers:
     """Reads how they stand from the queue, where they tell it."""
 
-    def __init__(self, processes: Sequence[ChildProcess], backend: Backend, say: Say) -> None:
+    def __init__(self, processes: Sequence[ChildProcess], backend: "Backend", say: Say) -> None:
         self._processes = processes
         self._backend = backend
         self._say = say
@@ -63,8 +68,13 @@ class Workers:
             self._next_look = time.monotonic() + RETURN_LOOK_S
             self._left -= {row.name for row in self._rows() if row.command is None}
 
-    def stop(self, asked: StopSignals) -> None:
-        """End them: drained, stopped or killed, as urgently as is asked by then."""
+    def stop(self, asked: StopSignals, meanwhile: Callable[[], None]) -> None:
+        """End them: drained, stopped or killed, as urgently as is asked by then.
+
+        Args:
+            asked: how urgently.
+            meanwhile: is called until they have ended.
+        """
         told = 0
         deadline = float("inf")
         while any(process.alive for process in self._processes):
@@ -74,6 +84,7 @@ class Workers:
                 if told > DRAIN:
                     deadline = min(deadline, time.monotonic() + STOP_S)
             asked.wait(LOOK_S)
+            meanwhile()
         for process in self._processes:
             process.forget()
 
@@ -84,7 +95,7 @@ class Workers:
             process.ask(SIGNALS[urgency])
         return urgency
 
-    def _rows(self) -> list[WorkerInfo]:
+    def _rows(self) -> "list[WorkerInfo]":
         ours = {process.name for process in self._processes}
         try:
             return [row for row in self._backend.workers() if row.name in ours]

@@ -154,18 +154,19 @@ def log(forge: Command, job: str) -> str:
 
 
 def ours(forge: Command) -> list[str]:
-    """Return the command lines of every process that names the test's own folder."""
+    """Return the command lines of every process that works in the test's own folder."""
     found = []
-    for process in psutil.process_iter(["cmdline", "pid"]):
-        line = " ".join(process.info["cmdline"] or [])
+    for process in psutil.process_iter():
         with suppress(psutil.Error):
-            named = forge.env["FORGE_DIR"] in line or (
-                any(module in line for module in ("forge_worker", "forge_functions"))
-                and forge.env["FORGE_DIR"] in process.environ().get("FORGE_STORE_URL", "")
-            )
-            if named:
-                found.append(line)
+            used = [process.cwd(), *process.cmdline(), *(one.path for one in process.open_files())]
+            if any(forge.env["FORGE_DIR"] in text for text in used):
+                found.append(" ".join(process.cmdline()))
     return found
+
+
+def noted(pid_file: Path) -> int:
+    """Return the process id in a file, beside which stands when that process started."""
+    return int(pid_file.read_text(encoding="utf-8").split()[0])
 
 
 def of_job(rows: list[dict[str, Any]], job: str) -> dict[str, Any]:
@@ -206,6 +207,13 @@ def test_a_job_is_submitted_followed_and_fetched(
     assert running.poll() is None
 
 
+def falls_over_and_comes_back(pid_file: Path) -> None:
+    """Kill a child of `forge up`, and see another in its place."""
+    first = noted(pid_file)
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: noted(pid_file) != first)
+
+
 def test_its_server_is_there_and_comes_back_when_it_falls_over(forge: Command) -> None:
     folder = Path(forge.env["FORGE_DIR"])
     url = json.loads((folder / "connection.json").read_text())["url"]
@@ -216,9 +224,7 @@ def test_its_server_is_there_and_comes_back_when_it_falls_over(forge: Command) -
         return False
 
     assert answers()
-    first = int((folder / "server" / "pid").read_text())
-    os.kill(first, signal.SIGKILL)
-    eventually(lambda: int((folder / "server" / "pid").read_text()) != first)
+    falls_over_and_comes_back(folder / "server" / "pid")
     eventually(answers, every=LOOK_S)
 
 
@@ -292,12 +298,12 @@ def test_a_worker_that_falls_over_is_started_again(
     gate = tmp_path / "gate"
     job = trains(forge, training, gate)
     (pid_file,) = Path(forge.env["FORGE_DIR"]).glob("workers/*/pid")
-    first = int(pid_file.read_text(encoding="utf-8"))
+    first = noted(pid_file)
     os.kill(first, signal.SIGKILL)
     gate.touch()
     assert forge("logs", "-f", job).returncode == 0
     assert status(forge, job).state == "succeeded"
-    assert int(pid_file.read_text(encoding="utf-8")) != first
+    assert noted(pid_file) != first
     assert running.stderr is not None
     # The server may have fallen over before.
     fell = f"worker {pid_file.parent.name} fell over with status -9"
@@ -375,6 +381,7 @@ def test_each_way_to_end_leaves_nothing_running_and_the_next_one_goes_on(
         assert process.stderr is not None
         assert any("waiting for running jobs" in line for line in process.stderr)
         assert status(down, interrupted).state == "running"
+        falls_over_and_comes_back(Path(down.env["FORGE_DIR"], "server", "pid"))
         gates[0].touch()
         leaves_nothing(process, down)
 
@@ -409,6 +416,22 @@ def test_each_way_to_end_leaves_nothing_running_and_the_next_one_goes_on(
         assert status(down, stopped).state == "succeeded"
         process.terminate()
         leaves_nothing(process, down)
+
+
+def test_down_ends_what_a_killed_one_left(down: Command, training: Path, tmp_path: Path) -> None:
+    with up(down) as process:
+        job = trains(down, training, tmp_path / "gate")
+        process.kill()
+        process.communicate(timeout=30)
+    assert ours(down)
+    said = down("down")
+    assert said.returncode == 0, said.stderr
+    assert ours(down) == []
+    assert down("down").returncode == 5
+    with up(down):
+        (tmp_path / "gate").touch()
+        assert down("logs", "-f", job).returncode == 0
+        assert status(down, job).attempt == 2
 
 
 @contextmanager

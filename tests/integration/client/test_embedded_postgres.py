@@ -10,15 +10,31 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import psycopg
 import pytest
 from forge_client.errors import ClientError
-from forge_client.up.postgres import SOCKET_BYTES, Postgres, let_pass, let_read
+from forge_client.up.folder_access import let_pass, let_read
+from forge_client.up.postgres import SOCKET_BYTES, Postgres
+from forge_client.up.wheel import Call
+from support.database.postgres import fast_folder
 from support.waiting import Eventually
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="about what only root has to care for")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Return a folder that no other run of pytest closes to the user who runs Postgres for root."""
+    with tempfile.TemporaryDirectory(prefix="forge-postgres-", dir=fast_folder()) as closed:
+        folder = Path(closed, "folder")
+        folder.mkdir(mode=0o700)
+        yield folder
 
 
 def ask(postgres: Postgres, query: str) -> object:
@@ -80,7 +96,6 @@ def test_a_server_that_dies_while_it_is_stopped_has_stopped(
 def test_a_folder_too_deep_for_a_socket_works_and_leaves_nothing_behind(tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 10) / ("er" * 20)
     folder.mkdir(parents=True)
-    before = set(Path(tempfile.gettempdir()).glob("forge-*"))
     first = Postgres(folder / "data")
     first.start()
     socket_dir = psycopg.conninfo.conninfo_to_dict(first.url)["host"]
@@ -95,9 +110,11 @@ def test_a_folder_too_deep_for_a_socket_works_and_leaves_nothing_behind(tmp_path
         assert not alive(old)
         assert not Path(str(socket_dir)).exists()
         assert ask(second, "SELECT 1") == 1
+        again = str(psycopg.conninfo.conninfo_to_dict(second.url)["host"])
+        assert Path(again).exists()
     finally:
         second.stop()
-    assert set(Path(tempfile.gettempdir()).glob("forge-*")) <= before
+    assert not Path(again).exists()
 
 
 def test_a_cluster_made_halfway_is_made_anew(tmp_path: Path) -> None:
@@ -130,6 +147,21 @@ def test_a_server_that_does_not_start_is_told_with_its_own_words(tmp_path: Path)
     with pytest.raises(ClientError, match="pg_ctl failed") as caught:
         postgres.start()
     assert str(tmp_path / "data" / "server.log") in caught.value.hint
+
+
+def test_a_program_that_does_not_end_is_ended_and_told(tmp_path: Path) -> None:
+    call = Call(["sleep", "3600"], tmp_path, None)
+    with pytest.raises(ClientError, match="sleep failed"):
+        call.finish(tmp_path / "log", timeout_s=0)
+
+
+def test_one_that_is_stopped_while_it_begins_leaves_nothing_running(tmp_path: Path) -> None:
+    postgres = Postgres(tmp_path / "data")
+    postgres.start()
+    postgres.stop()
+    postgres.begin()
+    postgres.stop()
+    assert not (tmp_path / "data" / "postmaster.pid").exists()
 
 
 def passes(user: pwd.struct_passwd, path: Path) -> bool:

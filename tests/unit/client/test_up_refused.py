@@ -1,18 +1,56 @@
-"""What a `forge up` refuses before it has touched anything."""
+"""What a `forge up` refuses before it has touched anything, and which signals stop it."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.up.detached import Plan, detached, locked
+from forge_client.up.detached import Plan, detached, holder, locked, stop
 from forge_client.up.server import HOST, Server
+from forge_client.up.stop_signals import StopSignals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+BEGIN = """
+import os, sys
+from pathlib import Path
+from forge_client.up.detached import holder, locked
+folder = Path(sys.argv[1])
+"""
+HOLD = "with locked(folder): print('held', flush=True); sys.stdin.read()"
+LEAVE_A_CHILD = """
+with locked(folder):
+    if os.fork():
+        os._exit(0)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+LOOK = """
+print("looks", flush=True)
+while True:
+    holder(folder)
+"""
+
+
+@contextmanager
+def process(code: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run code about a folder in another process until the block ends."""
+    command = [sys.executable, "-c", BEGIN + code, str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as running:
+        assert running.stdout
+        assert running.stdout.readline()
+        yield running
+        running.kill()
 
 
 def test_a_port_that_somebody_answers_on_is_not_taken_for_its_own(tmp_path: Path) -> None:
@@ -28,10 +66,55 @@ def test_one_that_runs_keeps_its_log(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "up.log"
     log.parent.mkdir()
     log.write_text("all is well")
-    with (
-        locked(tmp_path),
-        pytest.raises(ClientError, match=f"already, process {os.getpid()}") as caught,
-    ):
-        detached(Plan(tmp_path))
+    with process(HOLD, tmp_path) as other:
+        assert holder(tmp_path) == other.pid
+        with pytest.raises(ClientError, match=f"already, process {other.pid}") as caught:
+            detached(Plan(tmp_path))
+        with pytest.raises(ClientError, match=f"already, process {other.pid}"), locked(tmp_path):
+            pass
     assert "forge down" in caught.value.hint
     assert log.read_text() == "all is well"
+    assert holder(tmp_path) is None
+
+
+def test_whoever_looks_for_one_that_runs_keeps_none_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with process(LOOK, tmp_path):
+        for _ in range(500):
+            with locked(tmp_path):
+                pass
+
+
+def test_a_child_that_outlives_it_does_not_hold_the_folder(tmp_path: Path) -> None:
+    with process(LEAVE_A_CHILD, tmp_path) as parent:
+        parent.wait(60)
+        assert holder(tmp_path) is None
+
+
+def test_where_none_runs_there_is_nothing_to_stop(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="no `forge up` runs"):
+        stop(tmp_path, drain=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("character", ["$", '"', "`", "\\"])
+def test_a_folder_that_postgres_cannot_run_in_is_refused(tmp_path: Path, character: str) -> None:
+    folder = tmp_path / f"a{character}b"
+    with pytest.raises(ClientError, match="Postgres cannot run") as caught:
+        detached(Plan(folder))
+    assert character in caught.value.message
+    assert "--dir" in caught.value.hint
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("before", "urgency"), [(signal.SIG_IGN, 0), (signal.SIG_DFL, 2)])
+def test_a_hang_up_stops_it_unless_it_runs_under_nohup(
+    before: signal.Handlers, urgency: int
+) -> None:
+    restored = signal.signal(signal.SIGHUP, before)
+    try:
+        with StopSignals() as asked:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert asked.urgency == urgency
+    finally:
+        signal.signal(signal.SIGHUP, restored)

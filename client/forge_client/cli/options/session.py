@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from forge_client import settings
-from forge_client.backend import Backend
 from forge_client.connection import connect
 from forge_client.project.forge_toml import Project
 from forge_client.settings import Settings
+
+if TYPE_CHECKING:
+    from forge_client.backend import Backend
 
 JobId = Annotated[int, typer.Argument(metavar="JOB", help="The job's id.", min=1)]
 
@@ -45,6 +47,6 @@ def settings_of(context: typer.Context, project: Project | None = None) -> Setti
     return settings.load(vars(flags), project.connection.model_dump(exclude_none=True))
 
 
-def backend_of(context: typer.Context) -> Backend:
+def backend_of(context: typer.Context) -> "Backend":
     """Return a backend for what the settings name."""
     return connect(settings_of(context))

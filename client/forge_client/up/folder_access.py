@@ -1,0 +1,74 @@
+"""Lets the user who runs Postgres for root reach the wheel and the data, and nobody else."""
+
+import os
+import pwd
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+ATTRIBUTE = "system.posix_acl_access"
+VERSION = 2
+NOBODY = 0xFFFFFFFF
+OWNER, USER, GROUP, MASK, OTHERS = 0x01, 0x02, 0x04, 0x10, 0x20
+READ, PASS = 4, 1
+Entry = tuple[int, int, int]  # kind, rights, id: acl(5)
+
+
+def let_pass(user: pwd.struct_passwd, path: Path) -> None:
+    """Let a user reach `path`: each closed folder above it gets an entry for that user alone.
+
+    Where the file system keeps no such entries, the folder lets everybody pass, but not list it.
+
+    Raises:
+        PermissionError: a folder is another's.
+    """
+    for folder in reversed(path.absolute().resolve().parents):
+        found = folder.stat()
+        if found.st_mode & 0o001 or (found.st_uid == user.pw_uid and found.st_mode & 0o100):
+            continue
+        try:
+            _allow(folder, user.pw_uid)
+        except (OSError, AttributeError):  # AttributeError: only Linux has these calls
+            folder.chmod(found.st_mode | 0o001)
+
+
+def let_read(folder: Path) -> None:
+    """Let everybody read what lies below a folder, as a umask of 022 would have."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_symlink():
+            continue
+        mode = path.stat().st_mode
+        wanted = mode | 0o444 | (0o111 if mode & 0o100 else 0)
+        if wanted != mode:
+            path.chmod(wanted)
+
+
+def _allow(folder: Path, user: int) -> None:
+    entries = _entries(folder)
+    before = next((rights for kind, rights, who in entries if (kind, who) == (USER, user)), 0)
+    kept = [entry for entry in entries if entry[0] != MASK and (entry[0], entry[2]) != (USER, user)]
+    kept.append((USER, before | PASS, user))
+    mask = 0
+    for kind, rights, _ in kept:
+        mask |= rights if kind not in {OWNER, OTHERS} else 0
+    # The kernel wants them in the order of their kinds, users by id.
+    packed = [
+        struct.pack("<HHI", *entry) for entry in sorted([*kept, (MASK, mask, NOBODY)], key=_rank)
+    ]
+    os.setxattr(folder, ATTRIBUTE, struct.pack("<I", VERSION) + b"".join(packed))
+
+
+def _rank(entry: Entry) -> tuple[int, int]:
+    return entry[0], entry[2]
+
+
+def _entries(folder: Path) -> list[Entry]:
+    with suppress(OSError):
+        packed = os.getxattr(folder, ATTRIBUTE)
+        return [struct.unpack_from("<HHI", packed, at) for at in range(4, len(packed), 8)]
+    mode = folder.stat().st_mode
+    return [
+        (OWNER, mode >> 6 & 7, NOBODY),
+        (GROUP, mode >> 3 & 7, NOBODY),
+        (OTHERS, mode & 7, NOBODY),
+    ]

@@ -1,0 +1,66 @@
+"""The processes of a `forge up` that was killed: they run on without it."""
+
+import signal
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from forge_client.up import pid_file
+from forge_client.up.postgres import Postgres
+
+STOP_S = 120.0
+KILL_S = 10.0
+
+
+def kill(folder: Path) -> None:
+    """End what is left of its children; the next worker finds their jobs."""
+    _kill([*_workers(folder), *_servers(folder)])
+
+
+def stop(folder: Path, *, drain: bool) -> bool:
+    """End what is left in order, as a `forge up` would; tells whether there was anything.
+
+    Args:
+        folder: the folder of the `forge up`; the caller holds its lock.
+        drain: let running jobs finish first.
+
+    Raises:
+        ClientError: Postgres does not stop.
+    """
+    workers, servers = _workers(folder), _servers(folder)
+    data = folder / "postgres"
+    if not (workers or servers or (data / "postmaster.pid").exists()):
+        return False
+    _stop(workers, signal.SIGINT if drain else signal.SIGTERM, None if drain else STOP_S)
+    _stop(servers, signal.SIGTERM, STOP_S)
+    Postgres(data).stop()
+    return True
+
+
+def _workers(folder: Path) -> list[psutil.Process]:
+    return _noted(folder.glob(f"workers/*/{pid_file.NAME}"))
+
+
+def _servers(folder: Path) -> list[psutil.Process]:
+    return _noted([folder / "server" / pid_file.NAME])
+
+
+def _noted(files: Iterable[Path]) -> list[psutil.Process]:
+    return [process for file in files if (process := pid_file.read(file))]
+
+
+def _stop(processes: Sequence[psutil.Process], signum: int, timeout_s: float | None) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(signum)
+    _, left = psutil.wait_procs(processes, timeout_s)
+    _kill(left)
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, KILL_S)

@@ -1,0 +1,128 @@
+"""The children of a `forge up`: forked, loaded before they may run, started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from forge_client.up import pid_file
+from forge_client.up.child_process import ChildProcess
+from forge_client.up.stop_signals import StopSignals
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Of a test process alone: `forge up` has no threads when it forks.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+PROGRAM = """
+import os, sys
+
+def say(*words):
+    # Not by print: pytest has another stdout there, which is forked along.
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
+say("loaded")
+
+def main():
+    say(sys.argv[1:], os.environ["LATE"], os.read(0, 1) == b"", os.getsid(0) == os.getpid())
+    sys.exit(int(os.environ["STATUS"]))
+"""
+SAID = "[] late True True"
+KILLED = """
+import os, sys
+from pathlib import Path
+from forge_client.up.child_process import ChildProcess
+folder = Path(sys.argv[1])
+ChildProcess("one", "said_by", folder, folder / "log", {}).load()
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChildProcess:
+    """Return one of the program, which says what it does into a file."""
+    (tmp_path / "said_by.py").write_text(PROGRAM)
+    monkeypatch.syspath_prepend(tmp_path)
+    env = {"LATE": "early", "STATUS": "0"}
+    return ChildProcess("one", "said_by", tmp_path, tmp_path / "log", env, _pause=0.0)
+
+
+def told(child: ChildProcess) -> list[str]:
+    return child.log.read_text().splitlines()
+
+
+def test_what_is_loaded_runs_once_it_is_started_with_what_is_known_by_then(
+    child: ChildProcess,
+) -> None:
+    child.load()
+    assert eventually(lambda: told(child) == ["loaded"])
+    assert child.alive
+    found = pid_file.read(child.folder / "pid")
+    assert found
+    assert (found.ppid(), found.name()) == (os.getpid(), "forge one")
+    child.env["LATE"] = "late"
+    child.start()
+    assert child.wait(60)
+    assert told(child) == ["loaded", SAID]
+    assert child.look_after() == 0
+
+
+def test_what_is_loaded_runs_no_further_when_whoever_loaded_it_is_gone(child: ChildProcess) -> None:
+    subprocess.run(
+        [sys.executable, "-c", KILLED, child.folder],
+        env={**os.environ, "PYTHONPATH": str(child.folder)},
+        check=False,
+    )
+    assert eventually(lambda: pid_file.read(child.folder / "pid") is None)
+    assert told(child) == ["loaded"]
+
+
+def test_one_that_falls_over_while_it_loads_is_seen(child: ChildProcess) -> None:
+    (child.folder / "said_by.py").write_text("raise SystemExit(3)")
+    child.load()
+    assert child.wait(60)
+    child.start()
+    assert child.look_after() == 3
+
+
+def test_one_that_fell_over_is_started_again(child: ChildProcess) -> None:
+    child.env.update(LATE="late", STATUS="5")
+    child.start()
+    assert eventually(child.look_after) == 5
+    assert child.look_after() is None
+    assert eventually(child.look_after) == 5
+    assert told(child) == ["loaded", SAID] * 2
+
+
+def test_a_signal_reaches_the_child_however_early_it_comes(child: ChildProcess) -> None:
+    with StopSignals() as asked:
+        child.load()
+        child.ask(signal.SIGTERM)
+        assert child.wait(60)
+    assert child.look_after() == -signal.SIGTERM
+    assert asked.urgency == 0
+
+
+def test_a_process_id_that_is_anothers_by_now_is_nobodys(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    pid_file.write(file, os.getpid())
+    assert pid_file.read(file) == psutil.Process()
+    pid, started = map(int, file.read_text().split())
+    file.write_text(f"{pid} {started + 1}")
+    assert pid_file.read(file) is None
+    file.write_text(f"{pid}\n")
+    assert pid_file.read(file) is None
+
+
+def test_a_process_that_has_ended_is_nobodys(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pid_file.write(tmp_path / "pid", ended.pid)
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert pid_file.read(tmp_path / "pid") is None
+    assert pid_file.read(tmp_path / "pid") is None
