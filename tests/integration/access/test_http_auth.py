@@ -165,7 +165,7 @@ def signer(api: Api) -> Signer:
 def test_a_signed_request_is_taken_once(api: Api, signer: Signer) -> None:
     headers = signer.signed("GET", ME)
     assert api.http.get(ME, headers=headers).json()["owner"] == "ann"
-    assert "before" in problem(api.http.get(ME, headers=headers), 401, "unauthenticated")
+    assert "already used" in problem(api.http.get(ME, headers=headers), 401, "unauthenticated")
     assert api.rig.count("request_nonce") == 1
 
 
@@ -216,7 +216,7 @@ def test_what_was_altered_is_refused(shared_api: Api, part: str) -> None:
             headers = {**other.signed("POST", path, body), **signer.headers}
     headers["Content-Type"] = "application/json"
     answer = shared_api.http.post(path, headers=headers, content=body)
-    assert "does not fit" in problem(answer, 401, "unauthenticated")
+    assert "does not match" in problem(answer, 401, "unauthenticated")
     assert nonces(signer) == 0
 
 
