@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def eventually() -> Eventually:
-    """Poll with a deadline: `eventually(probe, timeout=60)` returns the first truthy answer."""
+    """Poll with a deadline: `eventually(probe, timeout=120)` returns the first truthy answer."""
     return wait_until
 
 

@@ -45,15 +45,15 @@ def test_answers_and_requests_are_lost_on_their_side_and_silence_ends(
     with counting() as (port, asked), doors(dice_of(1)) as made:
         door = made.make("one", port)
         url = f"http://127.0.0.1:{door.port}/claim"
-        assert httpx.post(url).text == "ok"
+        assert httpx.post(url, timeout=60).text == "ok"
         door.loses_answers = 1.0
         with pytest.raises(httpx.TransportError):
-            httpx.post(url)
+            httpx.post(url, timeout=60)
         assert len(asked) == 2
         door.heal()
         door.loses_requests = 1.0
         with pytest.raises(httpx.TransportError):
-            httpx.post(url)
+            httpx.post(url, timeout=60)
         assert len(asked) == 2
         assert door.lost == {"answer to /claim": 1, "request to /claim": 1}
         door.heal()

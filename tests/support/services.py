@@ -32,7 +32,7 @@ def docker_answers() -> bool:
     asked = subprocess.run(
         ["docker", "version", "--format", "{{.Server.Version}}"],
         capture_output=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     return asked.returncode == 0

@@ -15,10 +15,10 @@ T = TypeVar("T")
 class Eventually(Protocol):
     """The type of the fixture `eventually`."""
 
-    def __call__(self, probe: Callable[[], T], timeout: float = 60, every: float = 0.02) -> T: ...
+    def __call__(self, probe: Callable[[], T], timeout: float = 120, every: float = 0.02) -> T: ...
 
 
-def eventually(probe: Callable[[], T], timeout: float = 60, every: float = 0.02) -> T:
+def eventually(probe: Callable[[], T], timeout: float = 120, every: float = 0.02) -> T:
     """Return the first truthy answer of `probe`, asked every `every` seconds.
 
     An AssertionError inside the probe counts as "not yet", so that a probe may assert.

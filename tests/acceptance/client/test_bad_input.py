@@ -244,6 +244,6 @@ def test_a_reader_that_leaves_is_no_error(connected: Command, project: Path) -> 
     with connected.started("ps", "-o", "json", "-n", "1000") as lister:
         assert lister.stdout is not None
         lister.stdout.close()
-        _, said = lister.communicate(timeout=30)
+        _, said = lister.communicate(timeout=60)
     assert "Traceback" not in said
     assert "error" not in said.lower()

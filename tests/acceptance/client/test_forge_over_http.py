@@ -127,7 +127,7 @@ def forge_server(port: int, database_url: str, store_url: str) -> Iterator[subpr
     }  # fmt: skip
     with subprocess.Popen([FORGE.with_name("forge-server")], env=env) as process:
         try:
-            eventually(lambda: process.poll() is not None or _healthy(port), timeout=60)
+            eventually(lambda: process.poll() is not None or _healthy(port))
             assert process.poll() is None
             yield process
         finally:

@@ -271,7 +271,7 @@ def test_a_detached_wait_leaves_the_job_running(
         assert waiter.stdout is not None
         assert waiter.stdout.readline() == "epoch 1 of attempt 1\n"
         waiter.send_signal(signal.SIGINT)
-        _, told = waiter.communicate(timeout=30)
+        _, told = waiter.communicate(timeout=60)
     assert waiter.returncode == 130
     assert "Traceback" not in told
     found = re.search(r"`forge logs -f (\d+)` follows it again", told)
@@ -392,7 +392,7 @@ def test_each_way_to_end_leaves_nothing_running_and_the_next_one_goes_on(
         assert (done.state, done.attempt) == ("succeeded", 1)
         killed = trains(down, training, gates[1])
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     left = ours(down)
     assert left
     gates[1].touch()

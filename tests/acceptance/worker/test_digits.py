@@ -65,11 +65,11 @@ def test_training_goes_on_at_the_last_checkpoint_after_its_worker_was_killed(
     with bed(kind, tmp_path, database_url) as made:
         first = made.worker("first")
         job = train(made, epochs=16, seconds_per_epoch=0.25, max_losses=1)
-        eventually(lambda: len(checkpoints(made, job)) >= 3, timeout=30)
+        eventually(lambda: len(checkpoints(made, job)) >= 3)
         first.kill()
         at_epoch = stored_epoch(made, job, attempt=1)
         second = made.worker("second")
-        made.succeeds(job, timeout=60)
+        made.succeeds(job)
 
         assert made.reasons(job) == ["worker_lost", "succeeded"]
         attempts = made.jobs.attempts(job)
@@ -95,11 +95,11 @@ def test_worker_that_is_started_again_gives_its_process_back_at_once(
         patient: dict[str, Any] = {"lease_ttl_s": 600, "heartbeat_s": 100, "poll_s": 1}
         first = made.worker(**patient)
         job = train(made, epochs=12, seconds_per_epoch=0.25, max_losses=1)
-        eventually(lambda: len(checkpoints(made, job)) >= 2, timeout=30)
+        eventually(lambda: len(checkpoints(made, job)) >= 2)
         first.kill()
         at_epoch = stored_epoch(made, job, attempt=1)
         made.worker(**patient)
-        made.succeeds(job, timeout=60)
+        made.succeeds(job)
         attempts = made.jobs.attempts(job)
         assert made.reasons(job) == ["worker_lost", "succeeded"]
         assert attempts[0]["detail"] == "the agent was restarted"

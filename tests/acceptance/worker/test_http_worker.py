@@ -59,14 +59,14 @@ def test_training_goes_on_while_the_server_is_killed_and_started_again(
     with http_bed(tmp_path, database_url, ttl_s=30) as made:
         worker = made.worker()
         job = train(made, epochs=24, seconds_per_epoch=0.25)
-        eventually(lambda: len(checkpoints(made, job)) >= 2, timeout=30)
+        eventually(lambda: len(checkpoints(made, job)) >= 2)
         before = len(epochs_said(made, job))
         made.servers[0].kill()
         failures = worker.output.count("server_unreachable")
-        eventually(lambda: worker.output.count("server_unreachable") > failures, timeout=30)
+        eventually(lambda: worker.output.count("server_unreachable") > failures)
         assert made.job(job)["state"] == "running"
         made.servers[0].start()
-        made.succeeds(job, timeout=90)
+        made.succeeds(job)
 
         assert made.reasons(job) == ["succeeded"]
         assert 0 < before < 24
@@ -106,11 +106,11 @@ def test_training_goes_on_at_its_checkpoint_on_another_worker(
     with http_bed(tmp_path, database_url) as made:
         first = made.worker("first")
         job = train(made, epochs=16, seconds_per_epoch=0.25, max_losses=1)
-        eventually(lambda: len(checkpoints(made, job)) >= 3, timeout=30)
+        eventually(lambda: len(checkpoints(made, job)) >= 3)
         first.kill()
         at_epoch = stored_epoch(made, job, attempt=1)
         made.worker("second")
-        made.succeeds(job, timeout=60)
+        made.succeeds(job)
         assert made.reasons(job) == ["worker_lost", "succeeded"]
         assert trained(made, job)[0]["resumed_from"] == at_epoch
         made.worker("first")

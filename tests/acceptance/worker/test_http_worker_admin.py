@@ -34,15 +34,15 @@ ROOM = {"cpus": 0.5, "memory_mb": 256, "disk_mb": 500}
 
 
 @pytest.fixture
-def made(tmp_path: Path, database_url: str) -> Iterator[HttpBed]:
-    with http_bed(tmp_path, database_url) as bed:
+def made(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[HttpBed]:
+    with http_bed(tmp_path, database_url, **getattr(request, "param", {})) as bed:
         yield bed
 
 
 @pytest.fixture
 def admin(made: HttpBed) -> Iterator[Admin]:
     key = Keys(made.database, actor="user:root").create("root", Role.ADMIN)[1]
-    with httpx.Client(base_url=made.servers[0].url, headers=bearer(key), timeout=30) as http:
+    with httpx.Client(base_url=made.servers[0].url, headers=bearer(key), timeout=60) as http:
         yield Admin(made, http)
 
 
@@ -110,7 +110,7 @@ def test_drained_worker_ends_its_job_and_takes_no_other(
     for job in jobs:
         made.succeeds(job)
     # The one that is ephemeral leaves, the other stays and takes nothing.
-    assert spot.process.wait(60) == 0
+    assert spot.process.wait(120) == 0
     eventually(lambda: admin.status("spot") == "offline")
     beats = admin.worker("one")["last_seen_at"]
     eventually(lambda: admin.worker("one")["last_seen_at"] > beats)
@@ -156,7 +156,7 @@ def test_worker_is_deleted_only_when_it_is_offline(
     admin.call("DELETE", path)
     problem(admin.http.get(f"/api/workers/{worker_id}"), 404, "worker_not_found")
     again = made.begin("one")
-    assert again.process.wait(60) == 1
+    assert again.process.wait(120) == 1
     assert "does not take this worker's token" in again.output
     assert "Traceback" not in again.output
 
@@ -169,7 +169,7 @@ def test_ephemeral_worker_leaves_after_one_job_and_is_reaped(
     spot = made.worker("spot", ephemeral="False")
     first, second = (admin.submit(made.python, "-c", "print('x')") for _ in range(2))
     made.succeeds(first)
-    assert spot.process.wait(60) == 0
+    assert spot.process.wait(120) == 0
     assert made.job(second)["state"] == "ready"
     eventually(lambda: admin.status("spot") == "offline")
     windows = Windows(reap_ephemeral=timedelta(seconds=1))
@@ -205,12 +205,13 @@ def test_targets_reach_the_workers_that_they_name(made: HttpBed, admin: Admin) -
     assert names[Target.LOCAL] == f"mine-{made.token}"
 
 
+# Not by a renewal, nor by a poll: by the stream.
+@pytest.mark.parametrize("made", [{"ttl_s": 600, "heartbeat_s": 300}], indirect=True)
 def test_cancel_and_preempt_reach_a_worker_over_http_at_once(
     made: HttpBed, admin: Admin, eventually: Eventually
 ) -> None:
     admin.make("one")
-    # Not by a renewal, nor by a poll: by the stream.
-    worker = made.worker("one", heartbeat_s=60, poll_s=60)
+    worker = made.worker("one", poll_s=300)
     job = admin.waits()
     made.says(job, "up")
     admin.call("POST", f"/api/queue/jobs/{job}/cancel", {})
@@ -218,7 +219,7 @@ def test_cancel_and_preempt_reach_a_worker_over_http_at_once(
     again = admin.waits()
     made.says(again, "up")
     admin.call("POST", f"/api/queue/jobs/{again}/preempt", {})
-    eventually(lambda: made.reasons(again) == ["preempted"], timeout=40)
+    eventually(lambda: made.reasons(again) == ["preempted"])
     made.says(again, "up\nup")
     let_go(made)
     made.succeeds(again)

@@ -56,7 +56,7 @@ def fails_again(worker: Worker, before: int) -> bool:
 
 def heard_again(made: HttpBed, eventually: Eventually) -> None:
     before = seen(made)
-    eventually(lambda: seen(made) > before, timeout=60)
+    eventually(lambda: seen(made) > before)
 
 
 def test_worker_moves_to_another_server_and_back_with_its_job(
@@ -134,7 +134,7 @@ def test_job_outlasts_servers_that_are_away_for_longer_than_a_lease(
                 assert row is not None, "the lease was taken from a worker that found no server"
                 return bool(row[0])
 
-            eventually(over, timeout=60)
+            eventually(over)
         made.servers[0].start()
         heard_again(made, eventually)
         assert made.job(job)["state"] == "running"
@@ -266,7 +266,7 @@ def test_bad_setting_is_a_clear_message(tmp_path: Path, database_url: str) -> No
     with http_bed(tmp_path, database_url) as made:
         workers = [made.begin(f"w{n}", **bad[0]) for n, bad in enumerate(BAD_SETTINGS)]
         for n, (worker, (_, code, said)) in enumerate(zip(workers, BAD_SETTINGS, strict=True)):
-            assert worker.process.wait(60) == code, worker.output
+            assert worker.process.wait(120) == code, worker.output
             assert said in worker.output
             assert "Traceback" not in worker.output
             assert made.tokens[f"w{n}"] not in worker.output

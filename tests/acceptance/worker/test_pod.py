@@ -110,7 +110,7 @@ def test_a_pods_job_finds_no_way_to_the_queues_database_or_store(
     job = made.script(LOOKS, str(worker.pid))
     try:
         made.succeeds(job)
-        assert worker.wait(30) == 0, said.read_text()
+        assert worker.wait(120) == 0, said.read_text()
     finally:
         worker.kill()
         worker.wait()

@@ -120,16 +120,16 @@ def test_training_loses_no_epoch_to_a_notice_of_aws(
     with aws() as cloud, bed(kind, tmp_path, database_url) as made:
         first = made.worker("first", **on(cloud))
         job = train(made, epochs=24, seconds_per_epoch=0.3, max_failures=0, max_losses=0)
-        eventually(lambda: len(checkpoints(made, job)) >= 2, timeout=60)
+        eventually(lambda: len(checkpoints(made, job)) >= 2)
         cloud.interrupt(in_s=100)
         assert cloud.action is not None
         deadline = datetime.fromisoformat(cloud.action["time"])
         second = made.worker("second")
-        assert first.process.wait(60) == 0
-        made.succeeds(job, timeout=60)
+        assert first.process.wait(120) == 0
+        made.succeeds(job)
         # The same, and nobody comes.
         undisturbed = train(made, epochs=24)
-        made.succeeds(undisturbed, timeout=60)
+        made.succeeds(undisturbed)
 
         assert made.reasons(job) == ["preempted", "succeeded"]
         attempts = made.jobs.attempts(job)
@@ -266,7 +266,7 @@ def test_recommendation_stores_at_once_and_leaves_the_job_alone(
         process.succeeds(waiting)
         # Idle, it leaves as soon as the machine really goes.
         cloud.interrupt(in_s=100)
-        assert worker.process.wait(40) == 0
+        assert worker.process.wait(120) == 0
 
 
 def stored_state(made: Bed, job: int) -> bytes:

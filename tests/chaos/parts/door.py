@@ -155,7 +155,7 @@ class Doors:
     def make(self, name: str, target: int) -> Door:
         """Open a door to a port of this machine."""
         door = Door(name, target, self._dice)
-        asyncio.run_coroutine_threadsafe(door.serve(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(door.serve(), self._loop).result(60)
         self.all.append(door)
         return door
 
@@ -185,7 +185,7 @@ class Doors:
             door.heal()
             door.shut()
         if others := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(others, timeout=5)
+            await asyncio.wait(others, timeout=60)
         # What was aborted is closed at the loop's next turns.
         await asyncio.sleep(0.1)
 
@@ -203,4 +203,4 @@ def doors(dice: Random) -> Iterator[Doors]:
         yield made
     finally:
         made.end()
-        thread.join(10)
+        thread.join(60)

@@ -186,7 +186,7 @@ class Fleet:
         """Start nothing any more."""
         self._ending.set()
         if self._thread is not None:
-            self._thread.join(10)
+            self._thread.join(60)
 
     def kill_all(self) -> None:
         """End every process, and what is below it, by force."""

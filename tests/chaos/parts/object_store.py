@@ -121,6 +121,6 @@ def _way(name: str, endpoint: str, dice: Random) -> Iterator[Way]:
 
 def _answers(endpoint: str) -> bool:
     try:
-        return httpx.get(endpoint).status_code < 500
+        return httpx.get(endpoint, timeout=60).status_code < 500
     except httpx.TransportError:
         return False

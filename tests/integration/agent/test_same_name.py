@@ -82,7 +82,7 @@ def test_name_that_stays_in_use_ends_the_second_worker(tmp_path: Path, database_
         with made.database.connection() as connection:
             connection.execute("UPDATE worker SET last_seen_at = now() + interval '1 day'")
         second = made.begin("two", lease_ttl_s=1, reconnect_limit_s=1)
-        assert second.process.wait(60) == 4
+        assert second.process.wait(120) == 4
         said = second.output.splitlines()
         assert (
             said[-2]
@@ -192,7 +192,7 @@ def test_token_in_two_folders_is_one_worker(
         eventually(lambda: not first.running)
         assert first.process.returncode == 4
         second.send(signal.SIGTERM)
-        assert second.process.wait(30) == 0
+        assert second.process.wait(120) == 0
         eventually(lambda: made.log(job).count(b"up\n") == 2)
         let_go(third)
         made.succeeds(job)

@@ -122,7 +122,7 @@ def test_jobs_that_end_while_the_database_is_away(
         eventually(lambda: "queue_unreachable" in again.output)
         crashing.start()
         for job in (quiet, loud, stays, held):
-            made.succeeds(job, timeout=90)
+            made.succeeds(job)
         for job in (quiet, loud, stays):
             assert made.reasons(job) == ["succeeded"]
         assert made.reasons(held) == ["worker_lost", "succeeded"]

@@ -241,5 +241,5 @@ def test_what_is_missing_is_named_with_what_to_do(
     assert said in told["lacks"][0]["what"]
     assert told["lacks"][0]["do"]
     worker = process.begin(**given)
-    assert worker.process.wait(30) == 1
+    assert worker.process.wait(120) == 1
     assert said in worker.output

@@ -194,7 +194,7 @@ def test_job_that_ended_by_itself_counts_although_the_worker_is_stopped_then(
     eventually(lambda: "draining" in worker.output)
     store.unlink()
     away.rename(store)
-    assert worker.process.wait(30) == 0
+    assert worker.process.wait(120) == 0
     assert process.job(job)["state"] == "succeeded"
     assert process.log(job) == b"up\nbye\n"
 

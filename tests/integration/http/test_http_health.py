@@ -25,7 +25,7 @@ def _looks_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def look(base: str) -> dict[str, str]:
     """Return how everything stands, and check the answer's form."""
-    answer = httpx.get(f"{base}/health", timeout=30)
+    answer = httpx.get(f"{base}/health", timeout=60)
     told = {check["name"]: check["standing"] for check in answer.json()["checks"]}
     failing = [name for name, standing in told.items() if standing == "failing"]
     if not failing:

@@ -92,7 +92,7 @@ class Target:
         self._aim(case)
         works = case.operation.path.startswith("/api/workers/")
         kind = "worker" if works else "admin"
-        case.call_and_validate(base_url=self.url, headers=self.world.callers[kind])
+        case.call_and_validate(base_url=self.url, headers=self.world.callers[kind], timeout=60)
 
     def _aim(self, case: AnyCase) -> None:
         """Have what is well formed name what is there, now and then."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SECRET = "s" * 40
 SERVER = [sys.executable, "-m", "forge_functions.server"]
-LEAVES_S = 30
+LEAVES_S = 120
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_streams_end_when_it_leaves(
     headers = {"X-Worker-Token": token, "Accept": "text/event-stream"}
     with started(environment) as process:
         url = told(process)
-        with httpx.stream("GET", f"{url}/api/workers/stream", headers=headers, timeout=30) as got:
+        with httpx.stream("GET", f"{url}/api/workers/stream", headers=headers, timeout=60) as got:
             pieces = got.iter_raw()
             assert next(pieces).startswith(b": ")
             process.send_signal(number)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
-import httpx
 import pytest
+from forge_functions.streams import long_claim
 from forge_functions.streams.matching import Matching
 from forge_schema.model.states import Command
 from support.http.api import opened, problem
@@ -20,17 +24,20 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    import httpx
     from support.http.api import Api
     from support.queue.rig import Rig
     from support.waiting import Eventually
 
 WAIT_S = 60.0
-# Less than what a lost hint would cost, and enough for a busy machine.
-SOON_S = 40.0
+# Less than a claim or a stream waits where nothing wakes it.
+SOON_S = 50.0
 
 
 @pytest.fixture
-def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
+def api(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    # Whoever is not woken stays without an answer, or gets an empty one.
+    monkeypatch.setattr(long_claim, "LOOK_S", 3600)
     with opened(rig, tmp_path / "store", long_poll_s=WAIT_S) as made:
         yield made
 
@@ -66,31 +73,27 @@ def test_a_claim_that_waits_is_answered_as_soon_as_there_is_work(
 ) -> None:
     answer = waiting(worker, pool)
     until_waiting(worker.api, eventually)
-    began = monotonic()
     # A lane that it did not know when it began to wait.
     job = worker.api.rig.submit(queue="new")
     (grant,) = good(answer.result(WAIT_S))["grants"]
     assert grant["job_id"] == job
-    assert monotonic() - began < SOON_S
 
 
 def test_a_claim_waits_no_longer_than_it_may(rig: Rig, tmp_path: Path) -> None:
-    for long_poll_s, wait_s in ((0.0, 30), (0.3, 30), (20.0, 0.3), (20.0, 0)):
+    for long_poll_s, wait_s in ((0.0, 60), (0.3, 60), (3600.0, 0.3), (3600.0, 0)):
         with opened(rig, tmp_path / "store", long_poll_s=long_poll_s) as api:
             worker = raw_worker(api, f"w{long_poll_s}-{wait_s}")
+            body = {"boot_id": str(worker.boot_id), "free": FREE, "wait_s": wait_s}
             began = monotonic()
-            assert worker.claim(wait_s=wait_s) == []
-            least = min(long_poll_s, wait_s)
-            assert least <= monotonic() - began < least + SOON_S
+            assert good(worker.post("/claim", body, timeout=SOON_S))["grants"] == []
+            assert monotonic() - began >= min(long_poll_s, wait_s)
 
 
 def test_a_result_does_not_wait(worker: RawWorker) -> None:
     worker.api.rig.submit()
     (grant,) = worker.claim()
     body = {"boot_id": str(worker.boot_id), "free": FREE, "wait_s": 60, "ends": [lease(grant)]}
-    began = monotonic()
-    assert good(worker.post("/claim", body))["grants"] == []
-    assert monotonic() - began < SOON_S
+    assert good(worker.post("/claim", body, timeout=SOON_S))["grants"] == []
 
 
 def test_many_wait_on_few_threads(
@@ -100,9 +103,8 @@ def test_many_wait_on_few_threads(
     answers = [waiting(worker, pool) for worker in workers]
     until_waiting(api, eventually, 50)
     # More than there are threads to serve them wait, and another is served at once.
-    began = monotonic()
     workers[0].heartbeat()
-    assert monotonic() - began < SOON_S
+    assert not any(answer.done() for answer in answers)
     with api.rig.database.connection() as connection:
         busy = connection.execute(
             "SELECT count(*) AS n FROM pg_stat_activity"
@@ -160,20 +162,28 @@ def test_a_boot_that_was_followed_by_another_gets_nothing_by_waiting(
     assert worker.api.rig.places(job) == ["ready"]
 
 
+@contextmanager
+def leaving(worker: RawWorker) -> Iterator[None]:
+    """Send a claim that waits, and be gone at the end of the block."""
+    body = {"boot_id": str(worker.boot_id), "free": FREE, "wait_s": 60}
+    headers = {**worker.headers, "Content-Type": "application/json"}
+    with closing(HTTPConnection(urlsplit(worker.api.url).netloc, timeout=60)) as connection:
+        connection.request("POST", "/api/workers/claim", json.dumps(body), headers)
+        yield
+
+
 def test_who_leaves_while_it_waits_gets_nothing(worker: RawWorker, eventually: Eventually) -> None:
     api = worker.api
-    body = {"boot_id": str(worker.boot_id), "free": FREE, "wait_s": 30}
-    with pytest.raises(httpx.ReadTimeout):
-        worker.post("/claim", body, timeout=0.5)
+    with leaving(worker):
+        until_waiting(api, eventually)
     eventually(lambda: api.services.hub.waiting == 0, timeout=SOON_S)
     job = api.rig.submit()
     assert api.rig.places(job) == ["ready"]
 
 
 def test_what_is_granted_to_who_has_left_is_given_back(
-    worker: RawWorker, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch,
-    eventually: Eventually,
-) -> None:  # fmt: skip
+    worker: RawWorker, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
     api, granted, left = worker.api, threading.Event(), threading.Event()
     claim = api.services.queue("x").__class__.finish_and_claim
 
@@ -186,10 +196,8 @@ def test_what_is_granted_to_who_has_left_is_given_back(
 
     monkeypatch.setattr("forge_schema.queue.queue.Queue.finish_and_claim", slowly)
     job = api.rig.submit()
-    body = {"boot_id": str(worker.boot_id), "free": FREE, "wait_s": 30}
-    leaving = pool.submit(worker.post, "/claim", body, timeout=1)
-    assert granted.wait(WAIT_S)
-    assert isinstance(leaving.exception(WAIT_S), httpx.ReadTimeout)
+    with leaving(worker):
+        assert granted.wait(WAIT_S)
     eventually(lambda: any("gone" in ear._heard for ear in api.services.hub._ears))
     left.set()
     eventually(lambda: api.rig.places(job) == ["ready"])
@@ -208,10 +216,8 @@ def test_hints_are_heard_again_after_the_database_cut_the_connection(
     )
     eventually(lambda: worker.api.rig.rows(cut))
     eventually(lambda: worker.api.rig.rows(cut))
-    began = monotonic()
     worker.api.rig.submit()
     assert len(good(answer.result(WAIT_S))["grants"]) == 1
-    assert monotonic() - began < SOON_S
 
 
 def test_who_waits_is_let_go_when_the_server_leaves(
@@ -280,7 +286,7 @@ def test_the_next_hint_can_be_waited_for(
     answer = pool.submit(worker.get, "/stream")
     until_waiting(worker.api, eventually)
     worker.api.rig.submit()
-    assert good(answer.result(SOON_S)) == {"items": ["ready"], "wait_s": WAIT_S}
+    assert good(answer.result(WAIT_S)) == {"items": ["ready"], "wait_s": WAIT_S}
     for wait_s in (-1, 61, "nan", "x"):
         problem(worker.get("/stream", params={"wait_s": wait_s}), 422, "invalid")
 

@@ -303,7 +303,7 @@ def test_checkpoints_beside_a_log_are_stored_while_the_job_runs_and_never_torn(
 ) -> None:
     worker = both.worker()
     job = both.script(REWRITES, keep_checkpoints=100)
-    eventually(lambda: len(both.jobs.checkpoints(job)) >= 4, timeout=60)
+    eventually(lambda: len(both.jobs.checkpoints(job)) >= 4)
     next(worker.folder.glob("jobs/*/work")).joinpath("go").touch()
     both.succeeds(job)
     models = 0

@@ -108,7 +108,7 @@ def test_worker_whose_own_disk_is_full_goes_on(
         project.mkdir()
         (project / "data").write_bytes(os.urandom(30 << 20))
         too_large = made.submit("true", folder=project, resources=share(20))
-        assert made.ended(too_large, timeout=60)["reason"] == "storage_failed"
+        assert made.ended(too_large)["reason"] == "storage_failed"
         made.succeeds(made.script("print('room again')", resources=share(5)))
         assert worker.running
         # The folder goes once the queue has the end.

@@ -166,7 +166,7 @@ def test_output_of_200_mb_is_stored_byte_for_byte(both: Bed) -> None:
     )
     resources = Resources(cpus=1, memory_mb=256, disk_mb=1000)
     job = both.script(source, resources=resources)
-    both.succeeds(job, timeout=90)
+    both.succeeds(job)
     assert both.log(job) == b"".join(bytes([n % 251]) * block for n in range(count))
 
 

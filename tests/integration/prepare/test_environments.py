@@ -45,7 +45,7 @@ def test_conflicting_projects_run_side_by_side_and_install_once(either: Bed) -> 
             for folder in folders
         ]
         for job in jobs:
-            either.succeeds(job, timeout=90)
+            either.succeeds(job)
         return [either.log(job) for job in jobs]
 
     for log, version in zip(run_both(), (b"1.0", b"2.0"), strict=True):
@@ -105,7 +105,7 @@ def test_what_cannot_be_installed_is_the_users_to_correct(process: Bed) -> None:
         path: process.submit("true", folder=folder, requirements=path, env=quick) for path in asked
     }
     for path, said in asked.items():
-        row = process.ended(jobs[path], timeout=60)
+        row = process.ended(jobs[path])
         assert (row["reason"], said in row["detail"]) == ("exit_code", True), row["detail"]
         assert row["exit_code"] == (None if path == "none.txt" else 1)
         assert said.encode() in process.log(jobs[path])
@@ -165,7 +165,7 @@ def test_installation_that_fills_the_disk_is_ended(either: Bed) -> None:
         *("python", "main.py"), folder=folder, requirements="requirements.txt", max_failures=0,
         resources=Resources(cpus=0.5, memory_mb=256, disk_mb=50),
     )  # fmt: skip
-    row = either.ended(job, timeout=60)
+    row = either.ended(job)
     assert (row["state"], row["reason"]) == ("dead", "disk_full")
     assert "50 MiB were asked for" in row["detail"]
     assert environments(either) == []

@@ -82,7 +82,7 @@ def test_removing_from_several_threads_while_it_runs_is_fine(bench: Bench) -> No
         for one in [threads.submit(job.handle.remove) for _ in range(4)]:
             one.result()
     assert processes_with(token) == []
-    assert job.result(10).code in {None, 128 + signal.SIGKILL}
+    assert job.result().code in {None, 128 + signal.SIGKILL}
 
 
 def test_job_of_a_killed_agent_is_found_by_its_labels_and_reaped(

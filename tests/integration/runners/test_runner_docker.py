@@ -297,7 +297,7 @@ def test_container_that_somebody_removed_has_no_code(bench: Bench, engine: Docke
     job = bench.python(WAITS)
     job.expect(b"ready")
     engine.containers.get(job.spec.name).remove(force=True)
-    assert job.result(20).code is None
+    assert job.result().code is None
     job.handle.stop()
     job.handle.remove()
 
@@ -356,7 +356,7 @@ def test_job_that_ends_while_the_engine_is_away_for_good_has_no_code(
     assert job.handle.wait(0) is None
     proxy.shut()
     (job.spec.work_dir / "go").touch()
-    ended = job.result(10)
+    ended = job.result()
     assert ended.code is None
     assert "ended while the container engine did not answer" in ended.detail
     proxy.open()

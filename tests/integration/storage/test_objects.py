@@ -65,7 +65,7 @@ def begun(request: Request, sent: bytes) -> Iterator[socket.socket]:
     headers = {"Host": url.netloc, **request.headers}
     head = [f"{request.method} {url.path}?{url.query} HTTP/1.1"]
     head += [f"{name}: {value}" for name, value in headers.items()]
-    with socket.create_connection((url.hostname or "", url.port or 0), timeout=30) as connection:
+    with socket.create_connection((url.hostname or "", url.port or 0), timeout=60) as connection:
         connection.sendall("\r\n".join([*head, "", ""]).encode() + sent)
         yield connection
 
@@ -105,7 +105,7 @@ def test_a_body_without_end_is_stopped(door: ServerDoor) -> None:
             yield PIECE
 
     signed = door.signer.put("mine", size=5, sha256=hashlib.sha256(b"12345").hexdigest())
-    answer = httpx.put(signed.url, content=endless(), timeout=30)
+    answer = httpx.put(signed.url, content=endless(), timeout=60)
     assert (answer.status_code, door.refusal(answer)) == (413, "too_large")
     assert files(door) == []
 

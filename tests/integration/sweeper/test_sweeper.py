@@ -61,7 +61,7 @@ class Running:
 def answered(port: int) -> int:
     """Return the status of a health endpoint, 0 when nothing answers."""
     try:
-        with urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as answer:
             return int(answer.status)
     except HTTPError as refusal:
         refusal.close()
@@ -124,7 +124,7 @@ def test_health_is_red_while_the_database_is_gone_and_green_again_afterwards(
             eventually(lambda: running.health() == 503)
         finally:
             shut(database_url, out=False)
-        eventually(lambda: running.health() == 200, timeout=40)
+        eventually(lambda: running.health() == 200)
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(120) == 0
         assert "Traceback" not in running.output

@@ -44,7 +44,7 @@ class Api:
         self.services: Services = app.state.services
         self.keys = Keys(rig.database, actor="user:root")
         self.workers = WorkerTokens(rig.database, actor="user:root")
-        self.http = httpx.Client(base_url=url, timeout=30)
+        self.http = httpx.Client(base_url=url, timeout=60)
 
     def key(
         self, owner: str = "ann", role: Role = Role.SUBMITTER, lasts: timedelta | None = None

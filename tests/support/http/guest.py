@@ -23,7 +23,7 @@ class Guest:
         # A connection that rested may be closed just as it is used again.
         fresh = httpx.Limits(max_keepalive_connections=0)
         given = {"Accept": "text/html", **headers}
-        self.http = httpx.Client(base_url=api.url, timeout=30, headers=given, limits=fresh)
+        self.http = httpx.Client(base_url=api.url, timeout=60, headers=given, limits=fresh)
         self.key_id = ""
 
     def login(self, owner: str, role: Role) -> Guest:

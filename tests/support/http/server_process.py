@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-LEAVE_S = 20.0
+LEAVE_S = 60.0
 
 
 @dataclass
@@ -67,7 +67,7 @@ class ServerProcess:
                 {**os.environ, **self.environment},
                 log,
             )
-        eventually(lambda: self._answers() or not self.running, timeout=30)
+        eventually(lambda: self._answers() or not self.running)
         assert self.running, self.output
 
     def kill(self) -> None:

@@ -36,10 +36,10 @@ class TcpProxy:
     def close(self) -> None:
         """Break everything off, and take no more."""
         _hang_up(self._listener)
-        self._threads[0].join(5)
+        self._threads[0].join(60)
         self.cut()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
     def _accept(self) -> None:
         with self._listener, contextlib.suppress(OSError):

@@ -133,7 +133,7 @@ class Request:
     def send(self) -> httpx.Response:
         content = iter([self.content]) if self.chunked else self.content
         return httpx.request(
-            self.method, self.url, headers=self.headers, content=content, timeout=30
+            self.method, self.url, headers=self.headers, content=content, timeout=60
         )
 
     def rewritten(self, old: str, new: str) -> Request:

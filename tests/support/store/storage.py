@@ -165,7 +165,7 @@ def _pass_on(handler: BaseHTTPRequestHandler, state: Proxy) -> None:
 def _ask(
     handler: BaseHTTPRequestHandler, state: Proxy, body: bytes
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection(state.target.netloc, timeout=30)
+    connection = http.client.HTTPConnection(state.target.netloc, timeout=60)
     try:
         headers = {k: v for k, v in handler.headers.items() if k.lower() != "expect"}
         connection.request(handler.command, handler.path, body, headers)

@@ -10,7 +10,7 @@ from support.client.backends import FakeBackend, job
 
 def test_a_result_is_waited_for() -> None:
     backend = FakeBackend([job(state="ready"), job(), job(state="succeeded", exit_code=0)])
-    assert Job(backend.as_backend(), 1).result(timeout=20).exit_code == 0
+    assert Job(backend.as_backend(), 1).result(timeout=60).exit_code == 0
 
 
 def test_a_failed_job_raises_with_its_reason_exit_code_and_last_lines() -> None:
@@ -50,7 +50,7 @@ def test_jobs_come_as_they_end_with_one_question_for_all() -> None:
 
     backend.look = end_one
     jobs = [Job(backend.as_backend(), n) for n in (1, 2, 3)]
-    assert [one.id for one in as_completed(jobs, timeout=20)] == [2, 3, 1]
+    assert [one.id for one in as_completed(jobs, timeout=60)] == [2, 3, 1]
     assert backend.asked == [[1, 2, 3], [1, 2, 3], [1, 3], [1]]
 
 

@@ -80,7 +80,7 @@ def test_settled_is_heard_to_the_last_event(gpus: FakeNvml) -> None:
     # Once it has ended, nobody waits for it.
     waiting = Thread(target=watching.watch.settle, args=(3600,))
     waiting.start()
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 

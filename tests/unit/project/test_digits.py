@@ -53,7 +53,7 @@ class Run:
                 how.touch()
             else:
                 process.send_signal(how)
-            return process.wait(timeout=30)
+            return process.wait(timeout=60)
 
     def metrics(self) -> list[dict[str, float]]:
         lines = (self.home / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
