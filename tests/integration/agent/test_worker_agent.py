@@ -250,8 +250,8 @@ class Trickle:
         handler.send_header("ETag", '"x"')
         handler.end_headers()
         try:
-            for _ in range(32):
-                handler.wfile.write(b"x" * (1 << 19))
+            for _ in range(128):
+                handler.wfile.write(b"x" * (1 << 17))
                 self.pieces += 1
                 Event().wait(0.5)
         except OSError:

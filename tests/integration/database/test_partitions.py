@@ -119,6 +119,26 @@ def test_at_the_turn_of_the_month_rows_lie_in_the_new_one(rig: Rig) -> None:
     assert loose(rig.url) == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("last", "months"),
+    [
+        (datetime(2031, 1, 31, tzinfo=UTC), ["2031_01", "2031_02", "2031_03"]),
+        (datetime(2031, 12, 31, 23, 59, 59, tzinfo=UTC), ["2031_12", "2032_01", "2032_02"]),
+        (datetime(2032, 2, 29, 12, tzinfo=UTC), ["2032_02", "2032_03", "2032_04"]),
+    ],
+)
+def test_on_the_last_day_of_a_month_no_later_one_is_left_out(
+    rig: Rig, last: datetime, months: list[str]
+) -> None:
+    rig.clock.set(last)
+    rig.submit()
+    rig.tick.run()
+    made = {row["inhrelid"] for row in rig.rows(MADE)}
+    assert {f"{parent}_{month}" for parent in PARENTS for month in months} <= made
+    assert rig.count(f"event_{months[0]}") == rig.count("event") == 1
+    assert loose(rig.url) == [0, 0, 0, 0]
+
+
 def test_rows_of_months_without_sweepers_come_into_them(rig: Rig) -> None:
     for _ in range(4):
         rig.submit()

@@ -121,7 +121,7 @@ def test_a_worker_that_installs_nothing_says_so(process: Bed) -> None:
 
 
 def test_an_installation_cut_short_is_made_anew(process: Bed) -> None:
-    worker = process.worker(heartbeat_s=0.5, lease_ttl_s=2)
+    worker = process.worker()
     folder = project(process.root / "p", "cut_short", "1.0")
     (folder / "hang").mkdir()
     (folder / "hang" / "setup.py").write_text("import signal\nsignal.pause()\n")
