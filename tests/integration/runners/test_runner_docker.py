@@ -374,7 +374,7 @@ def test_job_is_ended_without_the_engine(
     proxy.shut()
     getattr(job.handle, way)()
     assert processes_with(token) == []
-    assert job.result(1).code is None
+    assert job.result().code is None
     job.handle.remove()
     assert not runner.containers.may_live(job.spec.name)
     assert exists(engine, job.spec.name)
