@@ -51,7 +51,7 @@ class Candidate:
     leftover: Leftover | None
 
 
-class Past:
+class EndedHandle:
     """The handle of a job that has ended, and of which nothing is left but its end."""
 
     def __init__(self, exited: Exit) -> None:
@@ -168,7 +168,7 @@ def _handle(candidate: Candidate, attempt: Attempt) -> Handle | None:
         grace_s = float(attempt.grant.spec["grace_s"])
         return candidate.runner.adopt(candidate.leftover, attempt.folders.log, grace_s)
     exited = job_state.kept_exit(attempt.folders.root)
-    return None if exited is None else Past(exited)
+    return None if exited is None else EndedHandle(exited)
 
 
 def survivors(folder: Path, runners: Sequence[Runner]) -> dict[str, tuple[Runner, Leftover]]:
