@@ -7,7 +7,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from forge_schema.model.errors import ForgeError, Problem
+from forge_schema.model.errors import ForgeError, JobInvalid, Problem
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -15,6 +15,7 @@ log = structlog.get_logger(__name__)
 
 # The HTTP status of each domain error; any other error is the server's fault.
 STATUS = {
+    "forbidden": HTTPStatus.FORBIDDEN,
     "job_unknown": HTTPStatus.NOT_FOUND,
     "worker_not_found": HTTPStatus.NOT_FOUND,
     "key_not_found": HTTPStatus.NOT_FOUND,
@@ -118,6 +119,10 @@ def answer(
 
 def _forge_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ForgeError)  # noqa: S101 - Starlette's type is wider
+    if isinstance(error, JobInvalid):
+        place = ("body", *error.place)
+        faults = [{**fault, "loc": (*place, *fault["loc"])} for fault in error.faults]
+        return _invalid(request, RequestValidationError(faults))
     problem = Problem(code=error.code, message=error.message, hint=error.hint)
     if isinstance(error, Refused):
         return answer(request, error.status, problem, error.headers)

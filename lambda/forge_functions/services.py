@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 from forge_schema.database.pool import STATEMENT_S, Database
 from forge_schema.queue.queue import Queue
+from forge_schema.service.caller import Caller
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.signed import Signer, open_signer
 
@@ -22,6 +23,8 @@ from forge_functions.streams.hub import Hub
 from forge_functions.streams.matching import Matching
 
 if TYPE_CHECKING:
+    from forge_schema.service.service import Service
+
     from forge_functions.auth.oidc import Issuer
     from forge_functions.auth.pod import Pods
 
@@ -117,11 +120,17 @@ class Services:
         return Pods(self.settings)
 
     def queue(self, actor: str) -> Queue:
-        """Return the queue for one actor."""
+        """Return the queue for one worker."""
+        return Queue(self.database, actor=actor, ttl=self.settings.ttl)
+
+    def service(self, caller: Caller) -> Service:
+        """Return the verbs of a user."""
+        # It imports all that users read, and the workers' paths do without.
+        from forge_schema.service.service import Service  # noqa: PLC0415
+
         if len(self._lane_ids) > MOST_LANES:
             self._lane_ids.clear()
-        ttl = self.settings.ttl
-        return Queue(self.database, actor=actor, ttl=ttl, lane_ids=self._lane_ids)
+        return Service(caller, lambda: self.database, lambda: self.store, lane_ids=self._lane_ids)
 
     def close(self) -> None:
         self.stopping.set()

@@ -1,7 +1,5 @@
 """Authenticate callers with bearer tokens, and check their roles."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 
@@ -13,12 +11,12 @@ from forge_schema.access.api_keys import Keys
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.database.pool import Row
 from forge_schema.model.states import Role
+from forge_schema.service.caller import Caller
 
 from forge_functions.auth import short_token, signature
 from forge_functions.errors import Refused
 from forge_functions.services import Services, services
 
-RANK = {Role.VIEWER: 0, Role.SUBMITTER: 1, Role.ADMIN: 2}
 bearer = HTTPBearer(
     scheme_name="bearer",
     auto_error=False,
@@ -27,25 +25,6 @@ bearer = HTTPBearer(
         "If the key has a public key, every request must be signed: see docs/http-api.md."
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """An authenticated caller. `key_id` is set if it sent the API key itself."""
-
-    owner: str
-    role: Role
-    actor: str
-    key_id: str | None = None
-
-    @property
-    def admin(self) -> bool:
-        """Whether this caller may access every owner's jobs."""
-        return self.role is Role.ADMIN
-
-    def may(self, role: Role) -> bool:
-        """Tell whether this caller has `role` or a higher one."""
-        return RANK[self.role] >= RANK[role]
 
 
 async def body_of(request: Request) -> bytes:
@@ -95,22 +74,6 @@ async def identify(request: Request) -> None:
     request.state.caller = await run_in_threadpool(caller, request, shared, said, body)
 
 
-def requires(role: Role) -> Callable[[Caller], Caller]:
-    """Return a dependency that accepts callers with this role or a higher one."""
-
-    def permitted(who: Annotated[Caller, Depends(caller)]) -> Caller:
-        if not who.may(role):
-            raise forbidden(f"this needs the role {role.value}; yours is {who.role.value}")
-        return who
-
-    return permitted
-
-
-Viewer = Annotated[Caller, Depends(requires(Role.VIEWER))]
-Submitter = Annotated[Caller, Depends(requires(Role.SUBMITTER))]
-Admin = Annotated[Caller, Depends(requires(Role.ADMIN))]
-
-
 def by_key(request: Request, shared: Services, text: str) -> Row | None:
     """Return the valid API key with this text, or None.
 
@@ -150,9 +113,3 @@ def unauthenticated(
     """Return the error for a caller that is not authenticated."""
     headers = {"WWW-Authenticate": "Bearer"}
     return Refused(HTTPStatus.UNAUTHORIZED, "unauthenticated", message, hint=hint, headers=headers)
-
-
-def forbidden(message: str) -> Refused:
-    """Return the error for a caller whose role is too low."""
-    hint = "ask an admin for a key with a higher role"
-    return Refused(HTTPStatus.FORBIDDEN, "forbidden", message, hint=hint)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 from uuid import uuid4
 
-from fastapi.exceptions import RequestValidationError
+from forge_schema.model.errors import JobInvalid
 from forge_schema.model.spec import JobSpec, Resources
 from pydantic import BaseModel, Field
 
@@ -135,11 +135,11 @@ class _Reading:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def faults_of(error: RequestValidationError) -> dict[str, str]:
+def faults_of(error: JobInvalid) -> dict[str, str]:
     """Return the faults of an invalid job by form field."""
     found: dict[str, str] = {}
-    for fault in error.errors():
-        place = [str(part) for part in fault["loc"][3:]]
+    for fault in error.faults:
+        place = [str(part) for part in fault["loc"]]
         message = str(fault["msg"]).removeprefix("Value error, ")
         name = _field(place)
         inner = ".".join(place if name == "more" else place[1:])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from forge_schema.database.pool import Row
+from forge_schema.model.job import JobStatus
 from forge_schema.model.states import TERMINAL_STATES, Budget, Reason
 
 # The width of the drawing, and the minimum width of a bar.
@@ -36,7 +37,7 @@ class Line:
     run: Row | None
 
 
-def timeline(job: Row, runs: Sequence[Row], now: datetime) -> list[Line]:
+def timeline(job: JobStatus, runs: Sequence[Row], now: datetime) -> list[Line]:
     """Return a line for each attempt, and one for the wait of a job that will run.
 
     Args:
@@ -44,9 +45,9 @@ def timeline(job: Row, runs: Sequence[Row], now: datetime) -> list[Line]:
         runs: its attempts from `JobStory.runs`.
         now: the end of bars that have not ended.
     """
-    begin = min([run["ready_at"] for run in runs], default=job["submitted_at"])
-    waits = job["state"] not in TERMINAL_STATES and job["state"] != "running"
-    until = now if waits or job["state"] == "running" else _last(job, runs)
+    begin = min([run["ready_at"] for run in runs], default=job.submitted_at)
+    waits = job.state not in TERMINAL_STATES and job.state != "running"
+    until = now if waits or job.state == "running" else _last(job, runs)
     scale = WIDTH / max((until - begin).total_seconds(), 1.0)
     lines = [_line(run, begin, until, scale) for run in runs]
     if waits or not runs:
@@ -82,7 +83,7 @@ def _placed(
     return bars
 
 
-def _last(job: Row, runs: Sequence[Row]) -> datetime:
+def _last(job: JobStatus, runs: Sequence[Row]) -> datetime:
     ends = [run["finished_at"] for run in runs if run["finished_at"]]
-    last: datetime = max([*ends, job["finished_at"] or job["submitted_at"]])
+    last: datetime = max([*ends, job.finished_at or job.submitted_at])
     return last

@@ -3,12 +3,11 @@
 from forge_schema.model.states import State
 from pydantic import BaseModel
 
-from forge_functions.auth.caller import Submitter
-from forge_functions.auth.job import OwnJob
+from forge_functions.auth.permitted import AsSubmitter
 from forge_functions.errors import problems
 from forge_functions.items import Done
+from forge_functions.middleware.bodies import IdInPath
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.services import Shared
 
 router = Router(prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404))
 
@@ -26,19 +25,19 @@ class Preempted(BaseModel):
 
 
 @router.post("/cancel")
-def cancel(who: Submitter, job: OwnJob, shared: Shared) -> Cancelled:
+def cancel(service: AsSubmitter, job_id: IdInPath) -> Cancelled:
     """Cancel a job; one that has ended stays as it is. A repeat changes nothing."""
-    return Cancelled(state=shared.queue(who.actor).cancel(job["job_id"]))
+    return Cancelled(state=service.cancel(job_id))
 
 
 @router.post("/retry", responses=problems(409))
-def retry(who: Submitter, job: OwnJob, shared: Shared) -> Done:
+def retry(service: AsSubmitter, job_id: IdInPath) -> Done:
     """Give a failed or dead job fresh budgets and make it ready."""
-    shared.queue(who.actor).retry(job["job_id"])
+    service.retry(job_id)
     return Done()
 
 
 @router.post("/preempt")
-def preempt(who: Submitter, job: OwnJob, shared: Shared) -> Preempted:
+def preempt(service: AsSubmitter, job_id: IdInPath) -> Preempted:
     """Ask for a running job back, as a spot notice would. A repeat changes nothing."""
-    return Preempted(asked=shared.queue(who.actor).preempt(job["job_id"]))
+    return Preempted(asked=service.preempt(job_id))

@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 from fastapi import Request
 from forge_schema.model.fields import NUMERIC, Digest
 from forge_schema.model.stored import SignedUrl
+from forge_schema.service.service import Service
 from forge_schema.storage import keys
 from pydantic import BaseModel, Field
 
-from forge_functions.auth.caller import Submitter
+from forge_functions.auth.permitted import AsSubmitter
 from forge_functions.errors import problems
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.possession import has_uploaded
 from forge_functions.services import Services, Shared
 
 router = Router(prefix="/api", tags=["bundles"], responses=problems(401, 403))
@@ -41,25 +41,28 @@ class Upload(SignedUrl):
 
 
 @router.post("/bundles")
-def bundle(who: Submitter, shared: Shared, request: Request, said: Announced) -> Stored | Upload:
+def bundle(
+    service: AsSubmitter, shared: Shared, request: Request, said: Announced
+) -> Stored | Upload:
     """Tell whether the owner's bundle is stored, or how to store it."""
-    return _offer(keys.bundle(said.digest), who, shared, request, said)
+    return _offer(keys.bundle(said.digest), service, shared, request, said)
 
 
 @router.post("/images")
-def image(who: Submitter, shared: Shared, request: Request, said: Announced) -> Stored | Upload:
+def image(
+    service: AsSubmitter, shared: Shared, request: Request, said: Announced
+) -> Stored | Upload:
     """Tell whether the owner's saved image, a tar, is stored, or how to store it."""
-    return _offer(keys.image(said.digest), who, shared, request, said)
+    return _offer(keys.image(said.digest), service, shared, request, said)
 
 
 def _offer(
-    key: str, who: Submitter, shared: Services, request: Request, said: Announced
+    key: str, service: Service, shared: Services, request: Request, said: Announced
 ) -> Stored | Upload:
-    there = shared.store.size(key) is not None
-    if there and (who.admin or has_uploaded(shared, who.owner, key, said.digest)):
+    if service.is_stored(key, said.digest):
         return Stored()
     signer = shared.signer(str(request.base_url))
     # Who has not uploaded it proves to have it by storing the same content once more; an answer
     # that depended on whether it is there would tell that another owner has it.
-    put = signer.put(key, size=said.bytes, sha256=said.digest, owner=who.owner)
+    put = signer.put(key, size=said.bytes, sha256=said.digest, owner=service.caller.owner)
     return Upload(**put.model_dump())

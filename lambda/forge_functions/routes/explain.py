@@ -3,13 +3,12 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from forge_schema.explain.explain import MOST_SHOWN, SHOWN, explain
+from forge_schema.explain.explain import MOST_SHOWN, SHOWN
 from forge_schema.model.explanation import Explanation
 
-from forge_functions.auth.caller import Viewer
-from forge_functions.auth.job import OwnJob
+from forge_functions.auth.permitted import AsViewer
 from forge_functions.errors import problems
-from forge_functions.services import Shared
+from forge_functions.middleware.bodies import IdInPath
 
 router = APIRouter(
     prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
@@ -18,10 +17,9 @@ router = APIRouter(
 
 @router.get("/explain")
 def explain_job(
-    _who: Viewer,
-    job: OwnJob,
-    shared: Shared,
+    service: AsViewer,
+    job_id: IdInPath,
     workers: Annotated[int, Query(ge=0, le=MOST_SHOWN)] = SHOWN,
 ) -> Explanation:
     """Tell why a job waits and what would start it, where it runs, or how it ended."""
-    return explain(shared.database, job["job_id"], workers=workers)
+    return service.explain(job_id, workers=workers)

@@ -1,25 +1,22 @@
 """Reading one job: how it stands, what happened to it, and what it wrote."""
 
 from datetime import datetime
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, TypeVar
 
 from fastapi import APIRouter, Query, Request
-from forge_schema.database.pool import Row
 from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Moment
 from forge_schema.model.job import Attempt, Event, JobDetail
 from forge_schema.model.results import JobTest, LastMetric, MetricLine, Result, Series
 from forge_schema.model.states import Verdict
 from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
-from forge_schema.read.jobs import PAGE, Jobs
-from forge_schema.read.series import Series as Reads
+from forge_schema.read.jobs import PAGE
 from forge_schema.read.series import Wanted
 from pydantic import Field
 
-from forge_functions.auth.caller import Viewer
-from forge_functions.auth.job import OwnJob
+from forge_functions.auth.permitted import AsViewer
 from forge_functions.errors import problems
-from forge_functions.items import Items, Rows
-from forge_functions.middleware.bodies import Body
+from forge_functions.items import Items
+from forge_functions.middleware.bodies import Body, IdInPath
 from forge_functions.services import Services, Shared
 
 router = APIRouter(
@@ -77,103 +74,110 @@ class WhichSeries(Body, Wanted):  # type: ignore[misc]
     """Which series: by default those of the newest attempt that has any, under all keys."""
 
 
-@router.get("", response_model=JobDetail)
-def status(_who: Viewer, job: OwnJob) -> Row:
+@router.get("")
+def status(service: AsViewer, job_id: IdInPath) -> JobDetail:
     """Tell how a job stands, and what was asked for."""
-    return job
+    return service.job(job_id)
 
 
-@router.get("/attempts", response_model=Items[Attempt])
-def attempts(_who: Viewer, job: OwnJob, shared: Shared) -> Rows:
+@router.get("/attempts")
+def attempts(service: AsViewer, job_id: IdInPath) -> Items[Attempt]:
     """List a job's finished attempts, in order."""
-    return {"items": Jobs(shared.database).attempts(job["job_id"])}
+    return Items(items=service.attempts(job_id))
 
 
-@router.get("/events", response_model=Items[Event])
-def events(_who: Viewer, job: OwnJob, shared: Shared) -> Rows:
+@router.get("/events")
+def events(service: AsViewer, job_id: IdInPath) -> Items[Event]:
     """List what happened to a job, the oldest first."""
-    return {"items": Jobs(shared.database).events(job["job_id"])}
+    return Items(items=service.events(job_id))
 
 
-@router.get("/logs", response_model=Items[LogChunk])
+@router.get("/logs")
 def logs(
-    _who: Viewer, job: OwnJob, shared: Shared, request: Request, after: Annotated[After, Query()]
-) -> Rows:
+    service: AsViewer,
+    job_id: IdInPath,
+    shared: Shared,
+    request: Request,
+    after: Annotated[After, Query()],
+) -> Items[LogChunk]:
     """List a hundred chunks of a job's output after a place, in reading order; none at the end.
 
     With `last`, those before the place, the last one first.
     """
-    jobs, place = Jobs(shared.database), (after.token, after.rank, after.number)
+    place = (after.token, after.rank, after.number)
     chosen: Chosen = {"attempt": after.attempt, "rank": after.of_rank, "since": after.since}
     if after.last:
-        rows = jobs.log_chunks_before(job["job_id"], before=place, **chosen)
+        chunks = service.log_chunks_before(job_id, before=place, **chosen)
     else:
-        rows = jobs.log_chunks(job["job_id"], after=place, **chosen)
-    return {"items": _with_urls(shared, request, rows)}
+        chunks = service.log_chunks(job_id, after=place, **chosen)
+    return Items(items=_with_urls(shared, request, chunks))
 
 
-@router.get("/metrics", response_model=Items[MetricLine])
+@router.get("/metrics")
 def metrics(
-    _who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichMetrics, Query()]
-) -> Rows:
+    service: AsViewer, job_id: IdInPath, which: Annotated[WhichMetrics, Query()]
+) -> Items[MetricLine]:
     """List a thousand metric lines of a job's rank after a place, in the order written."""
     place = (which.token, which.number)
-    rows = Jobs(shared.database).metrics(
-        job["job_id"], after=place, rank=which.rank, attempt=which.attempt
-    )
-    return {"items": rows}
+    lines = service.findings.metrics(job_id, after=place, rank=which.rank, attempt=which.attempt)
+    return Items(items=lines)
 
 
-@router.get("/metrics/last", response_model=Items[LastMetric])
+@router.get("/metrics/last")
 def last_metrics(
-    _who: Viewer, job: OwnJob, shared: Shared, whose: Annotated[WhoseMetrics, Query()]
-) -> Rows:
+    service: AsViewer, job_id: IdInPath, whose: Annotated[WhoseMetrics, Query()]
+) -> Items[LastMetric]:
     """List what a job's rank wrote last under each key, in the last thousand lines."""
-    rows = Jobs(shared.database).last_metrics(job["job_id"], rank=whose.rank, attempt=whose.attempt)
-    return {"items": rows}
+    found = service.findings.last_metrics(job_id, rank=whose.rank, attempt=whose.attempt)
+    return Items(items=found)
 
 
-@router.get("/tests", response_model=Items[JobTest])
-def tests(_who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichTests, Query()]) -> Rows:
+@router.get("/tests")
+def tests(
+    service: AsViewer, job_id: IdInPath, which: Annotated[WhichTests, Query()]
+) -> Items[JobTest]:
     """List how a job's tests ended, in the order of its report."""
-    rows = Jobs(shared.database).tests(
-        job["job_id"],
+    found = service.findings.tests(
+        job_id,
         attempt=which.attempt,
         verdicts=which.verdict,
         after=which.after,
         count=which.count,
     )
-    return {"items": rows}
+    return Items(items=found)
 
 
-@router.get("/series", response_model=Series)
-def series(
-    _who: Viewer, job: OwnJob, shared: Shared, which: Annotated[WhichSeries, Query()]
-) -> Row:
+@router.get("/series")
+def series(service: AsViewer, job_id: IdInPath, which: Annotated[WhichSeries, Query()]) -> Series:
     """Return an attempt's metrics and samples as the curves of a chart."""
-    return Reads(shared.database).of(job["job_id"], which)
+    return service.findings.series(
+        job_id, attempt=which.attempt, rank=which.rank, keys=which.keys, points=which.points
+    )
 
 
-@router.get("/result", response_model=Result)
-def result(_who: Viewer, job: OwnJob, shared: Shared) -> Row:
+@router.get("/result")
+def result(service: AsViewer, job_id: IdInPath) -> Result:
     """Tell what a job found; null where it has said nothing so far."""
-    said = Jobs(shared.database).result(job["job_id"])
-    return said or {"attempt": None, "values": None, "created_at": None}
+    return service.findings.result(job_id)
 
 
-@router.get("/checkpoints", response_model=Items[Checkpoint])
-def checkpoints(_who: Viewer, job: OwnJob, shared: Shared) -> Rows:
+@router.get("/checkpoints")
+def checkpoints(service: AsViewer, job_id: IdInPath) -> Items[Checkpoint]:
     """List a job's complete checkpoints, the newest first."""
-    return {"items": Jobs(shared.database).checkpoints(job["job_id"])}
+    return Items(items=service.checkpoints(job_id))
 
 
-@router.get("/artifacts", response_model=Items[Artifact])
-def artifacts(_who: Viewer, job: OwnJob, shared: Shared, request: Request) -> Rows:
+@router.get("/artifacts")
+def artifacts(
+    service: AsViewer, job_id: IdInPath, shared: Shared, request: Request
+) -> Items[Artifact]:
     """List the files that a job left, ordered by path."""
-    rows = Jobs(shared.database).artifacts(job["job_id"])
-    return {"items": _with_urls(shared, request, rows)}
+    return Items(items=_with_urls(shared, request, service.artifacts(job_id)))
 
 
-def _with_urls(shared: Services, request: Request, rows: list[Row]) -> list[Row]:
+Object = TypeVar("Object", LogChunk, Artifact)
+
+
+def _with_urls(shared: Services, request: Request, found: list[Object]) -> list[Object]:
     signer = shared.signer(str(request.base_url))
-    return [{**row, "url": signer.get(row["key"]).url} for row in rows]
+    return [one.model_copy(update={"url": signer.get(one.key).url}) for one in found]

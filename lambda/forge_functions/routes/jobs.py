@@ -6,15 +6,14 @@ from fastapi import Query
 from forge_schema.model.fields import Id, Word
 from forge_schema.model.job import JobStatus
 from forge_schema.model.states import State
-from forge_schema.read.jobs import PAGE, Jobs
+from forge_schema.read.jobs import PAGE
 from pydantic import Field
 
-from forge_functions.auth.caller import Viewer
+from forge_functions.auth.permitted import AsViewer
 from forge_functions.errors import problems
-from forge_functions.items import Items, Rows
+from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body, IdInPath
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.services import Shared
 
 router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403))
 
@@ -34,22 +33,16 @@ class Ids(Body):
     job_ids: Annotated[list[Id], Field(max_length=PAGE, examples=[[1, 2]])]
 
 
-@router.get("/jobs", response_model=Items[JobStatus])
-def list_jobs(who: Viewer, shared: Shared, wanted: Annotated[Wanted, Query()]) -> Rows:
+@router.get("/jobs")
+def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[JobStatus]:
     """List jobs, the newest first; to anybody but an admin, other owners have none."""
-    if not who.admin and wanted.owner not in {None, who.owner}:
-        return {"items": []}
-    rows = Jobs(shared.database).jobs(
-        owner=wanted.owner if who.admin else who.owner,
-        states=wanted.state,
-        before=wanted.before,
-        count=wanted.count,
+    found = service.jobs(
+        owner=wanted.owner, states=wanted.state, before=wanted.before, count=wanted.count
     )
-    return {"items": rows}
+    return Items(items=found)
 
 
-@router.post("/statuses", response_model=Items[JobStatus])
-def statuses(who: Viewer, shared: Shared, wanted: Ids) -> Rows:
+@router.post("/statuses")
+def statuses(service: AsViewer, wanted: Ids) -> Items[JobStatus]:
     """Tell how some jobs stand; one that is not there is left out."""
-    owner = None if who.admin else who.owner
-    return {"items": Jobs(shared.database).statuses(wanted.job_ids, owner=owner)}
+    return Items(items=list(service.statuses(wanted.job_ids).values()))

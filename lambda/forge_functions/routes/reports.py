@@ -4,16 +4,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from forge_schema.model.fields import Word
-from forge_schema.read.report import REPORTS
-from forge_schema.read.reports import Reports
-from forge_schema.read.reports import report as known
 from pydantic import Field
 
-from forge_functions.auth.caller import Viewer, forbidden
+from forge_functions.auth.permitted import AsViewer
 from forge_functions.errors import problems
-from forge_functions.items import Items, Rows
+from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body
-from forge_functions.services import Shared
 
 router = APIRouter(prefix="/api/reports", tags=["reports"], responses=problems(401, 403))
 MOST = 10_000
@@ -28,21 +24,15 @@ class Wanted(Body):
 
 
 @router.get("")
-def list_reports(who: Viewer) -> Items[str]:
+def list_reports(service: AsViewer) -> Items[str]:
     """List the names of the reports that the caller may read."""
-    return Items(items=[name for name, report in REPORTS.items() if who.admin or report.owned])
+    return Items(items=service.reports())
 
 
-@router.get("/{name}", response_model=Items[dict[str, Any]], responses=problems(404, 422))
-def report(who: Viewer, shared: Shared, name: Word, wanted: Annotated[Wanted, Query()]) -> Rows:
+@router.get("/{name}", responses=problems(404, 422))
+def report(
+    service: AsViewer, name: Word, wanted: Annotated[Wanted, Query()]
+) -> Items[dict[str, Any]]:
     """Return the rows of a report, or of its groups; to anybody but an admin, their owner's own."""
-    if not known(name).owned and not who.admin:
-        raise forbidden(f"the report {name} tells of all owners, which is for the role admin")
-    rows = Reports(shared.database).rows(
-        name,
-        since=wanted.since,
-        by=[column.strip() for column in (wanted.by or "").split(",") if column.strip()],
-        owner=None if who.admin else who.owner,
-        count=wanted.count,
-    )
-    return {"items": rows}
+    by = [column.strip() for column in (wanted.by or "").split(",") if column.strip()]
+    return Items(items=service.report(name, since=wanted.since, by=by, count=wanted.count))

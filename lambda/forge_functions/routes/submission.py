@@ -2,17 +2,14 @@
 
 from typing import Annotated
 
-from forge_schema.queue.inputs import Sources
 from pydantic import BaseModel, Field
 
-from forge_functions import possession
-from forge_functions.auth.caller import Submitter
+from forge_functions.auth.permitted import AsSubmitter
 from forge_functions.errors import problems
 from forge_functions.items import Done
-from forge_functions.job_requests import JobRequest, specs
+from forge_functions.job_requests import JobRequest
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.services import Shared
 
 router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403, 404))
 LARGEST_BATCH = 10_000
@@ -46,19 +43,16 @@ class Submitted(BaseModel):
 
 
 @router.post("/submit", responses=problems(409))
-def submit(who: Submitter, shared: Shared, submission: Submission) -> Submitted:
+def submit(service: AsSubmitter, submission: Submission) -> Submitted:
     """Submit jobs, all of them or none.
 
     Repeated with the same idempotency keys, it answers the same ids and submits nothing.
     """
-    jobs = specs(shared, who, submission.jobs)
-    return Submitted(job_ids=possession.submit(shared, who, jobs))
+    return Submitted(job_ids=service.submit(submission.jobs))
 
 
 @router.post("/check")
-def check(who: Submitter, shared: Shared, submission: Submission) -> Done:
+def check(service: AsSubmitter, submission: Submission) -> Done:
     """Refuse what submit would refuse, and store nothing; what jobs name may be uploaded later."""
-    sources = Sources(shared.database)
-    for job in specs(shared, who, submission.jobs):
-        sources.check(job, any_owner=who.admin)
+    service.check(submission.jobs)
     return Done()

@@ -6,15 +6,13 @@ from fastapi import APIRouter, Path, Query
 from forge_schema.model.fields import LARGEST, Word
 from forge_schema.model.results import SweepCancelled, SweepPoint
 from forge_schema.model.states import State
-from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.jobs import PAGE
 from pydantic import BaseModel, Field
 
-from forge_functions.auth.caller import Caller, Submitter, Viewer, forbidden
+from forge_functions.auth.permitted import AsSubmitter, AsViewer
 from forge_functions.errors import problems
-from forge_functions.items import Items, Rows
+from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body
-from forge_functions.services import Services, Shared
 
 router = APIRouter(prefix="/api/queue/sweeps", tags=["sweeps"], responses=problems(401, 403, 404))
 SweepName = Annotated[Word, Path()]
@@ -35,28 +33,22 @@ class SweepStates(BaseModel):
     states: dict[State, int]
 
 
-@router.get("/{name}/points", response_model=Items[SweepPoint])
+@router.get("/{name}/points")
 def points(
-    who: Viewer, shared: Shared, name: SweepName, which: Annotated[WhichPoints, Query()]
-) -> Rows:
+    service: AsViewer, name: SweepName, which: Annotated[WhichPoints, Query()]
+) -> Items[SweepPoint]:
     """List the jobs of a sweep: what each was given, and what it found."""
-    sweeps = _sweeps(shared, who, which.owner)
-    return {"items": sweeps.points(name, after=which.after, count=which.count)}
+    found = service.findings.points(name, owner=which.owner, after=which.after, count=which.count)
+    return Items(items=found)
 
 
 @router.post("/{name}/cancel")
-def cancel(who: Submitter, shared: Shared, name: SweepName, owner: Owner = None) -> SweepCancelled:
+def cancel(service: AsSubmitter, name: SweepName, owner: Owner = None) -> SweepCancelled:
     """Cancel what has not ended of a sweep. A repeat changes nothing."""
-    return SweepCancelled.model_validate(_sweeps(shared, who, owner).cancel(name))
+    return service.findings.cancel_sweep(name, owner=owner)
 
 
 @router.get("/{name}")
-def sweep(who: Viewer, shared: Shared, name: SweepName, owner: Owner = None) -> SweepStates:
+def sweep(service: AsViewer, name: SweepName, owner: Owner = None) -> SweepStates:
     """Tell how many jobs of a sweep are in which state."""
-    return SweepStates.model_validate({"states": _sweeps(shared, who, owner).states(name)})
-
-
-def _sweeps(shared: Services, who: Caller, owner: str | None) -> Benchmarks:
-    if owner not in {None, who.owner} and not who.admin:
-        raise forbidden("only an admin reads and cancels the sweeps of another owner")
-    return Benchmarks(shared.database, owner=owner or who.owner, actor=who.actor)
+    return SweepStates.model_validate({"states": service.findings.sweep(name, owner=owner)})

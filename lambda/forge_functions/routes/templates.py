@@ -3,18 +3,15 @@
 from typing import Annotated
 
 from fastapi import Path, Query
-from forge_schema.database.pool import Row
 from forge_schema.model.fields import Word
 from forge_schema.model.job import Template
-from forge_schema.queue.templates import Templates
 
-from forge_functions.auth.caller import Caller, Submitter, Viewer, forbidden
+from forge_functions.auth.permitted import AsSubmitter, AsViewer
 from forge_functions.errors import problems
-from forge_functions.items import Done, Items, Rows
-from forge_functions.job_requests import JobConfig, check_config
+from forge_functions.items import Done, Items
+from forge_functions.job_requests import JobConfig
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.services import Services, Shared
 
 router = Router(prefix="/api/queue/templates", tags=["templates"], responses=problems(401, 403))
 ConfigName = Annotated[Word, Path()]
@@ -35,37 +32,27 @@ class Config(Body):
     }
 
 
-@router.get("", response_model=Items[Template])
-def list_templates(who: Viewer, shared: Shared, owner: Owner = None) -> Rows:
+@router.get("")
+def list_templates(service: AsViewer, owner: Owner = None) -> Items[Template]:
     """List an owner's templates, by name."""
-    return {"items": _templates(shared, who, owner).listed()}
+    return Items(items=service.templates(owner=owner))
 
 
-@router.get("/{name:path}", response_model=Template, responses=problems(404))
-def template(who: Viewer, shared: Shared, name: ConfigName, owner: Owner = None) -> Row:
+@router.get("/{name:path}", responses=problems(404))
+def template(service: AsViewer, name: ConfigName, owner: Owner = None) -> Template:
     """Return a template."""
-    return _templates(shared, who, owner).get(name)
+    return service.template(name, owner=owner)
 
 
 @router.put("/{name:path}", responses=problems(404))
-def keep(
-    who: Submitter, shared: Shared, name: ConfigName, config: Config, owner: Owner = None
-) -> Done:
+def keep(service: AsSubmitter, name: ConfigName, config: Config, owner: Owner = None) -> Done:
     """Keep a template under a name, in place of the one before."""
-    templates = _templates(shared, who, owner)
-    check_config(config.spec)
-    templates.keep(name, config.spec)
+    service.keep_template(name, config.spec, owner=owner)
     return Done()
 
 
 @router.delete("/{name:path}", responses=problems(404))
-def remove(who: Submitter, shared: Shared, name: ConfigName, owner: Owner = None) -> Done:
+def remove(service: AsSubmitter, name: ConfigName, owner: Owner = None) -> Done:
     """Remove a template."""
-    _templates(shared, who, owner).remove(name)
+    service.remove_template(name, owner=owner)
     return Done()
-
-
-def _templates(shared: Services, who: Caller, owner: str | None) -> Templates:
-    if owner not in {None, who.owner} and not who.admin:
-        raise forbidden("only an admin reads and writes the templates of another owner")
-    return Templates(shared.database, owner=owner or who.owner, actor=who.actor)

@@ -7,7 +7,8 @@ from forge_schema.model.admin import Myself
 from pydantic import BaseModel
 
 from forge_functions.auth import short_token
-from forge_functions.auth.caller import Viewer, unauthenticated
+from forge_functions.auth.caller import unauthenticated
+from forge_functions.auth.permitted import AsViewer
 from forge_functions.errors import Refused, problems
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
@@ -23,17 +24,18 @@ class Token(BaseModel):
 
 
 @router.get("/me")
-def me(who: Viewer) -> Myself:
+def me(service: AsViewer) -> Myself:
     """Tell who calls."""
-    return Myself(owner=who.owner, role=who.role, actor=who.actor)
+    return service.me()
 
 
 @router.post("/token")
-def token(who: Viewer, shared: Shared) -> Token:
+def token(service: AsViewer, shared: Shared) -> Token:
     """Make a short-lived token from the API key that came with the request.
 
     It may do what the key may, and ends with it: once the key is rotated, revoked or expired.
     """
+    who = service.caller
     if who.key_id is None:
         raise Refused(
             HTTPStatus.FORBIDDEN,

@@ -1,6 +1,7 @@
 """Models of queues, quotas, API keys and callers."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -42,6 +43,13 @@ class ApiKey(Record):
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
+
+
+class Secret(NamedTuple):
+    """The id of a new key or worker, and its text, which cannot be read again."""
+
+    id: str
+    text: str
 
 
 class Myself(Record):

@@ -1,5 +1,8 @@
 """Errors for people: a stable code, what happened, and what to do."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from forge_schema.model.fields import Record
 
 
@@ -13,6 +16,22 @@ class ForgeError(Exception):
         self.message = message
         self.hint = hint
         self.code = code or self.code
+
+
+class JobInvalid(ForgeError):
+    """A request is not a job.
+
+    Args:
+        place: where in the request, such as `("jobs", 3)`.
+        faults: pydantic's errors, at least one.
+    """
+
+    code = "spec_invalid"
+
+    def __init__(self, place: tuple[str | int, ...], faults: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(str(faults[0]["msg"]))
+        self.place = place
+        self.faults = faults
 
 
 class Problem(Record):

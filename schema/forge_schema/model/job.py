@@ -1,11 +1,13 @@
 """A job: its status, request, attempts and events."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import Field
 
-from forge_schema.model.fields import Open, Record
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.fields import LARGEST, Open, Record
 from forge_schema.model.states import TERMINAL_STATES, Asked, Phase, Reason, State
 
 
@@ -102,3 +104,44 @@ class Template(Record):
     name: str
     spec: dict[str, Any]
     updated_at: datetime
+
+
+class JobUnknown(ForgeError):
+    """There is no job of this id."""
+
+    code = "job_unknown"
+
+
+class StateUnknown(ForgeError):
+    """A word is not a job state."""
+
+    code = "state_unknown"
+
+
+def job_unknown(job_id: int) -> JobUnknown:
+    """Return the error for a job that does not exist."""
+    return JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
+
+
+def possible_job(job_id: int) -> int:
+    """Return an id that a job could have.
+
+    Raises:
+        JobUnknown: no job could.
+    """
+    if not 0 < job_id <= LARGEST:
+        raise job_unknown(job_id)
+    return job_id
+
+
+def job_states(words: Sequence[str]) -> list[State]:
+    """Return words as job states.
+
+    Raises:
+        StateUnknown: one is not a job state.
+    """
+    if unknown := set(words) - set(State):
+        raise StateUnknown(
+            f"{min(unknown)!r} is not a job state", hint=f"states are {', '.join(State)}"
+        )
+    return [State(word) for word in words]

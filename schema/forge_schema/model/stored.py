@@ -1,10 +1,19 @@
 """What a job stores: its log, artifacts and checkpoints."""
 
 from datetime import datetime
+from typing import TypeAlias
 
 from pydantic import Field
 
-from forge_schema.model.fields import Record
+from forge_schema.model.fields import INTEGER, LARGEST, Record
+
+LARGEST_RANK = 2**15 - 1
+
+Place: TypeAlias = tuple[int, int, int]
+"""Where a log chunk stands in the reading order: token, rank, number."""
+
+BEGINNING: Place = (0, 0, -1)
+THE_END: Place = (LARGEST, LARGEST_RANK, INTEGER)
 
 
 class Stored(Record):
@@ -30,7 +39,7 @@ class LogChunk(Stored):
     created_at: datetime
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def place(self) -> Place:
         """Its position in the reading order."""
         return self.token, self.rank, self.number
 

@@ -5,13 +5,8 @@ from typing import Any
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.job import job_unknown
 from forge_schema.model.spec import CheckpointSource, JobSpec
-
-
-class JobUnknown(ForgeError):
-    """There is no job with this id."""
-
-    code = "job_unknown"
 
 
 class CheckpointUnknown(ForgeError):
@@ -62,7 +57,7 @@ class Sources:
 def _lack(asked: CheckpointSource, found: Mapping[str, Any]) -> ForgeError:
     job_id = asked.job_id
     if not found["visible"]:
-        return JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
+        return job_unknown(job_id)
     if not found["some"] or asked.attempt is None:
         return CheckpointUnknown(
             f"job {job_id} has no complete checkpoint",

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 from forge_schema.database.pool import Database, Row, run
 
+# The settings of a queue that was never set up.
+UNSET = {"paused": False, "max_jobs": None, "max_gpus": None}
+
 
 class Admin:
     """Sets pauses and limits. Each change is in the audit trail, in the same transaction."""
@@ -16,12 +19,10 @@ class Admin:
         """Pause a queue, so that no later claim takes jobs from it, or resume it."""
         self._set("pause", {"queue": queue, "paused": paused}, queue=queue)
 
-    def set_queue(
-        self, queue: str, *, paused: bool, max_jobs: int | None, max_gpus: int | None
-    ) -> None:
-        """Replace all settings of a queue. A limit of None means no limit."""
-        params = {"paused": paused, "max_jobs": max_jobs, "max_gpus": max_gpus}
-        self._set("set_queue", {**params, "queue": queue}, queue=queue)
+    def set_queue(self, queue: str, settings: Mapping[str, bool | int | None]) -> None:
+        """Set some of a queue's settings, named as in `UNSET`; the others stay."""
+        params = {**UNSET, **settings, "queue": queue, "given": list(settings)}
+        self._set("set_queue", params, queue=queue)
 
     def queues(self) -> list[Row]:
         """Return every queue with its settings, by name."""

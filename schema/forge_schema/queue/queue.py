@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.job import job_unknown
 from forge_schema.model.lease import (
     End,
     Ended,
@@ -26,7 +27,7 @@ from forge_schema.model.states import Budget, Phase, Reason, Standing, State, Wo
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.claim import claim
 from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
-from forge_schema.queue.inputs import JobUnknown, Sources, from_params, not_uploaded
+from forge_schema.queue.inputs import Sources, from_params, not_uploaded
 from forge_schema.queue.job_acts import JobActs
 from forge_schema.queue.lanes import Lanes
 
@@ -273,7 +274,7 @@ class Queue:
         """
         row = self._acts.cancel_each([job_id]).get(job_id)
         if row is None:
-            raise _unknown(job_id)
+            raise job_unknown(job_id)
         return State(row["state"])
 
     def preempt(self, job_id: int) -> bool:
@@ -304,12 +305,8 @@ class Queue:
     def _job_exists(self, job_id: int) -> State:
         row = self.database.one("job", again=True, job_id=job_id)
         if row is None:
-            raise _unknown(job_id)
+            raise job_unknown(job_id)
         return State(row["state"])
-
-
-def _unknown(job_id: int) -> JobUnknown:
-    return JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
 
 
 def _fresh_keys(count: int) -> list[str]:

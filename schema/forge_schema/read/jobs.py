@@ -4,17 +4,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.model.job import job_unknown
 from forge_schema.model.spec import with_shares
 from forge_schema.model.states import State, Verdict
-from forge_schema.queue.inputs import JobUnknown
+from forge_schema.model.stored import Place
 from forge_schema.read import job_pages
 from forge_schema.read.job_filter import Filter
 
 PAGE = 1000
 CHUNKS = 100
-
-Place = tuple[int, int, int]
-"""The position of a log chunk in the reading order: token, rank, number."""
 
 
 class Jobs:
@@ -31,7 +29,7 @@ class Jobs:
         """
         row = self._database.one("job", again=True, job_id=job_id)
         if row is None:
-            raise JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
+            raise job_unknown(job_id)
         return {**row, "spec": with_shares(row["spec"], {})}
 
     def jobs(

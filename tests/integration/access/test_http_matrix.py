@@ -180,6 +180,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ),
     ("get", "/api/admin/queues"): (ADMINS, fixed("/api/admin/queues")),
     ("put", "/api/admin/queues/{name}"): (ADMINS, fixed("/api/admin/queues/night", {})),
+    ("patch", "/api/admin/queues/{name}"): (ADMINS, fixed("/api/admin/queues/night", {})),
     ("get", "/api/admin/quotas"): (ADMINS, fixed("/api/admin/quotas")),
     ("put", "/api/admin/quotas/{owner}"): (ADMINS, fixed("/api/admin/quotas/ann", {})),
     ("get", "/api/admin/events"): (ADMINS, fixed("/api/admin/events")),

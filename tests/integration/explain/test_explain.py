@@ -10,8 +10,8 @@ import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.explained import in_words
 from forge_schema.model.explanation import Chance, Outlook
+from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Reason
-from forge_schema.queue.inputs import JobUnknown
 from support.queue.explained_cases import A100, CASES, T4, Case, behind, busy
 from support.queue.scene import Scene, Scenes
 

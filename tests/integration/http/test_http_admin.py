@@ -141,6 +141,26 @@ def test_a_queue_is_set_whole(api: Api, root: Caller) -> None:
     ]  # fmt: skip
 
 
+def test_what_a_change_of_a_queue_leaves_out_stays(root: Caller) -> None:
+    path = "/api/admin/queues/night"
+
+    def settings() -> tuple[object, ...]:
+        (queue,) = root.get("/api/admin/queues")["items"]
+        return queue["paused"], queue["max_jobs"], queue["max_gpus"]
+
+    for changes, expected in (
+        ({"max_jobs": 2}, (False, 2, None)),
+        ({"paused": True}, (True, 2, None)),
+        ({"max_gpus": 8}, (True, 2, 8)),
+        ({}, (True, 2, 8)),
+        ({"max_jobs": None, "paused": False}, (False, None, 8)),
+    ):
+        assert root.call("PATCH", path, changes).json() == {}
+        assert settings() == expected
+    for wrong in ({"paused": None}, {"weight": 2}, {"max_jobs": -1}):
+        problem(root.call("PATCH", path, wrong), 422, "invalid")
+
+
 def test_an_owners_quota_is_set_whole(root: Caller) -> None:
     path = "/api/admin/quotas/ann@a.example"
     assert root.call("PUT", path, {"max_jobs": 2, "weight": 2.5}).json() == {}

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.model.job import JobUnknown
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, State
-from forge_schema.queue.inputs import JobUnknown
 from support.at_once import at_once
 
 if TYPE_CHECKING:

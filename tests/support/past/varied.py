@@ -196,7 +196,7 @@ def _present(fleet: Fleet) -> None:
     rig.submit(name="paused", queue="shut")
     rig.admin.pause("shut")
     rig.submit(name="over", queue="full")
-    rig.admin.set_queue("full", paused=False, max_jobs=0, max_gpus=None)
+    rig.admin.set_queue("full", {"max_jobs": 0})
     rig.clock.advance(timedelta(hours=1).total_seconds())
     # The third one's lease runs out.
     quiet, loud = fleet.held[-3:-1]

@@ -11,6 +11,7 @@ from forge_schema.database.pool import Row
 from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import Text
+from forge_schema.model.job import JobDetail
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.job_filter import Filter
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
@@ -40,13 +41,13 @@ class Told:
 
     shared: Services
     who: Visitor
-    job: Row
+    job: JobDetail
     files: str
 
     @cached_property
     def story(self) -> JobStory:
         """What reads about the job."""
-        return JobStory(self.shared.database, self.job["job_id"])
+        return JobStory(self.shared.database, self.job.job_id)
 
     @cached_property
     def runs(self) -> list[Row]:
@@ -86,12 +87,12 @@ class Told:
     @property
     def checkpoints(self) -> list[Row]:
         """The newest checkpoints."""
-        return Jobs(self.shared.database).checkpoints(self.job["job_id"])[:FILES]
+        return Jobs(self.shared.database).checkpoints(self.job.job_id)[:FILES]
 
     @property
     def why(self) -> Explanation:
         """Why it waits."""
-        return in_words(explain(self.shared.database, self.job["job_id"], workers=WORKERS))
+        return in_words(explain(self.shared.database, self.job.job_id, workers=WORKERS))
 
 
 @router.get("")
@@ -109,9 +110,9 @@ def job(
         "job.html",
         job=job,
         told=Told(shared, who, job, files),
-        command=shlex.join(job["spec"].get("command", [])),
-        over=job["state"] in TERMINAL_STATES,
-        waiting=job["state"] in WAITING,
+        command=shlex.join(job.spec.get("command", [])),
+        over=job.state in TERMINAL_STATES,
+        waiting=job.state in WAITING,
         most_runs=RUNS_SHOWN,
         most_events=EVENTS_SHOWN,
         width=WIDTH,
@@ -128,7 +129,7 @@ def artifact(
     path: Annotated[Text, Query(max_length=1024)],
 ) -> Response:
     """Lead to a file that the job left."""
-    found = JobStory(shared.database, job["job_id"]).artifact(path)
+    found = JobStory(shared.database, job.job_id).artifact(path)
     if found is None:
         raise Refused(
             HTTPStatus.NOT_FOUND,
@@ -143,29 +144,29 @@ def artifact(
 @router.post("/cancel")
 def cancel(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
     """Cancel the job; one that has ended stays as it is."""
-    state = shared.queue(who.actor).cancel(job["job_id"])
+    state = shared.service(who).cancel(job.job_id)
     said = {
         "cancelled": t("The job is cancelled."),
         "running": t("Its worker was asked to stop the job."),
     }
-    return after(request, _path(job["job_id"]), said.get(state, t("The job had already ended.")))
+    return after(request, _path(job.job_id), said.get(state, t("The job had already ended.")))
 
 
 @router.post("/retry")
 def retry(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
     """Make a failed or dead job ready again."""
-    shared.queue(who.actor).retry(job["job_id"])
-    return after(request, _path(job["job_id"]), t("The job is ready again."))
+    shared.service(who).retry(job.job_id)
+    return after(request, _path(job.job_id), t("The job is ready again."))
 
 
 @router.post("/preempt")
 def preempt(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
     """Ask for a running job back, as a spot notice would."""
-    asked = shared.queue(who.actor).preempt(job["job_id"])
+    asked = shared.service(who).preempt(job.job_id)
     said = (
         t("Its worker was asked to give the job back.") if asked else t("The job is not running.")
     )
-    return after(request, _path(job["job_id"]), said)
+    return after(request, _path(job.job_id), said)
 
 
 def _path(job_id: int) -> str:

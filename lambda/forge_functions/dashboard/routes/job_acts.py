@@ -10,7 +10,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.states import State
-from forge_schema.queue.job_acts import MOST, JobActs
+from forge_schema.queue.job_acts import MOST
 from forge_schema.read import job_pages
 from forge_schema.read.job_filter import Filter, parse
 from forge_schema.read.jobs import Jobs
@@ -85,9 +85,8 @@ def do(
     confirmed: Annotated[Confirmed, Form()],
 ) -> Response:
     """Cancel or retry some jobs; a repeat changes nothing."""
-    acts = JobActs(shared.database, owner=None if who.admin else who.owner, actor=who.actor)
-    ids = _ids(confirmed.jobs)
-    counts = acts.cancel(ids) if act == "cancel" else acts.retry(ids)
+    service, ids = shared.service(who), _ids(confirmed.jobs)
+    counts = service.cancel_all(ids) if act == "cancel" else service.retry_all(ids)
     said = {**({"q": confirmed.q} if confirmed.q else {}), "did": act, **counts}
     return after(request, f"/jobs?{urlencode(said)}")
 
@@ -99,16 +98,14 @@ def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
     states = [state.value for state in FITTING[which.act] if state in said]
     if not states:
         return Chosen([])
-    owner = None if who.admin else who.owner
     fitting: Filter = wanted.having("state", *states)
-    found = job_pages.page(shared.database, fitting, owner=owner, count=MOST)
+    found = job_pages.page(shared.database, fitting, owner=who.scope, count=MOST)
     return Chosen(found.jobs, found.before is not None)
 
 
 def _named(shared: Services, who: Visitor, ids: Sequence[int]) -> Chosen:
-    owner = None if who.admin else who.owner
     some = [i for i in ids if 0 < i <= LARGEST]
-    rows = Jobs(shared.database).statuses(some, owner=owner) if some else []
+    rows = Jobs(shared.database).statuses(some, owner=who.scope) if some else []
     return Chosen(sorted(rows, key=lambda row: -row["job_id"]))
 
 

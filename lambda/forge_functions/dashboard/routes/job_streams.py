@@ -36,18 +36,18 @@ def log(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> dict[
     reader = LogPieces(
         Jobs(shared.database),
         shared.store,
-        job["job_id"],
+        job.job_id,
         rank=where.rank,
         attempt=where.attempt,
     )
     if where.after is not None:
-        writing = job["attempt"] if job["state"] == "running" else None
+        writing = job.attempt if job.state == "running" else None
         got = reader.after(LogPlace.parse(where.after), writing=writing)
     elif where.before is not None:
         got = reader.before(LogPlace.parse(where.before))
     else:
         got = reader.tail()
-    return {**_told(got), "state": job["state"], "over": job["state"] in TERMINAL_STATES}
+    return {**_told(got), "state": job.state, "over": job.state in TERMINAL_STATES}
 
 
 class Curves(BaseModel):
@@ -62,7 +62,7 @@ class Curves(BaseModel):
 def series(job: PageJob, shared: Shared, which: Annotated[Curves, Query()]) -> dict[str, Any]:
     """Tell what an attempt wrote as metrics and what it used, as curves."""
     wanted = Wanted(attempt=which.attempt, rank=which.rank, points=which.points)
-    return Series(shared.database).of(job["job_id"], wanted)
+    return Series(shared.database).of(job.job_id, wanted)
 
 
 def _told(got: Pieces) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Listed:
     @cached_property
     def page(self) -> Page:
         """The jobs."""
-        owner = None if self.who.admin else self.who.owner
+        owner = self.who.scope
         return job_pages.page(self.shared.database, self.wanted, owner=owner, before=self.before)
 
     @property

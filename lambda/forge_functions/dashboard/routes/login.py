@@ -9,8 +9,10 @@ from forge_schema.access import tokens
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.read.audit import Audit
+from forge_schema.service.caller import Forbidden
 
-from forge_functions.auth.caller import Viewer, by_key, forbidden
+from forge_functions.auth.caller import by_key
+from forge_functions.auth.permitted import AsViewer
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit import csrf, login_link, session
 from forge_functions.dashboard.visit.visitor import SeesPages, local
@@ -45,11 +47,12 @@ def link_form(request: Request, shared: Shared, link: str = "") -> Response:
 
 
 @router.post("/login/link")
-def make_link(who: Viewer, shared: Shared) -> JSONResponse:
+def make_link(service: AsViewer, shared: Shared) -> JSONResponse:
     """Make a link for the API key that came with the request, which logs in once."""
+    who = service.caller
     key = Keys(shared.database, actor=who.actor).valid(who.key_id) if who.key_id else None
     if key is None or key["public_key"] is not None:
-        raise forbidden("a link to log in is made for an API key that signs nothing")
+        raise Forbidden("a link to log in is made for an API key that signs nothing")
     to = f"/login/link?link={login_link.mint(shared, key)}"
     return JSONResponse({"path": to, "expires_in_s": login_link.LASTS_S})
 

@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
-from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.fields import Word
 from forge_schema.model.states import WorkerKind
 from pydantic import StringConstraints
@@ -59,9 +58,13 @@ def create(  # noqa: PLR0917 - the framework passes each by name
     expiry: Annotated[Expiry, Form()] = Expiry.NEVER,
 ) -> Response:
     """Make a worker and show its token, this once."""
-    tokens = WorkerTokens(shared.database, actor=who.actor)
-    worker_id, text = tokens.create(name, kind=kind, labels=labels_of(labels), lasts=expiry.lasts)
-    return token_page(request, who, shared, worker_id, name, text)
+    made = shared.service(who).admin.create_worker(
+        name,
+        ephemeral=kind is WorkerKind.EPHEMERAL,
+        labels=labels_of(labels),
+        lasts=expiry.lasts,
+    )
+    return token_page(request, who, shared, int(made.id), name, made.text)
 
 
 def token_page(  # noqa: PLR0917 - what one page shows

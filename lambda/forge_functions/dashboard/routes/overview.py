@@ -16,8 +16,7 @@ JOBS = 8
 @router.get("/")
 def overview(request: Request, who: SeesPages, shared: Shared) -> Response:
     """Show how everything stands; anybody but an admin sees the own owner's jobs."""
-    owner = None if who.admin else who.owner
-    now = Overview(shared.database).now(owner=owner, jobs=JOBS)
+    now = Overview(shared.database).now(owner=who.scope, jobs=JOBS)
     checks = shared.health.findings()
     return page(request, who, "overview.html", now=now, checks=checks, chart=_chart(now))
 

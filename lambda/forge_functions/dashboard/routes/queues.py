@@ -4,7 +4,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from forge_schema.model.fields import Text, Word
-from forge_schema.queue.limits import Admin
 from forge_schema.read import queue_pages
 from pydantic import Field
 
@@ -21,7 +20,7 @@ Limit = Annotated[int | None, Form(ge=0, le=MOST)]
 @router.get("/queues")
 def queues(request: Request, who: SeesPages, shared: Shared, began: After = "") -> Response:
     """Show a page of queues; anybody but an admin sees the own owner's jobs in them."""
-    owner = None if who.admin else who.owner
+    owner = who.scope
     database, count = shared.database, queue_pages.PAGE
     rows = queue_pages.queues(database, owner=owner, after=began, count=count + 1)
     return page(
@@ -43,7 +42,7 @@ def pause(
     paused: Annotated[bool, Form()],
 ) -> Response:
     """Pause a queue, or resume it."""
-    Admin(shared.database, actor=who.actor).pause(name, paused=paused)
+    shared.service(who).admin.pause(name, paused=paused)
     return after(request, "/queues", "The queue is paused." if paused else "The queue is resumed.")
 
 
@@ -58,6 +57,5 @@ def limit(
     max_gpus: Limit = None,
 ) -> Response:
     """Set how many jobs and GPUs of a queue run at once; an empty field is no limit."""
-    limits = Admin(shared.database, actor=who.actor)
-    limits.limit_queue(name, max_jobs=max_jobs, max_gpus=max_gpus)
+    shared.service(who).admin.limit_queue(name, max_jobs=max_jobs, max_gpus=max_gpus)
     return after(request, "/queues", "The limits are set.")

@@ -12,11 +12,9 @@ from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text, Word
 from forge_schema.read.report import REPORTS, Report
-from forge_schema.read.reports import Reports
 from forge_schema.read.reports import report as known
 from pydantic import Field
 
-from forge_functions.auth.caller import forbidden
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
@@ -34,9 +32,9 @@ By = Annotated[list[Word] | None, Query(max_length=12)]
 
 
 @router.get("/reports")
-def reports(request: Request, who: SeesPages) -> Response:
+def reports(request: Request, who: SeesPages, shared: Shared) -> Response:
     """List the reports that a visitor may read."""
-    readable = {name: one for name, one in REPORTS.items() if who.admin or one.owned}
+    readable = {name: REPORTS[name] for name in shared.service(who).reports()}
     return page(request, who, "reports.html", reports=readable)
 
 
@@ -87,16 +85,8 @@ def _bound(report: Report, since: str | None) -> str | None:
 def _rows(  # noqa: PLR0917 - what the routes have, in their order
     who: Visitor, shared: Services, name: str, since: str | None, by: Sequence[str], count: int
 ) -> list[Row]:
-    chosen = known(name)
-    if not chosen.owned and not who.admin:
-        raise forbidden(f"the report {name} tells of all owners")
-    return Reports(shared.database).rows(
-        name,
-        since=_bound(chosen, since),
-        by=by,
-        owner=None if who.admin else who.owner,
-        count=count,
-    )
+    since = _bound(known(name), since)
+    return shared.service(who).report(name, since=since, by=by, count=count)
 
 
 def _numeric(rows: Sequence[Row]) -> set[str]:

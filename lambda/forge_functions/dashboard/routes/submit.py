@@ -3,23 +3,18 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from forge_schema.database.pool import Row
-from forge_schema.model.errors import ForgeError
+from forge_schema.model.errors import ForgeError, JobInvalid
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.states import Target
 from forge_schema.queue.queue import IdempotencyConflict
-from forge_schema.queue.templates import Templates
 from forge_schema.read.job_story import JobStory, recent_bundles
 
-from forge_functions import possession
-from forge_functions.auth.job import own_job
 from forge_functions.dashboard.job_form import JobForm, faults_of
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.submit_line import submit_line, unsaid
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SubmitsByPage
-from forge_functions.job_requests import specs
 from forge_functions.services import Services, Shared
 
 router = APIRouter()
@@ -36,7 +31,7 @@ def submit_form(
     """Show the form: empty, or to ask for a job once more."""
     if again is None:
         return _shown(request, who, shared, JobForm.fresh())
-    own_job(again, who, shared)
+    shared.service(who).job(again)
     asked = JobStory(shared.database, again).asked()
     return _shown(request, who, shared, JobForm.of(asked))
 
@@ -48,9 +43,8 @@ def submit(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) -
     if faults:
         return _shown(request, who, shared, form, faults)
     try:
-        jobs = specs(shared, who, [asked])
-        job_id = possession.submit(shared, who, jobs)[0]
-    except RequestValidationError as error:
+        (job_id,) = shared.service(who).submit([asked])
+    except JobInvalid as error:
         return _shown(request, who, shared, form, faults_of(error))
     except IdempotencyConflict:
         return _shown(request, who, shared, form.renewed(), {}, used=True)
@@ -66,8 +60,8 @@ def preview(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) 
     asked, faults = form.request()
     if not faults:
         try:
-            specs(shared, who, [asked])
-        except RequestValidationError as error:
+            shared.service(who).whole([asked])
+        except JobInvalid as error:
             faults = faults_of(error)
         except ForgeError as error:
             faults = {"": error.message}
@@ -84,7 +78,7 @@ def _shown(
     used: bool = False,
 ) -> Response:
     owner = form.owner if who.admin and form.owner else who.owner
-    templates = Templates(shared.database, owner=owner, actor=who.actor).listed()
+    templates = shared.service(who).templates(owner=owner)
     return page(
         request,
         who,
@@ -94,7 +88,7 @@ def _shown(
         faults=faults or {},
         used=used,
         bundles=_bundles(shared, owner, form),
-        templates=[row["name"] for row in templates],
+        templates=[one.name for one in templates],
         targets=[target.value for target in Target],
         accelerators=ACCELERATORS,
         **_line(form.request()[0]),

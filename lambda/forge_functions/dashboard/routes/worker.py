@@ -4,11 +4,9 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Form, Path, Query, Request, Response
-from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST
-from forge_schema.model.states import Command
-from forge_schema.queue.registry import NoSuchWorker, Registry
+from forge_schema.queue.registry import NoSuchWorker
 from forge_schema.read.fleet import Fleet
 
 from forge_functions.dashboard.page import after, page
@@ -42,9 +40,8 @@ def worker(  # noqa: PLR0917 - the framework passes each by name
     """Show one worker; its attempts before a time and a job. Of one removed, what it did."""
     fleet = Fleet(shared.database)
     place = None if before is None else (_aware(before), before_job)
-    owner = None if who.admin else who.owner
     past = {
-        "attempts": lambda: fleet.attempts(worker_id, owner=owner, before=place),
+        "attempts": lambda: fleet.attempts(worker_id, owner=who.scope, before=place),
         "events": lambda: fleet.events(worker_id),
     }
     try:
@@ -73,8 +70,7 @@ def drain(
     undo: Annotated[bool, Form()] = False,  # noqa: FBT002 - the framework passes it by name
 ) -> Response:
     """Have a worker finish its jobs and take no more, or take that back."""
-    command = None if undo else Command.DRAIN
-    Registry(shared.database, actor=who.actor).command(worker_id, command)
+    shared.service(who).drain(worker_id, undo=undo)
     return after(request, f"/workers/{worker_id}")
 
 
@@ -87,16 +83,16 @@ def rotate(
     expiry: Annotated[Expiry, Form()] = Expiry.NEVER,
 ) -> Response:
     """Give a worker a new token and show it, this once; the one before is invalid at once."""
-    name = Fleet(shared.database).worker(worker_id)["name"]
-    tokens = WorkerTokens(shared.database, actor=who.actor)
-    text = tokens.rotate(worker_id, lasts=expiry.lasts)
+    service = shared.service(who)
+    name = service.worker(worker_id).name
+    text = service.admin.rotate_worker(worker_id, lasts=expiry.lasts)
     return token_page(request, who, shared, worker_id, name, text)
 
 
 @router.post("/workers/{worker_id:int}/delete")
 def delete(request: Request, who: RulesByPage, shared: Shared, worker_id: WorkerId) -> Response:
     """Remove a worker that is offline or never came, and its token."""
-    WorkerTokens(shared.database, actor=who.actor).delete(worker_id)
+    shared.service(who).admin.delete_worker(worker_id)
     return after(request, "/workers")
 
 

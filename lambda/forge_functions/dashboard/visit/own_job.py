@@ -3,21 +3,20 @@
 from typing import Annotated
 
 from fastapi import Depends
-from forge_schema.database.pool import Row
+from forge_schema.model.job import JobDetail
 
-from forge_functions.auth.job import own_job
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.middleware.bodies import IdInPath
 from forge_functions.services import Shared
 
 
-def own_job_of_page(job_id: IdInPath, who: SeesPages, shared: Shared) -> Row:
-    """Return a job's status and spec. A FastAPI dependency.
+def own_job_of_page(job_id: IdInPath, who: SeesPages, shared: Shared) -> JobDetail:
+    """Return a job. A FastAPI dependency.
 
     Raises:
         JobUnknown: it does not exist or belongs to another owner; the answer is the same.
     """
-    return own_job(job_id, who, shared)
+    return shared.service(who).job(job_id)
 
 
-PageJob = Annotated[Row, Depends(own_job_of_page)]
+PageJob = Annotated[JobDetail, Depends(own_job_of_page)]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import jwt
 from forge_schema.model.states import Role
+from forge_schema.service.caller import Caller
 from jwt.types import Options
 
 from forge_functions.auth import short_token
-from forge_functions.auth.caller import Caller
 from forge_functions.dashboard.visit import csrf
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from urllib.parse import quote, urlsplit
 from fastapi import Depends, Request
 from forge_schema.model.states import Role
 
-from forge_functions.auth.caller import forbidden
 from forge_functions.dashboard.visit import csrf, session
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.errors import Refused
@@ -41,8 +40,7 @@ def requires(role: Role) -> Callable[[Visitor], Visitor]:
     """Return a dependency that accepts visitors with this role or a higher one."""
 
     def permitted(who: Annotated[Visitor, Depends(visitor)]) -> Visitor:
-        if not who.may(role):
-            raise forbidden(f"this needs the role {role.value}; yours is {who.role.value}")
+        who.require(role)
         return who
 
     return permitted

@@ -6,14 +6,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from forge_schema.model.fields import Moment, Word
 from forge_schema.model.job import Event
-from forge_schema.read.audit import PAGE, Audit
+from forge_schema.read.audit import PAGE
 from pydantic import Field
 
-from forge_functions.auth.caller import Admin
+from forge_functions.auth.permitted import AsAdmin
 from forge_functions.errors import problems
-from forge_functions.items import Items, Rows
+from forge_functions.items import Items
 from forge_functions.middleware.bodies import DECADE_S, Body, IdInPath
-from forge_functions.services import Shared
 
 router = APIRouter(prefix="/api/admin/events", tags=["admin"], responses=problems(401, 403))
 DAY_S = 86_400
@@ -31,14 +30,14 @@ class Wanted(Body):
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
 
 
-@router.get("", response_model=Items[Event])
-def list_events(_who: Admin, shared: Shared, wanted: Annotated[Wanted, Query()]) -> Rows:
+@router.get("")
+def list_events(service: AsAdmin, wanted: Annotated[Wanted, Query()]) -> Items[Event]:
     """List what was done, by whom and when, the oldest first.
 
     For the next page, ask for what is after the last event's time; events of one time are never
     parted, so a page may hold more than `count`.
     """
-    rows = Audit(shared.database).events(
+    found = service.admin.events(
         after=wanted.after,
         since=timedelta(seconds=wanted.since_s),
         job_id=wanted.job_id,
@@ -47,4 +46,4 @@ def list_events(_who: Admin, shared: Shared, wanted: Annotated[Wanted, Query()])
         action=wanted.action,
         count=wanted.count,
     )
-    return {"items": rows}
+    return Items(items=found)

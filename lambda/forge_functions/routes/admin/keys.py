@@ -4,18 +4,16 @@ import base64
 from http import HTTPStatus
 from typing import Annotated
 
-from forge_schema.access.api_keys import Keys
 from forge_schema.model.admin import ApiKey
 from forge_schema.model.fields import Text, Word
 from forge_schema.model.states import Role
 from pydantic import BaseModel, Field
 
-from forge_functions.auth.caller import Admin
+from forge_functions.auth.permitted import AsAdmin
 from forge_functions.errors import problems
-from forge_functions.items import Done, Items, Rows
+from forge_functions.items import Done, Items
 from forge_functions.middleware.bodies import Body, LastsS, lasting
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.services import Shared
 
 router = Router(prefix="/api/admin/keys", tags=["admin"], responses=problems(401, 403))
 # 32 bytes: the last letter before the sign holds four bits.
@@ -54,33 +52,33 @@ class Rotated(BaseModel):
     token: str
 
 
-@router.get("", response_model=Items[ApiKey])
-def list_keys(who: Admin, shared: Shared) -> Rows:
+@router.get("")
+def list_keys(service: AsAdmin) -> Items[ApiKey]:
     """List every key, the newest first."""
-    return {"items": Keys(shared.database, actor=who.actor).listed()}
+    return Items(items=service.admin.api_keys())
 
 
 @router.post("", status_code=HTTPStatus.CREATED)
-def create(who: Admin, shared: Shared, new: NewKey) -> Made:
+def create(service: AsAdmin, new: NewKey) -> Made:
     """Make a key. When the answer was lost, revoke it and make another."""
-    made = Keys(shared.database, actor=who.actor).create(
+    made = service.admin.create_key(
         new.owner,
         new.role,
         name=new.name,
         lasts=lasting(new.lasts_s),
         public_key=base64.b64decode(new.public_key) if new.public_key else None,
     )
-    return Made(id=made[0], token=made[1])
+    return Made(id=made.id, token=made.text)
 
 
 @router.delete("/{key_id}", responses=problems(404))
-def revoke(who: Admin, shared: Shared, key_id: Word) -> Done:
+def revoke(service: AsAdmin, key_id: Word) -> Done:
     """Revoke a key for good, and every token made from it. A repeat changes nothing."""
-    Keys(shared.database, actor=who.actor).revoke(key_id)
+    service.admin.revoke_key(key_id)
     return Done()
 
 
 @router.post("/{key_id}/token", responses=problems(404))
-def rotate(who: Admin, shared: Shared, key_id: Word) -> Rotated:
+def rotate(service: AsAdmin, key_id: Word) -> Rotated:
     """Give a key a new text; the one before is invalid at once, as is every token made from it."""
-    return Rotated(token=Keys(shared.database, actor=who.actor).rotate(key_id))
+    return Rotated(token=service.admin.rotate_key(key_id))

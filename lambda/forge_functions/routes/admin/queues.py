@@ -5,15 +5,13 @@ from typing import Annotated
 from fastapi import Path
 from forge_schema.model.admin import QueueInfo, Quota
 from forge_schema.model.fields import Flag, Number, Word
-from forge_schema.queue.limits import Admin as Limits
 from pydantic import Field
 
-from forge_functions.auth.caller import Admin
+from forge_functions.auth.permitted import AsAdmin
 from forge_functions.errors import problems
-from forge_functions.items import Done, Items, Rows
+from forge_functions.items import Done, Items
 from forge_functions.middleware.bodies import Body, Limit
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.services import Shared
 
 router = Router(prefix="/api/admin", tags=["admin"], responses=problems(401, 403))
 InPath = Annotated[Word, Path()]
@@ -27,6 +25,12 @@ class QueueSettings(Body):
     max_gpus: Limit = None
 
 
+class QueueChanges(QueueSettings):
+    """Some settings of a queue: what is left out stays, and a limit of null is none."""
+
+    paused: Annotated[Flag, Field(json_schema_extra=lambda said: said.pop("default", None))] = False
+
+
 class OwnerSettings(Body):
     """All settings of an owner: what is left out has no limit, and weighs 1."""
 
@@ -35,33 +39,36 @@ class OwnerSettings(Body):
     weight: Annotated[Number, Field(ge=0.001, le=1000)] = 1.0
 
 
-@router.get("/queues", response_model=Items[QueueInfo])
-def list_queues(who: Admin, shared: Shared) -> Rows:
+@router.get("/queues")
+def list_queues(service: AsAdmin) -> Items[QueueInfo]:
     """List every queue that was ever used or set, by name."""
-    return {"items": Limits(shared.database, actor=who.actor).queues()}
+    return Items(items=service.admin.queues())
 
 
 @router.put("/queues/{name:path}")
-def set_queue(who: Admin, shared: Shared, name: InPath, settings: QueueSettings) -> Done:
+def set_queue(service: AsAdmin, name: InPath, settings: QueueSettings) -> Done:
     """Set how many jobs and GPUs of a queue run at once, and whether it is paused."""
-    limits = Limits(shared.database, actor=who.actor)
-    limits.set_queue(
-        name, paused=settings.paused, max_jobs=settings.max_jobs, max_gpus=settings.max_gpus
-    )
+    service.admin.set_queue(name, settings.model_dump())
     return Done()
 
 
-@router.get("/quotas", response_model=Items[Quota])
-def list_quotas(who: Admin, shared: Shared) -> Rows:
+@router.patch("/queues/{name:path}")
+def change_queue(service: AsAdmin, name: InPath, changes: QueueChanges) -> Done:
+    """Change some settings of a queue; what is left out stays."""
+    service.admin.set_queue(name, changes.model_dump(exclude_unset=True))
+    return Done()
+
+
+@router.get("/quotas")
+def list_quotas(service: AsAdmin) -> Items[Quota]:
     """List every owner who ever submitted or was set, by name."""
-    return {"items": Limits(shared.database, actor=who.actor).owners()}
+    return Items(items=service.admin.quotas())
 
 
 @router.put("/quotas/{owner:path}")
-def set_quota(who: Admin, shared: Shared, owner: InPath, settings: OwnerSettings) -> Done:
+def set_quota(service: AsAdmin, owner: InPath, settings: OwnerSettings) -> Done:
     """Set how many jobs and GPUs of an owner run at once, and the owner's weight."""
-    limits = Limits(shared.database, actor=who.actor)
-    limits.limit_owner(
+    service.admin.limit_owner(
         owner, max_jobs=settings.max_jobs, max_gpus=settings.max_gpus, weight=settings.weight
     )
     return Done()

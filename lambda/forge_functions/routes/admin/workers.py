@@ -4,19 +4,16 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Query
-from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.fields import Flag, Word
-from forge_schema.model.states import Command, WorkerKind
+from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import WorkerInfo
-from forge_schema.queue.registry import Registry
 from pydantic import BaseModel, Field
 
-from forge_functions.auth.caller import Admin
+from forge_functions.auth.permitted import AsAdmin
 from forge_functions.errors import problems
-from forge_functions.items import Done, Items, Rows
+from forge_functions.items import Done, Items
 from forge_functions.middleware.bodies import Body, IdInPath, LastsS, lasting
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.services import Shared
 
 router = Router(prefix="/api/admin/workers", tags=["admin"], responses=problems(401, 403))
 
@@ -65,44 +62,45 @@ class Rotated(BaseModel):
     token: str
 
 
-@router.get("", response_model=Items[WorkerInfo])
-def list_workers(who: Admin, shared: Shared) -> Rows:
+@router.get("")
+def list_workers(service: AsAdmin) -> Items[WorkerInfo]:
     """List every worker, by name."""
-    return {"items": Registry(shared.database, actor=who.actor).workers()}
+    return Items(items=service.workers())
 
 
 @router.post("", status_code=HTTPStatus.CREATED, responses=problems(409))
-def create(who: Admin, shared: Shared, new: NewWorker) -> Made:
+def create(service: AsAdmin, new: NewWorker) -> Made:
     """Make a worker that may connect. When the answer was lost, rotate its token."""
-    made = WorkerTokens(shared.database, actor=who.actor).create(
-        new.name, kind=new.kind, labels=new.labels, lasts=lasting(new.lasts_s)
+    made = service.admin.create_worker(
+        new.name,
+        ephemeral=new.kind is WorkerKind.EPHEMERAL,
+        labels=new.labels,
+        lasts=lasting(new.lasts_s),
     )
-    return Made(id=made[0], token=made[1])
+    return Made(id=int(made.id), token=made.text)
 
 
 @router.get("/named/newest", responses=problems(404))
-def named(who: Admin, shared: Shared, name: Annotated[Word, Query()]) -> Named:
+def named(service: AsAdmin, name: Annotated[Word, Query()]) -> Named:
     """Find the newest worker of a name, also one that was removed."""
-    return Named(id=Registry(shared.database, actor=who.actor).named(name))
+    return Named(id=service.admin.worker_named(name))
 
 
 @router.delete("/{worker_id}", responses=problems(404, 409))
-def delete(who: Admin, shared: Shared, worker_id: IdInPath) -> Done:
+def delete(service: AsAdmin, worker_id: IdInPath) -> Done:
     """Remove a worker that is offline, or that never came, and its token."""
-    WorkerTokens(shared.database, actor=who.actor).delete(worker_id)
+    service.admin.delete_worker(worker_id)
     return Done()
 
 
 @router.post("/{worker_id}/drain", responses=problems(404))
-def drain(who: Admin, shared: Shared, worker_id: IdInPath, body: Drain = DRAIN) -> Done:
+def drain(service: AsAdmin, worker_id: IdInPath, body: Drain = DRAIN) -> Done:
     """Have a worker finish its jobs and take no more; then an ephemeral one leaves."""
-    command = None if body.undo else Command.DRAIN
-    Registry(shared.database, actor=who.actor).command(worker_id, command)
+    service.drain(worker_id, undo=body.undo)
     return Done()
 
 
 @router.post("/{worker_id}/token", responses=problems(404))
-def rotate(who: Admin, shared: Shared, worker_id: IdInPath, body: Lasting = FOR_GOOD) -> Rotated:
+def rotate(service: AsAdmin, worker_id: IdInPath, body: Lasting = FOR_GOOD) -> Rotated:
     """Give a worker a new token; the one before is invalid at once."""
-    tokens = WorkerTokens(shared.database, actor=who.actor)
-    return Rotated(token=tokens.rotate(worker_id, lasts=lasting(body.lasts_s)))
+    return Rotated(token=service.admin.rotate_worker(worker_id, lasts=lasting(body.lasts_s)))

@@ -1,0 +1,30 @@
+"""The verbs of a user, for callers of a role."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import Depends
+from forge_schema.model.states import Role
+from forge_schema.service.caller import Caller
+from forge_schema.service.service import Service
+
+from forge_functions.auth.caller import caller
+from forge_functions.services import Services, services
+
+
+def requires(role: Role) -> Callable[[Caller, Services], Service]:
+    """Return the dependency that gives callers of this role or a higher one the service."""
+
+    def permitted(
+        who: Annotated[Caller, Depends(caller)], shared: Annotated[Services, Depends(services)]
+    ) -> Service:
+        # Here too, so that a role that is too low is refused before a body that is wrong.
+        who.require(role)
+        return shared.service(who)
+
+    return permitted
+
+
+AsViewer = Annotated[Service, Depends(requires(Role.VIEWER))]
+AsSubmitter = Annotated[Service, Depends(requires(Role.SUBMITTER))]
+AsAdmin = Annotated[Service, Depends(requires(Role.ADMIN))]

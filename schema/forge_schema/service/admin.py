@@ -1,0 +1,140 @@
+"""The verbs of admins: API keys, workers' tokens, queues, owners' limits, the audit trail."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.database.pool import Database
+from forge_schema.model.admin import ApiKey, QueueInfo, Quota, Secret
+from forge_schema.model.job import Event
+from forge_schema.model.states import Role, WorkerKind
+from forge_schema.queue import limits
+from forge_schema.queue.registry import Registry
+from forge_schema.read.audit import LAST_DAY, PAGE, Audit
+from forge_schema.service.caller import Caller
+from forge_schema.service.verbs import Verbs
+
+
+class Admin(Verbs):
+    """Every act is in the audit trail.
+
+    Raises:
+        Forbidden: the caller is not an admin.
+    """
+
+    def __init__(self, caller: Caller, database: Callable[[], Database]) -> None:
+        caller.require(Role.ADMIN)
+        super().__init__(caller, database)
+
+    def api_keys(self) -> list[ApiKey]:
+        """Return every API key, the newest first."""
+        return [ApiKey.model_validate(row) for row in self._keys.listed()]
+
+    def create_key(
+        self,
+        owner: str,
+        role: str,
+        *,
+        name: str = "",
+        lasts: timedelta | None = None,
+        public_key: bytes | None = None,
+    ) -> Secret:
+        """Make an API key, as `Keys.create`."""
+        return Secret(
+            *self._keys.create(owner, Role(role), name=name, lasts=lasts, public_key=public_key)
+        )
+
+    def rotate_key(self, key_id: str) -> str:
+        """Give an API key a new text; the old one becomes invalid at once."""
+        return self._keys.rotate(key_id)
+
+    def revoke_key(self, key_id: str) -> None:
+        """Revoke an API key permanently."""
+        self._keys.revoke(key_id)
+
+    def create_worker(
+        self,
+        name: str,
+        *,
+        ephemeral: bool = False,
+        labels: Mapping[str, str] | None = None,
+        lasts: timedelta | None = None,
+    ) -> Secret:
+        """Make a worker and its token, as `WorkerTokens.create`; an ephemeral one runs one job."""
+        kind = WorkerKind.EPHEMERAL if ephemeral else WorkerKind.PERSISTENT
+        worker_id, text = self._workers.create(name, kind=kind, labels=labels, lasts=lasts)
+        return Secret(str(worker_id), text)
+
+    def rotate_worker(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
+        """Give a worker a new token; the old one becomes invalid at once."""
+        return self._workers.rotate(worker_id, lasts=lasts)
+
+    def worker_named(self, name: str) -> int:
+        """Return the id of the newest worker of a name, removed ones included."""
+        return Registry(self._database, actor=self.caller.actor).named(name)
+
+    def delete_worker(self, worker_id: int) -> None:
+        """Remove an offline worker and its token."""
+        self._workers.delete(worker_id)
+
+    def events(
+        self,
+        *,
+        since: timedelta = LAST_DAY,
+        after: datetime | None = None,
+        job_id: int | None = None,
+        worker_id: int | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        count: int = PAGE,
+    ) -> list[Event]:
+        """Return a page of the audit trail, oldest first, as `Audit.events`."""
+        rows = Audit(self._database).events(
+            since=since,
+            after=after,
+            job_id=job_id,
+            worker_id=worker_id,
+            actor=actor,
+            action=action,
+            count=count,
+        )
+        return [Event.model_validate(row) for row in rows]
+
+    def queues(self) -> list[QueueInfo]:
+        """Return every queue that was ever used or set up, by name."""
+        return [QueueInfo.model_validate(row) for row in self._limits.queues()]
+
+    def pause(self, queue: str, *, paused: bool = True) -> None:
+        """Stop starting jobs from a queue, or start them again."""
+        self._limits.pause(queue, paused=paused)
+
+    def limit_queue(self, queue: str, *, max_jobs: int | None, max_gpus: int | None) -> None:
+        """Limit the jobs and GPUs of a queue that run at once; None is no limit."""
+        self._limits.limit_queue(queue, max_jobs=max_jobs, max_gpus=max_gpus)
+
+    def set_queue(self, queue: str, settings: Mapping[str, bool | int | None]) -> None:
+        """Set some of a queue's settings in one step, as `limits.Admin.set_queue`."""
+        self._limits.set_queue(queue, settings)
+
+    def quotas(self) -> list[Quota]:
+        """Return every owner who ever submitted or was limited, by name."""
+        return [Quota.model_validate(row) for row in self._limits.owners()]
+
+    def limit_owner(
+        self, owner: str, *, max_jobs: int | None, max_gpus: int | None, weight: float
+    ) -> None:
+        """Set an owner's limits, None for none, and the weight of the owner's share."""
+        self._limits.limit_owner(owner, max_jobs=max_jobs, max_gpus=max_gpus, weight=weight)
+
+    @property
+    def _keys(self) -> Keys:
+        return Keys(self._database, actor=self.caller.actor)
+
+    @property
+    def _workers(self) -> WorkerTokens:
+        return WorkerTokens(self._database, actor=self.caller.actor)
+
+    @property
+    def _limits(self) -> limits.Admin:
+        return limits.Admin(self._database, actor=self.caller.actor)

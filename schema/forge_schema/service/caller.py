@@ -1,0 +1,60 @@
+"""Callers: who they are, and what they may do."""
+
+from dataclasses import dataclass
+
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.states import Role
+
+RANK = {Role.VIEWER: 0, Role.SUBMITTER: 1, Role.ADMIN: 2}
+
+
+class Forbidden(ForgeError):
+    """The caller's role is too low."""
+
+    code = "forbidden"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="ask an admin for a key with a higher role")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated caller; `key_id` is set if the request carried the API key itself."""
+
+    owner: str
+    role: Role
+    actor: str
+    key_id: str | None = None
+
+    @property
+    def admin(self) -> bool:
+        """Whether the caller may see and change every owner's jobs."""
+        return self.role is Role.ADMIN
+
+    @property
+    def scope(self) -> str | None:
+        """The owner whose jobs the caller sees; None for all owners."""
+        return None if self.admin else self.owner
+
+    def may(self, role: Role) -> bool:
+        """Tell whether the caller has this role or a higher one."""
+        return RANK[self.role] >= RANK[role]
+
+    def require(self, role: Role) -> None:
+        """Let callers of this role or a higher one pass.
+
+        Raises:
+            Forbidden: the caller's role is lower.
+        """
+        if not self.may(role):
+            raise Forbidden(f"this needs the role {role.value}; yours is {self.role.value}")
+
+    def acting_for(self, owner: str | None, what: str) -> str:
+        """Return the owner to act for, by default the caller; `what` names the act.
+
+        Raises:
+            Forbidden: it is another owner, and the caller is not an admin.
+        """
+        if owner not in {None, self.owner} and not self.admin:
+            raise Forbidden(f"only an admin {what} of another owner")
+        return owner or self.owner

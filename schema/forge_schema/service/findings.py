@@ -1,0 +1,110 @@
+"""The verbs about what jobs found out: results, tests, metrics, and sweeps."""
+
+from collections.abc import Sequence
+
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.results import (
+    JobTest,
+    LastMetric,
+    MetricLine,
+    Result,
+    Series,
+    SweepCancelled,
+    SweepPoint,
+)
+from forge_schema.model.states import Role, Verdict
+from forge_schema.read import series as curves
+from forge_schema.read.benchmarks import Benchmarks
+from forge_schema.read.jobs import PAGE
+from forge_schema.service.verbs import Verbs
+
+
+class Findings(Verbs):
+    """Of a sweep, the owner is the caller unless an admin names another."""
+
+    def result(self, job_id: int) -> Result:
+        """Return the result of a job; its fields are None if the job has reported nothing."""
+        self._visible(job_id)
+        return Result.model_validate(self._jobs.result(job_id) or {})
+
+    def tests(
+        self,
+        job_id: int,
+        *,
+        attempt: int | None = None,
+        verdicts: Sequence[str] | None = None,
+        after: int = -1,
+        count: int = PAGE,
+    ) -> list[JobTest]:
+        """Return a page of a job's tests after a number."""
+        words = None if verdicts is None else [_verdict(word) for word in verdicts]
+        self._visible(job_id)
+        rows = self._jobs.tests(job_id, attempt=attempt, verdicts=words, after=after, count=count)
+        return [JobTest.model_validate(row) for row in rows]
+
+    def series(
+        self,
+        job_id: int,
+        *,
+        attempt: int | None = None,
+        rank: int = 0,
+        keys: Sequence[str] | None = None,
+        points: int = curves.POINTS,
+    ) -> Series:
+        """Return an attempt's metrics and samples as curves, as `read.series`."""
+        wanted = curves.Wanted(attempt=attempt, rank=rank, keys=keys, points=points)
+        self._visible(job_id)
+        return Series.model_validate(curves.Series(self._database).of(job_id, wanted))
+
+    def metrics(
+        self,
+        job_id: int,
+        *,
+        after: tuple[int, int] = (0, -1),
+        rank: int = 0,
+        attempt: int | None = None,
+    ) -> list[MetricLine]:
+        """Return a page of a rank's metric lines after a token and a number."""
+        self._visible(job_id)
+        rows = self._jobs.metrics(job_id, after=after, rank=rank, attempt=attempt)
+        return [MetricLine.model_validate(row) for row in rows]
+
+    def last_metrics(
+        self, job_id: int, *, rank: int = 0, attempt: int | None = None
+    ) -> list[LastMetric]:
+        """Return the last value under each key, in the last thousand lines of an attempt.
+
+        By default of the newest attempt that has any.
+        """
+        self._visible(job_id)
+        rows = self._jobs.last_metrics(job_id, rank=rank, attempt=attempt)
+        return [LastMetric.model_validate(row) for row in rows]
+
+    def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
+        """Return the number of a sweep's jobs in each state."""
+        return self._sweeps(owner).states(name)
+
+    def points(
+        self, name: str, *, owner: str | None = None, after: int = 0, count: int = PAGE
+    ) -> list[SweepPoint]:
+        """Return a page of a sweep's jobs after an id."""
+        rows = self._sweeps(owner).points(name, after=after, count=count)
+        return [SweepPoint.model_validate(row) for row in rows]
+
+    def cancel_sweep(self, name: str, *, owner: str | None = None) -> SweepCancelled:
+        """Cancel the unfinished jobs of a sweep."""
+        self.caller.require(Role.SUBMITTER)
+        return SweepCancelled.model_validate(self._sweeps(owner).cancel(name))
+
+    def _sweeps(self, owner: str | None) -> Benchmarks:
+        whose = self.caller.acting_for(owner, "reads and cancels the sweeps")
+        return Benchmarks(self._database, owner=whose, actor=self.caller.actor)
+
+
+def _verdict(word: str) -> Verdict:
+    try:
+        return Verdict(word)
+    except ValueError:
+        raise ForgeError(
+            f"{word!r} is not a verdict", hint=f"one of {', '.join(Verdict)}", code="option_invalid"
+        ) from None

@@ -1,0 +1,205 @@
+"""The verbs about jobs, workers and reports."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cached_property
+
+from forge_schema.database.pool import Row
+from forge_schema.explain.explain import SHOWN, explain
+from forge_schema.model.admin import Myself
+from forge_schema.model.explanation import Explanation
+from forge_schema.model.job import (
+    Attempt,
+    Event,
+    JobDetail,
+    JobStatus,
+    job_states,
+    possible_job,
+)
+from forge_schema.model.overview import Overview
+from forge_schema.model.states import Command, Role, State
+from forge_schema.model.stored import BEGINNING, THE_END, Artifact, Checkpoint, LogChunk, Place
+from forge_schema.model.worker import WorkerInfo
+from forge_schema.queue.job_acts import JobActs
+from forge_schema.queue.registry import Registry
+from forge_schema.read import overview, reports
+from forge_schema.read.report import REPORTS
+from forge_schema.service.admin import Admin
+from forge_schema.service.caller import Forbidden
+from forge_schema.service.findings import Findings
+from forge_schema.service.submission import Submission
+
+
+class Service(Submission):
+    """Everything that a caller may ask for; viewers read, submitters act, admins see all owners."""
+
+    @cached_property
+    def admin(self) -> Admin:
+        """The verbs of admins."""
+        return Admin(self.caller, self._open_database)
+
+    @cached_property
+    def findings(self) -> Findings:
+        """The verbs about what jobs found out."""
+        return Findings(self.caller, self._open_database)
+
+    def me(self) -> Myself:
+        """Return who asks."""
+        return Myself(owner=self.caller.owner, role=self.caller.role, actor=self.caller.actor)
+
+    def job(self, job_id: int) -> JobDetail:
+        """Return one job."""
+        return JobDetail.model_validate(self._visible(job_id))
+
+    def jobs(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        count: int = 50,
+    ) -> list[JobStatus]:
+        """Return the newest jobs first; other owners have none unless the caller is an admin."""
+        chosen = None if states is None else job_states(states)
+        if self.caller.scope is not None and owner not in {None, self.caller.owner}:
+            return []
+        whose = self.caller.scope or owner
+        rows = self._jobs.jobs(owner=whose, states=chosen, before=before, count=count)
+        return [JobStatus.model_validate(row) for row in rows]
+
+    def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
+        """Return many jobs by id; those unknown to the caller are left out."""
+        wanted = [possible_job(job_id) for job_id in job_ids]
+        rows = self._jobs.statuses(wanted, owner=self.caller.scope)
+        return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
+
+    def cancel(self, job_id: int) -> State:
+        """Cancel a job and return its state: `running` until its worker has stopped it."""
+        self._change(job_id)
+        return self._queue.cancel(job_id)
+
+    def retry(self, job_id: int) -> None:
+        """Give a failed or dead job fresh budgets and make it ready."""
+        self._change(job_id)
+        self._queue.retry(job_id)
+
+    def preempt(self, job_id: int) -> bool:
+        """Ask for a running job back; False if it is not running."""
+        self._change(job_id)
+        return self._queue.preempt(job_id)
+
+    def cancel_all(self, job_ids: Sequence[int]) -> dict[str, int]:
+        """Cancel many jobs and count the outcomes, as `JobActs.cancel`."""
+        return self._acts.cancel(job_ids)
+
+    def retry_all(self, job_ids: Sequence[int]) -> dict[str, int]:
+        """Retry many jobs and count the outcomes, as `JobActs.retry`."""
+        return self._acts.retry(job_ids)
+
+    def _change(self, job_id: int) -> None:
+        self.caller.require(Role.SUBMITTER)
+        self._visible(job_id)
+
+    def attempts(self, job_id: int) -> list[Attempt]:
+        """Return the finished attempts of a job, in order."""
+        self._visible(job_id)
+        return [Attempt.model_validate(row) for row in self._jobs.attempts(job_id)]
+
+    def explain(self, job_id: int, *, workers: int = SHOWN) -> Explanation:
+        """Return why a job is where it is, with so many workers, the nearest first."""
+        self._visible(job_id)
+        return explain(self._database, job_id, workers=workers)
+
+    def events(self, job_id: int) -> list[Event]:
+        """Return what happened to a job, oldest first."""
+        self._visible(job_id)
+        return [Event.model_validate(row) for row in self._jobs.events(job_id)]
+
+    def log_chunks(
+        self,
+        job_id: int,
+        *,
+        after: Place = BEGINNING,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
+    ) -> list[LogChunk]:
+        """Return some log chunks after a place, in reading order; none when there are no more.
+
+        With an attempt or a rank, only its own; with a time, those stored since.
+        """
+        self._visible(job_id)
+        rows = self._jobs.log_chunks(job_id, after=after, attempt=attempt, rank=rank, since=since)
+        return [LogChunk.model_validate(row) for row in rows]
+
+    def log_chunks_before(
+        self,
+        job_id: int,
+        *,
+        before: Place = THE_END,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
+    ) -> list[LogChunk]:
+        """Return some log chunks before a place, the last one first; otherwise as `log_chunks`."""
+        self._visible(job_id)
+        rows = self._jobs.log_chunks_before(
+            job_id, before=before, attempt=attempt, rank=rank, since=since
+        )
+        return [LogChunk.model_validate(row) for row in rows]
+
+    def artifacts(self, job_id: int) -> list[Artifact]:
+        """Return the artifacts of a job, ordered by path."""
+        self._visible(job_id)
+        return [Artifact.model_validate(row) for row in self._jobs.artifacts(job_id)]
+
+    def checkpoints(self, job_id: int) -> list[Checkpoint]:
+        """Return the complete checkpoints of a job, the newest first."""
+        self._visible(job_id)
+        return [Checkpoint.model_validate(row) for row in self._jobs.checkpoints(job_id)]
+
+    def workers(self) -> list[WorkerInfo]:
+        """Return every worker, by name."""
+        return [WorkerInfo.model_validate(row) for row in self._registry.workers()]
+
+    def worker(self, worker_id: int) -> WorkerInfo:
+        """Return one worker."""
+        return WorkerInfo.model_validate(self._registry.worker(worker_id))
+
+    def drain(self, worker_id: int, *, undo: bool = False) -> None:
+        """Ask a worker to finish its jobs and take no more, or withdraw the request."""
+        self.caller.require(Role.ADMIN)
+        self._registry.command(worker_id, None if undo else Command.DRAIN)
+
+    def overview(self, *, jobs: int = 0, workers: int = 0) -> Overview:
+        """Return the state of the whole system, with so many running jobs and workers at most.
+
+        Only the jobs that the caller sees are counted.
+        """
+        reads = overview.Overview(self._database)
+        return Overview.model_validate(
+            reads.now(owner=self.caller.scope, jobs=jobs, workers=workers)
+        )
+
+    def reports(self) -> list[str]:
+        """Return the names of the reports that the caller may read."""
+        return [name for name, one in REPORTS.items() if self.caller.admin or one.owned]
+
+    def report(
+        self, name: str, *, count: int, since: str | None = None, by: Sequence[str] = ()
+    ) -> list[Row]:
+        """Return the rows of a report since an age or a time, or of its groups."""
+        if not reports.report(name).owned and not self.caller.admin:
+            raise Forbidden(f"the report {name} tells of all owners, which is for the role admin")
+        return reports.Reports(self._database).rows(
+            name, since=since, by=by, owner=self.caller.scope, count=count
+        )
+
+    @property
+    def _acts(self) -> JobActs:
+        self.caller.require(Role.SUBMITTER)
+        return JobActs(self._database, owner=self.caller.scope, actor=self.caller.actor)
+
+    @property
+    def _registry(self) -> Registry:
+        return Registry(self._database, actor=self.caller.actor)

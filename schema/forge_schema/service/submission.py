@@ -1,0 +1,181 @@
+"""Submitting jobs, and the job configs that they are made from."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from forge_schema.database.pool import Database
+from forge_schema.model.errors import JobInvalid
+from forge_schema.model.fields import Word
+from forge_schema.model.job import Template
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Role
+from forge_schema.queue.inputs import NotUploaded, Sources, Uploads
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.templates import Templates
+from forge_schema.service.caller import Caller, Forbidden
+from forge_schema.service.verbs import Verbs
+from forge_schema.storage import Store, keys
+
+Fields: TypeAlias = Mapping[str, Any]
+Model = TypeVar("Model", bound=BaseModel)
+# Fields that belong to one job, so no config can have them.
+OWN = ("owner", "idempotency_key")
+# Completes any config to a job, so that the rest can be checked.
+SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
+
+
+class Reference(BaseModel):
+    """A job config by its name."""
+
+    owner: Word
+    config_name: Word
+
+
+# Each is a request to the store, and a batch rarely names more than two objects.
+MOST_LOOKS = 100
+
+
+class Submission(Verbs):
+    """Submits jobs; of job configs, the owner is the caller unless an admin names another.
+
+    Args:
+        caller: who acts.
+        database: opens the database.
+        store: opens the store.
+        lane_ids: the lanes found so far, where several services of one process share them.
+    """
+
+    def __init__(
+        self,
+        caller: Caller,
+        database: Callable[[], Database],
+        store: Callable[[], Store],
+        *,
+        lane_ids: dict[str, int] | None = None,
+    ) -> None:
+        super().__init__(caller, database)
+        self._open_store = store
+        self._lane_ids = {} if lane_ids is None else lane_ids
+
+    def check(self, specs: Sequence[Fields]) -> None:
+        """Refuse what `submit` would refuse; what jobs name may be uploaded later."""
+        self.caller.require(Role.SUBMITTER)
+        jobs = self.whole(specs)
+        sources = Sources(self._database)
+        for job in jobs:
+            sources.check(job, any_owner=self.caller.admin)
+
+    def submit(self, specs: Sequence[Fields]) -> list[int]:
+        """Submit jobs, all of them or none, and return their ids in order.
+
+        Args:
+            specs: the fields of each, merged over those of its `config_name`.
+        """
+        self.caller.require(Role.SUBMITTER)
+        jobs = self.whole(specs)
+        if not jobs:
+            return []
+        try:
+            return self._queue.submit(jobs, any_owner=self.caller.admin)
+        except NotUploaded:
+            self._look_for_uploads(jobs)
+            return self._queue.submit(jobs, any_owner=self.caller.admin)
+
+    def is_stored(self, key: str, sha256: str) -> bool:
+        """Tell whether a bundle or an image is stored, and the caller may run it."""
+        self.caller.require(Role.SUBMITTER)
+        there = self._open_store().size(key) is not None
+        return there and (self.caller.admin or self._has_uploaded(self.caller.owner, key, sha256))
+
+    def _look_for_uploads(self, jobs: Sequence[JobSpec]) -> None:
+        bundles = {(job.owner, job.bundle_digest, keys.bundle) for job in jobs}
+        images = {(job.owner, job.image_tar, keys.image) for job in jobs}
+        for owner, sha256, key in islice(bundles | images, MOST_LOOKS):
+            if sha256:
+                self._has_uploaded(owner, key(sha256), sha256)
+
+    def _has_uploaded(self, owner: str, key: str, sha256: str) -> bool:
+        # Uploads to S3 do not pass through the server: the object itself names the uploader.
+        uploads = Uploads(self._database)
+        uploader = self._open_store().uploader(key)
+        if uploader is not None:
+            uploads.add(uploader, sha256)
+        return uploader == owner or not uploads.missing(owner, [sha256])
+
+    def templates(self, *, owner: str | None = None) -> list[Template]:
+        """Return an owner's job configs, by name."""
+        return [Template.model_validate(row) for row in self._templates(owner).listed()]
+
+    def template(self, name: str, *, owner: str | None = None) -> Template:
+        """Return a job config."""
+        return Template.model_validate(self._templates(owner).get(name))
+
+    def keep_template(self, name: str, spec: Fields, *, owner: str | None = None) -> None:
+        """Keep a job config under a name, in place of the previous one."""
+        self.caller.require(Role.SUBMITTER)
+        templates = self._templates(owner)
+        _check_config(spec)
+        templates.keep(name, spec)
+
+    def remove_template(self, name: str, *, owner: str | None = None) -> None:
+        """Remove a job config."""
+        self.caller.require(Role.SUBMITTER)
+        self._templates(owner).remove(name)
+
+    def whole(self, requests: Sequence[Fields]) -> list[JobSpec]:
+        """Return requests as jobs, each with the fields of its `config_name` below its own.
+
+        Raises:
+            Forbidden: a job is another owner's.
+            NoSuchTemplate: the owner has no such job config.
+            JobInvalid: a request is not a job.
+        """
+        return [self._whole(fields, ("jobs", n)) for n, fields in enumerate(requests)]
+
+    def _whole(self, said: Fields, place: tuple[str | int, ...]) -> JobSpec:
+        fields = {"owner": self.caller.owner, **said}
+        if fields["owner"] != self.caller.owner and not self.caller.admin:
+            raise Forbidden("only an admin may submit jobs of another owner")
+        if "config_name" in fields:
+            named = {name: fields[name] for name in Reference.model_fields}
+            config = _checked(Reference, named, place)
+            del fields["config_name"]
+            kept = self._templates(config.owner).get(config.config_name)
+            fields = _merged(kept["spec"], fields)
+        return _checked(JobSpec, fields, place)
+
+    @property
+    def _queue(self) -> Queue:
+        return Queue(self._database, actor=self.caller.actor, lane_ids=self._lane_ids)
+
+    def _templates(self, owner: str | None) -> Templates:
+        whose = self.caller.acting_for(owner, "reads and writes the templates")
+        return Templates(self._database, owner=whose, actor=self.caller.actor)
+
+
+def _check_config(config: Fields) -> None:
+    place = ("spec",)
+    if taken := [name for name in OWN if name in config]:
+        fault = {"loc": (taken[0],), "msg": "a template cannot have it", "type": "not_in_config"}
+        raise JobInvalid(place, [fault])
+    _checked(JobSpec, {**SAMPLE, **config}, place)
+
+
+def _checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) -> Model:
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise JobInvalid(place, error.errors()) from error
+
+
+def _merged(below: Fields, above: Fields) -> dict[str, Any]:
+    """Return fields with others laid over them; objects are merged, all else is replaced."""
+    both = {
+        name: _merged(below[name], said)
+        for name, said in above.items()
+        if isinstance(said, Mapping) and isinstance(below.get(name), Mapping)
+    }
+    return {**below, **above, **both}

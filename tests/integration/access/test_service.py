@@ -1,0 +1,113 @@
+"""The service itself refuses what a caller may not do, whoever calls it and by which way."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.job import JobUnknown
+from forge_schema.model.states import Role
+from forge_schema.queue.queue import NotRetryable
+from forge_schema.queue.registry import NoSuchWorker
+from forge_schema.read.benchmarks import SweepUnknown
+from forge_schema.service.caller import Caller, Forbidden
+from forge_schema.service.service import Service
+from forge_schema.storage import keys, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forge_schema.storage import Store
+    from support.queue.rig import Rig
+
+    Act = Callable[[Service, int], object]
+
+DIGEST = "0" * 64
+SPEC = {"name": "x", "command": ["ls"]}
+CHANGES: dict[str, Act] = {
+    "submit": lambda s, _: s.submit([SPEC]),
+    "check": lambda s, _: s.check([SPEC]),
+    "is_stored": lambda s, _: s.is_stored(keys.bundle(DIGEST), DIGEST),
+    "cancel": lambda s, job: s.cancel(job),
+    "retry": lambda s, job: s.retry(job),
+    "preempt": lambda s, job: s.preempt(job),
+    "cancel_all": lambda s, job: s.cancel_all([job]),
+    "retry_all": lambda s, job: s.retry_all([job]),
+    "cancel_sweep": lambda s, _: s.findings.cancel_sweep("grid"),
+    "keep_template": lambda s, _: s.keep_template("nightly", {}),
+    "remove_template": lambda s, _: s.remove_template("nightly"),
+}
+RULES: dict[str, Act] = {
+    "drain": lambda s, _: s.drain(1),
+    "admin": lambda s, _: s.admin.queues(),
+    "report of all owners": lambda s, _: s.report("queue_demand", count=1),
+    "job of another owner": lambda s, _: s.submit([{**SPEC, "owner": "ann"}]),
+    "templates of another owner": lambda s, _: s.templates(owner="ann"),
+    "sweep of another owner": lambda s, _: s.findings.sweep("grid", owner="ann"),
+}
+OF_A_JOB: dict[str, Act] = {
+    "job": lambda s, job: s.job(job),
+    "cancel": lambda s, job: s.cancel(job),
+    "retry": lambda s, job: s.retry(job),
+    "preempt": lambda s, job: s.preempt(job),
+    "attempts": lambda s, job: s.attempts(job),
+    "explain": lambda s, job: s.explain(job),
+    "events": lambda s, job: s.events(job),
+    "log_chunks": lambda s, job: s.log_chunks(job),
+    "log_chunks_before": lambda s, job: s.log_chunks_before(job),
+    "artifacts": lambda s, job: s.artifacts(job),
+    "checkpoints": lambda s, job: s.checkpoints(job),
+    "result": lambda s, job: s.findings.result(job),
+    "tests": lambda s, job: s.findings.tests(job),
+    "series": lambda s, job: s.findings.series(job),
+    "metrics": lambda s, job: s.findings.metrics(job),
+    "last_metrics": lambda s, job: s.findings.last_metrics(job),
+}
+
+
+class Services:
+    """Makes services for callers on one queue and one store."""
+
+    def __init__(self, rig: Rig, store: Store) -> None:
+        self._rig = rig
+        self._store = store
+
+    def of(self, owner: str, role: Role) -> Service:
+        caller = Caller(owner, role, f"user:{owner}")
+        return Service(caller, lambda: self._rig.database, lambda: self._store)
+
+
+@pytest.fixture(scope="module")
+def services(shared_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Services:
+    return Services(shared_rig, open_store(tmp_path_factory.mktemp("store").as_uri()))
+
+
+@pytest.mark.parametrize("act", CHANGES.values(), ids=CHANGES)
+def test_a_viewer_changes_nothing(services: Services, shared_rig: Rig, act: Act) -> None:
+    job = shared_rig.submit()
+    with pytest.raises(Forbidden, match="needs the role submitter; yours is viewer"):
+        act(services.of("ann", Role.VIEWER), job)
+    assert shared_rig.state(job) == "ready"
+
+
+@pytest.mark.parametrize("act", RULES.values(), ids=RULES)
+def test_only_an_admin_rules_or_acts_for_others(services: Services, act: Act) -> None:
+    with pytest.raises(Forbidden) as refused:
+        act(services.of("bob", Role.SUBMITTER), 0)
+    assert refused.value.hint
+    with suppress(SweepUnknown, NoSuchWorker):
+        act(services.of("root", Role.ADMIN), 0)
+
+
+@pytest.mark.parametrize("act", OF_A_JOB.values(), ids=OF_A_JOB)
+def test_another_owners_job_is_as_good_as_none(
+    services: Services, shared_rig: Rig, act: Act
+) -> None:
+    job = shared_rig.submit()
+    for impossible in (job, 0, -1, 2**53):
+        with pytest.raises(JobUnknown, match=f"there is no job {impossible}"):
+            act(services.of("bob", Role.SUBMITTER), impossible)
+    assert shared_rig.state(job) == "ready"
+    with suppress(NotRetryable):
+        act(services.of("ann", Role.SUBMITTER), job)
