@@ -1,78 +1,12 @@
-"""What can be asked about what jobs found out: results, tests, metrics, and sweeps."""
+"""Findings of any length, read page by page."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
-from forge_schema.model.results import (
-    JobTest,
-    LastMetric,
-    MetricLine,
-    Result,
-    Series,
-    SweepCancelled,
-    SweepPoint,
-)
+from forge_schema.model.results import JobTest, MetricLine, SweepPoint
+
+from forge_client.backend import Findings
 
 PAGE = 1000
-
-
-class Findings(Protocol):
-    """Every method may raise `ClientError`; an owner of None is the caller."""
-
-    def result(self, job_id: int) -> Result:
-        """Return what a job found."""
-
-    def tests(
-        self,
-        job_id: int,
-        *,
-        attempt: int | None = None,
-        verdicts: Sequence[str] | None = None,
-        after: int = -1,
-    ) -> list[JobTest]:
-        """Return a page of a job's tests after a number."""
-
-    def series(
-        self,
-        job_id: int,
-        *,
-        attempt: int | None = None,
-        rank: int = 0,
-        keys: Sequence[str] | None = None,
-        points: int = 500,
-    ) -> Series:
-        """Return an attempt's metrics and samples as curves of at most `points` points.
-
-        By default of the newest attempt that has any, and under all keys, of which there may be 64
-        of each source.
-        """
-
-    def metrics(
-        self,
-        job_id: int,
-        *,
-        after: tuple[int, int] = (0, -1),
-        rank: int = 0,
-        attempt: int | None = None,
-    ) -> list[MetricLine]:
-        """Return a page of a job's metric lines after a token and a number."""
-
-    def last_metrics(
-        self, job_id: int, *, rank: int = 0, attempt: int | None = None
-    ) -> list[LastMetric]:
-        """Return what a job wrote last under each key, in the last thousand lines of an attempt.
-
-        Without an attempt, of the newest one that wrote any.
-        """
-
-    def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
-        """Return how many jobs of a sweep are in which state."""
-
-    def points(self, name: str, *, owner: str | None = None, after: int = 0) -> list[SweepPoint]:
-        """Return a page of the jobs of a sweep after an id."""
-
-    def cancel_sweep(self, name: str, *, owner: str | None = None) -> SweepCancelled:
-        """Cancel what has not ended of a sweep."""
 
 
 def all_tests(

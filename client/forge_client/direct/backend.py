@@ -1,51 +1,47 @@
-"""The backend that reaches database and store by itself, without a server between."""
+"""The backend that reaches database and store itself, without a server between."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
-from forge_schema.database.pool import Database, Row
-from forge_schema.explain.explain import explain
-from forge_schema.model.admin import Myself
-from forge_schema.model.explanation import Explanation
-from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus, Template
-from forge_schema.model.overview import Overview
-from forge_schema.model.spec import JobSpec
-from forge_schema.model.states import Command, Role, State
-from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
-from forge_schema.model.worker import WorkerInfo
-from forge_schema.queue.inputs import Sources
-from forge_schema.queue.queue import Queue
-from forge_schema.queue.registry import Registry
-from forge_schema.queue.templates import Templates
+from forge_schema.database.pool import Database
+from forge_schema.model.states import Role
+from forge_schema.model.stored import Artifact, LogChunk
 from forge_schema.read.audit import Audit
-from forge_schema.read.jobs import Jobs
-from forge_schema.read.overview import Overview as Reads
-from forge_schema.read.report import REPORTS
-from forge_schema.read.reports import Reports
+from forge_schema.service.admin import Admin
+from forge_schema.service.caller import Caller
+from forge_schema.service.findings import Findings
+from forge_schema.service.service import Service
 from forge_schema.storage import Store, keys, open_store
 
-from forge_client.backend import BEGINNING, THE_END, Check, Place, Progress
-from forge_client.direct.admin import DirectAdmin
+from forge_client.backend import Check, Progress
 from forge_client.direct.checks import checks
 from forge_client.direct.database_url import checked_url
-from forge_client.direct.findings import DirectFindings
-from forge_client.direct.job_configs import check_config, whole
-from forge_client.direct.objects import fetch
-from forge_client.direct.translation import translated
-from forge_client.downloads import unpacked
+from forge_client.direct.translation import raising_client_errors, translated
+from forge_client.downloads import unpacked, verified_file
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
 from forge_client.settings import Connection
-from forge_client.validation import checked_job, checked_states
 
 
-class DirectBackend:
-    """Speaks SQL and the store's own protocol; connects when it is first asked.
+@raising_client_errors
+class DirectAdmin(Admin):
+    """The verbs of admins, on the database itself."""
+
+
+@raising_client_errors
+class DirectFindings(Findings):
+    """The verbs about what jobs found out, on the database itself."""
+
+
+@raising_client_errors
+class DirectBackend(Service):
+    """The service in this process, with what travels by a server's URLs otherwise.
+
+    It connects when first used.
 
     Args:
         connection: the database and the store.
@@ -55,9 +51,10 @@ class DirectBackend:
     slowest_s = 0.5
 
     def __init__(self, connection: Connection, *, owner: str) -> None:
+        # Whoever reaches the database may do everything there.
+        caller = Caller(owner, Role.ADMIN, f"user:{owner}")
+        super().__init__(caller, self._connected, lambda: self._store)
         self._connection = connection
-        self._owner = owner
-        self._actor = f"user:{owner}"
         self._opening = Lock()
         self._opened: Database | None = None
 
@@ -72,202 +69,65 @@ class DirectBackend:
 
     @cached_property
     def admin(self) -> DirectAdmin:
-        return DirectAdmin(lambda: self._database, actor=self._actor)
+        """The verbs of admins."""
+        return DirectAdmin(self.caller, self._connected)
 
     @cached_property
     def findings(self) -> DirectFindings:
-        return DirectFindings(lambda: self._database, owner=self._owner)
-
-    def me(self) -> Myself:
-        # Whoever reaches the database may do everything there.
-        return Myself(owner=self._owner, role=Role.ADMIN, actor=self._actor)
+        """The verbs about what jobs found out."""
+        return DirectFindings(self.caller, self._connected)
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
-        with translated():
-            jobs = self._whole(specs)
+        """Refuse what `submit` would refuse, or what has no store to be uploaded to."""
+        super().check(specs)
         self._connection.store()
-        with translated():
-            sources = Sources(self._database)
-            for job in jobs:
-                sources.check(job, any_owner=True)
-
-    def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
-        with translated():
-            jobs = self._whole(specs)
-            # Whoever reaches the database may read every job there.
-            return self._queue.submit(jobs, any_owner=True) if jobs else []
 
     def has_bundle(self, bundle: Bundle) -> bool:
-        with translated():
-            return self._store.size(keys.bundle(bundle.digest)) is not None
+        """Tell whether a bundle of this content is stored."""
+        return self.is_stored(keys.bundle(bundle.digest), bundle.digest)
 
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
-        with translated():
-            key = keys.bundle(bundle.digest)
-            self._store.put_file(key, bundle.path, if_absent=True, progress=progress)
+        """Store a packed folder."""
+        self._upload(keys.bundle(bundle.digest), bundle, progress)
 
     def has_image(self, image: ImageTar) -> bool:
-        with translated():
-            return self._store.size(keys.image(image.digest)) is not None
+        """Tell whether a saved image of this content is stored."""
+        return self.is_stored(keys.image(image.digest), image.digest)
 
     def upload_image(self, image: ImageTar, progress: Progress | None = None) -> None:
-        with translated():
-            key = keys.image(image.digest)
-            self._store.put_file(key, image.path, if_absent=True, progress=progress)
+        """Store a saved image."""
+        self._upload(keys.image(image.digest), image, progress)
 
-    def job(self, job_id: int) -> JobDetail:
-        with translated():
-            return JobDetail.model_validate(self._jobs.job(checked_job(job_id)))
-
-    def jobs(
-        self,
-        *,
-        owner: str | None = None,
-        states: Sequence[str] | None = None,
-        before: int | None = None,
-        count: int = 50,
-    ) -> list[JobStatus]:
-        with translated():
-            chosen = None if states is None else [State(w) for w in checked_states(states)]
-            rows = self._jobs.jobs(owner=owner, states=chosen, before=before, count=count)
-            return [JobStatus.model_validate(row) for row in rows]
-
-    def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
-        with translated():
-            rows = self._jobs.statuses([checked_job(job_id) for job_id in job_ids])
-            return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
-
-    def cancel(self, job_id: int) -> str:
-        with translated():
-            return self._queue.cancel(checked_job(job_id)).value
-
-    def retry(self, job_id: int) -> None:
-        with translated():
-            self._queue.retry(checked_job(job_id))
-
-    def preempt(self, job_id: int) -> bool:
-        with translated():
-            return self._queue.preempt(checked_job(job_id))
+    def _upload(self, key: str, brought: Bundle | ImageTar, progress: Progress | None) -> None:
+        self._store.put_file(key, brought.path, if_absent=True, progress=progress)
 
     def note_entry(self, job_id: int, program: str) -> None:
-        """Write down that somebody runs a program inside a job."""
-        with translated():
-            detail: dict[str, object] = {"program": program}
-            Audit(self._database).note(self._actor, "entered", detail, job_id=checked_job(job_id))
-
-    def attempts(self, job_id: int) -> list[Attempt]:
-        with translated():
-            return [Attempt.model_validate(row) for row in self._jobs.attempts(checked_job(job_id))]
-
-    def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
-        with translated():
-            return explain(self._database, checked_job(job_id), workers=workers)
-
-    def events(self, job_id: int) -> list[Event]:
-        with translated():
-            return [Event.model_validate(row) for row in self._jobs.events(checked_job(job_id))]
-
-    def log_chunks(
-        self,
-        job_id: int,
-        *,
-        after: Place = BEGINNING,
-        attempt: int | None = None,
-        rank: int | None = None,
-        since: datetime | None = None,
-    ) -> list[LogChunk]:
-        with translated():
-            rows = self._jobs.log_chunks(
-                checked_job(job_id), after=after, attempt=attempt, rank=rank, since=since
-            )
-            return [LogChunk.model_validate(row) for row in rows]
-
-    def log_chunks_before(
-        self,
-        job_id: int,
-        *,
-        before: Place = THE_END,
-        attempt: int | None = None,
-        rank: int | None = None,
-        since: datetime | None = None,
-    ) -> list[LogChunk]:
-        with translated():
-            rows = self._jobs.log_chunks_before(
-                checked_job(job_id), before=before, attempt=attempt, rank=rank, since=since
-            )
-            return [LogChunk.model_validate(row) for row in rows]
+        """Record that somebody runs a program inside a job."""
+        self._visible(job_id)
+        Audit(self._database).note(
+            self.caller.actor, "entered", {"program": program}, job_id=job_id
+        )
 
     def log_bytes(self, chunk: LogChunk) -> bytes:
-        with translated():
-            return unpacked(chunk, self._store.get(chunk.key))
-
-    def artifacts(self, job_id: int) -> list[Artifact]:
-        with translated():
-            return [
-                Artifact.model_validate(row) for row in self._jobs.artifacts(checked_job(job_id))
-            ]
-
-    def checkpoints(self, job_id: int) -> list[Checkpoint]:
-        with translated():
-            rows = self._jobs.checkpoints(checked_job(job_id))
-            return [Checkpoint.model_validate(row) for row in rows]
+        """Return a chunk's output, unpacked and verified."""
+        return unpacked(chunk, self._store.get(chunk.key))
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
-        with translated():
-            fetch(self._store, artifact, path, progress)
-
-    def workers(self) -> list[WorkerInfo]:
-        with translated():
-            return [WorkerInfo.model_validate(row) for row in self._registry.workers()]
-
-    def drain(self, worker_id: int, *, undo: bool = False) -> None:
-        with translated():
-            self._registry.command(worker_id, None if undo else Command.DRAIN)
-
-    def overview(self, *, jobs: int = 0, workers: int = 0) -> Overview:
-        with translated():
-            return Overview.model_validate(Reads(self._database).now(jobs=jobs, workers=workers))
-
-    def templates(self) -> list[Template]:
-        with translated():
-            return [Template.model_validate(row) for row in self._templates.listed()]
-
-    def template(self, name: str) -> Template:
-        with translated():
-            return Template.model_validate(self._templates.get(name))
-
-    def keep_template(self, name: str, spec: Mapping[str, Any]) -> None:
-        with translated():
-            check_config(spec)
-            self._templates.keep(name, spec)
-
-    def remove_template(self, name: str) -> None:
-        with translated():
-            self._templates.remove(name)
-
-    def reports(self) -> list[str]:
-        return list(REPORTS)
-
-    def report(
-        self, name: str, *, count: int, since: str | None = None, by: Sequence[str] = ()
-    ) -> list[Row]:
-        with translated():
-            return Reports(self._database).rows(name, since=since, by=by, count=count)
+        """Write an artifact to `path`, which appears whole and verified or not at all."""
+        with verified_file(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
+            self._store.get_file(artifact.key, partial, progress=progress)
 
     def health(self) -> list[Check]:
-        return checks(self._connection, self._worker_rows)
+        """Check the database, the store and the workers, without raising."""
+        return checks(self._connection, self.workers)
 
-    def _worker_rows(self) -> list[Row]:
-        return self._registry.workers()
-
-    @property
-    def _database(self) -> Database:
+    def _connected(self) -> Database:
         with self._opening:
             if self._opened is None:
-                self._opened = self._open()
+                self._opened = self._opened_anew()
             return self._opened
 
-    def _open(self) -> Database:
+    def _opened_anew(self) -> Database:
         try:
             with translated():
                 return Database(checked_url(self._connection.database_url)).open()
@@ -281,22 +141,3 @@ class DirectBackend:
     @cached_property
     def _store(self) -> Store:
         return open_store(self._connection.store())
-
-    @cached_property
-    def _queue(self) -> Queue:
-        return Queue(self._database, actor=self._actor)
-
-    @property
-    def _jobs(self) -> Jobs:
-        return Jobs(self._database)
-
-    @property
-    def _templates(self) -> Templates:
-        return Templates(self._database, owner=self._owner, actor=self._actor)
-
-    @property
-    def _registry(self) -> Registry:
-        return Registry(self._database, actor=self._actor)
-
-    def _whole(self, specs: Sequence[Mapping[str, Any]]) -> list[JobSpec]:
-        return [whole(spec, lambda: self._templates) for spec in specs]

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 from forge_schema.database.current import HEAD
-from forge_schema.database.pool import KEEPALIVE, Row
+from forge_schema.database.pool import KEEPALIVE
+from forge_schema.model.worker import WorkerInfo
 from forge_schema.storage import open_store
 
 from forge_client.backend import Check, Standing
@@ -16,7 +17,7 @@ from forge_client.settings import Connection
 SILENT_S = 120.0
 
 
-def checks(connection: Connection, workers: Callable[[], list[Row]]) -> list[Check]:
+def checks(connection: Connection, workers: Callable[[], list[WorkerInfo]]) -> list[Check]:
     """Check each part by itself, so that one that fails does not hide the others."""
     found = list(_database(connection))
     found += _checked("store", lambda: _store(connection))
@@ -80,10 +81,8 @@ def _store(connection: Connection) -> Check:
     return Check(name="store", standing=Standing.OK, detail=f"{store.url} can be written")
 
 
-def _workers(rows: list[Row]) -> Check:
-    heard = [
-        row["name"] for row in rows if row["status"] != "offline" and row["silent_s"] < SILENT_S
-    ]
+def _workers(rows: list[WorkerInfo]) -> Check:
+    heard = [row.name for row in rows if row.status != "offline" and row.silent_s < SILENT_S]
     if heard:
         detail = f"{len(heard)} heard lately: {', '.join(heard[:5])}"
         return Check(name="workers", standing=Standing.OK, detail=detail)

@@ -2,26 +2,27 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import getmembers, isfunction
+from typing import TypeVar
 
 import psycopg
-from forge_schema.model.errors import ForgeError
-from pydantic import ValidationError
+from forge_schema.model.errors import JobInvalid
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, as_client_error
 from forge_client.project.request import refused
+
+C = TypeVar("C")
 
 
 @contextmanager
 def translated() -> Iterator[None]:
     """Turn every error raised inside into a `ClientError`."""
     try:
-        yield
-    except ClientError:
-        raise
-    except ForgeError as error:
-        raise ClientError(error.message, hint=error.hint, code=error.code) from error
-    except ValidationError as error:
-        raise refused(error) from error
+        with as_client_error():
+            try:
+                yield
+            except JobInvalid as error:
+                raise refused(error.faults[0]) from error
     except psycopg.Error as error:
         first_line = str(error).strip().partition("\n")[0]
         raise ClientError(
@@ -29,3 +30,11 @@ def translated() -> Iterator[None]:
             hint="FORGE_DEBUG=1 shows where",
             code="database_error",
         ) from error
+
+
+def raising_client_errors(kind: type[C]) -> type[C]:
+    """Have every public method of a class, inherited ones too, raise `ClientError` alone."""
+    for name, verb in getmembers(kind, isfunction):
+        if not name.startswith("_"):
+            setattr(kind, name, translated()(verb))
+    return kind

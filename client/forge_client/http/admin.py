@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from forge_schema.model.admin import ApiKey, QueueInfo, Quota
+from forge_schema.model.admin import ApiKey, QueueInfo, Quota, Secret
 from forge_schema.model.job import Event
 
-from forge_client.administration import LAST_DAY, Secret
 from forge_client.http.transport import Transport
 
 KEYS = "/api/admin/keys"
@@ -18,7 +17,7 @@ WORKERS = "/api/admin/workers"
 QUEUES = "/api/admin/queues"
 QUOTAS = "/api/admin/quotas"
 EVENTS = "/api/admin/events"
-SETTINGS = {"paused", "max_jobs", "max_gpus"}
+LAST_DAY = timedelta(days=1)
 
 
 class HttpAdmin:
@@ -93,6 +92,7 @@ class HttpAdmin:
         job_id: int | None = None,
         worker_id: int | None = None,
         actor: str | None = None,
+        action: str | None = None,
         count: int = 1000,
     ) -> list[Event]:
         answer = self._transport.get(
@@ -102,6 +102,7 @@ class HttpAdmin:
             job_id=job_id,
             worker_id=worker_id,
             actor=actor,
+            action=action,
             count=count,
         )
         return self._transport.records(Event, answer)
@@ -116,10 +117,7 @@ class HttpAdmin:
         self._set_queue(queue, {"max_jobs": max_jobs, "max_gpus": max_gpus})
 
     def _set_queue(self, queue: str, changes: Mapping[str, Any]) -> None:
-        # The server sets all or nothing, so that what stays has to be said, too.
-        known = [row for row in self.queues() if row.name == queue]
-        stays = known[0].model_dump(include=SETTINGS) if known else {"paused": False}
-        self._transport.send("PUT", f"{QUEUES}/{_part(queue)}", {**stays, **changes}, again=True)
+        self._transport.send("PATCH", f"{QUEUES}/{_part(queue)}", changes, again=True)
 
     def quotas(self) -> list[Quota]:
         return self._transport.records(Quota, self._transport.get(QUOTAS))

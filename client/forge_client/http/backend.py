@@ -10,26 +10,33 @@ from uuid import uuid4
 
 from forge_schema.model.admin import Myself
 from forge_schema.model.explanation import Explanation
-from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus, Template
+from forge_schema.model.job import (
+    Attempt,
+    Event,
+    JobDetail,
+    JobStatus,
+    Template,
+    job_states,
+    possible_job,
+)
 from forge_schema.model.overview import Overview
-from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
+from forge_schema.model.stored import BEGINNING, THE_END, Artifact, Checkpoint, LogChunk, Place
 from forge_schema.model.worker import WorkerInfo
 
-from forge_client.backend import BEGINNING, THE_END, Check, Place, Progress
+from forge_client.backend import Check, Progress
 from forge_client.downloads import unpacked, verified_file
+from forge_client.errors import as_client_error
 from forge_client.http.admin import HttpAdmin
 from forge_client.http.errors import rejected_job
-from forge_client.http.findings import HttpFindings
+from forge_client.http.findings import JOBS, HttpFindings, job_path
 from forge_client.http.health import checks
 from forge_client.http.objects import Objects, Offer, UrlRefused
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport, retried
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
-from forge_client.validation import checked_job, checked_states
 
 T = TypeVar("T")
-JOBS = "/api/queue/jobs"
 TEMPLATES = "/api/queue/templates"
 PAGE = 1000
 UPLOADS = 3
@@ -120,7 +127,7 @@ class HttpBackend:
         return self._transport.record(Offer, answer)
 
     def job(self, job_id: int) -> JobDetail:
-        return self._transport.record(JobDetail, self._transport.get(_job(job_id)))
+        return self._transport.record(JobDetail, self._transport.get(job_path(job_id)))
 
     def jobs(
         self,
@@ -130,12 +137,14 @@ class HttpBackend:
         before: int | None = None,
         count: int = 50,
     ) -> list[JobStatus]:
-        chosen = None if states is None else list(checked_states(states))
+        with as_client_error():
+            chosen = None if states is None else job_states(states)
         answer = self._transport.get(JOBS, owner=owner, state=chosen, before=before, count=count)
         return self._transport.records(JobStatus, answer)
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
-        wanted = [checked_job(job_id) for job_id in job_ids]
+        with as_client_error():
+            wanted = [possible_job(job_id) for job_id in job_ids]
         pages = (wanted[at : at + PAGE] for at in range(0, len(wanted), PAGE))
         return {row.job_id: row for page in pages for row in self._statuses(page)}
 
@@ -145,30 +154,30 @@ class HttpBackend:
         return self._transport.records(JobStatus, answer)
 
     def cancel(self, job_id: int) -> str:
-        answer = self._transport.send("POST", f"{_job(job_id)}/cancel", again=True)
+        answer = self._transport.send("POST", f"{job_path(job_id)}/cancel", again=True)
         state: str = self._transport.field(answer, "state")
         return state
 
     # A retry or a preemption that is repeated would hit what the first one led to.
 
     def retry(self, job_id: int) -> None:
-        self._transport.send("POST", f"{_job(job_id)}/retry", again=False)
+        self._transport.send("POST", f"{job_path(job_id)}/retry", again=False)
 
     def preempt(self, job_id: int) -> bool:
-        answer = self._transport.send("POST", f"{_job(job_id)}/preempt", again=False)
+        answer = self._transport.send("POST", f"{job_path(job_id)}/preempt", again=False)
         asked: bool = self._transport.field(answer, "asked")
         return asked
 
     def attempts(self, job_id: int) -> list[Attempt]:
-        answer = self._transport.get(f"{_job(job_id)}/attempts")
+        answer = self._transport.get(f"{job_path(job_id)}/attempts")
         return self._transport.records(Attempt, answer)
 
     def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
-        answer = self._transport.get(f"{_job(job_id)}/explain", workers=workers)
+        answer = self._transport.get(f"{job_path(job_id)}/explain", workers=workers)
         return self._transport.record(Explanation, answer)
 
     def events(self, job_id: int) -> list[Event]:
-        return self._transport.records(Event, self._transport.get(f"{_job(job_id)}/events"))
+        return self._transport.records(Event, self._transport.get(f"{job_path(job_id)}/events"))
 
     def log_chunks(
         self,
@@ -197,7 +206,7 @@ class HttpBackend:
     ) -> list[LogChunk]:
         token, rank, number = place
         answer = self._transport.get(
-            f"{_job(job_id)}/logs",
+            f"{job_path(job_id)}/logs",
             token=token,
             rank=rank,
             number=number,
@@ -215,11 +224,11 @@ class HttpBackend:
         return unpacked(chunk, self._by_url(chunk.url, lambda: self._chunk_url(chunk), once))
 
     def artifacts(self, job_id: int) -> list[Artifact]:
-        answer = self._transport.get(f"{_job(job_id)}/artifacts")
+        answer = self._transport.get(f"{job_path(job_id)}/artifacts")
         return self._transport.records(Artifact, answer, job_id=job_id)
 
     def checkpoints(self, job_id: int) -> list[Checkpoint]:
-        answer = self._transport.get(f"{_job(job_id)}/checkpoints")
+        answer = self._transport.get(f"{job_path(job_id)}/checkpoints")
         return self._transport.records(Checkpoint, answer)
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
@@ -292,10 +301,6 @@ class HttpBackend:
 
     def health(self) -> list[Check]:
         return checks(self._transport, self.me, self.workers)
-
-
-def _job(job_id: int) -> str:
-    return f"{JOBS}/{checked_job(job_id)}"
 
 
 def _template(name: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from forge_schema.model.job import possible_job
 from forge_schema.model.results import (
     JobTest,
     LastMetric,
@@ -13,9 +14,9 @@ from forge_schema.model.results import (
     SweepPoint,
 )
 
+from forge_client.errors import as_client_error
 from forge_client.findings import PAGE
 from forge_client.http.transport import Transport
-from forge_client.validation import checked_job
 
 JOBS = "/api/queue/jobs"
 SWEEPS = "/api/queue/sweeps"
@@ -34,7 +35,7 @@ class HttpFindings:
         self._owner = owner
 
     def result(self, job_id: int) -> Result:
-        answer = self._transport.get(f"{JOBS}/{checked_job(job_id)}/result")
+        answer = self._transport.get(f"{job_path(job_id)}/result")
         return self._transport.record(Result, answer)
 
     def tests(
@@ -46,7 +47,7 @@ class HttpFindings:
         after: int = -1,
     ) -> list[JobTest]:
         answer = self._transport.get(
-            f"{JOBS}/{checked_job(job_id)}/tests",
+            f"{job_path(job_id)}/tests",
             attempt=attempt,
             verdict=None if verdicts is None else list(verdicts),
             after=after,
@@ -64,7 +65,7 @@ class HttpFindings:
         points: int = 500,
     ) -> Series:
         answer = self._transport.get(
-            f"{JOBS}/{checked_job(job_id)}/series",
+            f"{job_path(job_id)}/series",
             attempt=attempt,
             rank=rank,
             keys=list(keys) if keys else None,
@@ -82,7 +83,7 @@ class HttpFindings:
     ) -> list[MetricLine]:
         token, number = after
         answer = self._transport.get(
-            f"{JOBS}/{checked_job(job_id)}/metrics",
+            f"{job_path(job_id)}/metrics",
             token=token,
             number=number,
             rank=rank,
@@ -93,7 +94,7 @@ class HttpFindings:
     def last_metrics(
         self, job_id: int, *, rank: int = 0, attempt: int | None = None
     ) -> list[LastMetric]:
-        path = f"{JOBS}/{checked_job(job_id)}/metrics/last"
+        path = f"{job_path(job_id)}/metrics/last"
         answer = self._transport.get(path, rank=rank, attempt=attempt)
         return self._transport.records(LastMetric, answer)
 
@@ -117,3 +118,13 @@ class HttpFindings:
 
 def _path(name: str) -> str:
     return f"{SWEEPS}/{quote(name, safe='')}"
+
+
+def job_path(job_id: int) -> str:
+    """Return the path of a job.
+
+    Raises:
+        ClientError: no job could have this id.
+    """
+    with as_client_error():
+        return f"{JOBS}/{possible_job(job_id)}"

@@ -113,7 +113,7 @@ class Transport:
         """Have something done.
 
         Args:
-            method: `POST`, `PUT` or `DELETE`.
+            method: `POST`, `PUT`, `PATCH` or `DELETE`.
             path: what to do it to.
             body: the request's JSON.
             again: whether doing it twice is as good as once.

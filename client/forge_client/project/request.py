@@ -164,7 +164,7 @@ class Request(BaseModel):
         try:
             other = Request.model_validate({**given, **tables})
         except ValidationError as error:
-            raise refused(error) from error
+            raise refused(error.errors()[0]) from error
         # Of the ways to an image the one that is said here takes the place of the others.
         ways = IMAGE_WAYS if IMAGE_WAYS & given.keys() else set()
         # What is set already is kept as it is: it was checked when it was set.
@@ -239,9 +239,8 @@ def no_command() -> ClientError:
     )
 
 
-def refused(error: ValidationError) -> ClientError:
-    """Say which field of a job is wrong, and how."""
-    first = error.errors()[0]
+def refused(first: Mapping[str, Any]) -> ClientError:
+    """Say which field of a job is wrong, and how, by pydantic's first error."""
     field = ".".join(str(part) for part in first["loc"]) or "the job"
     said = f"{field}: {plain(first)}"
     return ClientError(

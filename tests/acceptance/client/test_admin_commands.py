@@ -117,6 +117,7 @@ def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: P
     for _ in range(2):
         assert admin("submit", project, "--queue", "night", "--", "ls").returncode == 0
     assert admin("pause", "night").returncode == 0
+    assert "at most 1 job and any number" in admin("limit", "night", "--jobs", "1").stderr
     assert "at most 3 jobs and any number" in admin("limit", "night", "--jobs", "3").stderr
     assert "at most 3 jobs and at most 8" in admin("limit", "night", "--gpus", "8").stderr
     (row,) = rows(admin, "queues")

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_client.administration import Administration
-    from forge_client.backend import Backend
+    from forge_client.backend import Admin, Backend
     from support.queue.rig import Rig
 
 SPEC = {"name": "x", "owner": "ann", "command": ["ls"]}
@@ -44,7 +43,7 @@ def backend(client: Client) -> Backend:
 
 
 @pytest.fixture
-def admin(client: Client) -> Administration:
+def admin(client: Client) -> Admin:
     return client.backend.admin
 
 
@@ -68,7 +67,7 @@ def test_whoever_asks_is_told_who_they_are(backend: Backend) -> None:
     assert (me.owner, me.role) == ("ann", "admin")
 
 
-def test_a_key_is_made_rotated_and_revoked(admin: Administration, rig: Rig) -> None:
+def test_a_key_is_made_rotated_and_revoked(admin: Admin, rig: Rig) -> None:
     made = admin.create_key("bob", "viewer", name="laptop", lasts=HOUR, public_key=b"k" * 32)
     listed = next(key for key in admin.api_keys() if key.id == made.id)
     assert (listed.owner, listed.role, listed.name, listed.signed) == (
@@ -87,9 +86,7 @@ def test_a_key_is_made_rotated_and_revoked(admin: Administration, rig: Rig) -> N
         admin.revoke_key("nobody")
 
 
-def test_a_worker_is_made_rotated_and_deleted(
-    admin: Administration, backend: Backend, rig: Rig
-) -> None:
+def test_a_worker_is_made_rotated_and_deleted(admin: Admin, backend: Backend, rig: Rig) -> None:
     made = admin.create_worker("gpu-1", ephemeral=True, labels={"zone": "eu"}, lasts=HOUR)
     (row,) = backend.workers()
     assert (str(row.id), row.name, row.kind) == (made.id, "gpu-1", "ephemeral")
@@ -109,7 +106,7 @@ def test_a_worker_is_made_rotated_and_deleted(
 
 
 def test_a_worker_that_holds_a_job_is_not_deleted(
-    admin: Administration, backend: Backend, rig: Rig, store_url: str
+    admin: Admin, backend: Backend, rig: Rig, store_url: str
 ) -> None:
     backend.submit([SPEC])
     Holder(rig, store_url)
@@ -118,7 +115,7 @@ def test_a_worker_that_holds_a_job_is_not_deleted(
 
 
 def test_a_queue_tells_what_waits_and_what_runs(
-    admin: Administration, backend: Backend, rig: Rig, store_url: str
+    admin: Admin, backend: Backend, rig: Rig, store_url: str
 ) -> None:
     assert admin.queues() == []
     backend.submit([{**SPEC, "queue": "night"}] * 3)
@@ -128,7 +125,7 @@ def test_a_queue_tells_what_waits_and_what_runs(
 
 
 def test_a_pause_keeps_the_limits_and_limits_keep_the_pause(
-    admin: Administration, backend: Backend, rig: Rig
+    admin: Admin, backend: Backend, rig: Rig
 ) -> None:
     backend.submit([SPEC])
     worker = rig.worker("w")
@@ -143,7 +140,7 @@ def test_a_pause_keeps_the_limits_and_limits_keep_the_pause(
     assert len(worker.claim()) == 1
 
 
-def test_an_owner_is_limited(admin: Administration, backend: Backend, rig: Rig) -> None:
+def test_an_owner_is_limited(admin: Admin, backend: Backend, rig: Rig) -> None:
     backend.submit([SPEC] * 3)
     admin.limit_owner("ann", max_jobs=1, max_gpus=None, weight=2.5)
     (quota,) = admin.quotas()
@@ -152,7 +149,7 @@ def test_an_owner_is_limited(admin: Administration, backend: Backend, rig: Rig) 
 
 
 def test_the_trail_is_read_by_job_worker_actor_and_age(
-    admin: Administration, backend: Backend, rig: Rig, store_url: str
+    admin: Admin, backend: Backend, rig: Rig, store_url: str
 ) -> None:
     first, second = backend.submit([SPEC, SPEC])
     rig.clock.advance(5)
@@ -165,6 +162,7 @@ def test_the_trail_is_read_by_job_worker_actor_and_age(
     (worker,) = backend.workers()
     by_worker = admin.events(worker_id=worker.id, actor=f"worker:{worker.id}")
     assert {event.action for event in by_worker} >= {"dispatched", "ended"}
+    assert [event.job_id for event in admin.events(action="ended")] == [first]
     rig.clock.advance(3600)
     assert admin.events(since=HOUR) == []
     everything = admin.events(since=2 * HOUR)
@@ -175,7 +173,7 @@ def test_the_trail_is_read_by_job_worker_actor_and_age(
     assert seen == len([event for event in everything if event.at > everything[0].at])
 
 
-def test_every_act_is_in_the_trail(admin: Administration, backend: Backend) -> None:
+def test_every_act_is_in_the_trail(admin: Admin, backend: Backend) -> None:
     key = admin.create_key("bob", "viewer")
     admin.rotate_key(key.id)
     admin.revoke_key(key.id)

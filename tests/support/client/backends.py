@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from forge_client.backend import BEGINNING, THE_END, Backend, Place
+from forge_client.backend import Backend
 from forge_schema.model.job import Attempt, JobDetail
-from forge_schema.model.stored import LogChunk
+from forge_schema.model.stored import BEGINNING, THE_END, LogChunk, Place
 from forge_schema.model.worker import WorkerInfo
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 from forge_client import ClientError
-from forge_client.direct.translation import translated
-from forge_client.project.request import Request
+from forge_client.project.request import Request, refused
 from forge_schema.model.spec import JobSpec
+from pydantic import ValidationError
 
 
 def refusal(**asked: Any) -> str:  # noqa: ANN401  fields of all types
-    with pytest.raises(ClientError) as refused, translated():
+    with pytest.raises(ValidationError) as caught:
         JobSpec(name="j", owner="ann", command=["ls"], **asked)
-    return refused.value.message
+    return refused(caught.value.errors()[0]).message
 
 
 def test_a_name_that_no_secret_may_have_is_refused_in_words() -> None:

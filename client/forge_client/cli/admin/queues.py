@@ -139,9 +139,13 @@ def _of(count: int, most: int | None) -> str:
 
 
 def _limits(max_jobs: int | None, max_gpus: int | None) -> str:
-    jobs = "any number of jobs" if max_jobs is None else f"at most {max_jobs} jobs"
-    gpus = "any number of GPUs" if max_gpus is None else f"at most {max_gpus} GPUs"
-    return f"{jobs} and {gpus} at once"
+    return f"{_at_most(max_jobs, 'job')} and {_at_most(max_gpus, 'GPU')} at once"
+
+
+def _at_most(limit: int | None, what: str) -> str:
+    if limit is None:
+        return f"any number of {what}s"
+    return f"at most {limit} {what}{'' if limit == 1 else 's'}"
 
 
 def _wrong(message: str, hint: str) -> ClientError:

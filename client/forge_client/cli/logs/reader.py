@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TypedDict
 
 from forge_schema.model.job import JobDetail
-from forge_schema.model.stored import LogChunk
+from forge_schema.model.stored import BEGINNING, THE_END, LogChunk, Place
 
-from forge_client.backend import BEGINNING, THE_END, Backend, Place
+from forge_client.backend import Backend
 
 
 @dataclass(frozen=True)
