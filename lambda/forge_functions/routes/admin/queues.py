@@ -52,7 +52,8 @@ def set_queue(service: AsAdmin, name: InPath, settings: QueueSettings) -> Done:
     return Done()
 
 
-@router.patch("/queues/{name:path}")
+# 404: a name with a line break matches no path.
+@router.patch("/queues/{name:path}", responses=problems(404))
 def change_queue(service: AsAdmin, name: InPath, changes: QueueChanges) -> Done:
     """Change some settings of a queue; what is left out stays."""
     service.admin.set_queue(name, changes.model_dump(exclude_unset=True))
