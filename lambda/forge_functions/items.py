@@ -2,12 +2,9 @@
 
 from typing import Generic, TypeVar
 
-from forge_schema.database.pool import Row
 from pydantic import BaseModel
 
 T = TypeVar("T")
-Rows = dict[str, list[Row]]
-"""Items before they are validated."""
 
 
 class Items(BaseModel, Generic[T]):

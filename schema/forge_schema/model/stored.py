@@ -5,15 +5,13 @@ from typing import TypeAlias
 
 from pydantic import Field
 
-from forge_schema.model.fields import INTEGER, LARGEST, Record
-
-LARGEST_RANK = 2**15 - 1
+from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Record
 
 Place: TypeAlias = tuple[int, int, int]
 """Where a log chunk stands in the reading order: token, rank, number."""
 
 BEGINNING: Place = (0, 0, -1)
-THE_END: Place = (LARGEST, LARGEST_RANK, INTEGER)
+THE_END: Place = (LARGEST, SMALLINT, INTEGER)
 
 
 class Stored(Record):
