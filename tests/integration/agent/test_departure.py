@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.spec import JobSpec
-from forge_schema.model.states import Reason
+from forge_schema.model.states import Command, Reason
 from forge_schema.queue.lanes import Lanes
 from forge_schema.read.jobs import Jobs
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.outbox import Outbox
+from forge_worker.agent.registration import Identity
 from forge_worker.agent.shutdown import Shutdown
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.attempt.attempt import Attempt, Stop
@@ -109,6 +110,29 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
         state = "succeeded" if notice.kind is Kind.REBALANCE else "ready"
         assert jobs.job(job)["state"] == state
         assert jobs.log_chunks(job, after=(0, 0, -1)) == []
+
+
+def test_a_worker_that_is_told_to_leave_while_it_hears_a_command_to_drain_leaves(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, go = Event(), Event()
+    with agent(tmp_path, database_url, held, go) as (made, gateway):
+
+        def ephemeral(_: Identity) -> bool:
+            # Asked between the look at whether it drains already and the decision to rest.
+            made.leaving.drain()
+            return False
+
+        gateway.queue.submit([JobSpec(name="j", owner="ann", command=["true"], resources=SMALL)])
+        works = Thread(target=made.run, daemon=True)
+        works.start()
+        assert held.wait(60)
+        with monkeypatch.context() as told:
+            told.setattr(Identity, "ephemeral", property(ephemeral))
+            made.leaving.obey(Command.DRAIN)
+        go.set()
+        works.join(60)
+        assert not works.is_alive()
 
 
 def test_job_that_comes_back_is_next_also_for_who_claimed_past_it(rig: Rig) -> None:
