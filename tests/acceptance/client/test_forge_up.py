@@ -471,4 +471,4 @@ def test_a_worker_without_arguments_says_what_to_type_where_no_forge_up_runs(
         assert alone.wait(60) == 2
         assert alone.stderr
         said = alone.stderr.read()
-    assert "no `forge up` runs here: start one, or give --url and --token" in said
+    assert "no `forge up` is running here: start one, or give --url and --token" in said

@@ -132,7 +132,7 @@ def test_replaced_token_is_nobodys_at_once_and_the_new_one_goes_on(
     new = admin.call("POST", f"/api/admin/workers/{made.ids['one']}/token", {})["token"]
     old = {"X-Worker-Token": made.tokens["one"]}
     problem(admin.http.get("/api/workers/stream", headers=old), 401, "unauthenticated")
-    eventually(lambda: "does not take this worker's token" in worker.output)
+    eventually(lambda: "refuses this worker's token" in worker.output)
     file.write_text(new)
     let_go(made)
     made.succeeds(job)

@@ -281,7 +281,7 @@ def test_recovery_tells_what_waits_before_it_gives_back(counter: Desk, tmp_path:
     }
     settings = WorkerSettings(**given)
     assert look(settings)["untold"] == [grant.fence.job_id]
-    assert "ends of jobs that the queue was told: 1; that go on waiting: 0" in recover(settings)
+    assert "results delivered to the queue: 1; still waiting: 0" in recover(settings)
     (ended,) = counter.gateway.finish([End(grant.fence, Reason.SUCCEEDED, 0)])
     assert ended.accepted
     assert left_in(folder) is None

@@ -107,7 +107,7 @@ def test_recovery_after_a_kill(both: Bed) -> None:
     said = asked(both, "--status", code=3).stdout
     assert "no agent runs here" in said
     assert f"left behind: job {job} in jobs/{job}-1-" in said
-    assert "lease held; --recover clears it" in said
+    assert "lease held; --recover removes it" in said
     said = asked(both, "--recover").stdout
     assert f"the lease of job {job} was given back" in said
     assert (both.kind == "docker") == ("which still ran (docker)" in said)
@@ -115,7 +115,7 @@ def test_recovery_after_a_kill(both: Bed) -> None:
     assert both.reasons(job) == ["worker_lost"]
     assert both.left_behind() == []
     # Once more there is nothing to do.
-    assert list(recover(settings(both))) == ["recovered: nothing of an earlier agent is left"]
+    assert list(recover(settings(both))) == ["recovered: nothing is left of an earlier agent"]
 
 
 def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
@@ -137,7 +137,7 @@ def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
     # The worker of another folder leaves them alone.
     elsewhere = f"--worker-dir={docker.root / 'two'}"
     said = asked(docker, "--recover", "--worker-name=", elsewhere).stdout
-    assert said == "recovered: nothing of an earlier agent is left\n"
+    assert said == "recovered: nothing is left of an earlier agent\n"
     assert len(containers_of(docker.token)) == 2
     # Also of a worker that is to run no containers now, and where no record names the container.
     (record,) = worker.folder.glob(f"jobs/{jobs[1]}-*/lease.json")
@@ -190,7 +190,7 @@ def test_reset_says_what_it_removes_and_leaves_what_is_not_its_own(process: Bed)
     removed = [line for line in said.splitlines() if line.startswith("to be removed")]
     assert len(removed) == 3
     assert said.index("to be removed") < said.index("recovered")
-    assert f"left, since no worker made it: {folder / 'precious'}" in said
+    assert f"kept, because no worker created it: {folder / 'precious'}" in said
     assert {path.name for path in folder.iterdir()} == {"lock", "jobs", "precious"}
     assert list((folder / "jobs").iterdir()) == []
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-INSTALLING = b"forge: installing what requirements.txt requires"
+INSTALLING = b"forge: installing the requirements in requirements.txt"
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_worker_that_installs_nothing_says_so(process: Bed) -> None:
     folder = project(process.root / "p", "refused", "1.0")
     row = process.ended(process.submit("true", folder=folder, requirements="requirements.txt"))
     assert row["reason"] == "start_failed"
-    assert "this worker installs nothing" in row["detail"]
+    assert "this worker does not install any" in row["detail"]
 
 
 def test_an_installation_cut_short_is_made_anew(process: Bed) -> None:

@@ -104,7 +104,7 @@ def test_a_secret_that_cannot_be_given_is_named_and_is_no_failure_of_the_jobs(
     with bed("process", tmp_path, database_url) as made:
         worker = made.worker(secrets_dir=secrets(tmp_path))
         said = {
-            "ABSENT": "it has none of this name for ../ann (put it into the file ABSENT in ",
+            "ABSENT": "it has no such secret for ../ann (write it to the file ABSENT in ",
             "TINY": "it is shorter than 4 characters",
             "BINARY": "it is not UTF-8 text",
         }
@@ -115,7 +115,7 @@ def test_a_secret_that_cannot_be_given_is_named_and_is_no_failure_of_the_jobs(
         for name, why in said.items():
             row = made.ended(jobs[name])
             assert made.reasons(jobs[name]) == ["start_failed", "start_failed"]
-            assert f"the secret {name}, and the worker {worker.name} cannot" in row["detail"]
+            assert f"the secret {name}, but worker {worker.name} cannot" in row["detail"]
             assert why in row["detail"]
             assert made.log(jobs[name]).decode() == f"forge: {row['detail']}\n" * 2
 

@@ -81,14 +81,17 @@ def test_what_is_no_url_of_a_server_is_refused_and_not_repeated(url: str) -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "no `forge up` runs here: start one, or give --url and --token, or --database-url"),
-        ({"store_url": "file:///x"}, "the queue is not named"),
+        (
+            {},
+            "no `forge up` is running here: start one, or give --url and --token, or --database",
+        ),
+        ({"store_url": "file:///x"}, "no queue is given"),
         ({"json": True}, "--json goes with --status"),
         ({"json": True, "recover": True}, "--json goes with --status"),
-        ({"database_url": "postgresql://x"}, "--store-url is not named"),
+        ({"database_url": "postgresql://x"}, "--store-url is missing"),
         ({"url": URL}, "--url needs --token or --token-file"),
         ({"url": URL, "token": ""}, "--url needs --token or --token-file"),
-        ({"url": URL, "token": TOKEN, **SQL}, "not both"),
+        ({"url": URL, "token": TOKEN, **SQL}, "both a URL and a database are given"),
         ({"url": URL, "token": TOKEN, "token_file": "/x"}, "give --token or --token-file"),
         ({"url": URL, "token": TOKEN[:-1]}, "not a complete token"),
         ({"url": URL, "token": tokens.mint(TokenKind.KEY, "k")[0]}, "it begins with fgw_"),
@@ -110,7 +113,7 @@ def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
     file.write_text(newer)
     assert read.worker_token() == newer
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(TokenUnusable, match="it is no text"):
+    with pytest.raises(TokenUnusable, match="it is not a text file"):
         read.worker_token()
 
 

@@ -83,10 +83,10 @@ def test_a_package_that_would_be_looked_for_later_is_installed_for_good(project:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[project]\ndynamic = ['dependencies']\n", "does not list its dependencies itself"),
-        ("[project]\ndependencies = [1]\n", "does not list its dependencies itself"),
-        ("project = 1\n", "is no pyproject.toml"),
-        ("[project\n", "is no pyproject.toml"),
+        ("[project]\ndynamic = ['dependencies']\n", "does not list its dependencies statically"),
+        ("[project]\ndependencies = [1]\n", "does not list its dependencies statically"),
+        ("project = 1\n", "is not a valid pyproject.toml"),
+        ("[project\n", "is not a valid pyproject.toml"),
         ("\udcff", "is not UTF-8 text"),
     ],
 )
@@ -148,7 +148,7 @@ def test_it_ends_when_nobody_wants_it_any_more(project: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x" * (1 << 20) + "\n", "too large: requirements have 1024 KiB at most"),
+        ("x" * (1 << 20) + "\n", "too large: requirements may have 1024 KiB"),
         ("-r large.txt\n-r other.txt\n", "too large"),
         ("\n".join(f"a{number}" for number in range(20_001)), "more than 20000 different words"),
         ("\n".join(f"-r {number}" for number in range(20_001)), "more than 20000 different"),

@@ -1,1 +1,1 @@
-"""What `forge-worker` can be asked to do instead of working."""
+"""Commands that `forge-worker` runs instead of working."""

@@ -1,4 +1,4 @@
-"""What this machine lacks for running jobs as it is set up to, and what to do about it."""
+"""Check what this machine lacks for running jobs with its settings, and how to fix it."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from forge_worker.settings.settings import WorkerSettings
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Something that is missing, what follows from that, and what to do."""
+    """Something that is missing, its consequence, and how to fix it."""
 
     what: str
     so: str
@@ -25,7 +25,7 @@ class Lack:
 
 
 def lacking(settings: WorkerSettings) -> list[Lack]:
-    """Return what is missing here, the worst first."""
+    """Return what is missing here, worst first."""
     found = [*_of_containers(settings), *_of_processes(settings)]
     return sorted(found, key=lambda lack: not lack.so.startswith("no jobs"))
 
@@ -62,7 +62,7 @@ def _engine_fault() -> tuple[str, str] | None:
         return f"the container engine at {place} does not answer: {said}", "start Docker"
     if not engine_answers():
         return (
-            f"what answers at {place} is no Docker engine for Linux, or too old a one",
+            f"the engine at {place} is not a Docker engine for Linux, or is too old",
             "install Docker 20.10 or newer",
         )
     return None
@@ -75,19 +75,19 @@ def _of_processes(settings: WorkerSettings) -> Iterator[Lack]:
         if settings.runner == "process":
             yield Lack(
                 "processes are not allowed",
-                "no jobs at all: --runner process leaves nothing else",
-                "set --allow-processes where every job is trusted",
+                "no jobs at all, because of --runner process",
+                "set --allow-processes if every job is trusted",
             )
         return
     if shutil.which("python", path=base_environment()["PATH"]) is None:
         yield Lack(
-            "there is no command `python` for jobs",
+            "jobs find no command `python`",
             "jobs that call it end with exit code 127",
             "install Python, or the package python-is-python3",
         )
     if missing := [kind for kind in WANTED if kind not in parents()]:
         yield Lack(
-            f"no control groups can be made here for {', '.join(missing)}",
-            "jobs as processes are only watched, and bound to CPUs",
+            f"control groups for {', '.join(missing)} cannot be created here",
+            "limits of process jobs are only polled, and jobs are bound to CPUs",
             "run the worker as root, or see docs/worker-settings.md",
         )

@@ -1,7 +1,7 @@
-"""`python -m forge_worker.commands.enrol`: get a pod a worker token of its own, before it works.
+"""`python -m forge_worker.commands.enrol`: get a worker token for a pod before it works.
 
-The pod shows the service-account token that its cluster projects into it. The worker, and so its
-jobs, have only the token that comes back.
+The pod presents the service-account token that its cluster projects into it. The worker, and so its
+jobs, see only the token that comes back.
 """
 
 import ssl
@@ -24,32 +24,32 @@ from forge_worker.settings.sections import OptionalPath, ServerUrls
 
 
 class EnrolmentRefused(ForgeError):
-    """The server does not take what this pod shows."""
+    """The server refuses this pod's service-account token."""
 
     code = "enrolment_refused"
 
 
 class EnrolSettings(BaseSettings):
-    """FORGE_* variables, most of them the worker's own."""
+    """FORGE_* variables, most of them shared with the worker."""
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
 
     url: ServerUrls = Field(min_length=1)
     tls_ca: OptionalPath = None
     reconnect_limit_s: PositiveFloat = 15.0
-    token_file: Path = Field(description="where the worker will read its token")
+    token_file: Path = Field(description="file from which the worker reads its token")
     identity_file: Path = Path("/var/run/secrets/forge/token")
 
 
 def main() -> None:
-    """Write the token's file, once a server answers."""
+    """Write the token file once a server answers."""
     configure_log()
     try:
         settings = EnrolSettings.model_validate({})
         write(settings.token_file, enrolled(settings).token)
     except ValidationError as error:
         faults = [f"FORGE_{'_'.join(map(str, f['loc']))}".upper() for f in error.errors()]
-        sys.exit(f"forge_worker.commands.enrol: {', '.join(faults)}: missing, or no such value")
+        sys.exit(f"forge_worker.commands.enrol: {', '.join(faults)}: missing or invalid")
     except ForgeError as error:
         sys.exit(f"forge_worker.commands.enrol: {error.message}\n  {error.hint}")
     except OSError as error:
@@ -57,10 +57,10 @@ def main() -> None:
 
 
 def enrolled(settings: EnrolSettings) -> Enrolled:
-    """Return the worker made for this pod; a server that does not answer is waited for.
+    """Return the worker registered for this pod, waiting for a server that does not answer.
 
     Raises:
-        EnrolmentRefused: the pod's token is not valid there.
+        EnrolmentRefused: the server does not accept the pod's token.
         ForgeError: the server refuses the pod for another reason.
         OSError: the pod's token cannot be read.
     """
@@ -73,13 +73,13 @@ def enrolled(settings: EnrolSettings) -> Enrolled:
         )
     except TokenRefused as error:
         raise EnrolmentRefused(
-            "the server does not take this pod's service-account token",
+            "the server refuses this pod's service-account token",
             hint="compare its issuer and audience with FORGE_ENROL_ISSUER and FORGE_ENROL_AUDIENCE",
         ) from error
 
 
 def _ask(url: str, identity: Path, tls: ssl.SSLContext) -> Enrolled:
-    # The cluster replaces it before it expires.
+    # Read each time: the cluster replaces the token before it expires.
     shown = identity.read_text(encoding="utf-8").strip()
     headers = {"Authorization": f"Bearer {shown}"}
     try:
@@ -91,7 +91,7 @@ def _ask(url: str, identity: Path, tls: ssl.SSLContext) -> Enrolled:
 
 
 def write(file: Path, token: str) -> None:
-    """Write a token whole, readable by this user alone."""
+    """Write a token atomically, readable only by this user."""
     write_atomically(file, f"{token}\n", durable=False, mode=0o600)
 
 

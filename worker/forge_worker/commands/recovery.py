@@ -1,6 +1,6 @@
-"""`--recover` and `--reset-state`: what an agent that was killed left here is cleared away.
+"""`--recover` and `--reset-state`: clean up what a killed agent left here.
 
-Whoever calls holds the folder's lock. Everything may be cut off and done again.
+The caller must hold the folder's lock. Every step may be interrupted and repeated.
 """
 
 from collections.abc import Iterator
@@ -27,40 +27,40 @@ from forge_worker.runners.runner import Runner
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.startup import crashes
 
-# What a worker keeps besides its jobs, and what goes with it.
+# What a worker keeps besides its jobs, and what is lost with it.
 STATE = {
     "bundles": "code, which is fetched again",
     "images": "images' files, which are fetched again",
     "envs": "environments, which are installed again",
     "caches": "model caches, which jobs fill again",
     "shares": "folders of shared containers, which an earlier version had",
-    spool.FILE: "the ends of jobs that the queue could not be told",
-    "name": "the name, in place of which a new one is made up",
+    spool.FILE: "results of jobs not yet delivered to the queue",
+    "name": "the name, which is replaced by a new one",
 }
-# The queue may still know the worker by the id.
+# The queue may still identify the worker by its id.
 KEPT = {"lock", worker_folder.ID_FILE, worker_folder.QUEUE_FILE}
 
 
 def recover(settings: WorkerSettings) -> Iterator[str]:
-    """Clear what a killed agent left, and say what was done.
+    """Clean up what a killed agent left, and yield what was done.
 
     Raises:
-        NotRecovered: a job may still run in a container, and its folder is left.
+        NotRecovered: a job may still run in a container, so its folder was kept.
     """
     runners = list(_runners(settings))
     kinds = {runner.kind for runner in runners}
     if settings.runner != "process" and DockerRunner.kind not in kinds:
-        yield "no container engine answers: containers are left, if there are any"
+        yield "no container engine answers: containers are left alone, if there are any"
     yield from _ended(settings, runners)
     yield from _given_back(settings, runners)
     _forget(settings.worker_dir)
     for uuid in gpu_health.release(settings.worker_dir):
         yield f"GPU {uuid} is lent again"
-    yield "recovered: nothing of an earlier agent is left"
+    yield "recovered: nothing is left of an earlier agent"
 
 
 class NotRecovered(ForgeError):
-    """Something of an earlier agent may still be there."""
+    """Something of an earlier agent may be left."""
 
     code = "not_recovered"
 
@@ -68,15 +68,15 @@ class NotRecovered(ForgeError):
 def _forget(folder: Path) -> None:
     if left := leftovers.jobs_in(folder):
         raise NotRecovered(
-            f"not all is recovered: left is {', '.join(map(str, left))}",
-            hint="once the container engine answers and the folders can be removed, do it again",
+            f"recovery is incomplete: {', '.join(map(str, left))} could not be removed",
+            hint="try again once the container engine answers and the folders can be removed",
         )
     for name in (state_file.NAME, f"{state_file.NAME}.new", crashes.FILE):
         (folder / name).unlink(missing_ok=True)
 
 
 def reset(settings: WorkerSettings) -> Iterator[str]:
-    """As `recover`, and forget all that the worker keeps; first say what that is."""
+    """As `recover`, and remove the worker's state; first yield what will be removed."""
     folder = settings.worker_dir
     doomed = {name: about for name, about in STATE.items() if (folder / name).exists()}
     doomed |= {path.name: "was put aside as broken" for path in folder.glob("*.broken-*")}
@@ -89,8 +89,8 @@ def reset(settings: WorkerSettings) -> Iterator[str]:
         if not remove_tree(folder / name):
             yield f"could not be removed: {folder / name}"
     for other in sorted({path.name for path in folder.iterdir()} - KEPT - {"jobs"}):
-        yield f"left, since no worker made it: {folder / other}"
-    yield "reset: the next start is as the first"
+        yield f"kept, because no worker created it: {folder / other}"
+    yield "reset: the next start will be like the first"
 
 
 def _runners(settings: WorkerSettings) -> Iterator[Runner]:
@@ -105,9 +105,9 @@ def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
     found = leftovers.survivors(settings.worker_dir, runners)
     for runner, left in found.values():
         runner.reap(left)
-        yield f"ended {left.name}, which still ran ({runner.kind})"
+        yield f"ended {left.name}, which was still running ({runner.kind})"
     for root in leftovers.jobs_in(settings.worker_dir):
-        # By its record: another queue's worker may run a job of the same number here.
+        # From the record, as another queue's worker may run a job with the same id here.
         kept = job_state.runs_in(Folders(root))
         if kept is not None and (group := confinement_of(kept[1])):
             group.end()
@@ -115,7 +115,7 @@ def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
 
 
 def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
-    """Give leases back and remove folders, but for jobs that may still run."""
+    """Give back leases and remove folders, except for jobs that may still run."""
     folders = [Folders(root) for root in leftovers.jobs_in(settings.worker_dir)]
     ended = [one for one in folders if not leftovers.may_run(one, runners)]
     spooled = spool.left_in(settings.worker_dir)
@@ -126,7 +126,7 @@ def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str
         try:
             gateway = _gateway(settings, stack)
         except ForgeError as error:
-            yield f"leases are not given back and run out by themselves: {error.message}"
+            yield f"leases were not given back and will expire: {error.message}"
         if gateway is not None and spooled:
             yield _told(spooled, gateway)
         waiting = spooled.fences() if spooled else []
@@ -135,18 +135,18 @@ def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str
 
 
 def _told(spooled: spool.Spool, gateway: Gateway) -> str:
-    """Tell the queue what it could not be told: before anything is given back."""
+    """Deliver the spooled results to the queue, before any lease is given back."""
     count = len(spooled.ends())
     with suppress(ForgeError):
         Outbox(gateway, spooled).step()
     left = len(spooled.ends())
-    return f"ends of jobs that the queue was told: {count - left}; that go on waiting: {left}"
+    return f"results delivered to the queue: {count - left}; still waiting: {left}"
 
 
 def _gateway(settings: WorkerSettings, stack: ExitStack) -> Gateway:
     if not settings.queue_is_named:
-        raise QueueNotNamed("the queue is not named here")
-    # It speaks as the worker that left all this, and makes up no name.
+        raise QueueNotNamed("no queue is configured here")
+    # Act as the worker that left these jobs, without generating a new name.
     named = settings.model_copy(update={"worker_name": _earlier_name(settings)})
     return stack.enter_context(connect(named)).gateway
 
@@ -158,21 +158,21 @@ def _earlier_name(settings: WorkerSettings) -> str:
 
 
 class QueueNotNamed(ForgeError):
-    """No queue is named to which leases could be given back."""
+    """No queue is configured to which leases could be given back."""
 
     code = "queue_not_named"
 
 
 def _cleared(folders: Folders, gateway: Gateway | None) -> str:
     fence = folders.fence()
-    said = "its lease cannot be read, and runs out by itself"
+    said = "its lease cannot be read, and will expire"
     if fence is not None:
-        said = f"the lease of job {fence.job_id} runs out by itself"
+        said = f"the lease of job {fence.job_id} will expire"
         end = End(fence, Reason.WORKER_LOST, detail="the worker was recovered")
         with suppress(ForgeError):
             if gateway is not None and gateway.finish([end])[0].accepted:
                 said = f"the lease of job {fence.job_id} was given back"
             elif gateway is not None:
-                said = f"the lease of job {fence.job_id} had run out"
+                said = f"the lease of job {fence.job_id} had expired"
     folders.remove()
     return f"removed {folders.root}: {said}"

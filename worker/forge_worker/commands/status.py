@@ -1,4 +1,4 @@
-"""`forge-worker --status`: what this worker sees and does, as JSON and as text."""
+"""`forge-worker --status`: the worker's state as JSON and as text."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -33,7 +33,7 @@ Ask = Callable[[WorkerSettings, int, set[int]], dict[int, str]]
 
 
 def look(settings: WorkerSettings) -> Json:
-    """Return all that can be told, as JSON takes it; sizes in MiB."""
+    """Return the status for JSON; sizes in MiB."""
     pid = holder(settings.worker_dir)
     told = state_file.read(settings.worker_dir)
     left = _left_behind(settings) if pid is None else []
@@ -55,7 +55,7 @@ def look(settings: WorkerSettings) -> Json:
 
 
 def _untold(settings: WorkerSettings) -> list[int]:
-    """Return the jobs whose ends wait until the queue answers."""
+    """Return the ids of jobs whose results wait until the queue answers."""
     with suppress(OSError):
         if waiting := spool.left_in(settings.worker_dir):
             return [end.fence.job_id for end in waiting.ends()]
@@ -94,7 +94,7 @@ def _policy(settings: WorkerSettings) -> Json:
 
 
 def _left_behind(settings: WorkerSettings) -> list[Json]:
-    """Return the jobs whose folders an agent that was killed has left."""
+    """Return the jobs whose folders a killed agent has left."""
     jobs = settings.worker_dir / "jobs"
     roots = sorted(jobs.iterdir()) if jobs.is_dir() else []
     fences = {root.name: Folders(root).fence() for root in roots}
@@ -104,12 +104,12 @@ def _left_behind(settings: WorkerSettings) -> list[Json]:
 
 
 def _leases(settings: WorkerSettings, told: Json, left: list[Json]) -> Json:
-    """Return of each job whether the worker holds its lease, or why that is not known."""
+    """Return whether the worker holds each job's lease, or why that is unknown."""
     jobs = {job["job"] for job in [*told.get("jobs", []), *left] if job["job"] is not None}
     if not jobs:
         return {}
     if not settings.queue_is_named:
-        return {"unknown": "the queue is not named here"}
+        return {"unknown": "no queue is configured here"}
     ask: Ask = _over_http if settings.url else _directly
     answer: Json = {"unknown": f"the queue did not answer within {QUEUE_PATIENCE_S:g} s"}
 
@@ -141,7 +141,7 @@ def _over_http(settings: WorkerSettings, _worker_id: int, jobs: set[int]) -> dic
 
 
 def _standing(ask: Callable[[int], object], job: int) -> str:
-    # Only whoever holds a lease is told of the job's checkpoints.
+    # The queue lists a job's checkpoints only for the holder of its lease.
     try:
         ask(job)
     except LeaseUnknown:
@@ -168,19 +168,19 @@ def _agent_lines(told: Json) -> Iterator[str]:
         pid = f"process {told['pid']}" if told["pid"] else "process unknown"
         does = told["does"]
         draining = ", draining" if does.get("draining") else ""
-        yield f"worker {name}: an agent runs here ({pid}, version {does.get('version')}{draining})"
+        yield f"worker {name}: an agent is running ({pid}, version {does.get('version')}{draining})"
         if why := (does.get("condition") or {}).get("constrained"):
             yield f"  constrained: {why}"
     else:
-        yield f"worker {name}: no agent runs here"
+        yield f"worker {name}: no agent is running"
     if crashes := told["crashes"]:
-        waits = f"; it waits {crashes['waits_s']} s more" if crashes["waits_s"] else ""
-        yield f"  starts that ended badly, in a row: {crashes['bad_ends']}{waits}"
-        yield f"    the last: {crashes['why']}"
+        waits = f"; next start in {crashes['waits_s']} s" if crashes["waits_s"] else ""
+        yield f"  crashes in a row: {crashes['bad_ends']}{waits}"
+        yield f"    last: {crashes['why']}"
     for job in told["untold"]:
-        yield f"  the end of job {job} waits until the queue answers"
+        yield f"  the result of job {job} waits until the queue answers"
     yield f"  folder: {told['folder']}"
-    yield f"  queue: {', '.join(told['queue']) or 'not named here'}"
+    yield f"  queue: {', '.join(told['queue']) or 'not configured'}"
 
 
 def _job_lines(told: Json) -> Iterator[str]:
@@ -189,14 +189,14 @@ def _job_lines(told: Json) -> Iterator[str]:
     for job in jobs:
         yield _job_line(job, leases)
     if told["running"] and not jobs:
-        yield "  it runs no jobs"
+        yield "  no running jobs"
     for job in told["left_behind"]:
-        said = f"job {job['job']}" if job["job"] is not None else "a job that cannot be told"
+        said = f"job {job['job']}" if job["job"] is not None else "an unknown job"
         lease = leases.get(str(job["job"]))
         also = f", lease {lease}" if lease else ""
-        yield f"  left behind: {said} in jobs/{job['folder']}{also}; --recover clears it"
+        yield f"  left behind: {said} in jobs/{job['folder']}{also}; --recover removes it"
     if leases.get("unknown"):
-        yield f"  whether the leases hold is not known: {leases['unknown']}"
+        yield f"  whether the leases are held is unknown: {leases['unknown']}"
 
 
 def _job_line(job: Json, leases: Json) -> str:
@@ -237,20 +237,20 @@ def _machine_lines(told: Json) -> Iterator[str]:
 def _policy_lines(told: Json) -> Iterator[str]:
     policy = told["policy"]
     profile = f", profile {policy['profile']}" if policy["profile"] else ""
-    yield "policy, as set where this was asked:"
+    yield "policy, from the settings of this command:"
     yield (
         f"  lends {policy['cpus']:g} CPUs, {policy['memory_mb']} MiB of memory,"
-        f" {policy['disk_mb']} MiB of disk, to {policy['max_jobs']} jobs at most{profile}"
+        f" {policy['disk_mb']} MiB of disk, to at most {policy['max_jobs']} jobs{profile}"
     )
     held = ", ".join(policy["processes_held_by"])
-    by = f"held by control groups ({held})" if held else "watched, and bound to CPUs"
+    by = f"held by control groups ({held})" if held else "polled, and bound to CPUs"
     yield f"  jobs as processes: {by if policy['allow_processes'] else 'not allowed'}"
     images = policy["default_image"] or "none"
-    yield f"  images: {', '.join(policy['allowed_images'])}; for jobs that name none: {images}"
+    yield f"  images: {', '.join(policy['allowed_images'])}; for jobs without an image: {images}"
 
 
 def _lack_lines(told: Json) -> Iterator[str]:
     for lack in told["lacks"]:
         yield f"missing: {lack['what']}"
-        yield f"  so: {lack['so']}"
-        yield f"  to do: {lack['do']}"
+        yield f"  consequence: {lack['so']}"
+        yield f"  fix: {lack['do']}"

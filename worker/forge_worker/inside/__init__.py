@@ -1,1 +1,1 @@
-"""What runs in a job's own process."""
+"""Code that runs in a job's own process."""

@@ -1,4 +1,4 @@
-"""The process in which the handler of a custom job runs, never the agent's own."""
+"""The process that runs a custom job's handler, separate from the agent's."""
 
 import json
 import os
@@ -18,9 +18,9 @@ FAILED = 1
 
 @dataclass(frozen=True)
 class Context:
-    """What a handler is told of its job; the folders exist, and `work` is the current one.
+    """A handler's view of its job; the folders exist, and `work` is the current one.
 
-    `env` are the variables that the job was submitted with; they are not in `os.environ`.
+    `env` has the variables that the job was submitted with; they are not in `os.environ`.
     """
 
     job_id: int
@@ -36,7 +36,7 @@ class Context:
 
     @classmethod
     def of_environment(cls, env: Mapping[str, str]) -> Self:
-        """Return the context of the job whose process this is."""
+        """Return the context of the job that this process runs."""
         said = os.environ
         return cls(
             job_id=int(said["FORGE_JOB_ID"]),
@@ -51,16 +51,16 @@ class Context:
         )
 
     def should_stop(self) -> bool:
-        """Tell whether the job is asked to end; what goes on past its grace is killed."""
+        """Return whether the job has been asked to stop; it is killed after its grace period."""
         return self._asked.is_set() or self._preempted.exists()
 
 
 Handler = Callable[[dict[str, Any], Context], dict[str, Any] | None]
-"""Gets a job's arguments; what it returns becomes the job's result."""
+"""Receives a job's arguments and context; the dict it returns becomes the job's result."""
 
 
 def main() -> None:
-    """Run the handler named by the first argument, with what the file of the second says."""
+    """Run the handler named by the first argument, with the arguments file named by the second."""
     name, file = sys.argv[1:]
     told = json.loads(Path(file).read_text(encoding="utf-8"))
     context = Context.of_environment(told["env"])

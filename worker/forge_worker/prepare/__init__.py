@@ -1,1 +1,1 @@
-"""What is made ready before a job starts."""
+"""Prepare everything that a job needs before it starts."""

@@ -1,4 +1,4 @@
-"""Unpack a bundle that nobody vouches for: its digest says who packed it, not what it does."""
+"""Unpack an untrusted bundle: its digest proves its identity, not that it is harmless."""
 
 import errno
 import os
@@ -14,13 +14,13 @@ from forge_worker.prepare.tar_stream import BundleRefused, Header, TarStream
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# What a file system says about a name that passed our rules and not its own.
+# Errors of a file system whose rules for names are stricter than ours.
 BAD_NAME = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much an archive may unpack to, in bytes, and in files and folders."""
+    """Limits on an unpacked archive: bytes, and number of files and folders."""
 
     total_bytes: int = 8 << 30
     file_bytes: int = 8 << 30
@@ -32,17 +32,17 @@ def extract(
 ) -> None:
     """Unpack a tar.zst into `into`, which must be empty or absent, and is empty after a failure.
 
-    `progress` is told the bytes written since its last call; what it raises ends it.
+    `progress` gets the bytes written since its last call; what it raises ends the unpacking.
 
     Raises:
         BundleRefused: the archive breaks one of the rules.
-        OSError: the archive cannot be read, or the disk not written; `into` is not empty.
+        OSError: the archive cannot be read, the disk cannot be written, or `into` is not empty.
     """
     into.mkdir(parents=True, exist_ok=True)
     root = os.open(into, FOLDER)
     try:
         if os.listdir(root):  # noqa: PTH208  a descriptor has no pathlib
-            raise FileExistsError(errno.ENOTEMPTY, "bundles are unpacked into empty folders", into)
+            raise FileExistsError(errno.ENOTEMPTY, "the bundle's folder is not empty", into)
         with archive.open("rb") as file, _emptied_on_failure(root):
             _Unpacking(root, limits, progress).run(TarStream(file))
     finally:
@@ -60,7 +60,7 @@ def _emptied_on_failure(root: int) -> Iterator[None]:
             else:
                 os.unlink(entry.name, dir_fd=root)
         if isinstance(error, OSError) and error.errno in BAD_NAME:
-            raise BundleRefused(f"this disk cannot hold one of its names: {error}") from error
+            raise BundleRefused(f"the file system refuses one of its names: {error}") from error
         raise
 
 
@@ -88,11 +88,11 @@ class _Unpacking:
         if found := bundle_names.fault(header.name):
             raise BundleRefused(f"{header.name!r} {found}")
         if header.size > self.limits.file_bytes:
-            raise BundleRefused(f"{header.name!r} is over {self.limits.file_bytes} bytes")
+            raise BundleRefused(f"{header.name!r} is larger than {self.limits.file_bytes} bytes")
         self._spend(header.size, written=0)
 
     def _make_folders(self, path: str) -> None:
-        """Make the folders that an entry lies in, where the archive has not listed them before."""
+        """Create an entry's parent folders, if the archive has not listed them before."""
         above, name = "", ""
         for name in filter(None, path.split("/")):
             header = Header(f"{above}/{name}" if above else name, True, True, 0)  # noqa: FBT003
@@ -105,9 +105,9 @@ class _Unpacking:
     def _claim(self, header: Header) -> None:
         twin = self.seen.get(bundle_names.folded(header.name))
         if twin:
-            raise BundleRefused(f"{header.name!r} is there twice, before as {twin.name!r}")
+            raise BundleRefused(f"{header.name!r} appears twice, first as {twin.name!r}")
         if len(self.seen) >= self.limits.entries:
-            raise BundleRefused(f"there are over {self.limits.entries} files and folders")
+            raise BundleRefused(f"it has more than {self.limits.entries} files and folders")
         self.seen[bundle_names.folded(header.name)] = header
 
     def _write(self, folder: int, name: str, header: Header, stream: TarStream) -> None:
@@ -122,7 +122,7 @@ class _Unpacking:
 
     def _spend(self, size: int, *, written: int) -> None:
         if self.written + size > self.limits.total_bytes:
-            raise BundleRefused(f"it unpacks to over {self.limits.total_bytes} bytes")
+            raise BundleRefused(f"it unpacks to more than {self.limits.total_bytes} bytes")
         self.written += written
 
     @contextmanager

@@ -21,8 +21,8 @@ from forge_worker.queue.objects import Objects
 
 __all__ = ["BundleCache", "BundleCorrupt", "BundleRefused", "Limits"]
 
-DOWNLOADS = 2  # one, and one more when what came is not what was asked for
-LOCK_FILES = 64  # lock files; bundles that share one are fetched one after the other
+DOWNLOADS = 2  # a second try if the content does not match its digest
+LOCK_FILES = 64  # bundles that share a lock file are fetched one after the other
 LOCK_SECONDS = 900.0
 LOCK_POLL_SECONDS = 0.05
 STALE_SECONDS = 3600.0
@@ -31,15 +31,15 @@ log = structlog.get_logger(__name__)
 
 
 class BundleCorrupt(ForgeError):
-    """The store's copy of a bundle is not what its digest says."""
+    """The store's copy of a bundle does not match its digest."""
 
     code = "bundle_corrupt"
 
 
 class BundleCache:
-    """Archives by digest in one folder, which threads and processes may share.
+    """Archives by digest in one folder, shared between threads and processes.
 
-    Who uses an archive holds a shared lock on its file; who evicts it needs the exclusive one.
+    A user of an archive holds a shared lock on its file; evicting it needs the exclusive lock.
     The kernel releases both when a process dies.
     """
 
@@ -53,8 +53,8 @@ class BundleCache:
         """Return the verified archive; it may be evicted later, unlike one under `holding`.
 
         Raises:
-            BundleCorrupt: the store's copy is wrong, and was so when asked again.
-            StoreError: the store has no such bundle, or does not answer.
+            BundleCorrupt: the store's copy is wrong, also when downloaded again.
+            StoreError: the store does not have the bundle, or does not answer.
         """
         with self.holding(digest) as path:
             return path
@@ -69,7 +69,7 @@ class BundleCache:
     ) -> None:
         """Fetch a bundle and unpack it into a folder that is empty or absent.
 
-        What `progress` raises ends it; it is called while another download is waited for, too.
+        What `progress` raises ends the call; it is also called while another download is awaited.
 
         Raises:
             BundleCorrupt: as `fetch`.
@@ -98,7 +98,7 @@ class BundleCache:
         if _sha256(file) == digest:
             return file
         file.close()
-        log.warning("bundle_damaged", note="it is fetched again", bundle=digest[:12])
+        log.warning("bundle_damaged", note="fetching it again", bundle=digest[:12])
         path.unlink(missing_ok=True)
         return None
 
@@ -122,7 +122,7 @@ class BundleCache:
 
     @contextmanager
     def _locked(self, digest: str, progress: Progress | None) -> Iterator[None]:
-        """Let one at a time download a bundle, but wait only so long for one that is frozen."""
+        """Let one process at a time download a bundle; stop waiting for a frozen one."""
         name = f"{int(digest[:8], 16) % LOCK_FILES:02d}"
         with (self._locks / name).open("ab") as file:
             deadline = time.monotonic() + LOCK_SECONDS
@@ -133,7 +133,7 @@ class BundleCache:
             yield
 
     def _make_room(self) -> None:
-        """Remove the archives unused for longest until the rest fits, but none in use."""
+        """Remove the least recently used archives until the rest fits, but none in use."""
         found = []
         for path in self.root.glob("*.tar.zst"):
             with suppress(FileNotFoundError):
@@ -153,7 +153,7 @@ class BundleCache:
 
 
 def _opened_shared(path: Path) -> BufferedReader | None:
-    """Open a file that nobody is about to remove; None where there is none."""
+    """Open a file under a shared lock; None if it does not exist or is being removed."""
     while True:
         try:
             file = path.open("rb")
@@ -167,7 +167,7 @@ def _opened_shared(path: Path) -> BufferedReader | None:
 
 
 def _is_at(file: BufferedReader, path: Path) -> bool:
-    """Tell whether the open file is still the one at `path`, and not one just removed."""
+    """Return whether the open file is still the one at `path`."""
     return os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 

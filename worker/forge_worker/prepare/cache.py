@@ -1,10 +1,10 @@
-"""Folders that stay between jobs, dropped by last use, and the owners' model caches in them.
+"""Folders kept between jobs and evicted by last use, among them the owners' model caches.
 
-An attempt notes the folders that it uses in its own folder, so a use counts for as long as that
-folder exists: also for a container that outlives the agent, and never longer.
+An attempt records the folders that it uses in its own folder. A cached folder is in use as long as
+that folder exists, even if the container outlives the agent.
 
-Jobs may write in the folders, and replace anything by a link, so whatever lies in one is reached
-name by name, following no link.
+Jobs can write to the folders and replace anything by a link, so their content is accessed name by
+name, without following links.
 """
 
 import hashlib
@@ -39,15 +39,15 @@ from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 THREAD_POLL_S = 0.2
 POLL_S = 0.05
-LOCK_FILES = 256  # folders that share a lock file are locked one after the other
+LOCK_FILES = 256  # folders that share a lock file wait for each other
 Weigh = Callable[[Path, Parts], tuple[int, int]]
-"""Return when a path below a root was last used, and its bytes on disk."""
+"""Returns the time of a path's last use and its bytes on disk."""
 CACHE = PurePosixPath("/forge/cache")
 PERIOD_S = 60.0
-# Entries this deep below an owner's folder, such as huggingface/hub/models--…, are dropped whole: a
-# program would take a part for all of it.
+# Entries at this depth below an owner's folder, such as huggingface/hub/models--…, are removed
+# whole: a program would mistake a part for the whole.
 DEPTH = 3
-# Where programs look that keep what they fetched, below the cache.
+# Variables that tell programs where to cache downloads, as paths below the cache.
 VARIABLES = {
     "XDG_CACHE_HOME": "",
     "HF_HOME": "huggingface",
@@ -57,7 +57,7 @@ VARIABLES = {
 
 
 class KeyedLock:
-    """A lock for each key, for the threads of one agent: one makes a thing, the others wait."""
+    """A lock per key between the threads of one agent: one builds a thing, the others wait."""
 
     def __init__(self) -> None:
         self._locks: defaultdict[str, Lock] = defaultdict(Lock)
@@ -66,7 +66,7 @@ class KeyedLock:
 
     @contextmanager
     def held(self, key: str, while_wanted: Callable[[], None]) -> Iterator[None]:
-        """Hold the key's lock while the block runs; raises what `while_wanted` does."""
+        """Hold the key's lock while the block runs; raises what `while_wanted` raises."""
         with self._own:
             lock = self._locks[key]
             self._waiting[key] += 1
@@ -88,7 +88,7 @@ class KeyedLock:
 
 
 class LruFolders:
-    """Folders by key below `root`, shared by one agent's jobs in `jobs`; sizes in bytes."""
+    """Folders by key below `root`, shared by the jobs in `jobs`; sizes in bytes."""
 
     def __init__(self, root: Path, jobs: Path, max_bytes: int) -> None:
         self.root, self._jobs, self._max_bytes = root, jobs, max_bytes
@@ -96,7 +96,7 @@ class LruFolders:
 
     @contextmanager
     def locked(self, key: str, wait: Callable[[], None]) -> Iterator[Path]:
-        """Lock a folder while the block runs; `wait`, called meanwhile, may raise to give up."""
+        """Lock a folder while the block runs; while waiting, `wait` is called and may raise."""
         with self._lock_file(key) as file:
             while not try_lock(file.fileno()):
                 wait()
@@ -104,13 +104,13 @@ class LruFolders:
             yield self.root / key
 
     def mark_used(self, key: str, folders: Folders) -> None:
-        """Mark a locked folder as used for as long as the attempt's own folders exist."""
+        """Mark a locked folder as in use for as long as the attempt's own folders exist."""
         with (folders.root / "kept").open("a", encoding="utf-8") as marks:
             marks.write(f"{self.root.name}/{key}\n")
-        os.utime(self.root / key)  # the order of dropping is the order of use
+        os.utime(self.root / key)  # folders are evicted in the order of last use
 
     def in_use(self, key: str) -> bool:
-        """Tell whether a job on the machine uses a locked folder."""
+        """Return whether a job on this machine uses a locked folder."""
         mark = f"{self.root.name}/{key}"
         for attempt in self._jobs.iterdir():
             with suppress(OSError):
@@ -119,11 +119,11 @@ class LruFolders:
         return False
 
     def make_room(self) -> None:
-        """Drop the folders unused for longest until the rest fits, but none in use."""
+        """Remove the least recently used folders until the rest fits, but none in use."""
         self.drop_oldest([(path.name,) for path in visible(self.root)], _marked)
 
     def drop_oldest(self, found: Iterable[Parts], weigh: Weigh) -> None:
-        """Drop the oldest of these until the rest fits, but nothing in use."""
+        """Remove the oldest of these entries until the rest fits, but none in use."""
         for path in visible(self._dropped):
             _remove(path)
         aged = sorted((*weigh(self.root, parts), parts) for parts in found)
@@ -137,10 +137,10 @@ class LruFolders:
         with self._lock_file(key) as file:
             if not try_lock(file.fileno()) or self.in_use(key):
                 return False
-            # A job may have come and gone since it was weighed.
+            # A job may have used it since it was measured.
             if weigh(self.root, parts)[0] != used:
                 return False
-            # At once out of the way: to remove it takes time.
+            # Renamed first, because removing it takes time.
             gone = self._dropped / secrets.token_hex(16)
             try:
                 with entered(self.root, parts[:-1]) as place:
@@ -157,7 +157,7 @@ class LruFolders:
 
 
 def visible(folder: Path) -> list[Path]:
-    """Return the entries of a folder but hidden ones; none where the folder is missing."""
+    """Return the entries of a folder that are not hidden; none if it does not exist."""
     if not folder.is_dir():
         return []
     return [path for path in folder.iterdir() if not path.name.startswith(".")]
@@ -176,14 +176,14 @@ def _remove(path: Path) -> bool:
 
 
 class CacheProvision:
-    """Give each job its owner's model cache, at most `cache_mb` for all owners together."""
+    """Give each job its owner's model cache; all caches together have at most `cache_mb` MiB."""
 
     def __init__(self, folders: LruFolders, *, period_s: float = PERIOD_S) -> None:
         self._folders, self._period_s = folders, period_s
         self._trimmed = float("-inf")
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
-        """Return the start with the cache, and the variables that lead there.
+        """Return the spec with the cache mounted and the variables that point to it.
 
         Raises:
             Stopped: the attempt must stop.
@@ -199,7 +199,7 @@ class CacheProvision:
         return replace(spec, mounts=(*spec.mounts, cache), env={**env, **spec.env})
 
     def _trim(self) -> None:
-        """Drop the oldest entries of the owners that run nothing, if all is too much."""
+        """If the caches are too large, remove the oldest entries of owners without running jobs."""
         if monotonic() - self._trimmed < self._period_s:
             return
         self._trimmed = monotonic()
@@ -209,13 +209,13 @@ class CacheProvision:
 
 
 def owner_key(owner: str) -> str:
-    """Return a folder's name for an owner, which no other has."""
+    """Return the unique folder name of an owner."""
     digest = hashlib.sha256(owner.encode()).hexdigest()[:16]
     return f"{digest}-{re.sub(r'[^A-Za-z0-9_-]', '_', owner)[:40]}"
 
 
 def _parts(root: Path, start: Parts, depth: int) -> Iterator[Parts]:
-    """Find what lies at a depth below a folder of the root's, or ends before it."""
+    """Yield the entries at `depth` below a folder, and the files above it."""
     for name, found in entries(root, start):
         if depth > 1 and stat.S_ISDIR(found.st_mode):
             yield from _parts(root, (*start, name), depth - 1)
@@ -224,10 +224,10 @@ def _parts(root: Path, start: Parts, depth: int) -> Iterator[Parts]:
 
 
 def _aged(root: Path, parts: Parts) -> tuple[int, int]:
-    """Return when something was last used, as far as the disk tells, and what it weighs."""
+    """Return the last use of an entry, according to its files, and its bytes on disk."""
     found = [own] if (own := status_of(root, parts)) else []
     found += [inner for _, inner in walk(root, parts)]
-    # A folder's access time means nothing, since this function reads it.
+    # A folder's access time is useless, because this function reads the folder.
     files = [each for each in found if not stat.S_ISDIR(each.st_mode)]
     used = max((max(each.st_mtime_ns, each.st_atime_ns) for each in files), default=0)
     return used, sum(each.st_blocks for each in files) * BLOCK

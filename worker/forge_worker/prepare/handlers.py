@@ -1,8 +1,8 @@
 """The environment of each kind of job, and the operator's handlers for custom jobs.
 
-A handler is an entry point of the group `forge.handlers`: code that the operator installed, so it
-runs as a process without leave for processes. What comes from the job reaches it as data only: its
-environment, and the modules that Python would find beside the job's code, are left out.
+A handler is an entry point of the group `forge.handlers`. The operator installed it, so it runs as
+a process even where jobs may not. It gets the job's input as data only: neither the job's
+environment nor modules beside the job's code take effect.
 """
 
 import json
@@ -24,17 +24,17 @@ KEPT = ("FORGE_", "PYTHONUNBUFFERED")
 
 
 def handler_start(spec: RunSpec, attempt: Attempt) -> RunSpec:
-    """Return the start of a custom job: its handler in a process of its own.
+    """Return the spec of a custom job: its handler in its own process.
 
     Raises:
-        StartFailed: it is not installed here.
+        StartFailed: the handler is not installed here.
     """
     asked = attempt.grant.spec
     name = asked["handler"]
     if name not in installed_handlers():
         raise StartFailed(
             f"this worker has no handler {name!r}",
-            hint="it had when it started; restart it after its packages have changed",
+            hint="it was there at the start; restart the worker after changing its packages",
         )
     told = {"arguments": asked.get("arguments", {}), "env": asked["env"]}
     path = attempt.folders.control / ARGUMENTS
@@ -54,13 +54,13 @@ def handler_start(spec: RunSpec, attempt: Attempt) -> RunSpec:
 
 
 class KindProvision:
-    """Names the files for a result and a test report; turns a custom job into its handler."""
+    """Set the paths of the result and the test report; start a custom job's handler."""
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
-        """Return the start with the variables of its kind.
+        """Return the spec with the variables of its kind.
 
         Raises:
-            StartFailed: a handler that is not installed here is asked for.
+            StartFailed: the job's handler is not installed here.
         """
         asked, paths = attempt.grant.spec, runner.paths(spec)
         report = _report_path(attempt, paths.work_dir, paths.control_dir)
@@ -70,7 +70,7 @@ class KindProvision:
             "FORGE_JUNIT_FILE": str(report),
         }
         if asked.get("kind") == JobKind.TEST:
-            # First, so that what the job says itself comes after it and wins.
+            # First, so that the job's own options come later and win.
             more = asked["env"].get("PYTEST_ADDOPTS", "")
             env["PYTEST_ADDOPTS"] = f"--junitxml={shlex.quote(str(report))} {more}".strip()
         spec = replace(spec, env=env)
@@ -82,7 +82,7 @@ def _report_path(attempt: Attempt, work: PurePath, control: PurePath) -> PurePat
     if named is None:
         return control / JUNIT_FILE
     with suppress(OSError):
-        # One that came with the code is an earlier run's. Nothing of the job has run yet, so
-        # there is no link in the way.
+        # A report in the bundle is from an earlier run. No code of the job has run yet, so there is
+        # no link to follow.
         (attempt.folders.work / named).unlink()
     return work / named

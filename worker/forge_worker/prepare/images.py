@@ -1,4 +1,4 @@
-"""The image of a job, made ready before its start: pulled by name, built, or loaded from a tar."""
+"""Prepare a job's image before its start: pull it by name, build it, or load it from a tar."""
 
 import hashlib
 import secrets
@@ -30,7 +30,7 @@ from forge_worker.runners.runner import ImageMissing, Runner, RunSpec, StartFail
 
 LABEL = "forge.image"
 LARGEST_DOCKERFILE = 1 << 20
-DOWNLOADS = 2  # one, and one more when what came is not what was asked for
+DOWNLOADS = 2  # a second try if the content does not match its digest
 
 Image = dict[str, Any]
 
@@ -39,9 +39,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class Images:
-    """A provision: the start then names its image by the id that was found, built or loaded.
+    """A provision that replaces the image's name by the id that was found, built or loaded.
 
-    `folder` is for tars on their way; images of our own may take `max_bytes` in the engine.
+    `folder` holds tars while they are loaded; Forge's own images may take `max_bytes` in the
+    engine.
     """
 
     policy: DockerPolicy
@@ -52,16 +53,16 @@ class Images:
     _lock: KeyedLock = field(default_factory=KeyedLock)
 
     def __post_init__(self) -> None:
-        # What an agent that was killed had begun to fetch.
+        # Remove partial downloads of a killed agent.
         remove_tree(self.folder)
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
         """Make the image ready.
 
         Raises:
-            ImageMissing: it is not allowed, nowhere, does not build, or is no image.
+            ImageMissing: it is not allowed, cannot be found, does not build, or is not an image.
             StartFailed: the engine or a registry does not answer.
-            StoreError: the store does not give the saved image.
+            StoreError: the store cannot deliver the saved image.
             Stopped: the attempt must stop.
         """
         if runner.kind != DockerRunner.kind:
@@ -70,7 +71,7 @@ class Images:
             name, image = self._image(spec, attempt)
         except FAILED as error:
             attempt.while_wanted()
-            raise StartFailed(f"the engine does not get the image: {error}") from error
+            raise StartFailed(f"the engine could not get the image: {error}") from error
         log.info("image_ready", job=attempt.fence.job_id, image=name, digest=_digest(image))
         return replace(spec, image=image["Id"], labels={**spec.labels, LABEL: name})
 
@@ -107,7 +108,7 @@ class Images:
         return image
 
     def _own(self, name: str, attempt: Attempt, make: Callable[[], Image]) -> Image:
-        """Return an image of ours, made by one attempt while the others wait."""
+        """Return one of Forge's own images, made by one attempt while the others wait."""
         with self._lock.held(name, attempt.while_wanted):
             if (here := own_images.kept(self._client, name)) is not None:
                 return here
@@ -135,7 +136,7 @@ class Images:
         try:
             run_build(self._client, build, attempt.note, attempt.stopping.is_set)
         finally:
-            # Then whatever the build came to is nothing to tell.
+            # If the attempt must stop, the build's failure is irrelevant.
             attempt.while_wanted()
         return self._made(name)
 
@@ -168,7 +169,7 @@ class Images:
 
     def _made(self, name: str) -> Image:
         if (made := own_images.kept(self._client, name)) is None:
-            raise StartFailed(f"the image {name} was built, and is not there")
+            raise StartFailed(f"the image {name} was built, but has disappeared")
         return made
 
     def _network(self) -> str:
@@ -194,20 +195,20 @@ def _text(work: Path, dockerfile: str) -> str:
             text = file.read(LARGEST_DOCKERFILE + 1)
     except OSError as error:
         raise ImageMissing(
-            f"there is no file {dockerfile} in the project",
-            hint="name the Dockerfile by its path below the project's folder; is it ignored?",
+            f"the project has no file {dockerfile}",
+            hint="give the Dockerfile's path in the project, and check that it is not ignored",
         ) from error
     if len(text) > LARGEST_DOCKERFILE:
-        # The engine would read on where we did not.
-        raise refused("it is larger than 1 MiB", "have it COPY what is so long")
+        # The engine would read the rest, which was not checked here.
+        raise refused("it is larger than 1 MiB", "move long parts to files and COPY them")
     return text.decode(errors="replace")
 
 
 def _tell(attempt: Attempt, name: str, image: Image) -> None:
-    # Only of what is new here: the log of a job that ran on what was there is the job's alone.
+    # Only if the image is new here, so that other jobs' logs have only their own output.
     attempt.note(f"image {name} is {_digest(image)}")
 
 
 def _digest(image: Image) -> str:
-    """Return what the image is pinned by: its registry's digest where it has one, and its id."""
+    """Return the registry's digest of the image if it has one, and its id."""
     return ", ".join([*(image.get("RepoDigests") or [])[:1], image["Id"]])

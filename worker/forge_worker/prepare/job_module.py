@@ -1,4 +1,4 @@
-"""The module `forge_worker.job` for every job: one file, at the end of its PYTHONPATH."""
+"""Add the module `forge_worker.job`, a single file, to the end of each job's PYTHONPATH."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from forge_worker.files.safe_files import remove_tree
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 PLACE = PurePosixPath("/forge/python")
-# Where the job has the whole package installed, all of that can be imported as well.
+# If the job has the whole package installed, its other modules can be imported too.
 PACKAGE = b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
 
 
 class JobModuleProvision:
-    """Gives each job a folder, which it cannot write to, that has the module and nothing else."""
+    """Give each job a read-only folder that contains only the module."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._making = Lock()
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:  # noqa: ARG002  the same for every job
-        """Return the start with the module; raises OSError when it cannot be written."""
+        """Return the spec with the module; raises OSError if it cannot be written."""
         mount = Mount(self._folder(), PLACE)
         return replace(
             spec,
@@ -32,12 +32,12 @@ class JobModuleProvision:
         )
 
     def _folder(self) -> Path:
-        """Return the folder, by its content: a job that an older worker started keeps its own."""
+        """Return the folder, named by its content so that jobs of an older worker keep theirs."""
         module = Path(__file__).parents[1].joinpath("job.py").read_bytes()
         files = {"__init__.py": PACKAGE, "job.py": module}
         folder = self._root / hashlib.sha256(PACKAGE + module).hexdigest()[:16]
         with self._making:
-            # A process of root's may have written there.
+            # A job's process that runs as root may have changed it.
             if not _holds(folder / "forge_worker", files):
                 remove_tree(folder)
                 self._make(folder, files)

@@ -1,4 +1,4 @@
-"""The order of preparing a job's start: image, secrets, caches, environment, modules, kind."""
+"""The order of preparation: image, secrets, caches, environment, modules, kind."""
 
 from forge_worker.prepare.cache import CacheProvision, LruFolders
 from forge_worker.prepare.handlers import KindProvision
@@ -10,9 +10,9 @@ from forge_worker.settings.settings import WorkerSettings
 
 
 def provisions_in_order(settings: WorkerSettings, images: Provision) -> tuple[Provision, ...]:
-    """Return the provisions that the settings allow, each after those that it builds on.
+    """Return the provisions that the settings allow, each after those it depends on.
 
-    An installation runs in the job's image, and may need secrets to reach its packages.
+    An installation runs in the job's image, and may need secrets to download packages.
     """
     folder, most = settings.worker_dir, settings.cache_mb << 20
     jobs = folder / "jobs"

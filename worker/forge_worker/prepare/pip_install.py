@@ -1,4 +1,4 @@
-"""One installation: pip makes an environment of a project's requirements, where its job runs."""
+"""Install a project's requirements with pip, in the image or process where its job runs."""
 
 import ensurepip
 import os
@@ -30,7 +30,7 @@ SCRIPT = (
     '"$1" -m venv --without-pip $5 "$2" && exec "$2/bin/python" "$3" install'
     ' --disable-pip-version-check --no-input --no-warn-script-location -r "$4"'
 )
-# Of the worker's own settings those that say where packages are; a job's own come before them.
+# The worker's variables that say where packages are; the job's own take precedence.
 OPERATORS = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_NO_INDEX"),
     *("PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
@@ -44,18 +44,18 @@ UNREACHED = re.compile(
 
 
 class PipMissing(ForgeError):
-    """The worker's Python has no pip, so it can install nothing."""
+    """The worker's Python has no pip, so it cannot install anything."""
 
     code = "pip_missing"
 
 
 def pip_program() -> tuple[Mount, str]:
-    """Return the folder that has pip, and what in it Python is to run, "" for the folder itself.
+    """Return the folder with pip and the file in it for Python to run, "" for the folder itself.
 
     Raises:
-        PipMissing: there is none.
+        PipMissing: there is no pip.
     """
-    # Before an installed one: it is a single file, and runs on older versions of Python too.
+    # The bundled wheel is preferred: it is one file, and runs on older versions of Python too.
     for folder in (Path(ensurepip.__file__).parent / "_bundled", _wheels()):
         if folder and (wheels := sorted(folder.glob("pip-*.whl"))):
             return Mount(folder, PLACE), f"{wheels[-1].name}/pip"
@@ -81,16 +81,16 @@ def install(
     runner: Runner,
     open_to_host: bool,
 ) -> None:
-    """Make the environment in the folder `env`, which is empty; the output goes to the job's log.
+    """Build the environment in the empty folder `env`; pip's output goes to the job's log.
 
-    With `open_to_host`, what the Python around it has is seen through it.
+    With `open_to_host`, the packages of the surrounding Python are visible in it.
 
     Raises:
-        ProvisionFailed: pip ended with an error, or did not end.
-        StartFailed: this machine could not run it.
+        ProvisionFailed: pip failed, or took too long.
+        StartFailed: this machine could not run pip.
         Stopped: the attempt must stop.
     """
-    attempt.note(f"installing what {wanted.path} requires")
+    attempt.note(f"installing the requirements in {wanted.path}")
     began = attempt.folders.log.stat().st_size
     with _room(attempt) as root:
         start = _start(wanted, env, spec, runner, root)
@@ -102,7 +102,7 @@ def install(
 
 @contextmanager
 def _room(attempt: Attempt) -> Iterator[Path]:
-    """Give folders for the installation, with a copy of the project, which it may write to."""
+    """Yield folders for the installation, with a writable copy of the project."""
 
     def copied(source: str, target: str) -> str:
         attempt.while_wanted()
@@ -121,7 +121,7 @@ def _room(attempt: Attempt) -> Iterator[Path]:
 
 
 def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root: Path) -> RunSpec:
-    """Return the start of pip: the job's own, but for its folders and what it has to run."""
+    """Return the spec of pip's run: the job's own, with other folders and another command."""
     for name, text in wanted.files.items():
         if not name.endswith(".toml"):
             (root / "work" / name).write_text(text, encoding="utf-8")
@@ -129,7 +129,7 @@ def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root
     start = replace(
         spec,
         name=f"{spec.name}-install",
-        # Without the token, nobody takes it for the job itself.
+        # Without the token, it cannot be mistaken for the job itself.
         labels={
             **{n: spec.labels[n] for n in OWNERS if n in spec.labels},
             "forge.install": spec.name,
@@ -153,7 +153,7 @@ def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root
     return replace(
         start,
         command=("/bin/sh", "-c", SCRIPT, "sh", *words),
-        # What is unpacked would count as memory in /tmp.
+        # Files in /tmp would count as memory.
         env={**spec.env, "TMPDIR": str(places.output_dir)},
         secrets={**own, **spec.secrets},
     )
@@ -166,7 +166,7 @@ def _run(start: RunSpec, attempt: Attempt, runner: Runner) -> Exit:
         while (ended := handle.wait(WATCH_S)) is None:
             attempt.while_wanted()
             if monotonic() > deadline:
-                raise ProvisionFailed(f"the installation did not end within {LIMIT_S:.0f} s")
+                raise ProvisionFailed(f"the installation took longer than {LIMIT_S:.0f} s")
     finally:
         handle.remove()
     return ended
@@ -182,7 +182,7 @@ def _failure(path: str, ended: Exit, said: str) -> ForgeError:
     if ended.code is None:
         return StartFailed(f"the installation of {path} was lost: {ended.detail}")
     errors = [line.strip() for line in said.splitlines() if line.startswith("ERROR:")]
-    why = (errors or said.strip().splitlines() or ["it said nothing"])[-1]
+    why = (errors or said.strip().splitlines() or ["no output"])[-1]
     if ended.oom_killed:
         why = "it ran out of the job's memory"
     elif UNREACHED.search(said):

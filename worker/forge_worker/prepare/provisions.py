@@ -1,4 +1,4 @@
-"""What a job may need beside its code: each provision adds its part to the job's start."""
+"""Provisions: what a job needs besides its code. Each adds its part to the job's spec."""
 
 from typing import Protocol
 
@@ -11,23 +11,23 @@ from forge_worker.runners.runner import Runner, RunSpec
 class Provision(Protocol):
     """One thing that a job may need, such as an environment for its requirements.
 
-    It is asked before every start, and answers with the start as it was where there is no need.
+    It is called before every start, and returns the spec unchanged if the job does not need it.
     """
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
-        """Make the thing, and return the start that has it.
+        """Prepare the thing, and return the spec that includes it.
 
-        It may be called again when it failed for the store's sake; it says in `attempt.note` what
-        takes long, and calls `attempt.while_wanted` meanwhile.
+        It may be called again after a store failure. Slow steps are announced with `attempt.note`,
+        and call `attempt.while_wanted` regularly.
 
         Raises:
-            ForgeError: it cannot be had; `job_run.REASONS` names the reason that this is.
+            ForgeError: it cannot be prepared; `job_run.REASONS` maps the error to a reason.
             Stopped: the attempt must stop.
         """
 
 
 class ProvisionFailed(ForgeError):
-    """What the project asked for could not be made of what it brought: a failure of the job's."""
+    """The project's own files do not yield what it asks for: a failure of the job."""
 
     code = "provision_failed"
     exit_code: int | None = None

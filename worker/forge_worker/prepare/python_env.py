@@ -1,6 +1,7 @@
-"""Environments of a project's requirements: made once for each content, and kept for the next job.
+"""Python environments for requirements: built once per content, and cached for later jobs.
 
-An environment is one owner's: what gets into it depends on that owner's variables and secrets too.
+An environment belongs to one owner, because its content also depends on the owner's variables and
+secrets.
 """
 
 import hashlib
@@ -24,18 +25,18 @@ from forge_worker.prepare.requirements import Requirements, read
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 FILE = "complete"
-# Python writes these itself, whenever it likes.
+# Python writes these at any time.
 COMPILED = "__pycache__"
 
 Sizes = dict[str, int]
-"""Relative path to size; of a link, its own."""
+"""Relative path to size in bytes; a link has its own size."""
 ENV = PurePosixPath("/forge/env")
-# To be changed with the way in which environments are made.
+# Increment this if environments are built differently.
 RECIPE = 2
 
 
 def write_inventory(folder: Path, env: Path) -> None:
-    """Write down what the environment holds, which also says that it is complete.
+    """Write the environment's list of files, which also marks it as complete.
 
     Raises:
         OSError: the disk is full or faulty.
@@ -44,7 +45,7 @@ def write_inventory(folder: Path, env: Path) -> None:
 
 
 def inventory_damage(folder: Path, env: Path) -> str | None:
-    """Return what is wrong with an environment; None where it is as it was made.
+    """Return what is wrong with an environment, or None if it is unchanged.
 
     Raises:
         FileNotFoundError: it was never complete.
@@ -70,13 +71,13 @@ def _sizes(env: Path) -> Sizes:
 
 
 class InstallRefused(ForgeError):
-    """The worker does not let projects install what they require."""
+    """The worker does not allow projects to install requirements."""
 
     code = "install_refused"
 
 
 class EnvironmentProvision:
-    """Give a job whose project names its requirements an environment that has them."""
+    """Give a job an environment with its project's requirements, if it has any."""
 
     def __init__(self, folders: LruFolders, *, allowed: bool, host_packages: bool) -> None:
         self._folders = folders
@@ -84,25 +85,25 @@ class EnvironmentProvision:
         self._host_packages = host_packages
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
-        """Return the start with the environment, made now if there is none yet.
+        """Return the spec with the environment, which is built if necessary.
 
         Raises:
-            InstallRefused: the operator does not want it.
-            ProvisionFailed: the requirements cannot be read, or not be installed.
+            InstallRefused: the operator does not allow it.
+            ProvisionFailed: the requirements cannot be read or installed.
             StartFailed: this machine could not run the installation.
             Stopped: the attempt must stop.
         """
         path = attempt.grant.spec.get("requirements")
-        # An installation runs what the job brought, and a handler runs where that may not.
+        # An installation runs the job's code, which must not run on a handler's worker.
         if not path or attempt.grant.spec.get("handler"):
             return spec
         if not self._allowed:
             raise InstallRefused(
-                f"this worker installs nothing, and the job wants what {path} requires",
-                hint="submit with --no-install and an image that has it, or let the worker install",
+                f"the job needs the requirements in {path}, but this worker does not install any",
+                hint="submit with --no-install and an image that has them, or allow installations",
             )
         wanted = read(attempt.folders.work, path, attempt.while_wanted)
-        # In a container, what lies outside of the environment came with the job's own image.
+        # In a container, the packages outside the environment belong to the job's own image.
         open_to_host = runner.kind != "process" or self._host_packages
         fill = partial(
             install, wanted, spec=spec, attempt=attempt, runner=runner, open_to_host=open_to_host
@@ -118,13 +119,13 @@ class EnvironmentProvision:
         )
 
     def _sound(self, key: str, attempt: Attempt, fill: Callable[[Mount], None]) -> Mount:
-        """Return an environment that is as it was made, made now if there is none."""
+        """Return an undamaged environment, building it if necessary."""
         for number in count():
             name = f"{key}-{number}" if number else key
             with self._folders.locked(name, attempt.while_wanted) as folder:
                 env = Mount(folder / "env", ENV)
                 wrong = _wrong(folder, env, attempt)
-                # Whoever uses a damaged one goes on with what is left of it.
+                # Jobs that use a damaged one keep what is left of it.
                 if wrong and self._folders.in_use(name):
                     continue
                 if wrong:
@@ -138,18 +139,18 @@ class EnvironmentProvision:
 
 
 def _wrong(folder: Path, env: Mount, attempt: Attempt) -> bool:
-    """Tell whether an environment must be made, and say so in the job's log if it is damaged."""
+    """Return whether an environment must be built; damage is noted in the job's log."""
     try:
         damage = inventory_damage(folder, env.source)
     except FileNotFoundError:
         return True
     if damage:
-        attempt.note(f"the cached environment is damaged ({damage}); it is made anew")
+        attempt.note(f"the cached environment is damaged ({damage}); rebuilding it")
     return damage is not None
 
 
 def _make(folder: Path, fill: Callable[[], None]) -> None:
-    """Make a folder anew; it counts only once it is complete."""
+    """Rebuild a folder; it is valid only once it is complete."""
     remove_tree(folder)
     (folder / "env").mkdir(parents=True)
     try:
@@ -157,7 +158,7 @@ def _make(folder: Path, fill: Callable[[], None]) -> None:
     except BaseException:
         remove_tree(folder)
         raise
-    # After a power cut, what is said to be complete must be on the disk.
+    # The files must be on disk before the list marks them as complete.
     os.sync()
     write_inventory(folder, folder / "env")
 

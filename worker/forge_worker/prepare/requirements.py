@@ -1,4 +1,4 @@
-"""Read a project's requirements.txt or pyproject.toml, and all files that it refers to."""
+"""Read a project's requirements.txt or pyproject.toml, and all files that it includes."""
 
 import hashlib
 import json
@@ -12,23 +12,23 @@ from pathlib import Path
 
 from forge_worker.prepare.provisions import ProvisionFailed
 
-LARGEST_BYTES = 1 << 20  # of all the files together; a list with digests is long
+LARGEST_BYTES = 1 << 20  # all files together; lists with hashes are long
 LARGEST_TOML_BYTES = 1 << 17
 MOST_WORDS = 20_000
-PATH_BYTES = 4096  # what is longer can be no path
+PATH_BYTES = 4096  # longer words cannot be paths
 NESTED = re.compile(r"^(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
 DIGEST = "--hash="
 COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
 CONTINUED = re.compile(r"\\\r?\n")
-# What is around the path of a local file: an option, a scheme, extras, a fragment.
+# The parts of a word around the path of a local file: an option, a scheme, extras, a fragment.
 AROUND = re.compile(r"^(?:-\w|--[\w-]+=)|^file:(?://)?|\[[^\]]*\]$|#.*$")
-# An editable package would be looked for in a folder that is gone when the job runs.
+# An editable install would refer to a folder that no longer exists when the job runs.
 EDITABLE = re.compile(r"^([ \t]*)(?:-e|--editable)[ \t=]+", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """The lines of a file by its path in the project; `digest` is of them and of local files."""
+    """The content of a requirements file; `digest` covers it and the local files it names."""
 
     path: str
     files: dict[str, str] = field(repr=False)
@@ -36,10 +36,10 @@ class Requirements:
 
 
 def read(project: Path, path: str, go_on: Callable[[], None]) -> Requirements:
-    """Read the requirements of an unpacked project; what `go_on`, called meanwhile, raises ends it.
+    """Read the requirements of an unpacked project; `go_on` is called meanwhile and may raise.
 
     Raises:
-        ProvisionFailed: the file is not there, is not what it should be, or is too much.
+        ProvisionFailed: the file is missing, malformed or too large.
     """
     root = project.resolve()
     toml = path.endswith(".toml")
@@ -51,7 +51,7 @@ def read(project: Path, path: str, go_on: Callable[[], None]) -> Requirements:
 
 
 def _texts(root: Path, path: str, go_on: Callable[[], None]) -> dict[str, str]:
-    """Return a requirements file and those that it includes, by their paths in the project."""
+    """Return a requirements file and those it includes, by their paths in the project."""
     texts: dict[str, str] = {}
     pending, left = [path], LARGEST_BYTES
     while pending:
@@ -59,7 +59,7 @@ def _texts(root: Path, path: str, go_on: Callable[[], None]) -> dict[str, str]:
         if (name := pending.pop()) in texts:
             continue
         text = _text(root, name, left)
-        # What is empty counts too: so many files are none that somebody wrote.
+        # Empty files count too, which limits the number of files.
         left -= len(text) + 1
         texts[name] = EDITABLE.sub(r"\1", text)
         pending += _nested(root, name, texts[name], go_on)
@@ -80,11 +80,11 @@ def _dependencies(root: Path, path: str) -> str:
         lines = project.get("dependencies", [])
         dynamic = "dependencies" in project.get("dynamic", [])
     except (tomllib.TOMLDecodeError, AttributeError, TypeError, RecursionError) as error:
-        raise ProvisionFailed(f"{path} is no pyproject.toml: {error}") from error
+        raise ProvisionFailed(f"{path} is not a valid pyproject.toml: {error}") from error
     if dynamic or not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise ProvisionFailed(
-            f"{path} does not list its dependencies itself",
-            hint="write them below [project], or into a requirements.txt",
+            f"{path} does not list its dependencies statically",
+            hint="list them in [project], or in a requirements.txt",
         )
     return "".join(f"{line}\n" for line in lines)
 
@@ -97,12 +97,12 @@ def _text(root: Path, path: str, most: int) -> str:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ProvisionFailed(
             f"the project's {path} cannot be read: {why}",
-            hint="is it left out of the bundle by .gitignore or .forgeignore?",
+            hint="check whether .gitignore or .forgeignore excludes it from the bundle",
         ) from error
     if len(text) > most:
         raise ProvisionFailed(
-            f"the project's {path}, with all that it includes, is too large: requirements have"
-            f" {LARGEST_BYTES >> 10} KiB at most, a pyproject.toml {LARGEST_TOML_BYTES >> 10} KiB",
+            f"the project's {path}, with all files it includes, is too large: requirements may have"
+            f" {LARGEST_BYTES >> 10} KiB, a pyproject.toml {LARGEST_TOML_BYTES >> 10} KiB",
             hint="name fewer packages, or submit with an image that has them",
         )
     return text
@@ -114,7 +114,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _words(files: dict[str, str]) -> set[tuple[Path, str]]:
-    """Return each distinct word that may be a path, with the folder of the file that has it."""
+    """Return each distinct word that may be a path, with the folder of its file."""
     words = {
         (Path(name).parent, AROUND.sub("", AROUND.sub("", word)))
         for name, text in files.items()
@@ -135,9 +135,9 @@ def _check_number(words: set[str] | set[tuple[Path, str]]) -> None:
 
 
 def _locals(root: Path, words: Iterable[tuple[Path, str]], go_on: Callable[[], None]) -> set[Path]:
-    """Find the files of the project that a requirement names, or that a folder which it names has.
+    """Return the project's files that a requirement names, directly or in a folder.
 
-    A word that only looks like a path costs at worst an installation that was not needed.
+    A word that only looks like a path costs at most one unnecessary installation.
     """
     named: set[Path] = set()
     for folder, word in words:
@@ -145,7 +145,7 @@ def _locals(root: Path, words: Iterable[tuple[Path, str]], go_on: Callable[[], N
         named.update(_within(root, folder, word))
     files = {path for path in named if path.is_file()}
     folders = named - files
-    # No folder is walked twice, however many of those around it are named.
+    # No folder is walked twice, even if its parents are named too.
     for folder in (path for path in folders if folders.isdisjoint(path.parents)):
         for at, _, names in os.walk(folder):
             go_on()
@@ -154,10 +154,10 @@ def _locals(root: Path, words: Iterable[tuple[Path, str]], go_on: Callable[[], N
 
 
 def _within(root: Path, folder: Path, word: str) -> list[Path]:
-    """Return what a word names below the project: seen from a folder of it, or from all of it."""
+    """Return the paths in the project that a word names, from `folder` and from the root."""
     found = set()
     for start in {root / folder, root}:
-        with suppress(OSError, ValueError):  # ValueError: what it says can be no path
+        with suppress(OSError, ValueError):  # ValueError: the word is not a valid path
             path = (start / word).resolve()
             if word and path.exists() and path.is_relative_to(root):
                 found.add(path)

@@ -1,4 +1,4 @@
-"""A job's secrets: read from the operator's folder by name, and redacted in all that is kept."""
+"""Secrets of jobs: read by name from the operator's folder, and redacted in all output."""
 
 import stat
 from dataclasses import replace
@@ -11,22 +11,22 @@ from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.redact import Redactor
 from forge_worker.runners.runner import Runner, RunSpec
 
-SHORTEST = 4  # shorter ones would be covered in the midst of ordinary words
-LARGEST_BYTES = 64 << 10  # within what one variable may have
+SHORTEST = 4  # shorter ones would be redacted inside ordinary words
+LARGEST_BYTES = 64 << 10  # within the kernel's limit for one variable
 
 log = structlog.get_logger(__name__)
 
 
 class SecretUnusable(ForgeError):
-    """A secret is not on this worker, or is none that a job can be given."""
+    """A secret is missing on this worker, or cannot be used."""
 
     code = "secret_unusable"
 
 
 class SecretStore:
-    """Looks secrets up by name, the owner's own before everybody's; without a folder, none.
+    """Look up secrets by name, the owner's own before shared ones; without a folder, none.
 
-    `worker` is its name, for the people who are to bring it what it lacks.
+    `worker` is the worker's name for error messages.
     """
 
     def __init__(self, folder: Path | None, worker: str) -> None:
@@ -35,10 +35,10 @@ class SecretStore:
         self._warned: set[Path] = set()
 
     def secret(self, owner: str, name: str) -> str:
-        """Return the text of a secret, without the line's end that an editor puts there.
+        """Return the text of a secret, without the newline that editors append.
 
         Raises:
-            SecretUnusable: there is none of this name for this owner, or it cannot be used.
+            SecretUnusable: the owner has no secret of this name, or it cannot be used.
         """
         path = self._find(owner, name)
         try:
@@ -47,7 +47,7 @@ class SecretStore:
             return _text(data)
         except OSError as error:
             why = f"its file cannot be read: {error.strerror}"
-            raise self._refused(name, why, "let the worker's user read it there") from error
+            raise self._refused(name, why, "make it readable for the worker's user") from error
         except _Unfit as error:
             raise self._refused(name, *error.args) from error
 
@@ -56,22 +56,22 @@ class SecretStore:
             raise self._refused(
                 name,
                 "it keeps no secrets",
-                f"set FORGE_SECRETS_DIR there to a folder with a file {name}, and start it anew",
+                f"set FORGE_SECRETS_DIR there to a folder that has a file {name}, and restart it",
             )
-        # An owner's name may be any text; one that is no folder's name has no folder.
+        # An owner's name can be any text; one that is not a valid folder name has no folder.
         own = [self._folder / owner / name] if _is_folder_name(owner) else []
         for path in (*own, self._folder / name):
             if path.is_file():
                 return path
         raise self._refused(
             name,
-            f"it has none of this name for {owner}",
-            f"put it into the file {name} in FORGE_SECRETS_DIR there",
+            f"it has no such secret for {owner}",
+            f"write it to the file {name} in FORGE_SECRETS_DIR there",
         )
 
     def _refused(self, name: str, why: str, hint: str) -> SecretUnusable:
         return SecretUnusable(
-            f"the job wants the secret {name}, and the worker {self._worker} cannot give it: {why}",
+            f"the job needs the secret {name}, but worker {self._worker} cannot provide it: {why}",
             hint=hint,
         )
 
@@ -86,7 +86,7 @@ def _is_folder_name(owner: str) -> bool:
 
 
 class _Unfit(Exception):
-    """Raised with why a file holds nothing that a job can be given, and what to do."""
+    """A secret's file cannot be used; raised with the reason and a hint."""
 
 
 def _text(data: bytes) -> str:
@@ -97,23 +97,23 @@ def _text(data: bytes) -> str:
     except UnicodeDecodeError as error:
         raise _Unfit("it is not UTF-8 text", "encode it, as base64 does") from error
     if "\0" in text:
-        raise _Unfit("it has a NUL character", "encode it, as base64 does")
+        raise _Unfit("it contains a NUL character", "encode it, as base64 does")
     if len(text) < SHORTEST:
         raise _Unfit(f"it is shorter than {SHORTEST} characters", "use a longer one")
     return text
 
 
 class SecretProvision:
-    """Gives each job the secrets that it names, as variables of the same names."""
+    """Give each job the secrets that it names, as variables of the same names."""
 
     def __init__(self, store: SecretStore) -> None:
         self._store = store
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:  # noqa: ARG002  as every provision
-        """Return the start with the secrets.
+        """Return the spec with the secrets.
 
         Raises:
-            SecretUnusable: one is not here; another worker may have it.
+            SecretUnusable: one is missing here; another worker may have it.
         """
         names = attempt.grant.spec.get("secrets", [])
         secrets = {name: self._store.secret(attempt.grant.owner, name) for name in names}

@@ -1,4 +1,4 @@
-"""The entries of a tar.zst, read one block at a time and believed only where they are plain.
+"""Read the entries of a tar.zst block by block, accepting only plain ones.
 
 `tarfile` decodes the headers; its own reader is not used, because it reads whole extension
 headers into memory, recurses through chains of them, and skips what it does not understand.
@@ -18,7 +18,7 @@ FEED = 1 << 10  # a zstd block of 4 bytes can give 128 KiB, so one feed gives 32
 CHUNK = 1 << 18
 MAX_WINDOW = 8 << 20
 MAX_PAX = 4096
-PLAIN_KEYS = {"path", "mtime", "atime", "ctime"}  # the times are read over
+PLAIN_KEYS = {"path", "mtime", "atime", "ctime"}  # the times are ignored
 NAME_FIELD = slice(0, 100)
 TYPE_FIELD = slice(156, 157)
 LINK_FIELD = slice(157, 257)
@@ -26,7 +26,7 @@ PREFIX_FIELD = slice(345, 500)
 
 
 class BundleRefused(ForgeError):
-    """The archive is not one that this worker unpacks; nothing of it is kept."""
+    """The worker refuses to unpack the archive; nothing of it is kept."""
 
     code = "bundle_refused"
 
@@ -42,7 +42,7 @@ class Header:
 
 
 class TarStream:
-    """A single zstd frame that holds a single tar archive, and nothing behind either."""
+    """A single zstd frame that contains a single tar archive, with nothing after either."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -53,7 +53,7 @@ class TarStream:
         """Yield each entry; its content must be read with `content` before the next one.
 
         Raises:
-            BundleRefused: an entry is not plain, or the archive is cut off or goes on too long.
+            BundleRefused: an entry is not plain, or the archive is truncated or has trailing data.
         """
         long_name: str | None = None
         while any(block := self._exactly(BLOCK)):
@@ -68,14 +68,14 @@ class TarStream:
         self._expect_end()
 
     def content(self, size: int) -> Iterator[bytes]:
-        """Yield a file's `size` bytes and read over the padding behind them."""
+        """Yield a file's `size` bytes, and skip the padding after them."""
         left = size
         while left:
             chunk = self._exactly(min(left, CHUNK))
             left -= len(chunk)
             yield chunk
         if any(self._exactly(-size % BLOCK)):
-            raise BundleRefused("something is hidden in the padding behind a file")
+            raise BundleRefused("the padding after a file is not empty")
 
     def _long_name(self, block: bytes) -> str:
         size = _decoded(block).size
@@ -93,15 +93,15 @@ class TarStream:
         while len(rest) <= RECORD and self._fill(1):
             rest += self._taken(len(self._ready))
         if len(rest) > RECORD or any(rest):
-            raise BundleRefused("the archive goes on behind its end")
+            raise BundleRefused("there is data after the end of the archive")
         if not self._frame.eof:
-            raise BundleRefused("the archive is cut off")
+            raise BundleRefused("the archive is truncated")
         if self._frame.unused_data or self._file.read(1):
-            raise BundleRefused("the file goes on behind the archive")
+            raise BundleRefused("the file has data after the archive")
 
     def _exactly(self, size: int) -> bytes:
         if not self._fill(size):
-            raise BundleRefused("the archive is cut off")
+            raise BundleRefused("the archive is truncated")
         return self._taken(size)
 
     def _taken(self, size: int) -> bytes:
@@ -110,7 +110,7 @@ class TarStream:
         return taken
 
     def _fill(self, size: int) -> bool:
-        """Decompress until `size` bytes are ready; False where the frame has no more."""
+        """Decompress until `size` bytes are ready; False if the frame has no more."""
         while len(self._ready) < size:
             if self._frame.eof:
                 return False
@@ -120,7 +120,7 @@ class TarStream:
             try:
                 self._ready += self._frame.decompress(fed)
             except zstandard.ZstdError as error:
-                raise BundleRefused(f"the archive is not sound zstd: {error}") from error
+                raise BundleRefused(f"the archive is not valid zstd: {error}") from error
         return True
 
 

@@ -1,1 +1,1 @@
-"""How the worker reaches the queue and the store."""
+"""The worker's connections to the queue and the store."""

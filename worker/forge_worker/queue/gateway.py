@@ -1,4 +1,4 @@
-"""How the worker reaches the queue: the protocol, and its transport over SQL."""
+"""The worker's gateway to the queue: the protocol, and its implementation over SQL."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -33,7 +33,7 @@ class Gateway(Protocol):
         """Register this boot of the worker; an admin's word that it is ephemeral holds.
 
         Raises:
-            NameInUse: another process is this worker, and is alive.
+            NameInUse: another live process is this worker.
         """
 
     def finish_and_claim(
@@ -50,7 +50,7 @@ class Gateway(Protocol):
         status: WorkerStatus,
         condition: Mapping[str, object] | None = None,
     ) -> Renewal:
-        """Renew leases, say how the machine is, and hear what is asked."""
+        """Renew leases, report the machine's condition, and return the queue's requests."""
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
         """Record what the worker is doing with a job."""
@@ -66,29 +66,29 @@ class Gateway(Protocol):
     def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool: ...
     def latest_checkpoint(self, job_id: int) -> Row | None: ...
     def restorable(self, job_id: int) -> list[Row]:
-        """Return what a job may be restored from, the best first; of whichever job each is.
+        """Return the checkpoints that a job can be restored from, best first, with their jobs.
 
         Raises:
-            CheckpointUnknown: what it was to start from is gone.
+            CheckpointUnknown: the checkpoint that it should start from no longer exists.
         """
 
     def thin_checkpoints(
         self, fence: Fence, keep: int, *, everywhere: bool, go_on: GoOn = lambda: True
     ) -> int:
-        """Thin out a job's checkpoints, and return how many objects went; as `Thinning.thin`."""
+        """Thin out a job's checkpoints and return the number of removed objects; see `Thinning`."""
 
     def new_work(self) -> None:
-        """Hear that there may be new work, of a kind not seen before."""
+        """Note that there may be work of a kind not seen before."""
 
     def disconnect(self) -> None:
-        """Say that this boot of the worker leaves in good order."""
+        """Tell the queue that this boot of the worker is leaving cleanly."""
 
 
 class SqlGateway:
     """The direct transport, for a trusted network.
 
-    Renewals go through a database of their own where there is one: they wait for nobody. Without
-    a store, no checkpoint is thinned out.
+    Renewals use their own database connection if given, so that they never wait. Without a store,
+    checkpoints are not thinned out.
     """
 
     def __init__(
@@ -141,13 +141,13 @@ class SqlGateway:
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         ended = self.queue.finish(ends)
-        # Once a job is over, nothing of it lies below the watermarks.
+        # A job that is over leaves nothing to claim below the watermarks.
         if not all(one.over for one in ended):
             self.came_back()
         return ended
 
     def came_back(self) -> None:
-        """Hear that a job came back, which is older than what has been claimed since."""
+        """Note that a job was requeued, which is older than jobs claimed since."""
         self._lanes.came_back()
 
     def renew(
@@ -169,7 +169,7 @@ class SqlGateway:
         return self._thinning.thin(fence, keep, everywhere=everywhere, go_on=go_on)
 
     def new_work(self) -> None:
-        # Lanes known already are looked at first: a hint is mostly about one of them.
+        # Known lanes are searched first: a hint is usually about one of them.
         self._lanes.doubt()
 
     def disconnect(self) -> None:

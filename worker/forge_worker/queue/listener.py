@@ -1,6 +1,6 @@
-"""The listener: hints from the database that there is work, or that a job is asked for.
+"""The listener: hints from the database about new work or requests for a job.
 
-A hint may be lost at any time; whoever waits for one also looks by itself now and then.
+A hint can be lost at any time, so every user of hints also polls now and then.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ QUIET_S = 5.0
 
 
 class Listener(Loop):
-    """Holds one connection open; calls back for every hint, and once when it has connected."""
+    """Keep one connection open; call back for every hint, and once after connecting."""
 
     name = "listen"
 
@@ -61,5 +61,5 @@ class Listener(Loop):
             self._work()
 
     def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for
-        """Have it end; its connection is given up without waiting for the next hint."""
+        """End the loop without waiting for the next hint."""
         self._ending.set()

@@ -1,4 +1,4 @@
-"""What a worker's parts ask of a store: an attempt's own objects, whole, in and out."""
+"""What the worker needs of a store: reading and writing whole objects of an attempt."""
 
 from pathlib import Path
 from typing import Protocol
@@ -7,14 +7,14 @@ from forge_schema.storage import Progress
 
 
 class Objects(Protocol):
-    """The objects of one attempt, as its worker reaches them; a `Store` is such.
+    """The objects of one attempt; a `Store` has this interface.
 
     Every method may raise `StoreUnreachable`, and `KeyInvalid` for a key that is not the attempt's;
-    what writes may raise `ObjectTooLarge`.
+    writing may raise `ObjectTooLarge`.
     """
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write an object; with `if_absent`, answer False where it exists."""
+        """Write an object; with `if_absent`, return False if it exists."""
 
     def put_file(
         self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
@@ -25,12 +25,12 @@ class Objects(Protocol):
         """Read an object.
 
         Raises:
-            ObjectMissing: there is none.
+            ObjectMissing: the object does not exist.
         """
 
     def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
         """Read an object into a file, which appears whole or not at all.
 
         Raises:
-            ObjectMissing: there is none.
+            ObjectMissing: the object does not exist.
         """

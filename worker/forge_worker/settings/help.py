@@ -1,4 +1,4 @@
-"""The settings as a table, which docs/worker-settings.md repeats, and as `forge-worker --help`."""
+"""The settings as the table in docs/worker-settings.md and as `forge-worker --help`."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ WIDTH = 79
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, in words."""
+    """One setting as shown to people."""
 
     group: str
     name: str
@@ -57,7 +57,7 @@ class Setting:
 
 
 def table() -> Iterator[Setting]:
-    """Return every setting of the worker, in the order in which a reader wants them."""
+    """Yield every setting of the worker, in the order of the documentation."""
     for group, kind in GROUPS.items():
         inherited = {name for base in kind.__bases__ for name in getattr(base, "model_fields", ())}
         for field, info in kind.model_fields.items():
@@ -66,7 +66,7 @@ def table() -> Iterator[Setting]:
 
 
 def profile_rows() -> Iterator[tuple[str, str, str]]:
-    """Return the profile, the flag and the value of everything that profiles set."""
+    """Yield profile, flag and value of every setting in the profiles."""
     for profile, values in PROFILES.items():
         for name, value in values.items():
             yield profile, f"--{name.replace('_', '-')}", _profile_word(value)
@@ -110,12 +110,12 @@ def _place(annotation: Any) -> str:  # noqa: ANN401  an annotation is of any kin
 
 
 def wanted(words: list[str]) -> bool:
-    """Tell whether a command line asks for help."""
+    """Return whether a command line asks for help."""
     return "-h" in words or "--help" in words
 
 
 def text() -> str:
-    """Return the help as it is printed."""
+    """Return the help text."""
     parts = [HEAD]
     for group, settings in groupby(table(), key=lambda setting: setting.group):
         parts.append(f"{group}:")

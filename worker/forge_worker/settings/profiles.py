@@ -1,4 +1,4 @@
-"""Profiles: settings that go together, for a kind of use; whatever is set besides wins."""
+"""Profiles: named sets of defaults for a kind of use; explicit settings take precedence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def _four_for_each_cpu() -> int:
 
 
 PROFILES: dict[str, dict[str, Any]] = {
-    # One job at a time, and none while the machine is busy with anything else.
+    # One job at a time, and none while the machine is otherwise busy.
     "benchmark": {
         "max_jobs": 1,
         "max_cpu_percent": 30.0,
@@ -28,7 +28,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "cooldown_s": 15.0,
         "sample_s": 5.0,
     },
-    # Many small jobs, one after the other without a pause.
+    # Many small jobs without a pause between them.
     "test": {
         "max_jobs": _four_for_each_cpu,
         "max_memory_percent": 90.0,
@@ -37,7 +37,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "sample_s": 5.0,
         "poll_s": 1.0,
     },
-    # Somebody else works on this machine.
+    # The machine is shared with a person who works on it.
     "light": {
         "cpus": _half_the_cpus,
         "memory_mb": _half_the_memory,
@@ -58,6 +58,6 @@ WORDS: dict[Callable[[], float], str] = {
 
 
 def defaults_of(profile: object) -> dict[str, Any]:
-    """Return what a profile sets; an unknown one sets nothing, and is refused elsewhere."""
+    """Return a profile's settings; none for an unknown profile, which is refused elsewhere."""
     chosen = PROFILES.get(profile, {}) if isinstance(profile, str) else {}
     return {name: value() if callable(value) else value for name, value in chosen.items()}

@@ -25,7 +25,7 @@ from forge_worker.settings.sections import (
 )
 
 HOW = "give --url and --token, or --database-url and --store-url"
-# What a name in the queue may be: the container engine has it in labels, folders are called so.
+# A valid name in the queue; it is also used in container labels and folder names.
 NAME_LENGTH = 200
 
 log = structlog.get_logger(__name__)
@@ -48,18 +48,18 @@ class ActSettings(BaseSettings):
 
     @property
     def acts(self) -> bool:
-        """Whether it is asked to do anything but work."""
+        """Whether one of these commands was requested."""
         return self.status or self.recover or self.reset_state
 
 
 class TokenUnusable(ForgeError):
-    """The file of the worker's token cannot be read, or holds none."""
+    """The worker's token file cannot be read, or contains no token."""
 
     code = "token_unusable"
 
 
 class QueueSettings(ActSettings):
-    """Where the jobs come from; `--status` and the like need none of it."""
+    """The connection to the queue; commands such as `--status` work without it."""
 
     url: ServerUrls = Field(
         default_factory=list,
@@ -92,15 +92,15 @@ class QueueSettings(ActSettings):
     @model_validator(mode="after")
     def _one_way_to_the_queue(self) -> Self:
         if self.url and self.database_url:
-            raise ValueError(f"{HOW}, not both: a URL and a database are named")
+            raise ValueError(f"both a URL and a database are given; {HOW}")
         works = self.queue_is_named and not self.acts
         if self.json_output and not (self.status or works):
             raise ValueError("--json goes with --status")
         if not self.queue_is_named and not self.acts:
             if self.database_url:
-                raise ValueError(f"--store-url is not named: {HOW}")
+                raise ValueError(f"--store-url is missing: {HOW}")
             raise ValueError(
-                f"the queue is not named, and no `forge up` runs here: start one, or {HOW}"
+                f"no queue is given, and no `forge up` is running here: start one, or {HOW}"
             )
         return self
 
@@ -112,7 +112,7 @@ class QueueSettings(ActSettings):
         if given and self.token_file:
             raise ValueError("give --token or --token-file, not both")
         if not given and not self.token_file:
-            raise ValueError("--url needs --token or --token-file: an admin makes a token")
+            raise ValueError("--url needs --token or --token-file; ask an admin for a token")
         try:
             self.worker_token()
         except ForgeError as error:
@@ -120,11 +120,11 @@ class QueueSettings(ActSettings):
         return self
 
     def worker_token(self) -> str:
-        """Return the worker's token, from its file as that is now.
+        """Return the worker's token, reading its file again if there is one.
 
         Raises:
-            TokenUnusable: there is none to be read.
-            TokenMalformed: it is none, or not whole.
+            TokenUnusable: the file cannot be read.
+            TokenMalformed: it is not a token, or is incomplete.
         """
         if self.token_file is None:
             text = "" if self.token is None else self.token.get_secret_value().strip()
@@ -138,9 +138,9 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise TokenUnusable(
-            f"the token's file {file} cannot be read: {why}", hint="it holds the token and no more"
+            f"the token file {file} cannot be read: {why}", hint="it must contain only the token"
         ) from error
 
 
@@ -154,7 +154,7 @@ def _pairs(value: object) -> object:
 
 
 def default_folder() -> Path:
-    """Return where a worker keeps its state unless told otherwise."""
+    """Return the default folder for a worker's state."""
     root = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(root) / "forge-worker"
 
@@ -213,7 +213,7 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
         return self
 
     def name(self) -> str:
-        """Return the worker's name; one made up is kept in its folder."""
+        """Return the worker's name; a generated one is stored in its folder."""
         known = self.known_name()
         if known:
             return known
@@ -227,7 +227,7 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
         return name
 
     def known_name(self) -> str:
-        """Return the worker's name, or "" where none was made up yet."""
+        """Return the worker's name, or "" if none has been generated yet."""
         if self.worker_name:
             return self.worker_name
         try:
@@ -238,9 +238,9 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
 
 
 def clamp_to_machine(settings: WorkerSettings) -> WorkerSettings:
-    """Limit the configured memory to what there is, and the disk to what is free.
+    """Limit the configured memory to what the machine has, and the disk to what is free.
 
-    More CPUs than the machine has only make jobs slower; they are logged.
+    More CPUs than the machine has only slow jobs down, so they are logged but allowed.
     """
     limits = {
         "memory_mb": psutil.virtual_memory().total >> 20,

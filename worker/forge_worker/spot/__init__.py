@@ -1,1 +1,1 @@
-"""Notices that the machine will be taken away: who says it, how long is left, what is done."""
+"""Preemption notices: the clouds that send them, and how long is left."""

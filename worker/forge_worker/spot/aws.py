@@ -18,7 +18,7 @@ REFUSED = 401
 
 
 class Aws:
-    """Asks with a token, which is renewed at half its life and when it is refused."""
+    """Ask with a session token, which is renewed at half its lifetime or when refused."""
 
     name = "aws"
 
@@ -29,15 +29,15 @@ class Aws:
         self._renew_at = 0.0
 
     def here(self) -> bool:
-        """Whether this machine is one of AWS's."""
+        """Return whether this machine runs on AWS."""
         self._renew()
         return True
 
     def look(self) -> Notice | None:
-        """Return what is announced; an interruption before a recommendation.
+        """Return the current notice, an interruption before a recommendation.
 
         Raises:
-            MetadataAbsent: nobody answers.
+            MetadataAbsent: no metadata server answers.
         """
         if (answer := self._get("spot/instance-action")) is not None:
             at = iso_time(_document(answer).get("time"))
@@ -47,7 +47,7 @@ class Aws:
         return None
 
     def gone(self) -> None:
-        """Tell nobody: AWS takes the machine at its time."""
+        """Do nothing: AWS takes the machine at the announced time."""
 
     def _get(self, what: str) -> httpx.Response | None:
         if self._clock() >= self._renew_at:
@@ -66,12 +66,12 @@ class Aws:
         headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
         token = good(self._metadata.ask("PUT", "/latest/api/token", headers)).text
         if not token.isascii() or not token.isprintable() or not token:
-            raise MetadataAbsent("what answers there gives no token")
+            raise MetadataAbsent("the metadata server returned no token")
         self._token, self._renew_at = token, self._clock() + TOKEN_S / 2
 
 
 def _document(answer: httpx.Response) -> dict[str, Any]:
-    """Return what was said; a notice that cannot be read is a notice all the same."""
+    """Return the document; a notice that cannot be parsed still counts as one."""
     try:
         said = answer.json()
     except ValueError:

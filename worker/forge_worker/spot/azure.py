@@ -1,4 +1,4 @@
-"""Azure: the events Preempt and Terminate among a machine's scheduled events.
+"""Azure: the scheduled events Preempt and Terminate.
 
 https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
 """
@@ -10,19 +10,19 @@ import httpx
 from forge_worker.spot.metadata import Metadata, MetadataAbsent, good, said_at
 from forge_worker.spot.notice import Kind, Notice, left_s, mail_time
 
-# What a machine is told beforehand: 30 s of its eviction, up to 15 minutes of its deletion.
+# How long before it happens an event is announced.
 NOTICES_S = {"Preempt": 30.0, "Terminate": 900.0}
 STARTED = "Started"
 HEADERS = {"Metadata": "true"}
 EVENTS, VERSION = "/metadata/scheduledevents", {"api-version": "2020-07-01"}
 NAME = "/metadata/instance/compute/name"
 NAME_PARAMS = {"api-version": "2021-02-01", "format": "text"}
-# The first question of all turns the service on, which takes up to two minutes.
+# The very first request enables the service, which takes up to two minutes.
 PATIENCE_S = 130.0
 
 
 class Azure:
-    """Heeds events of this machine alone: those of a whole scale set are told to each of it."""
+    """React only to this machine's events: a whole scale set receives the events of each member."""
 
     name = "azure"
 
@@ -32,16 +32,16 @@ class Azure:
         self._event: dict[str, Any] = {}
 
     def here(self) -> bool:
-        """Whether this machine is one of Azure's."""
+        """Return whether this machine runs on Azure."""
         answer = good(self._metadata.ask("GET", NAME, HEADERS, params=NAME_PARAMS))
         self._machine = answer.text.strip()
         return bool(self._machine)
 
     def look(self) -> Notice | None:
-        """Return what is announced.
+        """Return the current notice.
 
         Raises:
-            MetadataAbsent: nobody answers.
+            MetadataAbsent: no metadata server answers.
         """
         if not self._machine:
             self.here()
@@ -55,10 +55,10 @@ class Azure:
         return Notice(self.name, Kind.INTERRUPTION, left)
 
     def gone(self) -> None:
-        """Have the event start at once, if it is this machine's alone: nothing is to be lost.
+        """Approve the event so that it starts at once, if it affects only this machine.
 
         Raises:
-            MetadataAbsent: nobody answers.
+            MetadataAbsent: no metadata server answers.
         """
         if self._event.get("Resources") == [self._machine]:
             body = {"StartRequests": [{"EventId": self._event.get("EventId")}]}
@@ -78,5 +78,5 @@ def _events(answer: httpx.Response) -> list[dict[str, Any]]:
     try:
         events = answer.json()["Events"]
     except (ValueError, KeyError, TypeError) as error:
-        raise MetadataAbsent("what answers there knows no scheduled events") from error
+        raise MetadataAbsent("the metadata server has no scheduled events") from error
     return [event for event in events if isinstance(event, dict)]

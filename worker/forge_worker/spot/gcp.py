@@ -1,4 +1,4 @@
-"""GCP: the preemption of a Spot VM, and maintenance that ends the machine.
+"""GCP: the preemption of a Spot VM, and maintenance that terminates the machine.
 
 https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption
 """
@@ -9,7 +9,7 @@ from forge_worker.spot.metadata import Metadata, MetadataAbsent, good
 from forge_worker.spot.notice import UNKNOWN_SHARE, Kind, Notice
 
 NOTICE_S = 30.0
-# How long one question waits for a change.
+# How long one request waits for a change.
 WAIT_S = 20
 PATIENCE_S = 10.0
 FLAVOR = {"Metadata-Flavor": "Google"}
@@ -18,7 +18,7 @@ ENDS = "TERMINATE_ON_HOST_MAINTENANCE"
 
 
 class Gcp:
-    """Waits for the change at the server, which answers at once when it comes."""
+    """Wait for a change with long polling."""
 
     name = "gcp"
 
@@ -28,17 +28,17 @@ class Gcp:
         self._etag = ""
 
     def here(self) -> bool:
-        """Whether this machine is one of Google's."""
+        """Return whether this machine runs on Google Cloud."""
         self._get("id")
         return True
 
     def look(self) -> Notice | None:
-        """Return what is announced, waiting a while for it.
+        """Return the current notice, waiting a while for one.
 
         Raises:
-            MetadataAbsent: nobody answers.
+            MetadataAbsent: no metadata server answers.
         """
-        # One that was there before the first question may be almost over.
+        # A notice older than the first request may be almost over.
         share = 1.0 if self._etag else UNKNOWN_SHARE
         if self._preempted():
             return Notice(self.name, Kind.INTERRUPTION, NOTICE_S * share)
@@ -47,7 +47,7 @@ class Gcp:
         return None
 
     def gone(self) -> None:
-        """Tell nobody: Google takes the machine at its time."""
+        """Do nothing: Google takes the machine at the announced time."""
 
     def _preempted(self) -> bool:
         params = {}
@@ -63,5 +63,5 @@ class Gcp:
         path = f"{INSTANCE}/{what}"
         answer = good(self._metadata.ask("GET", path, FLAVOR, params=params, read_s=read_s))
         if answer.headers.get("Metadata-Flavor") != "Google":
-            raise MetadataAbsent("what answers there is not Google's")
+            raise MetadataAbsent("the metadata server is not Google's")
         return answer

@@ -1,4 +1,4 @@
-"""A cloud's metadata server, as the machine itself reaches it."""
+"""Requests to a cloud's metadata server."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,20 +9,20 @@ from forge_schema.model.errors import ForgeError
 from forge_worker.spot.notice import mail_time
 
 PLACE = "http://169.254.169.254"
-# It is on the machine's own host; what takes longer is not there.
+# The server is on the machine's host; a slower connection means that there is none.
 CONNECT_S = 1.0
 READ_S = 5.0
 OK, MISSING = 200, 404
 
 
 class MetadataAbsent(ForgeError):
-    """No metadata server answers, or not as this cloud's does."""
+    """No metadata server answers, or it is not this cloud's."""
 
     code = "metadata_absent"
 
 
 class Metadata:
-    """Asks past every proxy, and goes nowhere else if it is sent there."""
+    """Send requests without a proxy and without following redirects."""
 
     def __init__(self, url: str = PLACE) -> None:
         self._client = httpx.Client(
@@ -42,10 +42,10 @@ class Metadata:
         json: object = None,
         read_s: float = READ_S,
     ) -> httpx.Response:
-        """Return an answer, whatever its status.
+        """Return the response, whatever its status.
 
         Raises:
-            MetadataAbsent: there is none.
+            MetadataAbsent: nothing answers.
         """
         timeout = httpx.Timeout(read_s, connect=CONNECT_S)
         try:
@@ -60,7 +60,7 @@ class Metadata:
 
 
 def good(answer: httpx.Response) -> httpx.Response:
-    """Return an answer that is a good one.
+    """Return a response if it is a success.
 
     Raises:
         MetadataAbsent: it is not.
@@ -71,5 +71,5 @@ def good(answer: httpx.Response) -> httpx.Response:
 
 
 def said_at(answer: httpx.Response) -> datetime | None:
-    """Return the time of whoever answered, as far as it tells it."""
+    """Return the server's time from the response's Date header, or None."""
     return mail_time(answer.headers.get("Date", ""))

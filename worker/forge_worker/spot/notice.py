@@ -1,4 +1,4 @@
-"""A notice: who says that the machine goes, and how many seconds are left."""
+"""A preemption notice: its source, and how many seconds are left."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
-# Of a notice whose age nobody knows.
+# The share of the notice period assumed to be left if the notice's age is unknown.
 UNKNOWN_SHARE = 0.5
 
 
 class Kind(StrEnum):
-    """Whether the machine goes, is only likely to, or no longer is."""
+    """Whether the machine will be taken, is likely to be, or no longer is."""
 
     INTERRUPTION = "interruption"
     REBALANCE = "rebalance"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What a cloud, or a signal, says of this machine; `left_s` is counted from now."""
+    """A notice from a cloud or a signal; `left_s` is in seconds from now."""
 
     by: str
     kind: Kind
@@ -37,10 +37,10 @@ def left_s(
     most_s: float,
     clock: Callable[[], datetime] = now,
 ) -> float:
-    """Return the seconds until `at`, never more than the notice that this cloud gives.
+    """Return the seconds until `at`, at most the cloud's notice period `most_s`.
 
-    They are counted from `said_at`, the server's own time, where it is known. This machine's clock
-    may be wrong: what it makes of `at` is believed only if it lies within the notice.
+    They are counted from `said_at`, the server's own time, if known. Otherwise this machine's
+    clock, which may be wrong, is used only if the result lies within the notice period.
     """
     if at is None:
         return most_s * UNKNOWN_SHARE
@@ -51,7 +51,7 @@ def left_s(
 
 
 def iso_time(text: object) -> datetime | None:
-    """Return a moment as AWS writes it; None where it is none."""
+    """Parse a time as AWS writes it; None if it is not one."""
     try:
         return _in_utc(datetime.fromisoformat(str(text)))
     except ValueError:
@@ -59,7 +59,7 @@ def iso_time(text: object) -> datetime | None:
 
 
 def mail_time(text: object) -> datetime | None:
-    """Return a moment as HTTP headers and Azure write it; None where it is none."""
+    """Parse a time as HTTP headers and Azure write it; None if it is not one."""
     try:
         return _in_utc(parsedate_to_datetime(str(text)))
     except ValueError:

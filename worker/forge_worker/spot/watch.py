@@ -1,4 +1,4 @@
-"""The spot watch: hears of the cloud that the machine goes, and says so once."""
+"""The spot watch: notices that the cloud will take the machine, and reports it once."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ from forge_worker.spot.metadata import Metadata, MetadataAbsent
 from forge_worker.spot.notice import Kind, Notice
 
 PERIOD_S = 2.0
-# A server that has answered before is asked again soon; one that never did, less and less often.
+# Pause after a failure of a server that has answered before; others are asked less and less often.
 MISSED_S = 10.0
 ABSENT_S = 900.0
 
@@ -22,25 +22,25 @@ log = structlog.get_logger(__name__)
 
 
 class Cloud(Protocol):
-    """One cloud's way to say that it takes a machine."""
+    """One cloud's preemption notices."""
 
     @property
     def name(self) -> str: ...
 
     def here(self) -> bool:
-        """Whether this machine is one of its; `MetadataAbsent` says no as well."""
+        """Return whether this machine runs on this cloud; `MetadataAbsent` means no."""
 
     def look(self) -> Notice | None:
-        """Return what is announced now."""
+        """Return the current notice."""
 
     def gone(self) -> None:
-        """Tell it that nothing is left to be lost, where that is of use."""
+        """Tell the cloud that the machine may be taken now, where the cloud supports that."""
 
 
 class SpotWatch(Loop):
-    """Finds the cloud, then looks until an interruption was told.
+    """Detect the cloud, then look for notices until an interruption is reported.
 
-    A recommendation is told once, and so is that it stands no longer.
+    A recommendation is reported once, and so is its withdrawal.
     """
 
     name = "spot"
@@ -77,7 +77,7 @@ class SpotWatch(Loop):
         super().end(0.0)
 
     def gone(self) -> None:
-        """Tell the cloud that the jobs have been given back, if it takes the machine."""
+        """Tell the cloud that the jobs have been given back, if it is taking the machine."""
         if self._cloud is not None and self._heard is Kind.INTERRUPTION:
             with suppress(MetadataAbsent):
                 self._cloud.gone()
@@ -99,7 +99,7 @@ class SpotWatch(Loop):
 
 
 def clouds_of(spot: str, url: str) -> list[Cloud]:
-    """Return the clouds that may be asked, by the setting `spot`: auto, none, or one of them."""
+    """Return the clouds to ask, by the setting `spot`: auto, none, or a cloud's name."""
     if spot == "none":
         return []
     metadata = Metadata(url)

@@ -1,1 +1,1 @@
-"""What happens before an agent may work: locks, ownership, repair."""
+"""Steps before an agent may work: locks, ownership, repair."""

@@ -1,4 +1,4 @@
-"""A worker beside a running `forge up`: without a queue of its own, it joins that one."""
+"""Join a running `forge up` if the settings name no queue."""
 
 import json
 import os
@@ -28,10 +28,10 @@ ACTS = ("status", "recover", "reset_state")
 
 
 def read() -> WorkerSettings:
-    """Return the settings of the command line; who names no queue joins this user's `forge up`."""
+    """Return the settings of the command line; without a queue, join this user's `forge up`."""
     settings: WorkerSettings = CliApp.run(Joining)
     if running().get("database_url") == settings.database_url != "":
-        # As in the workers of `forge up`: a job that names no image finds this Python first.
+        # As in the workers of `forge up`: a job without an image finds this Python first.
         own = str(Path(sys.executable).parent)
         os.environ["PATH"] = os.pathsep.join([own, os.environ.get("PATH", os.defpath)])
     return settings
@@ -49,21 +49,21 @@ class Joining(WorkerSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the usual sources, and the `forge up` after them."""
+        """Return the usual sources, followed by the `forge up`."""
         del dotenv_settings, file_secret_settings
         return init_settings, env_settings, BesideUp(settings_cls)
 
 
 class BesideUp(PydanticBaseSettingsSource):
-    """What a worker needs to join the `forge up` of this user, where nothing says otherwise."""
+    """Defaults for a worker that joins this user's `forge up`."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return nothing: the fields come together."""
+        """Return nothing: `__call__` returns all fields together."""
         del field
         return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        """Return the queue, a folder of this worker's own, and leave to run processes."""
+        """Return the queue, a folder for this worker, and permission to run processes."""
         given = self.current_state
         if any(given.get(name) for name in (*OF_A_QUEUE, *ACTS)):
             return {}
@@ -75,16 +75,16 @@ class BesideUp(PydanticBaseSettingsSource):
             "store_url": up["store_url"],
             "worker_dir": _free_folder(Path(up["dir"]) / "workers"),
             "local": True,
-            # The user of this machine has started both, and jobs run so in the `forge up` too.
+            # The same user has started both, and jobs run as processes in `forge up` too.
             "allow_processes": True,
         }
 
 
 def running() -> Mapping[str, str]:
-    """Return what the `forge up` of FORGE_DIR, or of this user, wrote of itself; {} without one."""
+    """Return the state file of the `forge up` in FORGE_DIR or of this user; {} without one."""
     with suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
         file = _folder() / FILE
-        # Whoever may write this file says which code runs here as this user.
+        # Whoever writes this file decides which code runs here as this user.
         if file.stat().st_uid != os.getuid():
             return {}
         told: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))

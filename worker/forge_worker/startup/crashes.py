@@ -1,4 +1,4 @@
-"""A worker that ends badly again and again waits before it starts again, and says why."""
+"""Crash-loop back-off: after repeated crashes, wait before the next start."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ import structlog
 from forge_worker.files.atomic import write_atomically
 
 FILE = "crashes.json"
-# Ends within this long of their start are those of one trouble.
+# Crashes within this time of the start are counted as one series.
 SOON_S = 60.0
-# So many are taken for chance.
+# This many crashes in a row cause no wait.
 FREE = 3
 FIRST_PAUSE_S = 5.0
-KILLED = "it was killed, or its machine went down"
+KILLED = "it was killed, or the machine went down"
 WHY_LENGTH = 1000
 
 log = structlog.get_logger(__name__)
@@ -27,9 +27,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """How many starts in a row ended badly, why the last one did, and when the newest began.
+    """Crashes in a row, why the last one happened, and when the newest start began.
 
-    `until` is when that goes on, where it waits; both by the machine's time of day, for people.
+    `until` is the end of the current wait; both are wall-clock times, for display.
     """
 
     bad: int = 0
@@ -47,9 +47,9 @@ def counted(
     clock: Callable[[], float] = time,
     wait: Callable[[float], object] = lambda pause_s: Event().wait(pause_s),
 ) -> Iterator[None]:
-    """Wait if the starts before this one ended badly, and keep how the block ends.
+    """Wait if earlier starts crashed, and record how the block ends.
 
-    Whoever calls holds the folder's lock. A start that ends in good order ends the row.
+    The caller must hold the folder's lock. A clean end resets the count.
     """
     now = clock()
     before = _before(read(folder), now)
@@ -67,7 +67,7 @@ def counted(
         _keep(folder, Crashes(before.bad + 1, why, now, ended=True))
         raise
     except BaseException:
-        # It was told to leave before an agent could heed that.
+        # The worker was told to leave before an agent could react.
         _forget(folder)
         raise
     _forget(folder)
@@ -77,7 +77,7 @@ def _announce(folder: Path, before: Crashes, now: float, pause_s: float) -> None
     _keep(folder, Crashes(before.bad, before.why, now, now + pause_s))
     log.error(
         "start_delayed",
-        note="the last starts ended badly",
+        note="the last starts crashed",
         starts=before.bad,
         last=before.why,
         wait_s=round(pause_s, 1),
@@ -85,7 +85,7 @@ def _announce(folder: Path, before: Crashes, now: float, pause_s: float) -> None
 
 
 def read(folder: Path) -> Crashes:
-    """Return what is kept of the worker's starts; nothing where that cannot be read."""
+    """Return the record of the worker's starts; an empty one if it cannot be read."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         kept = json.loads((folder / FILE).read_text(encoding="utf-8"))
         began, until = float(kept["began"]), float(kept["until"])
@@ -94,7 +94,7 @@ def read(folder: Path) -> Crashes:
 
 
 def told(folder: Path) -> dict[str, object]:
-    """Return what `--status` tells: starts in a row that ended badly, the last one's reason."""
+    """Return the number of crashes in a row and the last one's reason, for `--status`."""
     kept = read(folder)
     waits_s = max(0.0, kept.until - time())
     return {"bad_ends": kept.bad, "why": kept.why, "waits_s": round(waits_s)} if kept.bad else {}
@@ -106,7 +106,7 @@ def _forget(folder: Path) -> None:
 
 
 def _before(kept: Crashes, now: float) -> Crashes:
-    """Return the row that a start at `now` continues; none if the last one was long ago."""
+    """Return the series that a start at `now` continues; empty if the last one was long ago."""
     if not kept.began or not 0 <= now - max(kept.began, kept.until) < SOON_S:
         return Crashes()
     return kept if kept.ended else Crashes(kept.bad + 1, KILLED, kept.began)

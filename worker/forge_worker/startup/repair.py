@@ -1,4 +1,4 @@
-"""Repair of the worker's own folder: what is of the wrong kind is put aside."""
+"""Repair the worker's own folder: entries of the wrong type are renamed."""
 
 from pathlib import Path
 from time import time_ns
@@ -18,10 +18,9 @@ log = structlog.get_logger(__name__)
 
 
 def put_aside(folder: Path) -> None:
-    """Rename each file where a folder should be, and the other way round.
+    """Rename files where folders should be, and folders where files should be.
 
-    Whoever calls holds the folder's lock. What is of the right kind and broken within is seen to
-    by whoever reads it.
+    The caller must hold the folder's lock. Damaged content is handled by its readers.
     """
     wrong = [folder / name for name in FOLDERS if _there(folder / name, is_dir=False)]
     wrong += [folder / name for name in FILES if _there(folder / name, is_dir=True)]

@@ -1,7 +1,7 @@
-"""The signals that end a worker, heeded in a thread of their own.
+"""The signals that end a worker, handled in their own thread.
 
-A handler runs between any two steps of the main thread, perhaps while that holds the very lock
-which the handler would need. So once there is an agent, it only passes the number on.
+A handler interrupts the main thread anywhere, perhaps while it holds a lock that the handler needs.
+So once there is an agent, the handler only passes on the signal's number.
 """
 
 import signal
@@ -15,9 +15,9 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 def leave_at_once() -> None:
-    """Have each of the signals end the process in good order while there is no agent yet.
+    """Let each of the signals end the process cleanly while there is no agent yet.
 
-    The first process of a container that has no handler for a signal never gets it.
+    The first process of a container does not receive signals for which it has no handler.
     """
 
     def leave(_number: int, _frame: FrameType | None) -> None:
@@ -27,7 +27,7 @@ def leave_at_once() -> None:
 
 
 def listen(*, drain: Callable[[], None], stop: Callable[[], None]) -> None:
-    """SIGINT drains, and once more stops; SIGTERM, which may be a spot notice, stops at once."""
+    """Handle signals: SIGINT drains, a second one stops; SIGTERM, as sent at preemption, stops."""
     came: SimpleQueue[int] = SimpleQueue()
     _handle(lambda number, _: came.put(number))
 

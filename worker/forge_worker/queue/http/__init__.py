@@ -1,1 +1,1 @@
-"""The queue through servers, for a worker that has nothing but a URL and a token."""
+"""The queue over HTTP, for a worker that has only a URL and a token."""

@@ -1,4 +1,4 @@
-"""The gateway over HTTP: the lease protocol for a worker that has nothing but URL and token."""
+"""The gateway over HTTP: the lease protocol for a worker that has only a URL and a token."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -37,13 +37,13 @@ from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
 A = TypeVar("A", bound=BaseModel)
 R = TypeVar("R", Artifact, MetricLine, Sample, Tested)
 
-# A request's body has at most twice of this.
+# A request's body is at most twice this size.
 PIECE_BYTES = 1 << 20
 MOST_JOBS = 100
 
 
 class HttpGateway:
-    """Speaks to forge-server; a lease that the server does not know is lost."""
+    """The gateway to forge-server; a lease that the server does not know is lost."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -54,7 +54,7 @@ class HttpGateway:
         told = messages.Register(**asdict(machine))
         answer = self._session.post("/register", told, Registered)
         self._boot_id = machine.boot_id
-        # Whoever is left alone for longer than this could not renew in time once it is back.
+        # After a longer pause, leases could not be renewed in time once the server is back.
         self._session.servers.within(answer.lease_ttl_s / 4)
         return answer
 
@@ -70,7 +70,8 @@ class HttpGateway:
             hinted=hinted,
         )
         try:
-            # Claimed twice, what the first answer named would wait for its lease to run out.
+            # If a claim were repeated, jobs in the lost first answer would wait for their leases to
+            # expire.
             claimed = self._session.post("/claim", claim, Claimed, repeatable=count <= 0)
         except LeaseUnknown:
             return self.finish(ends), []
@@ -134,7 +135,7 @@ class HttpGateway:
         return self._kept(fence, "checkpoints", body)
 
     def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
-        # All are checked before the first is sent.
+        # All bodies are validated before the first is sent.
         bodies = [
             messages.NewArtifacts(**_held(fence), artifacts=piece) for piece in _pieces(artifacts)
         ]
@@ -168,7 +169,7 @@ class HttpGateway:
     def restorable(self, job_id: int) -> list[Row]:
         answer = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
         first = [] if answer.checkpoint is None else [answer.checkpoint]
-        # A server older than this says of none whose it is: then it is the job's own.
+        # An older server does not name the job of a checkpoint: it is always this one.
         rows = [row.model_dump() for row in (*first, *answer.others)]
         return [{**row, "job_id": row["job_id"] or job_id} for row in rows]
 
@@ -185,7 +186,7 @@ class HttpGateway:
         try:
             return self._session.post(path, body, Thinned, counts=False).objects
         except (LeaseUnknown, ServerRefused):
-            # A server older than this thins nothing.
+            # An older server does not thin out checkpoints.
             return 0
 
     def new_work(self) -> None:
@@ -206,7 +207,7 @@ class HttpGateway:
 
 
 class Held(TypedDict):
-    """A fencing token as a body has it, below the path of its job."""
+    """A fencing token in a request's body; the path names its job."""
 
     token: int
     nonce: UUID
@@ -217,7 +218,7 @@ def _held(fence: Fence) -> Held:
 
 
 def _pieces(rows: Sequence[R]) -> Iterator[list[R]]:
-    """Cut a list so that each piece fits into a request."""
+    """Split a list so that each piece fits in a request."""
     piece: list[R] = []
     size = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""Hints over HTTP: a stream of events where the server can stream, else one answer after a wait."""
+"""Hints over HTTP: an event stream if the server supports it, else long polling."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,13 +16,13 @@ from forge_worker.loop import Loop
 from forge_worker.queue.http.session import HEADER, PATH, Session, checked, not_answered
 
 EVENTS = "text/event-stream"
-# A stream is pinged every ten seconds; one that is silent for so long is held up on its way.
+# Streams are pinged every 10 s; a stream that is silent for 30 s is blocked somewhere.
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-# Then single answers are asked for, for so long.
+# How long to use long polling before trying a stream again.
 NO_STREAM_S = 600.0
-# Where a server waits for nothing, only the polls remain; it may be another server some day.
+# How long to rely on plain polls if the server does not wait either, before trying again.
 NO_WAIT_S = 60.0
-# Seconds at most between the end of a stream and the next, so that not all come at once.
+# Longest random pause between two streams, so that workers do not reconnect all at once.
 AGAIN_S = 1.0
 WAIT_S = 20.0
 
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class HttpHints(Loop):
-    """Calls back for every hint, and once when it has connected."""
+    """Call back for every hint, and once after connecting."""
 
     name = "hints"
 
@@ -43,7 +43,7 @@ class HttpHints(Loop):
         self._no_stream_until = 0.0
 
     def step(self) -> None:
-        """Hear hints for as long as the servers wait for any."""
+        """Receive hints for as long as the servers send any."""
         while not self.ending:
             streams = monotonic() > self._no_stream_until
             kinds = f"{EVENTS}, application/json" if streams else "application/json"
@@ -57,13 +57,13 @@ class HttpHints(Loop):
         try:
             return self._session.ask(partial(self._hear, accept=kinds), repeatable=False)
         except RuntimeError:
-            # The worker leaves, and has closed its connections.
+            # The worker is leaving, and has closed its connections.
             if self.ending:
                 return Hints()
             raise
 
     def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for
-        """Have it end; what the server has still to say is not waited for."""
+        """End the loop without waiting for the server's answer."""
         self._ending.set()
         self.wake()
 
@@ -93,10 +93,10 @@ class HttpHints(Loop):
         try:
             return Hints.model_validate_json(response.read())
         except ValidationError as error:
-            raise NotAnswered("what answers there is no forge-server", sent=True) from error
+            raise NotAnswered("the server that answers is not a forge-server", sent=True) from error
 
     def _follow(self, response: httpx.Response) -> None:
-        # What was hinted before, nobody here has heard.
+        # Hints sent before the connection were missed.
         for callback in self._callbacks.values():
             callback()
         try:
@@ -107,7 +107,7 @@ class HttpHints(Loop):
         except httpx.ReadTimeout:
             raise
         except httpx.RequestError:
-            # Cut off on its way, perhaps by a proxy: whether the server is there shows next.
+            # Cut off, perhaps by a proxy; the next request shows whether the server is reachable.
             pass
         self._ending.wait(uniform(AGAIN_S / 5, AGAIN_S))  # noqa: S311 - no secret hangs on it
 

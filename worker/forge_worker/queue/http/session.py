@@ -1,4 +1,4 @@
-"""Requests to the servers: the worker's token, JSON, and errors as the worker knows them."""
+"""Requests to the servers: with the worker's token, in JSON, with errors as exceptions."""
 
 import ssl
 from collections.abc import Callable
@@ -32,36 +32,36 @@ log = structlog.get_logger(__name__)
 
 
 class TokenRefused(ServerUnreachable):
-    """The server does not take the token: it was replaced, it expired, or it is another's."""
+    """The server refuses the token: it was replaced, has expired, or belongs to another worker."""
 
     code = "token_refused"
 
 
 class LeaseUnknown(ForgeError):
-    """The server says that this worker holds no such lease."""
+    """The server does not know this lease of the worker."""
 
     code = "lease_unknown"
 
 
 class ServerRefused(ForgeError):
-    """The server refused what was asked, and will again."""
+    """The server refused the request, and would refuse it again."""
 
     code = "server_refused"
 
 
 class ServerFailed(ServerUnreachable):
-    """The server failed at this one request; it is there, and others may go well."""
+    """The server failed at this request; other requests may succeed."""
 
     code = "server_failed"
 
 
 class Session:
-    """Asks as one worker; may be used from several threads.
+    """Requests of one worker. Thread-safe.
 
     Args:
-        servers: whom to ask.
+        servers: the servers to use.
         token: returns the worker's token, which may change while the worker runs.
-        tls: what connections are made with.
+        tls: the TLS context of connections.
     """
 
     def __init__(self, servers: Servers, token: Callable[[], str], tls: ssl.SSLContext) -> None:
@@ -88,20 +88,20 @@ class Session:
         apart: bool = False,
         counts: bool = True,
     ) -> A:
-        """Send a body and return the answer; `apart` from all others, on connections of its own.
+        """Send a body and return the answer; `apart` uses a separate set of connections.
 
         `counts` as of `Servers.ask`.
 
         Raises:
             ServerUnreachable: no server answers.
-            ServerFailed: one answers, but cannot do this now.
-            StoreUnreachable: the store behind it cannot be used now.
+            ServerFailed: a server answers, but cannot handle the request now.
+            StoreUnreachable: the server's store is not available.
             TokenRefused: the token is not valid.
             WorkerUnknown: the worker must register.
             NameInUse: another process is this worker.
-            LeaseUnknown: it does not hold the lease.
-            ObjectTooLarge: the store takes no such object.
-            ServerRefused: the server refuses it.
+            LeaseUnknown: the worker does not hold the lease.
+            ObjectTooLarge: the object is too large for the store.
+            ServerRefused: the server refuses the request.
         """
         client = self._apart if apart else self.client
         request = partial(self._request, client, "POST", path, body.model_dump_json().encode())
@@ -110,7 +110,7 @@ class Session:
         )
 
     def get(self, path: str, answer: type[A]) -> A:
-        """Ask for something; raises as `post`."""
+        """Get an answer; raises as `post`."""
         return self.ask(
             lambda url: read(self._request(self.client, "GET", path, None, url), answer)
         )
@@ -118,7 +118,7 @@ class Session:
     def ask(
         self, question: Callable[[str], A], *, repeatable: bool = True, counts: bool = True
     ) -> A:
-        """Ask the servers; a token that was replaced meanwhile is shown at once."""
+        """Ask the servers; if the token was replaced meanwhile, retry at once with the new one."""
         shown = self.token()
         try:
             return self.servers.ask(question, repeatable=repeatable, counts=counts)
@@ -131,7 +131,7 @@ class Session:
         """Return the token.
 
         Raises:
-            TokenRefused: it was refused a moment ago, and is still the same.
+            TokenRefused: it was refused recently, and has not changed.
         """
         with self._lock:
             if self._token and monotonic() > self._refused_until:
@@ -148,7 +148,7 @@ class Session:
         except ForgeError as error:
             if not self._token:
                 raise
-            # Its file is being replaced, or is gone for a moment.
+            # Its file is being replaced.
             log.warning("token_unreadable", error=error.message)
             return self._token
 
@@ -174,11 +174,11 @@ def not_answered(error: httpx.RequestError) -> NotAnswered:
 
 
 def checked(response: httpx.Response) -> None:
-    """Let a good answer through.
+    """Check that a response is a success.
 
     Raises:
         NotAnswered: the server cannot answer now.
-        ForgeError: it refuses, in the words of `Session.post`.
+        ForgeError: the server refuses; see `Session.post`.
     """
     if response.is_success:
         return
@@ -202,11 +202,11 @@ def checked(response: httpx.Response) -> None:
             raise NameInUse(problem.message, hint=problem.hint)
         case "lease_unknown":
             raise LeaseUnknown(problem.message, hint=problem.hint)
-    raise ServerRefused(f"the server refuses: {said}", hint=problem.hint)
+    raise ServerRefused(f"the server refused the request: {said}", hint=problem.hint)
 
 
 def read(response: httpx.Response, answer: type[A]) -> A:
-    """Return a good answer; raises as `checked`."""
+    """Return the body of a successful response; raises as `checked`."""
     checked(response)
     try:
         return answer.model_validate_json(response.content)
@@ -223,6 +223,6 @@ def _problem(response: httpx.Response) -> Problem:
 
 def _token_refused() -> TokenRefused:
     return TokenRefused(
-        "the server does not take this worker's token",
-        hint="it was replaced, or it expired: an admin makes a new one",
+        "the server refuses this worker's token",
+        hint="it was replaced or has expired; ask an admin for a new one",
     )

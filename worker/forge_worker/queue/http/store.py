@@ -1,4 +1,4 @@
-"""An attempt's objects through URLs that the server signs, one for each object and method."""
+"""An attempt's objects, through URLs that the server signs for each object and method."""
 
 import hashlib
 import ssl
@@ -29,23 +29,23 @@ T = TypeVar("T")
 
 CHUNK = 1 << 20
 TRIES = 3
-# Between two pieces, not for the whole object.
+# Applies between two pieces, not to the whole object.
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 EXISTS = 412
 MISSING = 404
 TOO_LARGE = 413
-# The store may think otherwise in a moment: expired, in conflict, too many, or its own fault.
+# Statuses that may pass: an expired URL, a conflict, too many requests.
 PASSING = {403, 408, 409, 425, 429}
 
 
 class LeaseLost(StoreError):
-    """The server signs nothing more for this attempt."""
+    """The server signs no more URLs for this attempt."""
 
     code = "lease_lost"
 
 
 class HttpStore:
-    """The store as every attempt of a worker reaches it; signed URLs see no token of the worker."""
+    """The store for all attempts of a worker; requests to signed URLs never carry its token."""
 
     def __init__(self, session: Session, tls: ssl.SSLContext) -> None:
         self.session = session
@@ -60,7 +60,7 @@ class HttpStore:
 
 
 class HttpObjects:
-    """One attempt's objects; an attempt that the server does not know any more is lost."""
+    """One attempt's objects; an attempt that the server no longer knows is lost."""
 
     def __init__(self, store: HttpStore, attempt: Attempt) -> None:
         self._store = store
@@ -102,7 +102,7 @@ class HttpObjects:
             response = self._store.client.request(
                 signed.method,
                 signed.url,
-                # Also where it is not signed: without it httpx would send an unknown length.
+                # Even if it is not signed: otherwise httpx would use chunked encoding.
                 headers={**signed.headers, "Content-Length": str(wanted.size)},
                 content=content(),
             )
@@ -173,14 +173,14 @@ def _read(file: BinaryIO, progress: Progress | None) -> Iterator[bytes]:
 
 @contextmanager
 def _translated(key: str) -> Iterator[None]:
-    # The URL is as good as a password for a while: it stands in no message.
+    # The URL is as good as a password for a while, so no message contains it.
     try:
         yield
     except httpx.RequestError as error:
         why = str(error) or type(error).__name__
         raise StoreUnreachable(
             f"the store did not answer for {key}: {why}",
-            hint="check that this machine may reach the store",
+            hint="check that this machine can reach the store",
         ) from error
 
 
@@ -193,7 +193,9 @@ def _checked(response: httpx.Response, key: str) -> None:
     said = f"the store answered {status} {response.reason_phrase} for {key}"
     if status == TOO_LARGE:
         size = response.request.headers.get("Content-Length", "?")
-        raise ObjectTooLarge(f"it has {size} bytes, which the store or a proxy before it refuses")
+        raise ObjectTooLarge(
+            f"the store, or a proxy in front of it, refuses an object of {size} bytes"
+        )
     if status >= 500 or status in PASSING:  # noqa: PLR2004
         raise StoreUnreachable(said)
     raise StoreError(said)
