@@ -31,16 +31,16 @@ class Client:
     """A connection to Forge; without arguments, to what the environment or `forge up` names.
 
     Args:
-        url: a server, `https://…`; else FORGE_URL.
-        api_key: what to show it; else FORGE_API_KEY, or what FORGE_API_KEY_FILE holds.
-        database_url: a `postgresql://` URL, to do without a server; else FORGE_DATABASE_URL.
+        url: the server's URL, `https://…`; else FORGE_URL.
+        api_key: the API key; else FORGE_API_KEY, or the content of FORGE_API_KEY_FILE.
+        database_url: a `postgresql://` URL, for use without a server; else FORGE_DATABASE_URL.
         store_url: `s3://…` or `file://…`; else FORGE_STORE_URL.
         up_dir: the folder of a running `forge up`; else FORGE_DIR, else the latest one.
-        owner: whose jobs are submitted; else FORGE_OWNER, else the API key's owner, or without
+        owner: the owner of submitted jobs; else FORGE_OWNER, else the API key's owner, or without
             a server the login name.
 
     Raises:
-        ClientError: nothing is named and no `forge up` runs, or what is named cannot be used.
+        ClientError: nothing is configured and no `forge up` runs, or the settings are invalid.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self.backend.__exit__(None, None, None)
 
     def submit(
@@ -79,14 +79,14 @@ class Client:
         """Submit a folder and a command as one job.
 
         Args:
-            folder: the project; its forge.toml says what is not said here.
-            command: what to run in it; text is split as a shell would.
-            config: a kept job config, which takes the place of forge.toml.
+            folder: the project; its forge.toml provides fields not given here.
+            command: the command to run in it; a string is split as in a shell.
+            config: the name of a saved job config, used instead of forge.toml.
             **spec: fields by their names in forge.toml, `[resources]` included, such as
                 `name`, `gpus`, `memory="2GiB"`, `timeout="2h"`, `labels`, `env`.
 
         Raises:
-            ClientError: something is wrong with the folder or a field, or nothing answers.
+            ClientError: the folder or a field is invalid, or nothing answers.
         """
         return self.submit_many([{"command": command, **spec}], folder=folder, config=config)[0]
 
@@ -98,13 +98,13 @@ class Client:
         config: str | None = None,
         limit: int = LIMIT,
     ) -> list[Job]:
-        """Submit many jobs on one folder, all of them or none, in one statement.
+        """Submit many jobs on one folder in one transaction: all of them or none.
 
         Args:
             jobs: the fields of each, as `submit` takes them.
             folder: the project, packed and uploaded once.
-            config: a kept job config, which takes the place of forge.toml.
-            limit: the most that the folder's files may take, in bytes.
+            config: the name of a saved job config, used instead of forge.toml.
+            limit: the largest total size of the folder's files, in bytes.
 
         Raises:
             ClientError: as for `submit`.
@@ -134,7 +134,7 @@ class Client:
         folder: Path | str = ".",
         **spec: object,
     ) -> list[Job]:
-        """Submit one job for each set of values, with every `{name}` in the command replaced.
+        """Submit one job for each set of values, replacing every `{name}` in the command.
 
         Args:
             command: such as `["python", "train.py", "--lr", "{lr}"]`.
@@ -149,7 +149,7 @@ class Client:
         return self.submit_many(jobs, folder=folder)
 
     def job(self, job_id: int) -> Job:
-        """Return a job submitted before.
+        """Return an existing job.
 
         Raises:
             ClientError: there is no such job.
@@ -160,7 +160,7 @@ class Client:
     def jobs(
         self, *, owner: str | None = None, states: Sequence[str] | None = None, count: int = 50
     ) -> list[JobStatus]:
-        """Return the newest jobs first, of all owners unless one is named."""
+        """Return jobs, newest first, of all owners unless one is given."""
         return self.backend.jobs(owner=owner, states=states, count=count)
 
     def workers(self) -> list[WorkerInfo]:
@@ -179,6 +179,6 @@ class Client:
 
 
 def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:
-    # One pass, so that a value which looks like a placeholder stays as it is.
+    # One pass, so that a value that looks like a placeholder is not replaced.
     names = re.compile("|".join(re.escape(f"{{{name}}}") for name in values) or r"(?!)")
     return [names.sub(lambda match: str(values[match[0][1:-1]]), word) for word in command]

@@ -1,4 +1,4 @@
-"""From settings to a backend."""
+"""Create the backend that the settings describe."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ def connect(settings: Settings) -> "Backend":
     """Return a backend for what the settings name; nothing is contacted yet.
 
     Raises:
-        ClientError: nothing is named and no `forge up` runs, a part is not installed, or what
-            is named cannot be used.
+        ClientError: nothing is configured and no `forge up` runs, a part is not installed, or the
+            settings are invalid.
     """
     if settings.url:
         from forge_client.http.backend import HttpBackend  # noqa: PLC0415 - httpx takes a while
@@ -29,7 +29,7 @@ def connect(settings: Settings) -> "Backend":
 
 
 def require_extra(module: str, extra: str, purpose: str) -> None:
-    """Say which extra is missing, unless its module is there.
+    """Check that the module of an extra is installed.
 
     Raises:
         ClientError: the module is not installed.

@@ -1,4 +1,4 @@
-"""Where things lie on this machine unless told otherwise."""
+"""Default paths on this machine."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from platformdirs import user_data_path, user_state_path
 
 
 def default_dir() -> Path:
-    """Return the folder in which `forge up` keeps everything."""
+    """Return the default folder of `forge up`."""
     return user_data_path("forge")
 
 

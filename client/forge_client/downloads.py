@@ -1,4 +1,4 @@
-"""Stored objects on their way to the reader: verified, unpacked, written whole or not at all."""
+"""Download stored objects: verify, unpack, and write them completely or not at all."""
 
 import hashlib
 import secrets
@@ -12,7 +12,7 @@ from forge_schema.model.stored import Artifact, LogChunk
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
 
-# It is unpacked in memory, and its size is what its worker says. Workers make them of 4 MiB.
+# A chunk is unpacked in memory, and its size is the worker's claim. Workers make chunks of 4 MiB.
 LARGEST_CHUNK = 16 << 20
 
 
@@ -20,14 +20,14 @@ def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
     """Return a log chunk's output.
 
     Raises:
-        ClientError: the object is not what the worker stored.
+        ClientError: the object is corrupt.
     """
     if chunk.bytes > LARGEST_CHUNK:
         raise corrupt(f"the log chunk {chunk.key}")
     try:
         unpacker = zstandard.ZstdDecompressor(max_window_size=LARGEST_CHUNK)
         with unpacker.stream_reader(stored) as reader:
-            # One byte over what it is to be, whatever the frame says of itself.
+            # One byte more than expected, whatever size the frame declares.
             data = reader.read(chunk.bytes + 1)
     except zstandard.ZstdError:
         data = b""
@@ -38,10 +38,10 @@ def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
 
 @contextmanager
 def verified_file(path: Path, sha256: str, what: str) -> Iterator[Path]:
-    """Yield a file to fill; it becomes `path` at the end if its digest is right.
+    """Yield a file to fill; it is renamed to `path` at the end if its digest is right.
 
     Raises:
-        ClientError: the digest is another.
+        ClientError: the digest is wrong.
     """
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
     try:
@@ -56,10 +56,10 @@ def verified_file(path: Path, sha256: str, what: str) -> Iterator[Path]:
 
 
 def corrupt(what: str) -> ClientError:
-    """Return the error of an object that is not the stored one."""
+    """Return the error for a corrupt object."""
     return ClientError(
         f"{what} is not what was stored: its checksum differs",
-        hint="something altered it in the store; run the job again",
+        hint="something has changed it in the store; run the job again",
         code="object_corrupt",
     )
 
@@ -70,11 +70,10 @@ def download_all(
     folder: Path,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Write artifacts below a folder; what is there already and the same is left alone.
+    """Write artifacts to a folder; identical existing files are left alone.
 
     Raises:
-        ClientError: a path leads out of the folder, a file cannot be written or is not what the
-            job left.
+        ClientError: a path leads out of the folder, a file cannot be written, or is corrupt.
     """
     return [_download(backend, artifact, folder, progress) for artifact in artifacts]
 
@@ -85,7 +84,7 @@ def _download(
     path = folder / artifact.path
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ClientError(
-            f"the artifact {artifact.path} would be written outside of {folder}",
+            f"the artifact {artifact.path} would be written outside {folder}",
             hint="name another folder",
             code="artifact_path_refused",
         )

@@ -1,4 +1,4 @@
-"""The errors that the client shows to people: no traceback, one line and a hint."""
+"""The errors that the client shows to users: one line and a hint, without a traceback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

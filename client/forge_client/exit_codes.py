@@ -1,4 +1,4 @@
-"""The exit status of the `forge` command; docs/exit-codes.md is the same list for people."""
+"""The exit status of the `forge` command, documented in docs/exit-codes.md."""
 
 from enum import IntEnum
 
@@ -33,7 +33,7 @@ MEANINGS = {
     ExitCode.INTERRUPTED: "Ctrl-C",
 }
 
-# By the `code` of an error; any other is a failure.
+# Exit codes by the `code` of an error; any other code is a failure.
 EXIT_CODES = {
     "bundle_invalid": ExitCode.USAGE,
     "bundle_too_large": ExitCode.USAGE,

@@ -1,4 +1,4 @@
-"""Waiting for many jobs, as `concurrent.futures` does for futures."""
+"""Wait for many jobs, in the manner of `concurrent.futures`."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -19,14 +19,14 @@ class Waited(NamedTuple):
 
 
 def as_completed(jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Job]:
-    """Yield jobs as they end, in whichever way; a handful of queries, however many jobs.
+    """Yield jobs as they end, successfully or not, with a few queries for any number of jobs.
 
     Args:
         jobs: the jobs.
         timeout: how long to wait for all of them, in seconds.
 
     Raises:
-        TimeoutError: some are not over in time.
+        TimeoutError: some jobs have not ended in time.
     """
     pending = dict.fromkeys(jobs)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -39,13 +39,13 @@ def as_completed(jobs: Iterable[Job], timeout: float | None = None) -> Iterator[
         if not pending:
             return
         if deadline is not None and time.monotonic() >= deadline:
-            raise TimeoutError(f"{len(pending)} jobs are not over after {timeout:g} s")
+            raise TimeoutError(f"{len(pending)} jobs have not ended after {timeout:g} s")
         pause = QUICK_POLL_S if ended else min(pause * 1.3, POLL_S)
         time.sleep(pause)
 
 
 def wait(jobs: Iterable[Job], timeout: float | None = None) -> Waited:
-    """Wait until all jobs are over, or for `timeout` seconds; returns both sets."""
+    """Wait until all jobs have ended, or for `timeout` seconds; return both sets."""
     waited = Waited(set(), set(jobs))
     try:
         for job in as_completed(list(waited.not_done), timeout):

@@ -26,8 +26,8 @@ TAIL_LINES = 20
 class JobFailed(ClientError):
     """The job ended without success.
 
-    `status` tells how: its `state`, `reason`, `exit_code` and `detail`; `tail` holds the last
-    lines of its log.
+    `status` has the `state`, `reason`, `exit_code` and `detail`; `tail` has the last lines of the
+    log.
     """
 
     code = "job_failed"
@@ -48,7 +48,7 @@ class JobCancelled(JobFailed):
 
 
 class Job:
-    """A job by its id; every method asks the queue anew."""
+    """A job by its id; every method asks the queue."""
 
     def __init__(self, backend: Backend, job_id: int) -> None:
         self.backend = backend
@@ -64,22 +64,22 @@ class Job:
         return isinstance(other, Job) and (other.id, other.backend) == (self.id, self.backend)
 
     def status(self) -> JobStatus:
-        """Return where the job is, or how it ended."""
+        """Return the job's current status."""
         return self.backend.job(self.id)
 
     def done(self) -> bool:
-        """Tell whether the job has its outcome."""
+        """Return whether the job has ended."""
         return self.status().terminal
 
     def result(self, timeout: float | None = None) -> JobStatus:
-        """Wait for the job's success and return its status.
+        """Wait until the job succeeds, and return its status.
 
         Args:
-            timeout: how long to wait, in seconds; None waits for ever.
+            timeout: how long to wait, in seconds; None means without limit.
 
         Raises:
-            JobFailed: it ended otherwise; `JobCancelled` if it was cancelled.
-            TimeoutError: it is not over in time. The job goes on.
+            JobFailed: it did not succeed; `JobCancelled` if it was cancelled.
+            TimeoutError: it has not ended in time. The job continues.
         """
         status = self._wait(timeout)
         if status.state == "succeeded":
@@ -98,10 +98,10 @@ class Job:
         return status
 
     def logs(self, *, follow: bool = False) -> Iterator[str]:
-        """Yield the output of all attempts, as text in pieces as they were stored.
+        """Yield the output of all attempts as text, in the chunks in which it was stored.
 
         Args:
-            follow: whether to go on until the job is over.
+            follow: whether to continue until the job ends.
         """
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         for piece in self._pieces(follow=follow):
@@ -127,47 +127,47 @@ class Job:
         return "\n".join(last)
 
     def explain(self, *, workers: int = 20) -> Explanation:
-        """Return why the job waits and what would start it, where it runs, or how it ended.
+        """Explain why the job waits and what would start it, where it runs, or how it ended.
 
         Args:
-            workers: of how many workers, the nearest first, to tell all.
+            workers: how many workers to describe in detail, nearest first.
         """
         return self.backend.explain(self.id, workers=workers)
 
     def cancel(self) -> bool:
-        """Ask for the job's end; tells whether it will be, or was, cancelled."""
+        """Cancel the job; return whether it will be, or already is, cancelled."""
         return self.backend.cancel(self.id) in {"running", "cancelled"}
 
     def found(self) -> dict[str, Any] | None:
-        """Return what the job wrote to $FORGE_RESULT_FILE; None before it has, or if it did not."""
+        """Return what the job wrote to $FORGE_RESULT_FILE; None if it has not written a result."""
         return self.backend.findings.result(self.id).values
 
     def metrics(self, *, rank: int = 0, attempt: int | None = None) -> list[MetricLine]:
-        """Return what the job wrote to $FORGE_METRICS_FILE, in order; of all attempts or of one."""
+        """Return what the job wrote to $FORGE_METRICS_FILE, in order, in one or all attempts."""
         return list(all_metrics(self.backend.findings, self.id, rank=rank, attempt=attempt))
 
     def last_metrics(self, *, rank: int = 0, attempt: int | None = None) -> dict[str, Any]:
-        """Return what the job wrote last under each key, in the last thousand lines of an attempt.
+        """Return the last value of each metric, from the last 1000 lines of an attempt.
 
-        Without an attempt, of the newest one that wrote any.
+        Without `attempt`, of the newest attempt that wrote any.
         """
         found = self.backend.findings.last_metrics(self.id, rank=rank, attempt=attempt)
         return {metric.key: metric.value for metric in found}
 
     def tests(self) -> list[JobTest]:
-        """Return how the job's tests ended, of its newest attempt that has any."""
+        """Return the test results of the newest attempt that has any."""
         return list(all_tests(self.backend.findings, self.id))
 
     def artifacts(self) -> list[Artifact]:
-        """Return the files that the job left."""
+        """Return the job's artifacts."""
         return self.backend.artifacts(self.id)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return what the job has stored of its state, the newest first."""
+        """Return the job's checkpoints, newest first."""
         return self.backend.checkpoints(self.id)
 
     def download(self, to: Path | str) -> list[Path]:
-        """Fetch the job's artifacts into a folder, verified, and return their paths."""
+        """Download and verify the job's artifacts into a folder, and return their paths."""
         return download_all(self.backend, self.artifacts(), Path(to))
 
 

@@ -84,7 +84,7 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # The rest would fail once more when the interpreter ends.
+        # Otherwise the rest would fail again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -98,7 +98,9 @@ def _run() -> None:
     except OSError as error:
         _debug(error)
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        narration.complain(ClientError(what, hint="check the path, its disk and your rights there"))
+        narration.complain(
+            ClientError(what, hint="check the path, the disk and your permissions there")
+        )
         sys.exit(ExitCode.FAILED)
     except Exception as error:  # noqa: BLE001 - the last line of defence
         _debug(error)

@@ -22,7 +22,7 @@ PLACES = ("url", "database_url")
 
 
 def login_name() -> str:
-    """Return the user's name, or one made of the user id where the system knows none."""
+    """Return the user's login name, or one made from the user id if the system knows none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -31,7 +31,7 @@ def login_name() -> str:
 
 @dataclass(frozen=True)
 class Connection:
-    """Which database and store to use; `up_dir` is the folder of the `forge up` that named them."""
+    """The database and the store to use; `up_dir` is the folder of the `forge up` they are from."""
 
     database_url: str
     store_url: str | None
@@ -41,11 +41,11 @@ class Connection:
         """Return the store's URL.
 
         Raises:
-            ClientError: none was named.
+            ClientError: no store is configured.
         """
         if self.store_url is None:
             raise ClientError(
-                "a database is named, but no store",
+                "a database is configured, but no store",
                 hint="set FORGE_STORE_URL, or pass --store-url",
                 code="store_not_named",
             )
@@ -53,7 +53,7 @@ class Connection:
 
 
 class Settings(BaseSettings):
-    """Where Forge is, and who asks."""
+    """Where to find Forge, and as whom."""
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", env_ignore_empty=True, extra="ignore")
 
@@ -70,14 +70,14 @@ class Settings(BaseSettings):
 
     @property
     def job_owner(self) -> str | None:
-        """Whose jobs are submitted; None leaves it to the server, which knows by the key."""
+        """Owner of submitted jobs; None means the owner of the API key."""
         return self.owner if self.url is None or "owner" in self.model_fields_set else None
 
     def server(self) -> Server:
-        """Return the server that is named.
+        """Return the configured server.
 
         Raises:
-            ClientError: its URL or the API key is none.
+            ClientError: its URL or the API key is invalid.
         """
         return Server(
             checked_url(self.url or ""),
@@ -95,17 +95,17 @@ class Settings(BaseSettings):
         return None
 
     def connection(self) -> Connection:
-        """Return what is named, or else what a running `forge up` wrote.
+        """Return the configured database and store, or else those of a running `forge up`.
 
-        A named database never gets the store of a `forge up`: they would not belong together.
+        A configured database never gets the store of a `forge up`: they would not match.
 
         Raises:
-            ClientError: a server is named, or nothing is and no `forge up` runs.
+            ClientError: a server is configured, or nothing is and no `forge up` runs.
         """
         if self.url:
             raise ClientError(
-                "this needs the database itself, but a server is named",
-                hint="name the database with --database-url",
+                "this needs direct access to the database, but a server is configured",
+                hint="pass the database with --database-url",
                 code="database_not_named",
             )
         if self.database_url:
@@ -117,15 +117,15 @@ class Settings(BaseSettings):
 def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings:
     """Read the settings; flags that are None were not given.
 
-    Where Forge is, a flag decides before a variable before forge.toml: a server that is named
-    further in front takes the place of a database, and the other way round.
+    The location of Forge comes from the flags, else the variables, else forge.toml: a server or a
+    database in an earlier layer replaces both in the later ones.
 
     Args:
-        flags: what the command line says.
+        flags: the options on the command line.
         project: the `[connection]` table of forge.toml.
 
     Raises:
-        ClientError: a variable holds what it cannot, or a server and a database are named at once.
+        ClientError: a variable is invalid, or one layer names both a server and a database.
     """
     given = {name: value for name, value in flags.items() if value is not None}
     try:
@@ -135,7 +135,7 @@ def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings
         raise _refused(error) from error
     chosen = _chosen({"the options": given, "FORGE_* variables": variables, "forge.toml": project})
     if chosen == "url" and "store_url" in given:
-        raise _conflict("a server has its own store", "leave --store-url out, or name a database")
+        raise _conflict("a server has its own store", "leave out --store-url, or pass a database")
     settings = settings.model_copy(update={name: None for name in PLACES if name != chosen})
     return _with_one_key(settings, given, variables)
 
@@ -168,12 +168,12 @@ def _layered(given: Mapping[str, object], project: Mapping[str, object]) -> Sett
 
 
 def _chosen(layers: Mapping[str, Mapping[str, object]]) -> str | None:
-    """Return what says where Forge is, in the first layer that says it."""
+    """Return the name of the first layer that says where Forge is."""
     for layer, named in layers.items():
         if named.get("url") and named.get("database_url"):
             raise _conflict(
-                f"{layer} name a server and a database at once",
-                "keep one: a URL to go through a server, a database URL to do without",
+                f"{layer} name both a server and a database",
+                "keep one: the server's URL, or the database's for direct access",
             )
         if found := [name for name in PLACES if named.get(name)]:
             return found[0]

@@ -19,7 +19,7 @@ UPDATE attempt SET detail = CASE reason
     WHEN 'gpu_fault' THEN 'XID 79: GPU has fallen off the bus'
     WHEN 'worker_lost' THEN 'its lease ran out'
     WHEN 'disk_full' THEN 'No space left on device'
-    WHEN 'stalled' THEN 'no progress told for 900 s'
+    WHEN 'stalled' THEN 'no progress reported for 900 s'
 END
 WHERE detail IS NOT NULL;
 -- Nothing waits for months, and most of the fleet is at work.

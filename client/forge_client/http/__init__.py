@@ -1,1 +1,1 @@
-"""Forge through its HTTP functions: what a user needs who reaches neither database nor store."""
+"""The client over HTTP, for users who have direct access to neither database nor store."""

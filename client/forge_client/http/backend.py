@@ -40,7 +40,7 @@ T = TypeVar("T")
 TEMPLATES = "/api/queue/templates"
 PAGE = 1000
 UPLOADS = 3
-# Zstandard's own bound for what does not compress, and room for a header.
+# Zstandard's bound for incompressible data, plus a header.
 OVERHEAD = 1 << 16
 
 
@@ -55,7 +55,7 @@ class HttpBackend:
         ClientError: the certificates or the signing key cannot be used.
     """
 
-    # On Lambda every look is paid for.
+    # On Lambda every request costs money.
     slowest_s = 2.0
 
     def __init__(self, server: Server, *, owner: str | None = None) -> None:
@@ -89,7 +89,8 @@ class HttpBackend:
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         if not specs:
             return []
-        # The keys are made before the first try, so that a lost answer cannot double the jobs.
+        # Idempotency keys are generated before the first try, so that a lost answer cannot
+        # duplicate jobs.
         stem = uuid4().hex
         jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
         with rejected_job():
@@ -111,7 +112,7 @@ class HttpBackend:
 
     def _upload(self, brought: Bundle | ImageTar, progress: Progress | None) -> None:
         def once() -> None:
-            # Asked again after each: another owner may have stored the same at this moment.
+            # Asked again after each try: another owner may just have stored the same object.
             for _ in range(UPLOADS):
                 offer = self._offer(brought)
                 if offer.stored:
@@ -158,7 +159,7 @@ class HttpBackend:
         state: str = self._transport.field(answer, "state")
         return state
 
-    # A retry or a preemption that is repeated would hit what the first one led to.
+    # Repeated, a retry or a preemption would hit the attempt that the first one started.
 
     def retry(self, job_id: int) -> None:
         self._transport.send("POST", f"{job_path(job_id)}/retry", again=False)
@@ -241,7 +242,7 @@ class HttpBackend:
             self._by_url(artifact.url, lambda: self._artifact_url(artifact), once)
 
     def _by_url(self, url: str, fresh: Callable[[], str], act: Callable[[str], T]) -> T:
-        """Act on a URL, or on a fresh one where its time was over."""
+        """Act on a URL, or on a fresh one if it has expired."""
         try:
             return retried(lambda: act(url), patience_s=self._transport.patience_s)
         except UrlRefused:
@@ -315,7 +316,7 @@ TIME_COLUMNS = ("at", "since")
 
 
 def typed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with its times as times: `day`, `at`, `since` and what ends in `_at`."""
+    """Return a row with times parsed: `day`, `at`, `since` and names ending in `_at`."""
     return {name: _typed(name, value) for name, value in row.items()}
 
 

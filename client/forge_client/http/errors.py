@@ -1,4 +1,4 @@
-"""Errors of requests to a server: no answer, a refusal, a rejected job."""
+"""Errors of requests to a server: no answer, a refusal, or a rejected job."""
 
 import re
 import socket
@@ -18,10 +18,10 @@ from forge_client.project.request import in_own_words
 
 
 class Retryable(Exception):
-    """A failure that another try may get past.
+    """A failure that may not occur in another try.
 
     Args:
-        error: what to raise once no try is left.
+        error: the error to raise when no tries are left.
         unsure: whether the request may have taken effect.
         after_s: how long to wait before the next try, in seconds.
     """
@@ -34,11 +34,11 @@ class Retryable(Exception):
 
 
 def loss(error: Exception, place: str) -> ClientError | Retryable:
-    """Return the error of a request without an answer; `place` is where it went."""
+    """Return the error for a request without an answer; `place` is the server's URL."""
     if (untrusted := _below(error, ssl.SSLCertVerificationError)) is not None:
         return _tls(f"the certificate of {place} is not trusted: {_why(untrusted)}", TRUST_HINT)
     if (broken := _below(error, ssl.SSLError)) is not None:
-        return _tls(f"no TLS connection to {place} comes about: {_why(broken)}", SCHEME_HINT)
+        return _tls(f"no TLS connection to {place} is possible: {_why(broken)}", SCHEME_HINT)
     if (unknown := _below(error, socket.gaierror)) is not None:
         return Retryable(_unreachable(place, _why(unknown)), unsure=False)
     if isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol):
@@ -47,10 +47,10 @@ def loss(error: Exception, place: str) -> ClientError | Retryable:
 
 
 TRUST_HINT = (
-    "name its authority's certificate with --tls-ca or FORGE_TLS_CA; in development,"
-    " FORGE_INSECURE_SKIP_VERIFY=true trusts anybody"
+    "pass its authority's certificate with --tls-ca or FORGE_TLS_CA; in development,"
+    " FORGE_INSECURE_SKIP_VERIFY=true disables the check"
 )
-SCHEME_HINT = "check that the URL begins as the server serves it, with http:// or https://"
+SCHEME_HINT = "check whether the server uses http:// or https://"
 
 
 def _tls(message: str, hint: str) -> ClientError:
@@ -60,13 +60,13 @@ def _tls(message: str, hint: str) -> ClientError:
 def _unreachable(place: str, why: str) -> ClientError:
     return ClientError(
         f"{place} does not answer: {why}",
-        hint="check the URL, that the server runs, and that this machine may reach it",
+        hint="check the URL, that the server is running, and that this machine can reach it",
         code="server_unreachable",
     )
 
 
 def _below(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    """Return the error of a kind that is behind this one."""
+    """Return the error of a kind in the chain of causes of this one."""
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error
@@ -81,7 +81,7 @@ def _why(error: BaseException) -> str:
     return said or type(error).__name__
 
 
-# By status, so that a code which only a newer server knows has the right one too.
+# By status, so that unknown codes of a newer server get the right exit code too.
 STATUS_EXIT_CODES = {
     HTTPStatus.BAD_REQUEST: ExitCode.USAGE,
     HTTPStatus.UNAUTHORIZED: ExitCode.DENIED,
@@ -95,10 +95,10 @@ STATUS_EXIT_CODES = {
     HTTPStatus.SERVICE_UNAVAILABLE: ExitCode.UNREACHABLE,
     HTTPStatus.GATEWAY_TIMEOUT: ExitCode.UNREACHABLE,
 }
-# Advice about this machine, which the server cannot give.
+# Hints about this machine, which the server cannot give.
 HINTS = {
     HTTPStatus.UNAUTHORIZED: "check FORGE_API_KEY or --api-key-file: the key may have expired, or"
-    " been rotated or revoked; an admin makes one with `forge keys create`",
+    " been rotated or revoked; an admin creates one with `forge keys create`",
     HTTPStatus.FORBIDDEN: "ask an admin for a key with a higher role",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "submit fewer jobs at once",
     HTTPStatus.TOO_MANY_REQUESTS: "wait, and check FORGE_API_KEY or --api-key-file",
@@ -109,13 +109,13 @@ RETRYABLE = {
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
-# A proxy before the server refuses in its own words.
+# Messages for refusals by a proxy in front of the server.
 PROXY_MESSAGES = {
-    HTTPStatus.UNAUTHORIZED: "the server does not take this API key",
+    HTTPStatus.UNAUTHORIZED: "the server refuses this API key",
     HTTPStatus.FORBIDDEN: "the server does not allow this",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "the request is too large for the server",
-    HTTPStatus.TOO_MANY_REQUESTS: "the server has too much to do",
-    HTTPStatus.BAD_GATEWAY: "what stands before the server does not reach it",
+    HTTPStatus.TOO_MANY_REQUESTS: "the server is overloaded",
+    HTTPStatus.BAD_GATEWAY: "the proxy in front of the server cannot reach it",
     HTTPStatus.SERVICE_UNAVAILABLE: "the server is not ready",
     HTTPStatus.GATEWAY_TIMEOUT: "the server does not answer in time",
 }
@@ -125,7 +125,7 @@ UNKNOWN_PATH = {"not_found", "method_not_allowed"}
 
 
 def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
-    """Return the error of an unsuccessful answer; `place` is the server's URL."""
+    """Return the error for an unsuccessful response; `place` is the server's URL."""
     if answer.is_redirect:
         return _elsewhere(answer, place)
     problem = _problem(answer)
@@ -143,7 +143,7 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
         error.exit_code = ExitCode.DENIED
         return error
     if answer.status_code in RETRYABLE:
-        # A database that went away may have taken the change with its last breath.
+        # A database that failed may have committed the change first.
         unsure = answer.status_code != HTTPStatus.TOO_MANY_REQUESTS
         return Retryable(error, unsure=unsure, after_s=retry_after_s(answer))
     if answer.is_server_error:
@@ -152,7 +152,7 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
 
 
 def not_forge(answer: httpx.Response, place: str) -> ClientError:
-    """Return the error of an answer that no Forge server gives."""
+    """Return the error for a response that is not from a Forge server."""
     kind = answer.headers.get("content-type", "").partition(";")[0] or "nothing to read"
     return ClientError(
         f"{place} does not answer as a Forge server does: HTTP {answer.status_code}, {kind}",
@@ -164,7 +164,7 @@ def not_forge(answer: httpx.Response, place: str) -> ClientError:
 def _older(place: str) -> ClientError:
     return ClientError(
         f"the server at {place} does not know this request",
-        hint="check the path in the URL; or the server is older than this `forge`",
+        hint="check the path in the URL; the server may be older than this `forge`",
         code="path_unknown",
     )
 
@@ -179,17 +179,17 @@ def _problem(answer: httpx.Response) -> Problem | None:
 
 
 def _hint(problem: Problem, status: HTTPStatus) -> str:
-    # A server's hint about headers is for programs, any other knows more than we do.
+    # A server's hint about headers is for programs; any other is better than ours.
     ours = HINTS.get(status, "")
     return ours if "header" in problem.hint else problem.hint or ours
 
 
 def _elsewhere(answer: httpx.Response, place: str) -> ClientError:
-    # Never followed: a POST would become a GET, and the key would travel along.
+    # Redirects are not followed: a POST would become a GET, and the key would be sent along.
     to = answer.headers.get("location", "nowhere").partition("/api/")[0].partition("/health")[0]
     return ClientError(
-        f"{place} sends on to {to}",
-        hint="name that URL, if it is the server",
+        f"{place} redirects to {to}",
+        hint="use that URL if it is the server's",
         code="redirected",
     )
 
@@ -207,7 +207,7 @@ REQUEST_PATH = re.compile(r"body\.(jobs\.\d+|spec)\.")
 
 @contextmanager
 def rejected_job() -> Iterator[None]:
-    """Name the fields of a refused job as the job does."""
+    """Name the fields of a rejected job as users write them."""
     try:
         yield
     except ClientError as error:

@@ -1,4 +1,4 @@
-"""What `forge doctor` looks at through a server: the way there, what the server finds, the key."""
+"""The checks of `forge doctor` through a server: connection, server's health, API key."""
 
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
@@ -19,14 +19,14 @@ OPERATORS = "the server's log has more details"
 
 
 class Finding(BaseModel):
-    """How one thing stands, as the server tells everybody."""
+    """One check of the server's public health report."""
 
     name: str
     standing: Literal["ok", "failing", "unknown"]
     detail: str = ""
 
     def check(self) -> Check:
-        """Return it as a finding of ours."""
+        """Return it as a `Check`."""
         standings = {"ok": Standing.OK, "failing": Standing.FAIL, "unknown": Standing.WARN}
         hint = "" if self.standing == "ok" else OPERATORS
         standing = standings[self.standing]
@@ -34,7 +34,7 @@ class Finding(BaseModel):
 
 
 class Health(BaseModel):
-    """What `/health` answers, whether all is well or not."""
+    """The answer of `/health`, healthy or not."""
 
     version: str = ""
     checks: list[Finding]
@@ -43,7 +43,7 @@ class Health(BaseModel):
 def checks(
     transport: Transport, me: Callable[[], Myself], workers: Callable[[], list[WorkerInfo]]
 ) -> list[Check]:
-    """Check each part by itself, so that one that fails does not hide the others."""
+    """Check each part separately, so that a failed one does not hide the others."""
     found = list(_server(transport))
     if found[0].standing is not Standing.FAIL:
         found += _checked("API key", lambda: _key(transport, me()))
@@ -82,7 +82,7 @@ def _key(transport: Transport, caller: Myself) -> Check:
         hint = "anybody on the way can read the API key; use https://"
         return Check(name="API key", standing=Standing.WARN, detail=detail, hint=hint)
     if not transport.server.verify:
-        hint = "anybody on the way can play the server; unset FORGE_INSECURE_SKIP_VERIFY"
+        hint = "the server can be impersonated; unset FORGE_INSECURE_SKIP_VERIFY"
         return Check(name="API key", standing=Standing.WARN, detail=detail, hint=hint)
     return Check(name="API key", standing=Standing.OK, detail=detail)
 
@@ -90,13 +90,13 @@ def _key(transport: Transport, caller: Myself) -> Check:
 def _workers(rows: list[WorkerInfo]) -> Check:
     heard = [row.name for row in rows if row.status != "offline" and row.silent_s < SILENT_S]
     if heard:
-        detail = f"{len(heard)} heard lately: {', '.join(heard[:5])}"
+        detail = f"{len(heard)} online: {', '.join(heard[:5])}"
         return Check(name="workers", standing=Standing.OK, detail=detail)
     return Check(
         name="workers",
         standing=Standing.WARN,
-        detail="no worker was heard in the last two minutes",
-        hint="start one with `forge-worker`; an admin makes its token with `forge worker create`",
+        detail="no worker has reported in the last two minutes",
+        hint="start one with `forge-worker`; an admin creates its token with `forge worker create`",
     )
 
 

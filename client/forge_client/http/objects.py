@@ -1,4 +1,4 @@
-"""Objects by signed URLs: the store's own, or the server's. They never see the API key."""
+"""Transfer objects with signed URLs, without ever sending the API key."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,13 +16,13 @@ from forge_client.exit_codes import ExitCode
 from forge_client.http.errors import Retryable, loss
 
 PIECE = 1 << 20
-# A store may be slow with a large object, but is never silent for so long.
+# A store may be slow with a large object, but is never silent for this long.
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 RETRYABLE = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 
 class Offer(BaseModel):
-    """Where and how an object may be stored, unless it is stored already."""
+    """Where and how to store an object, unless the store already has it."""
 
     stored: bool
     url: str = ""
@@ -31,23 +31,23 @@ class Offer(BaseModel):
 
 
 class UrlRefused(ClientError):
-    """The store does not take the URL, whose time may be over."""
+    """The store refuses the URL, which may have expired."""
 
     code = "url_refused"
 
 
 class Objects:
-    """Moves objects; each method is one try, and raises `Retryable` where another may go well."""
+    """Transfers objects; each method is one try, and raises `Retryable` if another may succeed."""
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
 
     def put(self, offer: Offer, path: Path, progress: Progress) -> None:
-        """Store a file; one that is there already is as good.
+        """Store a file; success if the object already exists.
 
         Raises:
             UrlRefused: the URL is refused.
-            ClientError: the object is.
+            ClientError: the object is refused.
         """
         headers = {**offer.headers, "Content-Length": str(path.stat().st_size)}
         with path.open("rb") as file, _counted(progress) as told:
@@ -59,7 +59,7 @@ class Objects:
     def get(
         self, url: str, most: int, write: Callable[[bytes], object], progress: Progress
     ) -> None:
-        """Read an object, and little more than `most` bytes of one that is too large.
+        """Read an object, stopping soon after `most` bytes.
 
         Raises:
             UrlRefused: the URL is refused.
@@ -86,7 +86,7 @@ class Objects:
 
 @contextmanager
 def _counted(progress: Progress) -> Iterator[Callable[[Iterable[bytes]], Iterator[bytes]]]:
-    """Tell the bytes that pass, and take them back when the try fails."""
+    """Report transferred bytes, and subtract them again if the try fails."""
     moved = 0
 
     def told(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -109,19 +109,19 @@ def _check(answer: httpx.Response) -> None:
         return
     if status == HTTPStatus.NOT_FOUND:
         raise ClientError(
-            "the object is not in the store any more",
-            hint="it may have been removed by age; run the job again",
+            "the object is no longer in the store",
+            hint="it may have been removed by retention; run the job again",
             code="object_missing",
         )
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise UrlRefused(
-            f"the store at {place} does not take the server's URL: HTTP {status}",
+            f"the store at {place} refuses the server's URL: HTTP {status}",
             hint="check the clocks of the server and of this machine's proxy, and the server's"
-            " rights in the store",
+            " permissions in the store",
         )
     error = ClientError(
         f"the store at {place} refused the object: HTTP {status}",
-        hint="try again; if it stays so, the server's log may say why",
+        hint="try again; if it persists, the server's log may say why",
         code="store_refused",
         exit_code=ExitCode.FAILED,
     )

@@ -1,4 +1,4 @@
-"""The server to ask: its URL, the API key, and the certificates to trust."""
+"""A server: its URL, the API key, and the certificates to trust."""
 
 import re
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ _KEY = re.compile(r"[!-~]{8,8192}")
 
 @dataclass(frozen=True)
 class Server:
-    """A `forge-server`: its URL without a slash at the end, and how it is spoken to.
+    """A `forge-server`: its URL without a trailing slash, and how to connect to it.
 
     Args:
-        url: `https://…`, with the path below which it is served, if there is one.
-        key: an API key or another bearer token; None asks as nobody.
-        signing_key: a file with the Ed25519 key that signs requests, where the API key wants it.
+        url: `https://…`, with the path under which it is served, if any.
+        key: an API key or another bearer token; None is anonymous.
+        signing_key: a file with the Ed25519 key that signs requests, if the API key requires it.
         ca: a file with certificates to trust besides those of the system.
         verify: whether the server's certificate is checked at all.
     """
@@ -31,10 +31,10 @@ class Server:
 
 
 def checked_url(url: str) -> str:
-    """Return a server's URL, without a slash at its end.
+    """Return a server's URL without a trailing slash.
 
     Raises:
-        ClientError: it is none; the message leaves out what it holds, which may be a password.
+        ClientError: it is invalid; the message does not quote it, as it may contain a password.
     """
     from forge_schema.http_client import server_url  # noqa: PLC0415 - httpx is slow
 
@@ -45,20 +45,21 @@ def checked_url(url: str) -> str:
 
 
 def checked_key(text: str, where: str) -> str:
-    """Return an API key as it was found somewhere, without the space around it.
+    """Return an API key without surrounding white space.
 
     Raises:
-        ClientError: it is none; the message never shows it.
+        ClientError: it is not an API key; the message never shows it.
     """
     key = text.strip()
     if key.startswith(WORKER_PREFIX):
         raise _wrong(
-            f"{where} holds a worker's token, which is not an API key",
+            f"{where} contains a worker's token, which is not an API key",
             "an API key begins with fgk_",
         )
     if not _KEY.fullmatch(key):
         raise _wrong(
-            f"{where} holds no API key", "it is one line without spaces, as it was shown when made"
+            f"{where} does not contain an API key",
+            "it is one line without spaces, as shown at its creation",
         )
     return key
 
@@ -67,12 +68,12 @@ def read_key(path: Path) -> str:
     """Return the API key in a file.
 
     Raises:
-        ClientError: the file cannot be read, or holds none.
+        ClientError: the file cannot be read, or contains no API key.
     """
     try:
         return checked_key(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise _wrong(
             f"the API key cannot be read from {path}: {why}", "check --api-key-file"
         ) from error

@@ -1,4 +1,4 @@
-"""Signed requests, for API keys that ask for them: Ed25519 over all that a request says."""
+"""Sign requests with Ed25519, for API keys that require it."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ NONCE_BYTES = 16
 
 @dataclass(frozen=True)
 class Signature:
-    """Signs requests; every try of one is signed anew, as a nonce is taken only once."""
+    """Signs requests; each try gets a new signature, since a nonce is accepted only once."""
 
     sign: Callable[[bytes], bytes]
 
@@ -37,17 +37,17 @@ class Signature:
 
 
 def canonical(url: httpx.URL) -> str:
-    """Return path and query in the one spelling that both sides sign."""
+    """Return path and query in the canonical form that both sides sign."""
     pairs = [f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in url.params.multi_items()]
     path = quote(url.path)
     return f"{path}?{'&'.join(pairs)}" if pairs else path
 
 
 def open_signature(path: Path | None) -> Signature | None:
-    """Return what signs with the private key in a file, None without one.
+    """Return a signer with the private key in a file; None without a file.
 
     Raises:
-        ClientError: the file holds no usable Ed25519 key, or `cryptography` is not installed.
+        ClientError: the file has no usable Ed25519 key, or `cryptography` is not installed.
     """
     if path is None:
         return None
@@ -59,12 +59,12 @@ def open_signature(path: Path | None) -> Signature | None:
     except OSError as error:
         raise _wrong(path, error.strerror or str(error)) from error
     except (ValueError, TypeError) as error:
-        # TypeError: a passphrase is wanted.
-        raise _wrong(path, "it holds no Ed25519 private key without a passphrase") from error
+        # TypeError: the key needs a passphrase.
+        raise _wrong(path, "it contains no Ed25519 private key without a passphrase") from error
 
 
 def _load(content: bytes) -> Callable[[bytes], bytes]:
-    # Only here, so that whoever signs nothing does without the library.
+    # Imported here, so that the library is needed only for signing.
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
@@ -78,7 +78,7 @@ def _load(content: bytes) -> Callable[[bytes], bytes]:
     except UnsupportedAlgorithm as error:
         raise ValueError(str(error)) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ValueError("it is of another kind")  # noqa: TRY004 - a value read from a file
+        raise ValueError("it is of another type")  # noqa: TRY004 - a value read from a file
     return key.sign
 
 
@@ -86,6 +86,6 @@ def _wrong(path: Path, why: str, hint: str = "") -> ClientError:
     return ClientError(
         f"the signing key {path} cannot be used: {why}",
         hint=hint
-        or "`openssl genpkey -algorithm ed25519` makes one; name it with FORGE_SIGNING_KEY_FILE",
+        or "`openssl genpkey -algorithm ed25519` makes one; set FORGE_SIGNING_KEY_FILE to its path",
         code="signing_key_invalid",
     )

@@ -1,4 +1,4 @@
-"""Requests to a server, each retried for as long as that helps and does no harm."""
+"""Requests to a server, retried as long as that is useful and safe."""
 
 import random
 import ssl
@@ -22,16 +22,16 @@ LONGEST_PAUSE_S = 5.0
 
 
 def retried(act: Callable[[], T], *, patience_s: Callable[[], float], again: bool = True) -> T:
-    """Act until it succeeds, or patience ends.
+    """Call `act` until it succeeds or patience ends.
 
     Args:
         act: raises `Retryable` to be called again; any other error ends it.
         patience_s: tells after how many seconds no new try is begun; asked after each, because a
             try may show that there is a server.
-        again: whether to try again also where the last try may have taken effect.
+        again: whether to retry even if the last try may have taken effect.
 
     Raises:
-        ClientError: what the last try said, or that it is not known what came of it.
+        ClientError: the error of the last try, or that its effect is unknown.
     """
     began = time.monotonic()
     for pause in _pauses():
@@ -44,11 +44,11 @@ def retried(act: Callable[[], T], *, patience_s: Callable[[], float], again: boo
             if time.monotonic() + rest > began + patience_s():
                 raise failed.error from failed
         time.sleep(rest)
-    raise AssertionError  # the pauses do not end
+    raise AssertionError  # the pauses are infinite
 
 
 def _pauses() -> Iterator[float]:
-    """Yield growing pauses, each of a random length, so that many callers do not come at once."""
+    """Yield growing pauses with random jitter, so that many callers do not retry at once."""
     longest = FIRST_PAUSE_S
     while True:
         yield random.uniform(longest / 2, longest)  # noqa: S311 - no secret
@@ -57,8 +57,8 @@ def _pauses() -> Iterator[float]:
 
 def _unsure(error: ClientError) -> ClientError:
     return ClientError(
-        f"{error.message}; whether the request was carried out is not known",
-        hint="check whether it took effect before you repeat it",
+        f"{error.message}; it is unknown whether the request took effect",
+        hint="check before you repeat it",
         code="answer_lost",
         exit_code=error.exit_code,
     )
@@ -67,14 +67,14 @@ def _unsure(error: ClientError) -> ClientError:
 R = TypeVar("R", bound=BaseModel)
 Fields = Mapping[str, Any]
 
-# In seconds. A server that has answered before is restarting, one that has not may not exist.
+# In seconds, for a server that has answered before: it is probably restarting.
 PATIENCE_S = 60.0
 FIRST_PATIENCE_S = 4.0
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 
 
 class Transport:
-    """Asks one server; may be used from several threads.
+    """Requests to one server. Thread-safe.
 
     Raises:
         ClientError: the certificates or the signing key cannot be used.
@@ -90,15 +90,15 @@ class Transport:
         return open_client("forge", self._context, TIMEOUT, auth)
 
     def bare(self) -> httpx.Client:
-        """Return a client that trusts the same certificates and shows no key."""
+        """Return an HTTP client with the same certificates but without the API key."""
         return self._open()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._client.close()
 
     def get(self, path: str, **params: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
-        """Read what is there; parameters that are None are left out."""
+        """Send a GET request; parameters that are None are left out."""
         given = {name: value for name, value in params.items() if value is not None}
         return self._ask("GET", path, again=True, params=given)
 
@@ -110,25 +110,24 @@ class Transport:
         *,
         again: bool,
     ) -> Any:  # noqa: ANN401 - as above
-        """Have something done.
+        """Send a request that changes something.
 
         Args:
             method: `POST`, `PUT`, `PATCH` or `DELETE`.
             path: what to do it to.
             body: the request's JSON.
-            again: whether doing it twice is as good as once.
+            again: whether the request is idempotent.
 
         Raises:
-            ClientError: it was refused, or nobody answers; `answer_lost` where it is not known
-                what came of it.
+            ClientError: it was refused, or nothing answers; `answer_lost` if its effect is unknown.
         """
         return self._ask(method, path, again=again, json=body)
 
     def record(self, kind: type[R], answer: object) -> R:
-        """Read an answer as one record.
+        """Parse an answer as one record.
 
         Raises:
-            ClientError: it is none.
+            ClientError: it is malformed.
         """
         try:
             return kind.model_validate(answer)
@@ -136,19 +135,19 @@ class Transport:
             raise self._strange() from error
 
     def records(self, kind: type[R], answer: object, **more: object) -> list[R]:
-        """Read an answer as records, with more fields than the server tells.
+        """Parse an answer as records, adding the fields in `more`.
 
         Raises:
-            ClientError: they are none.
+            ClientError: it is malformed.
         """
         rows = self.items(answer)
         return [self.record(kind, {**row, **more}) for row in rows if isinstance(row, dict)]
 
     def items(self, answer: object) -> list[Any]:
-        """Read an answer as a list.
+        """Return an answer that must be a list.
 
         Raises:
-            ClientError: it is none.
+            ClientError: it is not a list.
         """
         found = self.field(answer, "items")
         if not isinstance(found, list):
@@ -156,10 +155,10 @@ class Transport:
         return found
 
     def field(self, answer: object, name: str) -> Any:  # noqa: ANN401 - as above
-        """Return what an answer must tell.
+        """Return a required field of an answer.
 
         Raises:
-            ClientError: it does not.
+            ClientError: the field is missing.
         """
         if not isinstance(answer, dict) or name not in answer:
             raise self._strange()
@@ -167,7 +166,7 @@ class Transport:
 
     def _strange(self) -> ClientError:
         return ClientError(
-            f"{self.server.url} answers in a way that this version of `forge` does not know",
+            f"the answer of {self.server.url} is not understood by this version of `forge`",
             hint="check the URL; `forge --version` and the server's version should be close",
             code="not_forge",
         )
@@ -178,7 +177,7 @@ class Transport:
         )
 
     def patience_s(self) -> float:
-        """Return for how long to try, in seconds."""
+        """Return how long to keep trying, in seconds."""
         return PATIENCE_S if self._answered else FIRST_PATIENCE_S
 
     def _once(self, method: str, path: str, **given: Any) -> Any:  # noqa: ANN401 - as above
@@ -192,11 +191,11 @@ class Transport:
             raise not_forge(answer, self.server.url) from None
 
     def exchange(self, method: str, path: str, **given: Any) -> httpx.Response:  # noqa: ANN401 - httpx's own
-        """Return an answer, whichever it is.
+        """Return the response, whatever its status.
 
         Raises:
-            ClientError: none came, and none will.
-            Retryable: none came this time.
+            ClientError: there is no response, and retrying is useless.
+            Retryable: there is no response this time.
         """
         try:
             return self._client.request(method, self.server.url + path, **given)
@@ -212,7 +211,7 @@ def _context(server: Server) -> ssl.SSLContext:
 
 
 class _Key(httpx.Auth):
-    """Puts the API key, and a signature where there is one, on every request."""
+    """Adds the API key, and a signature if configured, to every request."""
 
     requires_request_body = True
 
@@ -231,8 +230,8 @@ class _Key(httpx.Auth):
 
 def _no_key() -> ClientError:
     return ClientError(
-        "a server is named, but no API key",
-        hint="set FORGE_API_KEY, or pass --api-key-file; an admin makes a key with"
+        "a server is configured, but no API key",
+        hint="set FORGE_API_KEY, or pass --api-key-file; an admin creates a key with"
         " `forge keys create`",
         code="api_key_missing",
     )

@@ -1,1 +1,1 @@
-"""A project's folder and forge.toml, and the jobs that they ask for."""
+"""A project's folder and forge.toml, and the jobs that they describe."""

@@ -1,4 +1,4 @@
-"""A project's folder as one file: the same folder gives the same bytes everywhere."""
+"""Pack a project's folder into one file; equal folders give equal bytes everywhere."""
 
 import hashlib
 import heapq
@@ -19,10 +19,10 @@ from forge_client.project.listing import BundleError, Entry, Listing, readable, 
 __all__ = ["Bundle", "BundleError", "Entry", "Listing", "pack", "scan"]
 
 Progress = Callable[[int], None]
-"""Told the bytes read since its last call."""
+"""Called with the number of bytes read since the last call."""
 
 LEVEL = 3
-LARGEST_FILE = 8**11 - 1  # what a tar header can say without extensions
+LARGEST_FILE = 8**11 - 1  # the limit of a tar header without extensions
 BIGGEST_SHOWN = 5
 
 
@@ -38,9 +38,9 @@ class Bundle:
 
 
 def pack(folder: Path, out: Path, *, limit_bytes: int, progress: Progress | None = None) -> Bundle:
-    """Pack `folder` into `out`, which appears whole or not at all.
+    """Pack `folder` into `out`, completely or not at all.
 
-    `limit_bytes` bounds the sum of the files' sizes, before compression.
+    `limit_bytes` limits the total size of the files, before compression.
 
     Raises:
         BundleError: the folder is too large, or something in it cannot be packed.
@@ -51,10 +51,10 @@ def pack(folder: Path, out: Path, *, limit_bytes: int, progress: Progress | None
 def pack_listing(
     listing: Listing, out: Path, *, limit_bytes: int, progress: Progress | None = None
 ) -> Bundle:
-    """Pack what `scan` found, as `pack` does.
+    """Pack the result of `scan`, as `pack` does.
 
     Raises:
-        BundleError: it is too large, or a file changed since it was listed.
+        BundleError: it is too large, or a file has changed since it was listed.
     """
     _refuse_too_large(listing, limit_bytes)
     with _partial(out) as file:
@@ -80,7 +80,7 @@ def _refuse_too_large(listing: Listing, limit_bytes: int) -> None:
         return
     shown = ", ".join(f"{entry.name} ({size_text(entry.size)})" for entry in biggest)
     raise BundleError(
-        f"{listing.root} holds {size_text(total)}, over the limit of"
+        f"{listing.root} contains {size_text(total)}, more than the limit of"
         f" {size_text(limit_bytes)}; the biggest files: {shown}",
         code="bundle_too_large",
         hint="list files the job does not need in .forgeignore, or raise the limit",
@@ -105,7 +105,7 @@ def _add(tar: tarfile.TarFile, entry: Entry, progress: Progress | None) -> None:
 
 
 class _Source:
-    """A file being packed, which must stay what it was when it was listed."""
+    """A file being packed, which must not change after it was listed."""
 
     def __init__(self, file: IO[bytes], entry: Entry, progress: Progress | None) -> None:
         self._file, self._entry, self._progress = file, entry, progress
@@ -128,12 +128,12 @@ class _Source:
         return BundleError(
             f"{self._entry.name} changed while it was packed",
             code="file_changed",
-            hint="pack again when nothing writes to the folder, or list it in .forgeignore",
+            hint="try again when nothing writes to the folder, or list the file in .forgeignore",
         )
 
 
 class _Digest:
-    """Writes on to a file and keeps the SHA-256 and the length of what passed."""
+    """Writes to a file, and computes the SHA-256 and the length of the data."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

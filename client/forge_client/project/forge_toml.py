@@ -1,4 +1,4 @@
-"""forge.toml: what one would otherwise type at every submit."""
+"""forge.toml: a project's defaults for `forge submit`."""
 
 import re
 import tomllib
@@ -18,7 +18,7 @@ FILE = "forge.toml"
 
 
 class ProjectConnection(BaseModel):
-    """The `[connection]` table; what is secret has no place in a project's folder."""
+    """The `[connection]` table; it has no secrets, because it lies in the project's folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -59,13 +59,13 @@ class Project(Request):
             raise _field_wrong(path, text, error) from error
 
     def seen_from(self, folder: Path) -> Self:
-        """Return it with the file that it names as seen from here."""
+        """Return it with the path of its image tar relative to the current folder."""
         if self.image_tar is None or DIGEST.fullmatch(self.image_tar):
             return self
         return self.model_copy(update={"image_tar": str(folder / self.image_tar)})
 
     def including(self, patterns: Sequence[str] | None) -> Self:
-        """Return it with more patterns of what its bundle holds."""
+        """Return it with more patterns of files to include in the bundle."""
         return self.model_copy(update={"include": [*self.include, *(patterns or [])]})
 
     def request(self) -> Request:
@@ -119,7 +119,7 @@ _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"
 
 
 def key_position(text: str, path: tuple[str, ...]) -> tuple[int, int]:
-    """Return the line and column of the key at `path`, or of the nearest table that holds it."""
+    """Return the line and column of the key at `path`, or of the nearest enclosing table."""
     found = (1, 1)
     depth = 0
     table: tuple[str, ...] = ()
@@ -138,11 +138,11 @@ def key_position(text: str, path: tuple[str, ...]) -> tuple[int, int]:
 
 
 def syntax_error(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Return a parser's message with the position in front, which may be "end of document"."""
+    """Return the parser's message with its position first; that may be "end of document"."""
     what, _, at = str(error).removesuffix(")").rpartition(" (at ")
     lines = text.splitlines() or [""]
     where = at if at.startswith("line ") else f"line {len(lines)}, column {len(lines[-1]) + 1}"
-    return f"{where}: not TOML: {what}"
+    return f"{where}: invalid TOML: {what}"
 
 
 def _parts(dotted: str) -> tuple[str, ...]:

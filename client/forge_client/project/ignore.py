@@ -1,4 +1,4 @@
-"""Files that stay out of a bundle: by ignore files, as credentials, or as installed packages."""
+"""Exclude files from a bundle: by ignore files, as credentials, or as installed packages."""
 
 import shlex
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from pathspec import GitIgnoreSpec
 from forge_client.errors import ClientError
 
 ALWAYS = frozenset({".git", ".venv", "__pycache__", ".forge"})
-FILES = (".gitignore", ".forgeignore")  # the later one has the last word
+FILES = (".gitignore", ".forgeignore")  # the later file takes precedence
 
 
 def is_always_out(name: str) -> bool:
-    """Tell whether the entry with this path below the root stays out whatever anybody says."""
+    """Return whether the entry with this path below the root is excluded unconditionally."""
     return name.rpartition("/")[2] in ALWAYS
 
 
 @dataclass(frozen=True)
 class Ignore:
-    """The rules that hold inside one folder: its own before those of the folders above."""
+    """The rules in one folder: its own rules override those of its parents."""
 
     base: str = ""
     spec: GitIgnoreSpec | None = None
@@ -31,7 +31,7 @@ class Ignore:
         """Return the rules inside `folder`, whose path below the bundle's root is `name`.
 
         Raises:
-            ClientError: an ignore file holds something that is not a pattern.
+            ClientError: an ignore file contains an invalid pattern.
             OSError: an ignore file cannot be read.
         """
         lines = [line for file in FILES for line in _lines(folder / file)]
@@ -40,7 +40,7 @@ class Ignore:
         return Ignore(f"{name}/" if name else "", GitIgnoreSpec.from_lines(lines), self)
 
     def excludes(self, name: str, *, folder: bool) -> bool:
-        """Tell whether the entry with this path below the root stays out."""
+        """Return whether the entry with this path below the root is excluded."""
         asked = f"{name}/" if folder else name
         rules: Ignore | None = self
         while rules:
@@ -69,7 +69,7 @@ def _lines(path: Path) -> list[str]:
     return lines
 
 
-# Compared in small letters. A bundle is kept for long, and every worker that runs the job has it.
+# Compared in lower case. Bundles are kept for long, and every worker that runs the job gets one.
 CREDENTIALS = GitIgnoreSpec.from_lines([
     ".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", ".envrc",
     "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk",
@@ -84,17 +84,17 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A path below the bundle's root that stays out, and why."""
+    """A path below the bundle's root that was left out, and why."""
 
     name: str
     why: str
 
 
 class Guard:
-    """Decides what stays out although no ignore file says so; `include` are patterns against it.
+    """Excludes files that no ignore file names; `include` are patterns that override it.
 
     Raises:
-        ClientError: what is to be included is not a pattern.
+        ClientError: `include` has an invalid pattern.
     """
 
     def __init__(self, include: Sequence[str] = ()) -> None:
@@ -110,7 +110,7 @@ class Guard:
             ) from error
 
     def includes(self, name: str, *, folder: bool) -> bool:
-        """Tell whether an entry was included by name, whatever else is said of it."""
+        """Return whether a pattern includes an entry, overriding all other rules."""
         found = self._include.check_file(f"{name}/" if folder else name)
         if found.index is not None:
             self._unmatched.pop(self._patterns[found.index], None)
@@ -118,11 +118,11 @@ class Guard:
 
     @property
     def unmatched(self) -> tuple[str, ...]:
-        """The patterns that nothing has matched so far."""
+        """The patterns that have matched nothing so far."""
         return tuple(self._unmatched)
 
     def reason(self, name: str, path: Path) -> str | None:
-        """Return why an entry stays out, None if it does not."""
+        """Return why an entry is left out, or None if it is not."""
         folder = path.is_dir()
         if CREDENTIALS.match_file((f"{name}/" if folder else name).lower()):
             return "credentials"
@@ -132,15 +132,15 @@ class Guard:
 
 
 def unmatched_sentence(patterns: Sequence[str]) -> str:
-    """Say which patterns of --include found nothing, and the usual cause; "" for none."""
+    """Return a warning about patterns of --include that matched nothing; "" for none."""
     if not patterns:
         return ""
     names = ", ".join(map(shlex.quote, patterns))
-    return f"--include {names}: no such file, or it is in a folder that is left out: include that"
+    return f"--include {names}: no such file, or its folder is left out: include the folder"
 
 
 def sentence(left_out: Sequence[LeftOut]) -> str:
-    """Say in one line what stays out, and how to have it nevertheless; "" for nothing."""
+    """Return a line about what is left out, and how to include it; "" for nothing."""
     if not left_out:
         return ""
     by_reason = sorted(left_out, key=lambda one: (one.why != "credentials", one.why, one.name))

@@ -1,4 +1,4 @@
-"""An image saved by `docker save`: a file that is known by its SHA-256."""
+"""An image saved with `docker save`, identified by the file's SHA-256."""
 
 import hashlib
 import re
@@ -18,14 +18,14 @@ Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 class ImageTarUnfit(ClientError):
-    """The file is no saved image."""
+    """The file is not a saved image."""
 
     code = "image_tar_unfit"
 
 
 @dataclass(frozen=True)
 class ImageTar:
-    """A saved image at `path`: the SHA-256 of the file, and its size in bytes."""
+    """A saved image at `path`: the file's SHA-256, and its size in bytes."""
 
     digest: str
     path: Path
@@ -33,10 +33,10 @@ class ImageTar:
 
 
 def read(path: Path, bar: Bar) -> ImageTar:
-    """Read a saved image through once; nothing of it is kept in memory.
+    """Read a saved image once, without keeping it in memory.
 
     Raises:
-        ImageTarUnfit: there is no such file, or `docker save` does not write such.
+        ImageTarUnfit: there is no such file, or `docker save` did not write it.
     """
     try:
         _check(path)
@@ -55,10 +55,10 @@ def _check(path: Path) -> None:
     try:
         with tarfile.open(path, "r:") as archive:
             if MANIFEST not in archive.getnames():
-                raise _unfit(path, f"holds no {MANIFEST}, so docker save did not write it")
+                raise _unfit(path, f"contains no {MANIFEST}, so docker save did not write it")
     except tarfile.TarError as error:
-        raise _unfit(path, "is not a plain tar; uncompress it first") from error
+        raise _unfit(path, "is not an uncompressed tar; uncompress it first") from error
 
 
 def _unfit(path: Path, what: str) -> ImageTarUnfit:
-    return ImageTarUnfit(f"{path} {what}", hint="write it by: docker save IMAGE > image.tar")
+    return ImageTarUnfit(f"{path} {what}", hint="create it with: docker save IMAGE > image.tar")

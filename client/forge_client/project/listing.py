@@ -1,4 +1,4 @@
-"""The entries of a folder's bundle, found and checked before anything is packed."""
+"""List the entries of a folder's bundle, and check them before packing."""
 
 import os
 import stat
@@ -17,14 +17,14 @@ IGNORE_HINT = "List it in .forgeignore if the job does not need it."
 
 
 class BundleError(ClientError):
-    """The folder cannot become a bundle."""
+    """The folder cannot be packed into a bundle."""
 
     code = "bundle_invalid"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or folder of the bundle: `name` inside it, `path` where its content lies."""
+    """A file or folder of the bundle: `name` in the bundle, `path` of its content."""
 
     name: str
     path: Path
@@ -36,10 +36,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    """The entries in the order of the bundle, each after the folder that holds it.
+    """The entries in the order of the bundle, each after its parent folder.
 
-    `left_out` is what no ignore file names and yet stays out; `unmatched` are the patterns to
-    include that nothing matched.
+    `left_out` are the paths left out although no ignore file names them; `unmatched` are the
+    patterns of `include` that matched nothing.
     """
 
     root: Path
@@ -59,14 +59,14 @@ class Listing:
 
 
 def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
-    """List what a bundle of `folder` holds.
+    """List the content of a bundle of `folder`.
 
-    Links inside the folder become what they lead to. A folder is listed when it is empty or
+    Links within the folder are replaced by their targets. A folder is listed if it is empty or
     something in it is listed.
 
     Args:
-        folder: what to list.
-        include: patterns as in .gitignore: of what is listed although it would be left out.
+        folder: the folder to list.
+        include: patterns as in .gitignore, of files to list that would otherwise be left out.
 
     Raises:
         BundleError: there is no such folder, or something in it cannot be packed.
@@ -79,7 +79,7 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
         raise BundleError(
             f"{folder} is not a folder",
             code="not_a_folder",
-            hint="name the project's folder; the command comes after --",
+            hint="pass the project's folder; the command comes after --",
         )
     root = folder.resolve()
     found = _Scan(root, Guard(include))
@@ -99,7 +99,7 @@ class _Scan:
         return self._folder(self.root, "", Ignore())[0]
 
     def _folder(self, path: Path, name: str, ignore: Ignore) -> tuple[list[Entry], bool]:
-        """List a folder's inside, and tell whether there is truly nothing in it."""
+        """List a folder's content, and return whether the folder is really empty."""
         with readable(name or "."), self._entered(path, name):
             ignore = ignore.within(path, name)
             children = sorted(entry.name for entry in path.iterdir())
@@ -149,27 +149,27 @@ class _Scan:
         twin = self.seen.setdefault(bundle_names.folded(name), name)
         if twin != name:
             raise BundleError(
-                f"{twin} and {name} are the same name on some disks",
+                f"{twin} and {name} are the same name on some file systems",
                 code="name_refused",
                 hint="rename one of them, or list one in .forgeignore",
             )
         if len(self.seen) > MOST_ENTRIES:
             raise BundleError(
-                f"{self.root} holds over {MOST_ENTRIES} files and folders",
+                f"{self.root} contains more than {MOST_ENTRIES} files and folders",
                 code="bundle_too_large",
                 hint="list data and build folders in .forgeignore",
             )
 
     def _followed(self, path: Path, name: str) -> Path:
-        target = Path(os.path.realpath(path))  # unlike resolve(), it bears links to themselves
+        target = Path(os.path.realpath(path))  # unlike resolve(), it accepts circular links
         if not target.is_relative_to(self.root):
             raise BundleError(
-                f"{name} is a link to {target}, outside of {self.root}",
+                f"{name} is a link to {target}, outside {self.root}",
                 code="link_leaves_folder",
-                hint=f"Put a copy in its place. {IGNORE_HINT}",
+                hint=f"Replace it with a copy. {IGNORE_HINT}",
             )
         if not target.exists():
-            raise BundleError(f"{name} is a link to nothing", code="link_broken", hint=IGNORE_HINT)
+            raise BundleError(f"{name} is a broken link", code="link_broken", hint=IGNORE_HINT)
         if left_out := ALWAYS.intersection(target.relative_to(self.root).parts):
             raise BundleError(
                 f"{name} is a link into {min(left_out)}, which is never packed",
@@ -184,7 +184,7 @@ class _Scan:
         identity = (found.st_dev, found.st_ino)
         if identity in self.open_folders:
             raise BundleError(
-                f"{name} is a link that leads round in a circle",
+                f"{name} is a circular link",
                 code="link_circular",
                 hint=IGNORE_HINT,
             )
@@ -196,7 +196,7 @@ class _Scan:
 
 
 def _file(name: str, path: Path, found: os.stat_result) -> Entry:
-    # The owner's bit alone, so that the umask of a checkout does not change the bundle.
+    # Only the owner's bit, so that the umask of a checkout does not change the bundle.
     executable = bool(found.st_mode & stat.S_IXUSR)
     return Entry(
         name,
@@ -210,18 +210,18 @@ def _file(name: str, path: Path, found: os.stat_result) -> Entry:
 
 @contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Turn the system's refusal to read something into a `BundleError` that names it."""
+    """Turn an error from reading something into a `BundleError` that names it."""
     try:
         yield
     except FileNotFoundError as error:
         raise BundleError(
             f"{name} disappeared while it was packed",
             code="file_changed",
-            hint="pack again when nothing writes to the folder",
+            hint="try again when nothing writes to the folder",
         ) from error
     except OSError as error:
         raise BundleError(
             f"{name} cannot be read: {error.strerror}",
             code="file_unreadable",
-            hint=f"Give yourself the right to read it. {IGNORE_HINT}",
+            hint=f"Give yourself permission to read it. {IGNORE_HINT}",
         ) from error

@@ -14,7 +14,7 @@ from forge_client.project.request import Request, no_command
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# Which of several jobs of the same parameters it is; counted from 1.
+# Number of the job among those with the same parameters, counted from 1.
 REPEAT = "repeat"
 MOST = 10_000
 NAME_LENGTH = 200
@@ -23,7 +23,7 @@ Scalar = bool | int | float | str
 
 @dataclass(frozen=True)
 class Value:
-    """One value of a parameter: what it is, and how it was written."""
+    """One value of a parameter, and its original notation."""
 
     value: Scalar
     text: str
@@ -36,7 +36,7 @@ def from_options(texts: Sequence[str]) -> dict[str, list[Value]]:
     """Return the matrix that `--matrix NAME=VALUE,VALUE` options describe.
 
     Raises:
-        ClientError: one is malformed, or names what another one named.
+        ClientError: an option is malformed, or repeats a parameter.
     """
     found: dict[str, list[Value]] = {}
     for text in texts:
@@ -52,14 +52,16 @@ def from_options(texts: Sequence[str]) -> dict[str, list[Value]]:
 
 
 def from_toml(table: Mapping[str, Sequence[Any]]) -> dict[str, list[Value]]:
-    """Return the matrix of forge.toml's `[matrix]`.
+    """Return the matrix in forge.toml's `[matrix]`.
 
     Raises:
-        ClientError: a value is no number, flag or text.
+        ClientError: a value is not a number, boolean or string.
     """
     for name, values in table.items():
         if odd := next((v for v in values if not isinstance(v, bool | int | float | str)), None):
-            raise _wrong(f"[matrix] {name} has {odd!r}", "a value is a number, a text or a flag")
+            raise _wrong(
+                f"[matrix] {name} has {odd!r}", "a value must be a number, a string or a boolean"
+            )
     return _checked({
         name: [Value(value, _text(value)) for value in values] for name, values in table.items()
     })  # fmt: skip
@@ -71,21 +73,21 @@ def expanded(
     """Return a request for each point, with the placeholders of the command replaced.
 
     Args:
-        base: what all jobs have in common; its command has `{name}` for a parameter's value, and
-            `{{` for a brace.
+        base: the common request; its command has `{name}` for a parameter's value, and `{{` for a
+            brace.
         matrix: the parameters.
         repeat: how many jobs for each point.
-        sweep: the name that they have in common.
-        key: from which each job's idempotency key is made, if there is one.
+        sweep: the name of the sweep.
+        key: the base of each job's idempotency key, if any.
 
     Raises:
-        ClientError: there is no command, a placeholder is unknown, or it would be too many jobs.
+        ClientError: there is no command, a placeholder is unknown, or there are too many jobs.
     """
     if not base.command:
         raise no_command()
     _check_placeholders(base.command, {*matrix, REPEAT})
     if (count := prod(map(len, matrix.values())) * repeat) > MOST:
-        raise _wrong(f"that would be {count} jobs", f"{MOST} may be submitted at once")
+        raise _wrong(f"this would be {count} jobs", f"at most {MOST} can be submitted at once")
     return [_point(base, chosen, sweep, key) for chosen in _points(matrix, repeat)]
 
 
@@ -112,7 +114,7 @@ def _point(base: Request, chosen: Mapping[str, Value], sweep: str, key: str | No
 
 
 def _filled(word: str, texts: Mapping[str, str]) -> str:
-    # One pass, so that a value which looks like a placeholder stays as it is.
+    # One pass, so that a value that looks like a placeholder is not replaced.
     return PLACEHOLDER.sub(lambda m: texts[m[1]] if m[1] else m[0][0], word)
 
 
@@ -121,7 +123,7 @@ def _check_placeholders(command: Sequence[str], known: set[str]) -> None:
     if unknown := sorted(asked - known):
         raise _wrong(
             f"the command has {{{unknown[0]}}}, which the matrix does not have",
-            f"known are {', '.join(sorted(known))}; write {{{{{unknown[0]}}}}} to have the braces",
+            f"known are {', '.join(sorted(known))}; write {{{{{unknown[0]}}}}} for literal braces",
         )
 
 
@@ -130,13 +132,15 @@ def _checked(matrix: dict[str, list[Value]]) -> dict[str, list[Value]]:
         if not NAME.fullmatch(name) or name == REPEAT:
             raise _wrong(
                 f"{name!r} cannot be a parameter",
-                "letters, digits and underscores; `repeat` counts by itself",
+                "use letters, digits and underscores; `repeat` is reserved",
             )
         if not values:
-            raise _wrong(f"{name} has no values", "give it one at least")
+            raise _wrong(f"{name} has no values", "give it at least one")
         texts = [json.dumps(value.value) for value in values]
         if twice := next((text for text in texts if texts.count(text) > 1), None):
-            raise _wrong(f"{name} has {twice} twice", "--repeat runs each point several times")
+            raise _wrong(
+                f"{name} has {twice} twice", "use --repeat to run each point several times"
+            )
     return matrix
 
 

@@ -1,4 +1,4 @@
-"""What a person asks for in a job, in the words of forge.toml, the options and the SDK."""
+"""A job request as written by people in forge.toml, options and the SDK."""
 
 import math
 import re
@@ -13,20 +13,20 @@ from forge_client.errors import ClientError
 
 NAME = re.compile(r"(?P<job_id>[0-9]+)(:(?P<attempt>[0-9]+)\.(?P<number>[0-9]+))?")
 
-# The most that the queue counts to.
+# The largest numbers that the queue can store.
 MOST = {"job_id": 2**63 - 1, "attempt": 32_767, "number": 2_000_000_000}
 
 
 def parsed(name: object) -> dict[str, int]:
-    """Return a checkpoint's name as the queue wants it.
+    """Return a checkpoint's name in the queue's form.
 
     Raises:
-        ValueError: it names none.
+        ValueError: it is not the name of a checkpoint.
     """
     found = NAME.fullmatch(str(name).strip())
     if found is None:
         raise ValueError(
-            "write a job's number for its newest checkpoint, or JOB:ATTEMPT.NUMBER as"
+            "write a job's id for its newest checkpoint, or JOB:ATTEMPT.NUMBER as"
             " `forge checkpoints JOB` shows them"
         )
     asked = {part: int(said) for part, said in found.groupdict().items() if said is not None}
@@ -45,14 +45,14 @@ def _words(command: object) -> object:
 def _file_or_not(said: object) -> object:
     if said is None or said is False or (isinstance(said, str) and said):
         return said
-    raise ValueError("it is a path in the project, or false to install nothing")
+    raise ValueError("it must be a path in the project, or false to install nothing")
 
 
 IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
 
 
 class Resources(BaseModel):
-    """What a job needs; sizes such as `512MiB`, `cpus` may be a fraction."""
+    """Resources that a job needs; sizes such as `512MiB`, `cpus` may be fractional."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -65,7 +65,7 @@ class Resources(BaseModel):
     accelerator: str | None = None
 
     def spec(self) -> dict[str, Any]:
-        """Return them as the queue wants them, sizes in MiB rounded up."""
+        """Return the resources in the queue's form, with sizes in MiB, rounded up."""
         sizes = {"memory_mb": self.memory, "disk_mb": self.disk, "vram_mb": self.vram}
         return {
             **self.model_dump(
@@ -76,7 +76,7 @@ class Resources(BaseModel):
 
 
 class Tuning(BaseModel):
-    """What a job is told about how to use its GPU."""
+    """Variables that tell a job how to use its GPU."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -86,7 +86,7 @@ class Tuning(BaseModel):
 
 
 class Stall(BaseModel):
-    """After how long without a sign of life a job counts as stalled."""
+    """How long a job may show no sign of life before it counts as stalled."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -96,7 +96,7 @@ class Stall(BaseModel):
     idle_gpu_percent: float | None = None
 
     def spec(self) -> dict[str, float]:
-        """Return it as the queue wants it, times in seconds."""
+        """Return it in the queue's form, with times in seconds."""
         given = self.model_dump(exclude_none=True)
         return {f"{name}_s" if name in TIMES else name: value for name, value in given.items()}
 
@@ -106,7 +106,7 @@ TABLES: dict[str, type[BaseModel]] = {"resources": Resources, "tuning": Tuning, 
 
 
 class Request(BaseModel):
-    """A job as asked for; what is None is left to the queue's default."""
+    """A requested job; fields that are None take the queue's defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -148,13 +148,13 @@ class Request(BaseModel):
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return the request with some fields changed.
 
-        To labels, env, secrets, resources, tuning and stall is added.
+        Labels, env, secrets, resources, tuning and stall are merged, not replaced.
 
         Args:
-            changes: fields by name, those of the tables too; None and empty ones change nothing.
+            changes: fields by name, also those in tables; None and empty values change nothing.
 
         Raises:
-            ClientError: a field is unknown or does not hold what it should.
+            ClientError: a field is unknown or invalid.
         """
         given = {name: value for name, value in changes.items() if value not in (None, {}, [])}
         tables = {
@@ -167,7 +167,7 @@ class Request(BaseModel):
             raise refused(error.errors()[0]) from error
         # Of the ways to an image the one that is said here takes the place of the others.
         ways = IMAGE_WAYS if IMAGE_WAYS & given.keys() else set()
-        # What is set already is kept as it is: it was checked when it was set.
+        # Existing values are kept as they are: they have been validated.
         return self.model_copy(
             update={
                 **{name: getattr(other, name) for name in {*given, *ways}},
@@ -185,11 +185,11 @@ class Request(BaseModel):
         )
 
     def spec(self, *, owner: str | None, name: str) -> dict[str, Any]:
-        """Return the job as the queue wants it: times in seconds, no field that was not given.
+        """Return the job in the queue's form: times in seconds, only fields that were given.
 
         Args:
-            owner: whose job it is; None leaves it to the server.
-            name: its name if the request has none.
+            owner: the job's owner; None leaves it to the server.
+            name: the job's name if the request has none.
 
         Raises:
             ClientError: there is no command.
@@ -199,7 +199,7 @@ class Request(BaseModel):
         return {**({"owner": owner} if owner else {}), "name": name, **self.fields()}
 
     def fields(self) -> dict[str, Any]:
-        """Return what was given, as the queue wants it."""
+        """Return the given fields in the queue's form."""
         seconds = {"timeout_s": self.timeout, "backoff_s": self.backoff}
         exact = {
             "delay_s": self.delay,
@@ -225,12 +225,12 @@ class Request(BaseModel):
 
 
 KEYS = {*Request.model_fields, *(key for one in TABLES.values() for key in one.model_fields)}
-# The queue names times and sizes with their unit.
+# The queue's names of times and sizes end with the unit.
 WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
 
 
 def no_command() -> ClientError:
-    """Say that a job lacks what it is for."""
+    """Return the error for a job without a command."""
     return ClientError(
         "no command given",
         hint="write it after --, as in `forge submit . -- python train.py`, or as"
@@ -244,7 +244,7 @@ def refused(first: Mapping[str, Any]) -> ClientError:
     field = ".".join(str(part) for part in first["loc"]) or "the job"
     said = f"{field}: {plain(first)}"
     return ClientError(
-        # What is unknown is called as it was written.
+        # Unknown keys are quoted as written.
         said if first["type"] == "extra_forbidden" else in_own_words(said),
         hint="`forge submit --help` lists the options",
         code="spec_invalid",
@@ -252,7 +252,7 @@ def refused(first: Mapping[str, Any]) -> ClientError:
 
 
 def in_own_words(said: str) -> str:
-    """Return what the queue says of a job with its keys as they are written here."""
+    """Return a message from the queue with keys as people write them."""
     return WITH_UNIT.sub(lambda name: name[1] if name[1] in KEYS else name[0], said)
 
 

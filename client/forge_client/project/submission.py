@@ -1,4 +1,4 @@
-"""From a folder and requests to jobs: choose requirements, pack, upload what is missing, submit."""
+"""Turn a folder and requests into jobs: choose requirements, pack, upload, submit."""
 
 import tempfile
 import tomllib
@@ -20,7 +20,7 @@ from forge_client.project.request import Request, no_command
 LIMIT = 2 << 30
 
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
-"""Makes a progress bar from what happens and how many bytes it takes."""
+"""Makes a progress bar from a description and the number of bytes."""
 
 
 def no_bar(_what: str, _total: int) -> AbstractContextManager[Progress]:
@@ -30,7 +30,7 @@ def no_bar(_what: str, _total: int) -> AbstractContextManager[Progress]:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A bundle in the store; `anew` is False when it was there already."""
+    """A bundle in the store; `anew` is False if it was already there."""
 
     bundle: Bundle
     anew: bool
@@ -39,16 +39,16 @@ class Uploaded:
 def upload(
     backend: Backend, listing: Listing, *, limit: int = LIMIT, bar: Bar = no_bar
 ) -> Uploaded:
-    """Pack what `scan` found and store it unless it is stored already.
+    """Pack the result of `scan`, and upload it unless the store already has it.
 
     Args:
-        backend: where to store it.
-        listing: what to pack.
-        limit: the most that the files may take unpacked, in bytes.
+        backend: the backend to store it with.
+        listing: the files to pack.
+        limit: the largest total size of the unpacked files, in bytes.
         bar: makes the progress bars.
 
     Raises:
-        ClientError: the folder cannot be packed, or the store does not take it.
+        ClientError: the folder cannot be packed, or the store refuses it.
     """
     with tempfile.TemporaryDirectory(prefix="forge-bundle-") as folder:
         with bar("packing", listing.total_bytes) as progress:
@@ -65,10 +65,10 @@ def upload(
 def with_images(
     requests: Sequence[Request], *, bar: Bar = no_bar
 ) -> tuple[list[Request], list[ImageTar]]:
-    """Return requests with the SHA-256 of a saved image in place of its file, and the files.
+    """Return requests with each image tar replaced by its SHA-256, and the tars.
 
     Raises:
-        ClientError: a file is no saved image.
+        ClientError: a file is not a saved image.
     """
     files = {request.image_tar for request in requests if request.image_tar}
     read = {
@@ -85,10 +85,10 @@ def _with_image(request: Request, read: Mapping[str, ImageTar]) -> Request:
 def upload_images(
     backend: Backend, images: Sequence[ImageTar], *, bar: Bar = no_bar
 ) -> dict[ImageTar, bool]:
-    """Store saved images; tells of each whether it was not there yet.
+    """Store saved images; return for each whether it was uploaded now.
 
     Raises:
-        ClientError: the store does not take one.
+        ClientError: the store refuses an image.
     """
     return {image: _upload_image(backend, image, bar) for image in images}
 
@@ -102,12 +102,12 @@ def _upload_image(backend: Backend, image: ImageTar, bar: Bar) -> bool:
 
 
 def specs(requests: Sequence[Request], *, owner: str | None, folder: Path) -> list[dict[str, Any]]:
-    """Return the jobs as the queue wants them; a job without a name is called as its folder.
+    """Return the jobs in the queue's form; a job without a name is named after its folder.
 
-    Without an owner, the server takes that of the API key.
+    Without an owner, the server uses that of the API key.
 
     Raises:
-        ClientError: a request lacks something.
+        ClientError: a request is incomplete.
     """
     name = _called(folder)
     return [request.spec(owner=owner, name=name) for request in requests]
@@ -116,10 +116,10 @@ def specs(requests: Sequence[Request], *, owner: str | None, folder: Path) -> li
 def configured(
     request: Request, config: Template, *, owner: str | None, folder: Path
 ) -> dict[str, Any]:
-    """Return a job with the fields of a kept config below the request's own.
+    """Return a job with a saved config's fields as defaults for the request's.
 
     Raises:
-        ClientError: neither of them has a command.
+        ClientError: neither has a command.
     """
     fields = request.fields()
     if not (request.command or config.spec.get("command")):
@@ -144,15 +144,15 @@ LISTED, PROJECT = "requirements.txt", "pyproject.toml"
 def with_requirements(
     requests: Sequence[Request], listing: Listing, below: Mapping[str, Any] | None = None
 ) -> list[Request]:
-    """Return requests that name the file, where they say nothing of it and there is one.
+    """Return requests that name the project's requirements file, if they do not name any.
 
     Args:
         requests: the jobs.
-        listing: what their bundle holds.
-        below: the fields that a kept config gives them.
+        listing: the content of their bundle.
+        below: the fields from a saved config.
 
     Raises:
-        ClientError: a file that is named is not in the bundle, or a pyproject.toml is not TOML.
+        ClientError: a named file is not in the bundle, or a pyproject.toml is not valid TOML.
     """
     found: list[str | None] = []  # looked for once, if at all
     return [_settled(request, listing, below or {}, found) for request in requests]
@@ -190,8 +190,8 @@ def _found(listing: Listing) -> str | None:
 def _check(path: str, listing: Listing) -> None:
     if path not in {entry.name for entry in listing.files}:
         raise _wrong(
-            f"requirements: {path} is not in what is packed of {listing.root}",
-            "name a file of the project by its path there; .forgeignore may leave it out",
+            f"requirements: {path} is not in the bundle of {listing.root}",
+            "give the file's path in the project, and check that it is not ignored",
         )
 
 

@@ -139,8 +139,8 @@ def test_files_over_the_limit_of_one_upload_do_not_undo_a_success(
         assert made.reasons(job) == ["succeeded"]
         assert made.artifacts(job) == {"small": b"good"}
         said = made.log(job).decode()
-        unstored = f"the artifact 'big.bin' is not stored: it has 1200000 {limit}"
+        unstored = f"the artifact 'big.bin' was not stored: it has 1200000 {limit}"
         assert f"forge: {unstored}" in said
-        assert said.count("no checkpoint is stored") == 1
+        assert said.count("no checkpoint was stored") == 1
         assert made.job(job)["detail"].startswith(unstored)
         assert worker.leave() == 0

@@ -253,7 +253,7 @@ def test_worker_speaks_tls_with_an_authority_of_ones_own(
 
 
 BAD_SETTINGS: list[tuple[dict[str, str], int, str]] = [
-    ({"url": ""}, 2, "the queue is not named"),
+    ({"url": ""}, 2, "no queue is given"),
     ({"url": "forge.example"}, 2, "write a server's URL as https://"),
     ({"token": ""}, 2, "--url needs --token or --token-file"),
     ({"token": "fgw_1_abc"}, 2, "this is not a complete token"),

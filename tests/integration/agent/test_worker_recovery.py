@@ -87,7 +87,7 @@ def test_status_while_an_agent_runs(process: Bed, eventually: Eventually) -> Non
     assert told["leases"] == {str(job): "held"}
     said = words(told)
     assert f"job {job} (job), attempt 1: running for" in said
-    assert "an agent runs here" in said
+    assert "an agent is running" in said
     away = status(process, database_url="postgresql://postgres@127.0.0.1:1/x")
     assert "does not answer" in away["leases"]["unknown"]
     assert "not known" in words(away)
@@ -105,7 +105,7 @@ def test_recovery_after_a_kill(both: Bed) -> None:
     both.says(job, "up")
     worker.kill()
     said = asked(both, "--status", code=3).stdout
-    assert "no agent runs here" in said
+    assert "no agent is running" in said
     assert f"left behind: job {job} in jobs/{job}-1-" in said
     assert "lease held; --recover removes it" in said
     said = asked(both, "--recover").stdout

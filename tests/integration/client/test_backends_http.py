@@ -386,4 +386,4 @@ def test_a_redirection_is_told_and_not_followed(backend: HttpBackend, door: Prox
     instead(door, "/jobs", pages(b"", status=301))
     with refusal("redirected", 6) as caught:
         backend.jobs()
-    assert caught.value.message.endswith("sends on to https://elsewhere.example")
+    assert caught.value.message.endswith("redirects to https://elsewhere.example")

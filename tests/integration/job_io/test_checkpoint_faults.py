@@ -133,7 +133,7 @@ def test_restore_that_was_cut_off_begins_again_with_an_empty_folder(
     sync = sync_of(here, second)
     with pytest.raises(StoreUnreachable):
         sync.restore()
-    assert "passed over" not in second.folders.log.read_text()
+    assert "was skipped" not in second.folders.log.read_text()
     monkeypatch.setattr(here.store, "get_file", get_file)
     sync.restore()
     found = {path.name: path.read_text() for path in second.folders.checkpoint.iterdir()}
@@ -164,8 +164,8 @@ def test_damaged_checkpoint_is_passed_over_for_the_next_older_one(
     sync.restore()
     assert model(second) == "one"
     said = second.folders.log.read_text()
-    assert "checkpoint 1.2 is passed over" in said
-    assert "checkpoint 1.1 is passed over" in said
+    assert "checkpoint 1.2 was skipped" in said
+    assert "checkpoint 1.1 was skipped" in said
     # It is the newest from now on, whatever lies damaged below it.
     (second.folders.checkpoint / "model").write_text("four")
     sync.step()

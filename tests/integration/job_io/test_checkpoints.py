@@ -209,7 +209,7 @@ def passed_over(here: Desk, first: Attempt, why: str) -> Attempt:
     sync_of(here, following).restore()
     assert content(following) == {}
     said = following.folders.log.read_text(errors="replace")
-    assert "1.0 is passed over" in said, why
+    assert "1.0 was skipped" in said, why
     assert "starts from the beginning" in said, why
     return following
 
@@ -382,7 +382,7 @@ def test_last_checkpoint_of_a_success_neither_fails_nor_holds_it_up(
 
     monkeypatch.setattr(here.store, "put_file", hangs)
     sync.finish()
-    assert said(attempt, "the last checkpoint is not stored: it takes too long") == 1
+    assert said(attempt, "the last checkpoint was not stored: it took too long") == 1
     answered.set()
 
     def away(*_: object, **__: object) -> bool:

@@ -136,7 +136,7 @@ def test_tests_are_followed_and_each_is_kept(process: Bed, tmp_path: Path) -> No
         assert (verdicts(process, other[way]), said(process, other[way])) == ({}, None)
     log = process.log(other["lies"])
     assert b"document type" in log
-    assert b"the result is not kept" in log
+    assert b"the result was not stored" in log
     late = process.ended(other["late"])
     assert (late["exit_code"], said(process, other["late"])) == (4, {"n": 1})
     assert verdicts(process, other["late"]) == {"t": "passed"}

@@ -167,7 +167,7 @@ def test_installation_that_fills_the_disk_is_ended(either: Bed) -> None:
     )  # fmt: skip
     row = either.ended(job)
     assert (row["state"], row["reason"]) == ("dead", "disk_full")
-    assert "50 MiB were asked for" in row["detail"]
+    assert "50 MiB were requested" in row["detail"]
     assert environments(either) == []
 
 

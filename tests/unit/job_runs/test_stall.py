@@ -121,7 +121,7 @@ def test_progress_is_read_on_where_a_line_ends_later_and_where_the_file_begins_a
     assert not job.goes_on(10)
     assert job.goes_on(1)
     assert job.attempt.stop is not None
-    assert job.attempt.stop.detail == "no progress told for 10 s"
+    assert job.attempt.stop.detail == "no progress reported for 10 s"
 
 
 def test_what_was_told_before_an_adoption_is_no_sign_of_life_now(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_time_in_which_nobody_looked_at_a_gpu_counts_little(tmp_path: Path) -> N
 def test_rule_about_gpus_is_ignored_without_any_and_that_is_said(tmp_path: Path) -> None:
     job = Job(tmp_path / "a", idle_gpu_s=10)
     assert job.watches == []
-    assert "it was lent no GPU: --stall-idle-gpu is ignored" in job.log
+    assert "the job has no GPU: --stall-idle-gpu is ignored" in job.log
 
 
 def test_machine_that_stood_still_counts_little(tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ def test_folders_are_read_only_unless_it_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "why"),
     [
-        ("/usr", "does not read"),
-        ("usr:/data", "does not read"),
-        ("/usr:data", "does not read"),
-        ("/usr:/data/../forge", "does not read"),
-        ("/usr:/data:rwx", "does not read"),
+        ("/usr", "does not have the form"),
+        ("usr:/data", "does not have the form"),
+        ("/usr:data", "does not have the form"),
+        ("/usr:/data/../forge", "does not have the form"),
+        ("/usr:/data:rwx", "does not have the form"),
         ("/usr:/", "job's root"),
         ("/usr:/forge", "/forge is not"),
         ("/usr:/forge/work/x", "/forge is not"),
@@ -63,5 +63,5 @@ def test_engine_of_the_environment_is_kept_out_of_jobs_too(
 
 
 def test_two_folders_cannot_be_in_one_place(tmp_path: Path) -> None:
-    with pytest.raises(MountRefused, match="taken by another"):
+    with pytest.raises(MountRefused, match="already the target of another"):
         extra_mounts(["/usr:/data", "/etc:/data/"], tmp_path)

@@ -1,1 +1,1 @@
-"""An attempt as all of its loops share it: lease, folders, secrets, time left."""
+"""The state of an attempt that all its loops share: lease, folders, secrets, time left."""

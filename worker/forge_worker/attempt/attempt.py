@@ -1,4 +1,4 @@
-"""One attempt as its loops share it: the lease, the folders, and the first reason to stop."""
+"""One attempt, shared by its loops: the lease, the folders, and the first reason to stop."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ from forge_worker.files.safe_files import weight
 class Stop:
     """Why an attempt must stop; `lost` means that its result no longer counts.
 
-    `window` is how long there is for that, where the machine or the worker goes.
+    `window` is the time left for that, if the machine or the worker is leaving.
     """
 
     reason: Reason
@@ -36,18 +36,18 @@ class Stop:
 
 
 class Stopped(Exception):
-    """Raised out of work that nobody wants any more, since its attempt must stop."""
+    """Raised from work that is no longer wanted, because its attempt must stop."""
 
 
 @dataclass
 class Attempt:
-    """What the loops around one job know of it.
+    """State shared by the loops around one job.
 
-    The first reason to stop wins, but `lost` wins over all; of several windows, the one that ends
-    first. `settled` says that its end is known and on its way to the queue, by whoever could
-    `settle` it; `checkpoint_asked` is set to have a checkpoint stored before the next one is due.
-    `cursors` is where each loop keeps how far it has come, for an agent that goes on with the job.
-    `redactor` covers the job's secrets in whatever is stored or said of it.
+    The first reason to stop wins, but `lost` overrides it; of several windows, the one that ends
+    first wins. `settled` means that the end is known and will be delivered by the caller whose
+    `settle` succeeded; `checkpoint_asked` requests a checkpoint before the next one is due.
+    `cursors` has each loop's position, for an agent that adopts the job. `redactor` covers the
+    job's secrets in everything that is stored or logged.
     """
 
     grant: Grant
@@ -55,19 +55,19 @@ class Attempt:
     stopping: Event = field(default_factory=Event)
     redactor: Redactor = field(default_factory=Redactor)
     phase: Phase = Phase.PREPARING
-    # By the machine's clock, for people alone.
+    # Wall-clock time, for display only.
     since: float = field(default_factory=time)
     settled: bool = False
     checkpoint_asked: Event = field(default_factory=Event)
     _stop: Stop | None = None
     _window: Window | None = None
     _lock: Lock = field(default_factory=Lock)
-    # Folders beside its own that what it brought writes to now, and what each weighed before.
+    # Other folders that the job's code writes to now, with their sizes before.
     _beside: dict[Path, int] = field(default_factory=dict)
     cursors: Cursors = field(init=False)
-    # By the clock that goes on while no agent runs.
+    # By the boot-time clock, which continues while no agent runs.
     claimed_s: float = field(default_factory=seconds)
-    # When the last renewal was sent that the queue granted, or the claim, by the same clock.
+    # When the last granted renewal, or the claim, was sent, by the same clock.
     renewed_s: float = field(default_factory=seconds)
 
     def __post_init__(self) -> None:
@@ -79,12 +79,12 @@ class Attempt:
 
     @property
     def keys(self) -> keys.AttemptKeys:
-        """The names of the objects that this attempt writes."""
+        """Keys of the objects that this attempt writes."""
         return keys.AttemptKeys(self.fence.job_id, self.grant.attempt, self.mark)
 
     @property
     def mark(self) -> str:
-        """The fencing token as a word, which names folders, containers and objects."""
+        """The fencing token as text, used in names of folders, containers and objects."""
         return self.fence.mark
 
     @property
@@ -100,10 +100,10 @@ class Attempt:
         return self._stop is not None and self._stop.lost
 
     def started_s(self) -> float:
-        """Return since when the job runs, by the same clock as `claimed_s`; the first call counts.
+        """Return the job's start, by the clock of `claimed_s`; the first call sets it.
 
         Raises:
-            OSError: it could not be kept for a later agent.
+            OSError: it could not be saved for a later agent.
         """
         if not self.cursors["started_ms"]:
             self.cursors.keep(started_ms=int(seconds() * 1000))
@@ -111,7 +111,7 @@ class Attempt:
 
     @contextmanager
     def weighed(self, folder: Path) -> Iterator[None]:
-        """Have what a folder gains meanwhile count as the job's on the disk."""
+        """Count the growth of a folder during the block as the job's disk use."""
         self._beside[folder] = weight(folder)
         try:
             yield
@@ -119,18 +119,18 @@ class Attempt:
             del self._beside[folder]
 
     def bytes_used(self) -> int:
-        """Return the bytes on disk of what is the job's, in its own folders and beside them."""
+        """Return the job's bytes on disk, in its own folders and others."""
         beside = list(self._beside.items())
         gained = sum(max(0, weight(folder) - before) for folder, before in beside)
         return self.folders.bytes_used() + gained
 
     def note(self, words: str) -> None:
-        """Say something in the job's own log."""
+        """Write a message to the job's own log."""
         with self.folders.log.open("ab", buffering=0) as log, held(log):
             log.write(f"forge: {words}\n".encode(errors="backslashreplace"))
 
     def request_stop(self, stop: Stop) -> None:
-        """Have the job stopped; from any thread, any number of times."""
+        """Request that the job be stopped. Thread-safe; may be repeated."""
         with self._lock:
             if self._stop is None or (stop.lost and not self._stop.lost):
                 self._stop = stop
@@ -138,26 +138,26 @@ class Attempt:
         self.stopping.set()
 
     def settle(self) -> bool:
-        """Take it upon the caller to tell the end; False where another one has done so."""
+        """Make the caller responsible for delivering the end; False if another one already is."""
         with self._lock:
             first, self.settled = not self.settled, True
         return first
 
     def heed(self, standing: Standing) -> None:
-        """Do what the queue's answer about the lease asks for."""
+        """Act on the queue's answer about the lease."""
         if standing is Standing.LOST:
             self.lose()
         elif standing is Standing.TIMEOUT:
-            self.request_stop(Stop(Reason.TIMEOUT, f"over {self.grant.timeout_s} s"))
+            self.request_stop(Stop(Reason.TIMEOUT, f"longer than {self.grant.timeout_s} s"))
         elif standing is not Standing.OK:
             self.request_stop(Stop(Reason(standing.value), f"{standing.value} on request"))
 
     def lose(self) -> None:
-        """Have the job killed because its lease is another's now."""
+        """Have the job killed, because its lease is lost."""
         self.request_stop(Stop(Reason.WORKER_LOST, "the lease was lost", lost=True))
 
     def while_wanted(self, _moved: int = 0) -> None:
-        """Tell a preparation, as its progress, whether to go on.
+        """Check whether a preparation should continue; used as its progress callback.
 
         Raises:
             Stopped: the attempt must stop.
@@ -166,7 +166,7 @@ class Attempt:
             raise Stopped
 
     def while_held(self, _moved: int = 0) -> None:
-        """Tell an upload, as its progress, whether to go on.
+        """Check whether an upload should continue; used as its progress callback.
 
         Raises:
             Stopped: the lease is lost.
@@ -176,7 +176,7 @@ class Attempt:
 
 
 def with_advice(error: ForgeError | OSError) -> str:
-    """Return what happened and what to do about it: a long message leaves room for the hint."""
+    """Return an error's message and hint; a long message is shortened to keep the hint."""
     if not isinstance(error, ForgeError):
         return str(error)
     advice = f" ({error.hint})" if error.hint else ""

@@ -1,23 +1,23 @@
-"""Named whole numbers of one attempt that outlive the agent: how far each of its loops has come."""
+"""Named integers of one attempt that outlive the agent: the position of each of its loops."""
 
 import json
 import os
 from pathlib import Path
 from threading import Lock
 
-# Within one page, so that one write is all or nothing, whenever the agent is killed.
+# Within one page, so that a write is atomic even if the agent is killed.
 BYTES = 2048
 MODE = 0o600
 
 
 class Cursors:
-    """The numbers kept in a file; one that was never kept is 0. From any thread.
+    """The numbers in a file; one that was never kept is 0. Thread-safe.
 
-    The file has its size from the first write on, so that later ones need no more disk. Nothing is
-    forced to the disk: a machine that went down has no job left that could go on.
+    The file has its final size from the first write on, so that later writes need no more disk. It
+    is not synced to disk: after a crash of the machine, no job is left to continue.
 
     Raises:
-        ValueError: the file is there, and is not what `keep` wrote.
+        ValueError: the file exists, but was not written by `keep`.
         OSError: it cannot be read.
     """
 
@@ -30,7 +30,7 @@ class Cursors:
         return self._kept.get(name, 0)
 
     def keep(self, **numbers: int) -> None:
-        """Keep some numbers, all or none of them.
+        """Store some numbers atomically.
 
         Raises:
             OSError: they cannot be written.
@@ -48,7 +48,7 @@ def _read(path: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     if not isinstance(kept, dict) or not all(type(number) is int for number in kept.values()):
-        raise ValueError(f"{path} holds no cursors")
+        raise ValueError(f"{path} contains no cursors")
     return kept
 
 

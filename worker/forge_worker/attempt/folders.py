@@ -1,4 +1,4 @@
-"""The folders of one attempt on the worker's disk, and what they weigh."""
+"""The folders of one attempt on the worker's disk, and their size."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from forge_schema.model.lease import Fence
 
 from forge_worker.files.safe_files import BLOCK, remove_tree, weight
 
-# In the control folder, where a job leaves what it found out.
+# Files in the control folder for the job's results.
 RESULT_FILE, JUNIT_FILE = "result.json", "junit.xml"
 
 log = structlog.get_logger(__name__)
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """`root` holds everything that an attempt has on this machine, its fencing token too."""
+    """The folders of an attempt; `root` contains everything, including its fencing token."""
 
     root: Path
 
@@ -63,7 +63,7 @@ class Folders:
         return self.control / "metrics.jsonl"
 
     def make(self, fence: Fence) -> None:
-        """Make the folders, and leave the token for a later agent to find."""
+        """Create the folders, and store the token for a later agent."""
         for folder in (self.work, self.output, self.checkpoint, self.control, self.staging):
             folder.mkdir(parents=True)
         kept = {**asdict(fence), "nonce": str(fence.nonce)}
@@ -71,7 +71,7 @@ class Folders:
         self.log.touch()
 
     def fence(self) -> Fence | None:
-        """Return the token of the attempt that these folders belonged to, if it can be read."""
+        """Return the token of the attempt that owns these folders, if it can be read."""
         try:
             kept = json.loads((self.root / "lease.json").read_text(encoding="utf-8"))
             return Fence(kept["job_id"], kept["token"], UUID(kept["nonce"]))
@@ -79,11 +79,11 @@ class Folders:
             return None
 
     def bytes_used(self) -> int:
-        """Return the bytes on disk of what is the job's: not the agent's own copies."""
+        """Return the job's bytes on disk, without the agent's own copies."""
         places = (self.work, self.output, self.checkpoint, self.control)
         return sum(map(weight, places)) + self.log.stat().st_blocks * BLOCK
 
     def remove(self) -> None:
-        """Remove everything, also what the job made unreadable."""
+        """Remove everything, including what the job made unreadable."""
         if not remove_tree(self.root):
             log.warning("folder_not_removed", folder=str(self.root))

@@ -1,4 +1,4 @@
-"""Patience: what fails because the store or the database is away is done again, for a while."""
+"""Patience: retry for a while what fails because the store or the database is unreachable."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,16 +28,16 @@ HOPELESS = (KeyInvalid, ObjectMissing, ObjectTooLarge, StoreUrlInvalid)
 class Patience:
     """How long an attempt waits: `store_s` seconds for the store and for this machine's disk.
 
-    For the database as long as it takes: the countdown ends what runs without it, and what has
-    ended is worth waiting for. But as long as for the store, where an attempt was asked to stop
-    before it came to its end.
+    It waits for the database without limit: the lease watchdog ends what runs without it, and a
+    result is worth waiting for. If the attempt was asked to stop before it ended, `store_s` applies
+    too.
     """
 
     attempt: Attempt
     store_s: float
 
     def __call__(self, step: Callable[[], T]) -> T:
-        """Do a step, again where that may help, and return its answer; raises its last error."""
+        """Run a step, retrying where that may help; return its result or raise its last error."""
         began = monotonic()
 
         def may_pass(error: Exception) -> bool:

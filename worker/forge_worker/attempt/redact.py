@@ -1,30 +1,30 @@
-"""Redaction: a job's secrets are covered in what it writes, also across the borders of chunks.
+"""Redaction: cover a job's secrets in its output, also across chunk boundaries.
 
-Each byte of a secret becomes an asterisk, so that every place in the covered text is the same
-place in the text itself: chunks keep their numbers and extents, whatever they are cut by.
+Each byte of a secret becomes an asterisk, so that positions in the redacted and the original text
+are equal, and chunks keep their numbers and sizes.
 """
 
 from collections.abc import Iterable
 
 COVER = b"*"
-# A line of a secret of several lines is one too, unless it is so short that ordinary text has it.
+# Each line of a multi-line secret is a secret too, unless it is so short that ordinary text has it.
 SHORTEST_LINE = 8
 
 
 class Redactor:
-    """Covers some secrets; without any, everything stays as it is."""
+    """Covers secrets; without any, text stays unchanged."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = sorted({piece.encode() for secret in secrets for piece in _pieces(secret)})
-        # How far before and after a byte one must look to know whether it is part of a secret.
+        # How many bytes before and after a byte decide whether it is part of a secret.
         self.reach = max(map(len, self._secrets), default=1) - 1
 
     def text(self, words: str) -> str:
-        """Return the words with every secret covered."""
+        """Return a text with every secret covered."""
         return self.cover(words.encode(errors="replace")).decode(errors="replace")
 
     def cover(self, data: bytes) -> bytes:
-        """Return as many bytes, with every secret covered, also where two overlap."""
+        """Return the data with every secret covered, also overlapping ones; its length stays."""
         covered = bytearray(data)
         for secret in self._secrets:
             at = data.find(secret)
@@ -34,7 +34,7 @@ class Redactor:
         return bytes(covered)
 
     def doubtful(self, data: bytes) -> int:
-        """Return how many bytes at the end may be the beginning of a secret; `reach` at most."""
+        """Return how many bytes at the end may be the beginning of a secret, at most `reach`."""
         return max((_overlap(data, secret) for secret in self._secrets), default=0)
 
 

@@ -1,4 +1,4 @@
-"""The window of a notice, by the machine's own clock: for the job, for the upload, for leaving."""
+"""The time window of a preemption notice, divided between job, upload and leaving."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from forge_worker.clock import seconds
 # Shares of the whole window.
 RESERVE_SHARE, MOST_SHARE, MARGIN_SHARE = 0.25, 0.5, 0.1
 MARGIN_S = 3.0
-# An upload takes a little longer than the last one did.
+# Allow an upload somewhat more time than the last one took.
 LIKE_THE_LAST = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From when the notice was heard to when the machine goes, as `clock.seconds` counts."""
+    """From the arrival of the notice to the machine's end, in seconds of `clock.seconds`."""
 
     heard_s: float
     deadline_s: float
@@ -24,26 +24,26 @@ class Window:
 
     @property
     def give_back_s(self) -> float:
-        """When a job is given back, whatever is stored of it by then."""
+        """When a job is given back, whether or not its checkpoint is stored."""
         return self.deadline_s - min(MARGIN_S, self.length_s * MARGIN_SHARE)
 
     @property
     def leave_s(self) -> float:
-        """When the worker leaves, whatever still hangs."""
+        """When the worker leaves, whatever is still pending."""
         return (self.give_back_s + self.deadline_s) / 2
 
     def kill_s(self, reserve_s: float, last_upload_s: float) -> float:
-        """Return when a job that still runs is killed, so that its last checkpoint is stored.
+        """Return when a job that still runs is killed, so that its last checkpoint can be stored.
 
-        At least `reserve_s`, and what an upload like the last one takes, are kept for that; never
-        more than half of the window.
+        That leaves at least `reserve_s` and enough for an upload like the last one, but at most
+        half of the window.
         """
         kept = max(reserve_s, self.length_s * RESERVE_SHARE, last_upload_s * LIKE_THE_LAST)
         return self.deadline_s - min(kept, self.length_s * MOST_SHARE)
 
 
 def opening(left_s: float) -> Window:
-    """Return the window of a notice that is heard now."""
+    """Return the window of a notice that arrives now."""
     now = seconds()
     return Window(now, now + max(0.0, left_s))
 

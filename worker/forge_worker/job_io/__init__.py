@@ -1,1 +1,1 @@
-"""What goes in and out of a running job: logs, metrics, checkpoints, artifacts."""
+"""The inputs and outputs of a running job: logs, metrics, checkpoints, artifacts."""

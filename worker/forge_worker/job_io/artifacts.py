@@ -1,4 +1,4 @@
-"""Artifacts: what a job left in its output folder goes to the store when it has ended."""
+"""Artifacts: upload the files in a job's output folder after the job has ended."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ from forge_worker.queue.objects import Objects
 
 
 class ArtifactKeeper:
-    """Stores what an attempt put out; done again after a failure, it goes on where it was."""
+    """Stores an attempt's artifacts; repeated after a failure, it resumes where it stopped."""
 
     def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway, limit_mb: int) -> None:
         self._attempt = attempt
@@ -26,17 +26,17 @@ class ArtifactKeeper:
         self._gateway = gateway
         self._limit_mb = limit_mb
         self._done: dict[str, Artifact | None] = {}
-        # Why files are not stored that the store will never take.
+        # Why the store permanently refuses some of the files.
         self.refused: list[str] = []
 
     def store(self) -> int:
-        """Store every regular file of the output folder, then index them all; returns how many.
+        """Store every regular file in the output folder, then index them; return their number.
 
-        A file that cannot be opened, or is larger than the store takes, is named in the job's log,
-        and the others are stored.
+        A file that cannot be opened, or is too large for the store, is named in the job's log, and
+        the others are stored.
 
         Raises:
-            DiskFull: they are more than the job's share of the disk; none is stored.
+            DiskFull: they exceed the job's disk request; none is stored.
             StoreError: the store does not answer.
             OSError: this machine's disk is full or faulty.
             Stopped: the lease is lost.
@@ -62,14 +62,14 @@ class ArtifactKeeper:
             return self._put(relative, source)
 
     def _put(self, relative: str, source: BinaryIO) -> Artifact | None:
-        # Copied, so that no link of the job is followed when the store reads it.
+        # Copied, so that the upload cannot follow a link of the job.
         staged = self._attempt.folders.staging / "artifact"
         copy(source, staged, os.fstat(source.fileno()).st_size, self._attempt.while_held)
         key = self._key(relative)
         try:
             self._store.put_file(key, staged, progress=self._attempt.while_held)
         except ObjectTooLarge as error:
-            self.refused.append(f"the artifact {relative!r} is not stored: {with_advice(error)}")
+            self.refused.append(f"the artifact {relative!r} was not stored: {with_advice(error)}")
             self._attempt.note(self.refused[-1])
             return None
         return Artifact(readable(relative), key, staged.stat().st_size, sha256(staged))
@@ -83,9 +83,9 @@ class ArtifactKeeper:
 
 
 def readable(path: str) -> str:
-    """Return a path with its odd bytes spelt out: Postgres holds only what is Unicode.
+    """Return a path with invalid bytes escaped, because Postgres stores only Unicode.
 
-    One that is too long for an index ends in a part of its digest.
+    A path too long for an index is shortened, and ends with a part of its digest.
     """
     name = os.fsencode(path)
     text = name.decode(errors="backslashreplace").encode()

@@ -1,4 +1,4 @@
-"""Messages in a job's log about checkpoints that are not stored: each cause once."""
+"""Messages in a job's log about checkpoints that were not stored, once per cause."""
 
 from collections.abc import Collection
 from contextlib import suppress
@@ -7,13 +7,13 @@ from forge_schema.model.errors import ForgeError
 
 from forge_worker.attempt.attempt import Attempt, with_advice
 
-# What fails once and then goes well is nobody's business.
+# Failures in a row before a message: a single one that a retry repairs is not reported.
 FAILURES = 2
 NAMED = 3
 
 
 class CheckpointNotes:
-    """A cause is told again only after checkpoints were stored in between."""
+    """Reports a cause again only after a checkpoint has been stored in between."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -22,23 +22,23 @@ class CheckpointNotes:
         self._failures = 0
 
     def say(self, cause: str, words: str) -> None:
-        """Say something once, unless the machine's disk is full."""
+        """Log a message once per cause, unless the machine's disk is full."""
         if cause not in self._said:
             self._said.add(cause)
             with suppress(OSError):
                 self._attempt.note(words)
 
     def failed(self, error: ForgeError | OSError, *, last: bool) -> None:
-        """Say why one could not be stored; there is another try unless it was the last."""
+        """Report why a checkpoint could not be stored; it is retried unless it was the last."""
         self._failures += 1
         if last or self._failures >= FAILURES:
             cause = error.code if isinstance(error, ForgeError) else type(error).__name__
-            more = "" if last else "; it will be tried again"
+            more = "" if last else "; it will be retried"
             words = f"the checkpoint could not be stored: {with_advice(error)}{more}"
             self.say(f"{cause} {last}", words)
 
     def stored(self) -> None:
-        """Hear that one is stored."""
+        """Record that a checkpoint was stored."""
         if self._failures >= FAILURES:
             self._said.clear()
             with suppress(OSError):
@@ -46,9 +46,9 @@ class CheckpointNotes:
         self._failures = 0
 
     def busy(self, paths: Collection[str], kept: Collection[str]) -> None:
-        """Name files that were being written whenever a checkpoint was due.
+        """Report files that were being written whenever a checkpoint was due.
 
-        Of those in `kept`, checkpoints have what was stored last.
+        Checkpoints contain the last stored version of those in `kept`.
         """
         for old in (True, False):
             new = [p for p in paths if p not in self._named and (p in kept) is old]
@@ -58,7 +58,8 @@ class CheckpointNotes:
                 more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
                 self.say(
                     f"busy {names}",
-                    f"checkpoints {what}: {names}{more}, being written whenever a checkpoint is"
+                    f"checkpoints {what}: {names}{more}, because they were being written whenever"
+                    f" one was"
                     " due; write to another file and rename it when it is complete",
                 )
         self._named.update(paths)

@@ -33,12 +33,12 @@ THINNING_S = 60.0
 KEEP: int = JobSpec.model_fields["keep_checkpoints"].default
 TRIES = 3
 PAUSE_S = 0.5
-# So many steps wait for a file that is being written; the next goes without it.
+# How many steps wait for a file that is being written; the next one omits it.
 PATIENT_STEPS = 1
-# A file that was written so shortly before it was read may be written again with the same time.
+# A file written this shortly before being read could be written again with the same mtime.
 FRESH_NS = 1_000_000_000
-# For the last checkpoint of a job that succeeded there are twice as many seconds as for the one
-# before, within these bounds.
+# Bounds of the time for the last checkpoint of a successful job, which may take twice as long as
+# the one before.
 LAST_S, LAST_MOST_S = 60.0, 600.0
 WATCH_S = 0.5
 
@@ -49,9 +49,9 @@ log = structlog.get_logger(__name__)
 
 
 class Thinner(Loop):
-    """Thins out once for each time that it was told to; what fails is done the next time.
+    """Thins out checkpoints once per request; a failed run is made up for by the next.
 
-    It stops before its next object when the attempt is to stop. A call that hangs is left alone.
+    It stops before the next object if the attempt must stop. A call that hangs is abandoned.
     """
 
     name = "thinning"
@@ -64,16 +64,17 @@ class Thinner(Loop):
         self._everywhere = True
 
     def ask(self) -> None:
-        """Have it done now."""
+        """Request a run now."""
         self._asked = True
         self.wake()
 
     def step(self) -> None:
-        """Thin out, if it was asked for."""
+        """Thin out if requested."""
         if not self._asked or not self._go_on():
             return
         self._asked = False
-        # Once an attempt, whatever comes of it, and again only while there is much.
+        # Once per attempt, whether it succeeds or not, and again only while there is much to
+        # remove.
         everywhere, self._everywhere = self._everywhere, False
         fence, keep = self._attempt.fence, self._attempt.grant.spec.get("keep_checkpoints", KEEP)
         try:
@@ -94,11 +95,12 @@ class Thinner(Loop):
 
 
 class CheckpointSync(Loop):
-    """Stores the folder whenever it changed, each file as it was at one moment.
+    """Stores the folder whenever it has changed, with a consistent copy of each file.
 
-    Files that have not changed since the last checkpoint, this attempt's or an earlier one's, do
-    not travel again, and are read again only where size, time and inode do not tell. A file that is
-    being rewritten is waited for; in the end its last stored version takes its place.
+    Files that have not changed since the last checkpoint, of this attempt or an earlier one, are
+    not uploaded again, and are read only if size, mtime and inode are inconclusive. A checkpoint
+    waits for a file that is being rewritten; eventually it contains the last stored version
+    instead.
     """
 
     name = "checkpoints"
@@ -119,19 +121,19 @@ class CheckpointSync(Loop):
         self._files: tuple[Entry, ...] = ()
         self._keys: dict[str, str] = {}
         self._known: dict[str, Entry] = {}
-        # What was seen of files that were being written.
+        # The digests of files that were being written.
         self._seen: dict[str, Part] = {}
         self._missed = 0
         self._too_large = inf
         self._until = inf
         self._in_time = False
-        # Set when nobody can write to the folder any more.
+        # Set once no process can write to the folder.
         self.job_ended = False
-        # What the last one took, in seconds: a notice must leave as much.
+        # Duration of the last upload in seconds, which a preemption notice must leave.
         self.took_s = 0.0
 
     def restore(self) -> None:
-        """Put the newest sound checkpoint into the folder, if there is one.
+        """Restore the newest sound checkpoint to the folder, if there is one.
 
         Raises as `Restore.run`.
         """
@@ -139,19 +141,20 @@ class CheckpointSync(Loop):
         if restored is None:
             return
         if restored.own:
-            # Another job's objects are not referred to: they live no longer than that job wants.
+            # Another job's objects are not referenced, since that job decides how long they are
+            # kept.
             self._remember(restored.files)
             self._known = {entry.path: entry for entry in restored.files}
         self._stored = listing(self._folder)
 
     def recall(self) -> None:
-        """Go on after an earlier agent: what is stored of the job need not travel again."""
+        """Resume after an earlier agent, without uploading again what it has stored."""
         self._remember(self._restore.newest())
 
     def step(self) -> None:
-        """Store the folder if it changed; for a file that is being written it waits one step more.
+        """Store the folder if it has changed, waiting one more step for a file being written.
 
-        The job is stopped if the folder is too large for its share of the disk.
+        The job is stopped if the folder exceeds its disk request.
 
         Raises:
             ForgeError: the store or the queue does not answer.
@@ -165,10 +168,10 @@ class CheckpointSync(Loop):
         except Stopped:
             return
         except DiskFull as error:
-            self._notes.say(error.code, f"no checkpoint is stored: {error.message}")
+            self._notes.say(error.code, f"no checkpoint was stored: {error.message}")
             self._attempt.request_stop(Stop(Reason.DISK_FULL, error.message))
         except ObjectTooLarge as error:
-            self._notes.say(error.code, f"no checkpoint is stored: {with_advice(error)}")
+            self._notes.say(error.code, f"no checkpoint was stored: {with_advice(error)}")
         except (ForgeError, OSError) as error:
             self._notes.failed(error, last=self.job_ended)
             raise
@@ -179,20 +182,20 @@ class CheckpointSync(Loop):
             self.thinner.ask()
 
     def finish(self) -> None:
-        """Store what a job that succeeded has left, if that can be done soon.
+        """Store the last checkpoint of a successful job, if that is possible in limited time.
 
-        Nothing is raised, as nothing more depends on it: what fails is said in the job's log.
+        Nothing is raised, because nothing depends on it: a failure is reported in the job's log.
         """
         limit_s = min(LAST_MOST_S, max(LAST_S, 2 * self.took_s))
         self._until = monotonic() + limit_s
-        # A store that hangs must not hold up the end.
+        # A store that hangs must not delay the end.
         last = Thread(target=self._last, name="last checkpoint", daemon=True)
         last.start()
         while last.is_alive() and self._has_time():
             last.join(WATCH_S)
         if not self._in_time:
-            words = "the last checkpoint is not stored: it takes too long"
-            self._notes.say("late", f"{words} (it may take {limit_s:.0f} s)")
+            words = "the last checkpoint was not stored: it took too long"
+            self._notes.say("late", f"{words} (limit: {limit_s:.0f} s)")
 
     def _last(self) -> None:
         self.end()
@@ -205,7 +208,7 @@ class CheckpointSync(Loop):
         self._in_time = self._has_time()
 
     def _has_time(self) -> bool:
-        """Tell whether the last checkpoint of a success may go on; of any other job it may."""
+        """Return whether a checkpoint may continue; only a success's last one has a limit."""
         window = self._attempt.window
         leaves = window is not None and seconds() >= window.give_back_s
         return self._until == inf or (monotonic() < self._until and not leaves)
@@ -239,7 +242,7 @@ class CheckpointSync(Loop):
         }
 
     def _copy(self, changed: Listing, copies: Copies, into: Path) -> bool:
-        """Copy what is not copied as it is now; False where a file is closed to us."""
+        """Copy files that changed since their last copy; False if one cannot be read."""
         for path in copies.keys() - changed.keys():
             del copies[path]
         stored = {entry.path: Part(entry.size, entry.sha256) for entry in self._files}
@@ -254,7 +257,7 @@ class CheckpointSync(Loop):
             except FileNotFoundError:
                 copies.pop(path, None)
             except OSError as error:
-                words = f"no checkpoint is stored, as {path!r} cannot be read: {error}"
+                words = f"no checkpoint was stored, because {path!r} cannot be read: {error}"
                 self._notes.say(f"closed {path}", words)
                 return False
         return True
@@ -265,7 +268,7 @@ class CheckpointSync(Loop):
             raise Stopped
 
     def _still(self, found: Listing, copies: Copies) -> bool:
-        """Tell whether the folder is as it was copied, but for what has only grown."""
+        """Return whether the folder is as it was copied, except for files that have only grown."""
         grown = {path for path, copy in copies.items() if copy.shape is Shape.GROWN}
         now = {path: status for path, status in listing(self._folder).items() if path not in grown}
         seen = {path: status for path, status in found.items() if path not in grown}
@@ -273,7 +276,7 @@ class CheckpointSync(Loop):
         return now == seen and all(copy.sound for copy in copies.values())
 
     def _waits(self, copies: Copies, gone: AbstractSet[str]) -> bool:
-        """Tell whether to wait one step more, since files were being written or moved."""
+        """Return whether to wait one more step, because files were being written or moved."""
         self._seen = {path: copy.part for path, copy in copies.items() if not copy.sound}
         self._missed = self._missed + 1 if self._seen or gone else 0
         return 0 < self._missed <= PATIENT_STEPS and not self.job_ended
@@ -297,7 +300,7 @@ class CheckpointSync(Loop):
         }
 
     def _store_manifest(self, manifest: Manifest) -> None:
-        # A number is used once: a row whose answer was lost must go on describing its object.
+        # A number is used once: a row whose answer was lost must keep describing its object.
         number, self._number = self._number, self._number + 1
         self._attempt.cursors.keep(checkpoint_number=self._number)
         key = self._attempt.keys.checkpoint_manifest(number)
@@ -320,7 +323,7 @@ class CheckpointSync(Loop):
             try:
                 self._store.put_file(key, copy.path, progress=self._go_on)
             except ObjectTooLarge as error:
-                # Until it is smaller, it is not even copied again.
+                # The file is not copied again until it is smaller.
                 self._too_large = min(self._too_large, part.size)
                 raise ObjectTooLarge(f"{path!r}: {error.message}", hint=error.hint) from error
             self._keys[part.sha256] = key
@@ -328,7 +331,7 @@ class CheckpointSync(Loop):
 
 
 class CheckpointRequest(Loop):
-    """Wakes the sync when the file was touched; once more when it was touched meanwhile."""
+    """Wakes the sync when the file is touched, and again if it was touched meanwhile."""
 
     name = "checkpoint call"
 

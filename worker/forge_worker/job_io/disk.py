@@ -1,4 +1,4 @@
-"""The disk watch: a job that fills more than its share is stopped, and no other job suffers."""
+"""The disk watch: stop a job that exceeds its disk request, before other jobs suffer."""
 
 from forge_schema.model.states import Reason
 
@@ -9,7 +9,7 @@ PERIOD_S = 2.0
 
 
 class DiskWatch(Loop):
-    """Weighs the attempt's folders, log included, and what is being installed for it."""
+    """Measures the attempt's folders, including the log, and installations made for it."""
 
     name = "disk"
 
@@ -21,5 +21,5 @@ class DiskWatch(Loop):
     def step(self) -> None:
         used_mb = self._attempt.bytes_used() >> 20
         if used_mb > self._limit_mb:
-            detail = f"{used_mb} MiB on disk, {self._limit_mb} MiB were asked for"
+            detail = f"{used_mb} MiB on disk, {self._limit_mb} MiB were requested"
             self._attempt.request_stop(Stop(Reason.DISK_FULL, detail))

@@ -1,7 +1,7 @@
-"""JUnit reports as jobs leave them: read as a stream, with nothing in them trusted.
+"""Read untrusted JUnit reports as a stream.
 
-A report has no business with a document type, and without one there are no entities to expand
-and nothing outside to fetch. Attributes and text are cut to what is kept.
+A document type is refused, so there are no entities to expand and nothing external to fetch.
+Attributes and text are truncated to the stored length.
 """
 
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ MOST_TESTS = 100_000
 BLOCK = 1 << 16
 NAME_LENGTH = 1000
 MESSAGE_LENGTH = 10_000
-# What a test case may hold that says how it ended; the worst of several counts.
+# The elements of a test case that set its verdict; the worst of several counts.
 VERDICTS = {"skipped": Verdict.SKIPPED, "failure": Verdict.FAILED, "error": Verdict.ERROR}
 ORDER = (Verdict.PASSED, Verdict.SKIPPED, Verdict.FAILED, Verdict.ERROR)
 
 
 class ReportUnsound(Exception):
-    """The report is not what it should be; the text says why, in words for the job's log."""
+    """The report is invalid; the text says why, for the job's log."""
 
 
 class _Reader:
-    """Takes expat's calls, and keeps the tests that are complete."""
+    """Handles expat's events, and collects complete tests."""
 
     def __init__(self) -> None:
         self.tests: list[Tested] = []
@@ -69,7 +69,7 @@ class _Reader:
 
     def _keep(self, case: dict[str, str]) -> None:
         if len(self.tests) == MOST_TESTS:
-            raise ReportUnsound(f"it has more than {MOST_TESTS} tests; the first ones are kept")
+            raise ReportUnsound(f"it has more than {MOST_TESTS} tests; only the first are kept")
         suite = case.get("classname") or next(filter(None, reversed(self._suites)), "")
         message = _cut("".join(self._said).strip(), MESSAGE_LENGTH)
         self.tests.append(
@@ -85,9 +85,9 @@ class _Reader:
 
 
 def read_report(file: BinaryIO) -> tuple[list[Tested], str]:
-    """Return the tests of a report, and what is wrong with it, or "".
+    """Return the tests in a report, and what is wrong with it, or "".
 
-    What came whole before the fault is kept: a job that was ended leaves half a report.
+    Complete tests before the error are kept: a job that was stopped leaves half a report.
     """
     reader = _Reader()
     parser = expat.ParserCreate()
@@ -102,7 +102,7 @@ def read_report(file: BinaryIO) -> tuple[list[Tested], str]:
     except ReportUnsound as error:
         return reader.tests, str(error)
     except (expat.ExpatError, ValueError, LookupError) as error:
-        return reader.tests, f"it is no XML: {error}"
+        return reader.tests, f"it is not valid XML: {error}"
     return reader.tests, ""
 
 
@@ -117,17 +117,17 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
 
 
 def _refuse_doctype(*_: object) -> None:
-    raise ReportUnsound("it has a document type, which a report has no need of")
+    raise ReportUnsound("it has a document type, which reports may not have")
 
 
 def _cut(text: str, length: int) -> str:
-    # Half a surrogate pair is nothing that a row can hold.
+    # The database cannot store half a surrogate pair.
     return text[:length].encode("utf-8", "replace").decode()
 
 
 def _seconds(text: str) -> float | None:
     try:
-        # Some writers group the digits: 1,234.5.
+        # Some tools group the digits: 1,234.5.
         seconds = float(text.replace(",", ""))
     except ValueError:
         return None

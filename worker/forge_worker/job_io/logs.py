@@ -1,4 +1,4 @@
-"""The log shipper: a job's output goes to the store in numbered, checksummed chunks."""
+"""The log shipper: upload a job's output in numbered, checksummed chunks."""
 
 import hashlib
 from io import BufferedReader
@@ -16,7 +16,7 @@ CHUNK_BYTES = 4 << 20
 
 
 class LogShipper(Loop):
-    """Reads the attempt's log file from where it left off; the object first, then its row."""
+    """Reads the attempt's log file from where it stopped; stores each object before its row."""
 
     name = "logs"
 
@@ -32,20 +32,21 @@ class LogShipper(Loop):
         self._start = self._cursors["log_start"]
         # The length of a chunk that may be stored already: a repeat must have the same content.
         self._promised = self._cursors["log_promised"]
-        # Who fails ships the last words while the loop may be in a step.
+        # On failure, the last output is shipped by another thread while the loop may be in a step.
         self._turn = Lock()
 
     def step(self) -> None:
-        """Ship everything that has been written by now, chunk by chunk.
+        """Upload everything written so far, chunk by chunk.
 
-        What may be the beginning of a secret waits for the next step, or for the end of the loop.
+        Bytes that may be the beginning of a secret wait for the next step, or for the end of the
+        loop.
         """
         with self._turn, self._attempt.folders.log.open("rb") as log:
             while not self._attempt.lost and (piece := self._next(log)):
                 self._ship(piece)
 
     def _next(self, log: BufferedReader) -> bytes:
-        """Return the next bytes, with the secrets covered that they have or share with others."""
+        """Return the next bytes, with secrets redacted, also those that cross their edges."""
         redactor, count = self._attempt.redactor, self._promised or CHUNK_BYTES
         before = min(self._start, redactor.reach)
         log.seek(self._start - before)

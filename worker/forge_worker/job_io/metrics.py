@@ -1,4 +1,4 @@
-"""The metrics tail: JSON lines that a job writes become metrics and its progress."""
+"""The metrics tail: turn JSON lines written by a job into metrics and progress."""
 
 import json
 from contextlib import suppress
@@ -22,9 +22,9 @@ log = structlog.get_logger(__name__)
 
 
 class MetricsTail(Loop):
-    """Reads whole lines; one that is no JSON object, or too long, is counted and skipped.
+    """Reads whole lines; a line that is not a JSON object, or is too long, is counted and skipped.
 
-    NaN and the infinities, which JSON does not have, are kept by their names.
+    NaN and infinities, which JSON does not have, are stored as strings.
     """
 
     name = "metrics"
@@ -34,24 +34,24 @@ class MetricsTail(Loop):
         self._attempt = attempt
         self._gateway = gateway
         self._cursors = attempt.cursors
-        # Lines that were sent, and not kept here as such, get the same numbers once more.
+        # Lines sent, but not yet recorded here as sent, get the same numbers again.
         self._place = self._cursors["metrics_place"]
         self._number = self._cursors["metrics_number"]
         self.skipped = 0
 
     def step(self) -> None:
-        """Send the lines that were written since the last step."""
+        """Send the lines written since the last step."""
         while not self._attempt.lost and (lines := self._read()):
             self._send(lines)
 
     def finish(self) -> None:
-        """Send the last lines, and tell of those that were left out."""
+        """Send the last lines, and report those that were skipped."""
         self.step()
         if self.skipped:
             job_id = self._attempt.fence.job_id
             log.warning(
                 "metric_lines_skipped",
-                note="they are not JSON objects",
+                note="not JSON objects",
                 job=job_id,
                 lines=self.skipped,
             )
@@ -80,7 +80,7 @@ class MetricsTail(Loop):
         self._cursors.keep(metrics_place=self._place, metrics_number=self._number)
 
     def _keep(self, lines: list[MetricLine], progress: float | None) -> int:
-        """Send lines and return how many were kept: none that the database would never take."""
+        """Send lines, and return how many were stored; lines that the database refuses are lost."""
         if not lines:
             return 0
         try:
@@ -100,7 +100,7 @@ def parse(line: bytes) -> dict[str, Any] | None:
         return None
     try:
         values = json.loads(line, parse_constant=str, parse_float=_finite)
-        # Half a surrogate pair passes JSON, and no database takes it.
+        # JSON allows half a surrogate pair, but the database refuses it.
         json.dumps(values, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
@@ -108,7 +108,7 @@ def parse(line: bytes) -> dict[str, Any] | None:
 
 
 def step_of(values: dict[str, Any]) -> float | None:
-    """Return the step that a line tells."""
+    """Return the step in a line, or None."""
     return _number(values.get("step"))
 
 
@@ -122,7 +122,7 @@ def progress_of(values: dict[str, Any]) -> float | None:
 
 
 def _finite(digits: str) -> float | str:
-    # Postgres's JSON knows no infinity, and 1e999 is one: its name is kept.
+    # 1e999 parses as infinity, which Postgres's JSON lacks: it is stored as a string.
     if isfinite(value := float(digits)):
         return value
     return "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""Restore a job's newest sound checkpoint, whole, into an empty folder."""
+"""Restore a job's newest sound checkpoint completely, into an empty folder."""
 
 from dataclasses import dataclass
 
@@ -16,14 +16,14 @@ TRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came back; `own` unless it is another job's, from which this one starts."""
+    """A restored checkpoint; `own` is False if it is another job's, from which this one starts."""
 
     files: tuple[Entry, ...]
     own: bool
 
 
 class Restore:
-    """May be done again after a failure: every try begins with an empty folder."""
+    """Restores checkpoints; can be retried, since every try begins with an empty folder."""
 
     def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
         self._attempt = attempt
@@ -33,13 +33,13 @@ class Restore:
         self._damaged: set[str] = set()
 
     def run(self) -> Restored | None:
-        """Fill the folder, before the job starts; None when there is nothing to fill it with.
+        """Fill the folder before the job starts; return None if there is no checkpoint.
 
-        A checkpoint of the job's own that is damaged is passed over, and named in its log.
+        A damaged checkpoint of the job itself is skipped, and named in its log.
 
         Raises:
-            CheckpointUnsound: the one that the job starts from is damaged.
-            CheckpointUnknown: it is gone.
+            CheckpointUnsound: the checkpoint to start from is damaged.
+            CheckpointUnknown: the checkpoint to start from no longer exists.
             StoreError: the store does not answer.
             Stopped: the attempt must stop.
         """
@@ -53,11 +53,11 @@ class Restore:
                 return Restored(files, own)
         self._empty()
         if rows:
-            self._attempt.note("no checkpoint is whole: the job starts from the beginning")
+            self._attempt.note("no checkpoint is complete: the job starts from the beginning")
         return None
 
     def newest(self) -> tuple[Entry, ...]:
-        """Return the files of the job's own newest checkpoint, and fetch none; raises as `run`."""
+        """Return the files of the job's own newest checkpoint without fetching; raises as `run`."""
         job_id = self._attempt.fence.job_id
         rows = self._gateway.restorable(job_id)
         own = [row for row in rows if row["job_id"] == job_id]
@@ -71,7 +71,7 @@ class Restore:
         except CheckpointUnsound as error:
             self._damaged.add(row["key"])
             name = f"{row['attempt']}.{row['number']}"
-            self._attempt.note(f"the checkpoint {name} is passed over: {error.message}")
+            self._attempt.note(f"the checkpoint {name} was skipped: {error.message}")
             return None
 
     def _fetched(self, row: Row) -> tuple[Entry, ...]:
@@ -93,7 +93,7 @@ class Restore:
             path.parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise CheckpointUnsound(f"{entry.path!r} lies below a file") from error
-        # Once more, since it may have been damaged on its way alone.
+        # Again, since it may only have been damaged in transit.
         for _ in range(TRIES):
             self._store.get_file(entry.key, path, progress=self._attempt.while_wanted)
             if sha256(path) == entry.sha256:

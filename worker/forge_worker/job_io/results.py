@@ -1,6 +1,6 @@
-"""What a job found out: its result, one JSON object, and how each of its tests ended.
+"""A job's result, a JSON object, and the results of its tests.
 
-Both are read when the job has ended, however it did: one that failed has most to say.
+Both are read after the job has ended, also if it failed.
 """
 
 import json
@@ -23,7 +23,7 @@ from forge_worker.files.safe_files import opened
 from forge_worker.job_io.junit import read_report
 from forge_worker.queue.gateway import Gateway
 
-# A quarter of what a server takes in one request, and not more rows than it takes.
+# A quarter of a server's limit for a request, and its limit of rows.
 BATCH_BYTES = 1 << 19
 BATCH_ROWS = 1000
 DOCUMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(Document)
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class Findings:
-    """Reads the two files once; what cannot be used is said in the job's log."""
+    """Reads the two files once; what is invalid is reported in the job's log."""
 
     def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
         self._attempt = attempt
@@ -42,7 +42,7 @@ class Findings:
         self._tests: list[Tested] = []
 
     def store(self) -> None:
-        """Keep what the job left; a repeat goes on where it failed."""
+        """Store the results; repeated after a failure, it resumes where it stopped."""
         if not self._read:
             self._result, self._tests = self._look_for_result(), self._look_for_tests()
             self._read = True
@@ -62,9 +62,9 @@ class Findings:
         except ForgeError:
             raise
         except Exception:
-            # What the database would never take must not keep the job from its end.
+            # Results that the database refuses must not keep the job from ending.
             log.exception("results_refused", job=self._attempt.fence.job_id)
-            self._attempt.note("what the job found out was refused by the queue")
+            self._attempt.note("the queue refused the job's results")
 
     def _look_for_result(self) -> dict[str, Any] | None:
         with suppress(OSError), opened(self._attempt.folders.control, RESULT_FILE) as file:
@@ -72,7 +72,7 @@ class Findings:
             try:
                 found: dict[str, Any] = self._covered(parse_result(said))
             except ValueError as error:
-                self._attempt.note(f"the result is not kept: {error}")
+                self._attempt.note(f"the result was not stored: {error}")
             else:
                 return found
         return None
@@ -87,9 +87,9 @@ class Findings:
         except OSError:
             tests, fault = [], ""
             if named or spec.get("kind") == JobKind.TEST:
-                fault = f"there is none at {named or '$FORGE_JUNIT_FILE'}"
+                fault = f"there is no file {named or '$FORGE_JUNIT_FILE'}"
         if fault:
-            self._attempt.note(f"of the test report {len(tests)} tests are kept: {fault}")
+            self._attempt.note(f"{len(tests)} tests of the test report were stored: {fault}")
         return [
             replace(
                 test,
@@ -101,7 +101,7 @@ class Findings:
         ]
 
     def _covered(self, value: Any) -> Any:  # noqa: ANN401  whatever JSON holds
-        """Return a value with the job's secrets covered in every text."""
+        """Return a value with the job's secrets redacted in every string."""
         match value:
             case str():
                 return self._attempt.redactor.text(value)
@@ -114,7 +114,7 @@ class Findings:
 
 
 def batch_of(tests: Sequence[Tested]) -> int:
-    """Return how many of the first tests travel in one request."""
+    """Return how many of the first tests fit in one request."""
     size = 0
     for count, test in enumerate(tests[:BATCH_ROWS]):
         size += sum(len((said or "").encode()) for said in (test.suite, test.name, test.message))
@@ -124,10 +124,10 @@ def batch_of(tests: Sequence[Tested]) -> int:
 
 
 def parse_result(said: bytes) -> dict[str, Any]:
-    """Return the JSON object that a job wrote; what JSON has no number for becomes null.
+    """Return the JSON object that a job wrote; NaN and infinities become null.
 
     Raises:
-        ValueError: it is none, or more than a row takes; the text says why.
+        ValueError: it is not a JSON object, or is too large for a row; the text says why.
     """
     if len(said) > DOCUMENT_BYTES:
         raise ValueError(f"it is longer than {DOCUMENT_BYTES >> 10} KiB")
@@ -137,9 +137,9 @@ def parse_result(said: bytes) -> dict[str, Any]:
     except ValidationError as error:
         raise ValueError(f"{error.errors()[0]['msg']}") from error
     except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+        raise ValueError("it is nested too deeply") from error
 
 
 def _finite(digits: str) -> float | None:
-    # Postgres's JSON knows no infinity, and 1e999 is one.
+    # 1e999 parses as infinity, which Postgres's JSON lacks.
     return value if isfinite(value := float(digits)) else None

@@ -1,7 +1,7 @@
-"""Stall detection: stop a job that shows no sign of life for as long as it set itself.
+"""Stall detection: stop a job that shows no sign of life for longer than its own limit.
 
-Signs are output, reported progress, and busy GPUs; a rule that the job did not ask for does not
-apply. A stopped job is retried from its last checkpoint.
+Signs are output, reported progress, and busy GPUs; only the rules that the job sets apply. A
+stopped job is retried from its last checkpoint.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ READ_BYTES = 1 << 20
 LONGEST_S = 5.0
 LOOKS_PER_LIMIT = 10
 IDLE = "--stall-idle-gpu"
-# The machine, or the agent alone, may have stood still between two looks, and the job with it.
+# If the machine or the agent was suspended between two looks, only this many periods count.
 COUNTED_PERIODS = 3
 
 log = structlog.get_logger(__name__)
@@ -45,9 +45,9 @@ class OutputSign:
 
 
 class ProgressSign:
-    """Whether the step or the share done rose; a counter that fell has begun anew.
+    """Whether the step or the progress rose; a counter that fell has restarted.
 
-    It reads the metrics by itself: the queue, to which they are sent, may be away.
+    It reads the metrics file itself, since the queue may be unreachable.
     """
 
     def __init__(self, metrics: Path) -> None:
@@ -56,15 +56,15 @@ class ProgressSign:
         self._last: dict[str, float] = {}
 
     def __call__(self) -> bool:
-        # Every line is taken, also behind one that rises.
+        # Every line is processed, also after one that rises.
         return sum(self._rises(line) for line in self._lines()) > 0
 
     def _lines(self) -> list[bytes]:
         with suppress(OSError), opened(self._metrics.parent, self._metrics.name) as file:
             size = file.seek(0, 2)
-            # What was written before, an earlier agent heard.
+            # Earlier lines were seen by an earlier agent.
             place = size if self._place is None else self._place
-            # Of much, and of a file that was begun anew, the end tells enough.
+            # For a large or truncated file, reading the end is enough.
             file.seek(max(place if place <= size else 0, size - READ_BYTES))
             lines = file.read(READ_BYTES).splitlines(keepends=True)
             half = len(lines[-1]) if lines and not lines[-1].endswith(b"\n") else 0
@@ -84,7 +84,7 @@ class ProgressSign:
 
 
 class GpuSign:
-    """Whether one of the GPUs was busier than so many percent; one that does not say, may be."""
+    """Whether a GPU was busier than a percentage; one with unknown use counts as busy."""
 
     def __init__(self, usage: AttemptUsage, percent: float, tell: Callable[[str], None]) -> None:
         self._watched = usage
@@ -95,7 +95,7 @@ class GpuSign:
     def __call__(self) -> bool | None:
         looks = self._watched.busiest()
         if None in looks:
-            self._tell_once("its GPUs do not say how busy they are: --stall-idle-gpu is ignored")
+            self._tell_once("its GPUs do not report their utilisation: --stall-idle-gpu is ignored")
             return True
         known = [percent for percent in looks if percent is not None]
         return max(known) > self._percent if known else None
@@ -108,7 +108,7 @@ class GpuSign:
 
 @dataclass
 class Rule:
-    """One sign that a job has to show every `limit_s` seconds, and for how long it has not."""
+    """A sign that a job must show every `limit_s` seconds, and the time since the last one."""
 
     lack: str
     option: str
@@ -118,9 +118,9 @@ class Rule:
     unseen_s: float = 0.0
 
     def stalled(self, passed_s: float, most_s: float) -> bool:
-        """Look once, so long after the look before, of which at most `most_s` count."""
+        """Look once, `passed_s` after the previous look, of which at most `most_s` count."""
         alive = self.sign()
-        # While nobody looks, nothing is held against a job, and then only as much as of any pause.
+        # Time without a look counts only up to the usual limit.
         self.unseen_s += passed_s
         if alive is None:
             return False
@@ -130,12 +130,12 @@ class Rule:
 
 
 class StallWatch(Loop):
-    """Begins to count when it is started: when its job runs, or has been adopted.
+    """Counts from its start: when its job runs, or has been adopted.
 
     Args:
-        attempt: whose job it is.
-        rules: of which any one suffices.
-        clock: tells the seconds.
+        attempt: the job's attempt.
+        rules: the rules, any of which can stop the job.
+        clock: returns seconds.
     """
 
     name = "stall"
@@ -151,7 +151,7 @@ class StallWatch(Loop):
         self._looked_at: float | None = None
 
     def step(self) -> None:
-        """Look for each sign, and have the job stopped where one is missing for too long."""
+        """Look for each sign, and stop the job if one has been missing for too long."""
         now = self._clock()
         passed_s = 0.0 if self._looked_at is None else now - self._looked_at
         self._looked_at = now
@@ -164,8 +164,8 @@ class StallWatch(Loop):
         said = f"{rule.lack} for {lasting(rule.limit_s)}"
         log.warning("job_stalled", job=self._attempt.fence.job_id, why=said)
         self._attempt.note(
-            f"stalled: {said}, so the job is stopped, and tried again from its last checkpoint"
-            f" while its failures last; if this is how it works, raise or leave out {rule.option}"
+            f"stalled: {said}, so the job was stopped; it is retried from its last checkpoint if it"
+            f" has retries left; if this is normal for the job, raise or remove {rule.option}"
         )
         self._attempt.request_stop(Stop(Reason.STALLED, said))
 
@@ -173,11 +173,11 @@ class StallWatch(Loop):
 def stall_watches(
     attempt: Attempt, usage: AttemptUsage, gpus: int, clock: Callable[[], float] = monotonic
 ) -> list[StallWatch]:
-    """Return the watch that a job asked for, or nothing; `gpus` is how many it was lent."""
+    """Return the watch that a job requests, if any; `gpus` is how many it was lent."""
     rules = _rules(attempt, usage)
     if not gpus and (idle := [rule for rule in rules if rule.option == IDLE]):
         rules.remove(idle[0])
-        attempt.note(f"it was lent no GPU: {IDLE} is ignored")
+        attempt.note(f"the job has no GPU: {IDLE} is ignored")
     return [StallWatch(attempt, rules, clock)] if rules else []
 
 
@@ -190,7 +190,7 @@ def _rules(attempt: Attempt, usage: AttemptUsage) -> list[Rule]:
         )
     if asked.no_progress_s is not None:
         sign = ProgressSign(folders.metrics)
-        rules.append(Rule("no progress told", "--stall-no-progress", asked.no_progress_s, sign))
+        rules.append(Rule("no progress reported", "--stall-no-progress", asked.no_progress_s, sign))
     if asked.idle_gpu_s is not None:
         percent = asked.idle_gpu_percent
         lack, busy = f"no GPU busier than {percent:g} %", GpuSign(usage, percent, tell)
@@ -199,16 +199,16 @@ def _rules(attempt: Attempt, usage: AttemptUsage) -> list[Rule]:
 
 
 def stall_rules_of(spec: Mapping[str, Any]) -> Stall:
-    """Return what a job's spec says of stalls; what a newer server adds is left aside."""
+    """Return the stall rules in a job's spec, ignoring those of newer servers."""
     said = spec.get("stall") or {}
-    # Checked when it was submitted; one that watches nothing stands for none here.
+    # Validated at submission; rules that watch nothing are allowed here.
     return Stall.model_construct(
         **{name: said[name] for name in Stall.model_fields if name in said}
     )
 
 
 def lasting(seconds: float) -> str:
-    """Return a time in words."""
+    """Return a duration as text."""
     if seconds < 120:  # noqa: PLR2004 - below, minutes would be fractions
         return f"{seconds:g} s"
     return f"{seconds / 60:.4g} min"

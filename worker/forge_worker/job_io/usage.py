@@ -1,4 +1,4 @@
-"""The usage of each attempt: looks at its GPUs and processes, summed up and sent as samples."""
+"""The usage of each attempt: measure its GPUs and processes, sum up, and send samples."""
 
 import json
 from collections import deque
@@ -23,12 +23,12 @@ from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.runner import Handle
 from forge_worker.runners.use import JobUse
 
-# While the queue is away, so many wait at most; no number may be left out, so then none is added.
+# Most samples that wait for the queue. No number may be skipped, so further ones are dropped.
 UNSENT = 4000
-# Few ask how busy the GPUs were; for the others, old looks are forgotten.
+# Most looks kept for the stall watch, which few jobs use; older ones are dropped.
 LOOKS = 600
 FILE = "usage.json"
-# A container can be asked nothing after its end: so much of it is unknown at most.
+# A container cannot be measured after its end, so at most this much of its use is unknown.
 LOOK_S = 1.0
 LAST_LOOK_S = 5.0
 
@@ -37,9 +37,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class GpuTally:
-    """One GPU's part: joules, the most memory in MiB, and its newest look, at seconds of a clock.
+    """One GPU's part: joules, peak memory in MiB, and its newest look, at seconds of a clock.
 
-    `energy_j` is None for as long as the GPU has told neither its energy nor its power.
+    `energy_j` is None until the GPU reports its energy or its power.
     """
 
     energy_j: float | None = None
@@ -50,7 +50,7 @@ class GpuTally:
     at: float = 0.0
 
     def take(self, look: GpuLook, now: float) -> None:
-        """Add what was used since the look before."""
+        """Add the use since the previous look."""
         self.last = look
         if look.memory_mb is not None:
             self.peak_mb = max(self.peak_mb or 0, look.memory_mb)
@@ -61,7 +61,7 @@ class GpuTally:
 
     def _since(self, look: GpuLook, now: float) -> float:
         if look.energy_j is not None and self.counted_j is not None:
-            # A counter that fell has begun anew, from nothing.
+            # A counter that fell has restarted from zero.
             more = look.energy_j - self.counted_j
             return more if more >= 0 else look.energy_j
         if look.power_w is not None and self.drawn_w is not None:
@@ -70,7 +70,7 @@ class GpuTally:
 
 
 class UsageMeter:
-    """Takes looks, and answers what was used in all and what is used now."""
+    """Sums up looks into total and current use."""
 
     def __init__(self, gpus: Sequence[str]) -> None:
         self._gpus = {uuid: GpuTally() for uuid in gpus}
@@ -79,7 +79,7 @@ class UsageMeter:
         self._use: JobUse | None = None
 
     def take(self, looks: Mapping[str, GpuLook], use: JobUse | None, now: float) -> None:
-        """Add one look, taken at `now` seconds; what could not be had is left out of it."""
+        """Add one look, taken at `now` seconds; unknown values are left out."""
         for uuid, look in looks.items():
             self._gpus[uuid].take(look, now)
         if use is not None:
@@ -88,13 +88,13 @@ class UsageMeter:
             self._peak_memory = max(self._peak_memory or 0.0, use.peak_memory_mb)
 
     def usage(self, held_s: float, money_per_second: float) -> Usage:
-        """Return what was used by an attempt that held what it was lent for so long."""
+        """Return the total use of an attempt that held its slot for `held_s` seconds."""
         joules = [tally.energy_j for tally in self._gpus.values()]
         known = [j for j in joules if j is not None]
         peaks = [tally.peak_mb for tally in self._gpus.values() if tally.peak_mb is not None]
         return Usage(
             gpu_seconds=held_s * len(self._gpus),
-            # The sum of some would be taken for the sum of all.
+            # A sum over some GPUs would be mistaken for the total.
             energy_j=sum(known) if known and len(known) == len(joules) else None,
             cost=held_s * money_per_second if money_per_second else None,
             cpu_seconds=self._cpu_seconds,
@@ -103,7 +103,7 @@ class UsageMeter:
         )
 
     def values(self) -> dict[str, Any]:
-        """Return the newest look as a sample keeps it."""
+        """Return the newest look as the values of a sample."""
         gpus = {uuid: tally.last.reported() for uuid, tally in self._gpus.items()}
         values: dict[str, Any] = {"gpus": gpus} if gpus else {}
         if self._use is not None:
@@ -112,7 +112,7 @@ class UsageMeter:
         return values
 
     def kept(self) -> dict[str, Any]:
-        """Return what a later agent needs to go on, as JSON takes it."""
+        """Return what a later agent needs to continue, for JSON."""
         tallies = {
             uuid: {"energy_j": t.energy_j, "peak_mb": t.peak_mb, "counted_j": t.counted_j}
             for uuid, t in self._gpus.items()
@@ -120,10 +120,10 @@ class UsageMeter:
         return {"cpu_seconds": self._cpu_seconds, "memory": self._peak_memory, "gpus": tallies}
 
     def go_on(self, kept: Mapping[str, Any]) -> None:
-        """Begin with what an earlier agent kept.
+        """Continue from what an earlier agent kept.
 
         Raises:
-            KeyError, TypeError: it is nothing that `kept` returned.
+            KeyError, TypeError: it was not returned by `kept`.
         """
         for uuid in self._gpus.keys() & kept["gpus"].keys():
             self._gpus[uuid] = GpuTally(**kept["gpus"][uuid])
@@ -131,7 +131,7 @@ class UsageMeter:
 
 
 class AttemptUsage:
-    """Looked at by the sampler; `handle` is the attempt's job once it has been started."""
+    """The usage of one attempt; `handle` is its job once that has been started."""
 
     def __init__(
         self, attempt: Attempt, gpus: Sequence[str], meter: GpuMeter, clock: Callable[[], float]
@@ -151,9 +151,9 @@ class AttemptUsage:
         self._go_on()
 
     def look(self, sample_s: float | None = None) -> bool:
-        """Look once; when the last sample is `sample_s` seconds old, make one. Tell if so.
+        """Look once, and add a sample if the last is `sample_s` seconds old; return whether it did.
 
-        None is for the last look: of a job too short for a sample, its end says all.
+        None is for the last look: a job too short for a sample gets none.
         """
         with self._looking:
             now = self._clock()
@@ -170,9 +170,9 @@ class AttemptUsage:
         return due
 
     def busiest(self) -> list[float | None]:
-        """Return of each look since this was asked before how many percent the busiest GPU was.
+        """Return the busiest GPU's utilisation in percent at each look since the last call.
 
-        None stands for a look at which one of them did not say.
+        None stands for a look at which a GPU did not report it.
         """
         looks: list[float | None] = []
         with suppress(IndexError):
@@ -186,7 +186,7 @@ class AttemptUsage:
         return max(known) if known and len(known) == len(self._gpus) else None
 
     def send(self, gateway: Gateway) -> None:
-        """Send what was not sent yet; what fails is sent again.
+        """Send unsent samples; those that fail are sent again.
 
         Raises:
             ForgeError: the queue did not answer.
@@ -197,16 +197,16 @@ class AttemptUsage:
                     self.attempt.lose()
                 for _ in samples:
                     self._unsent.popleft()
-                # The folder of one that is lost may be on its way out by now.
+                # The folder of a lost attempt may be being removed.
                 if not self.attempt.lost:
                     self._keep(samples[-1].number + 1)
 
     def usage(self, held_s: float, money_per_second: float) -> Usage:
-        """Return what was used until the last look."""
+        """Return the total use up to the last look."""
         return self._usage.usage(held_s, money_per_second)
 
     def _keep(self, number: int) -> None:
-        # Without it, a later agent would count less; nothing else hangs on it.
+        # Without it, a later agent counts less; nothing else depends on it.
         with suppress(OSError):
             kept = json.dumps({"next": number, **self._usage.kept()})
             write_atomically(self.attempt.folders.root / FILE, kept, durable=False)
@@ -220,7 +220,7 @@ class AttemptUsage:
 
 
 class Sampler(Loop):
-    """One for the worker; a driver or an engine that hangs holds up nothing but this loop."""
+    """Looks at all attempts; a driver or an engine that hangs blocks only this loop."""
 
     name = "sample"
 
@@ -254,7 +254,7 @@ class Sampler(Loop):
         self.shipper.end(patience_s)
 
     def watch(self, attempt: Attempt, gpus: Sequence[str]) -> AttemptUsage:
-        """Have an attempt looked at, from now until it is let go."""
+        """Start measuring an attempt, until it is let go."""
         attempt_usage = AttemptUsage(attempt, gpus, self._meter, self._clock)
         with self._lock:
             self._watched.append(attempt_usage)
@@ -263,12 +263,12 @@ class Sampler(Loop):
         return attempt_usage
 
     def let_go(self, attempt_usage: AttemptUsage) -> None:
-        """Look no more; once more is fine."""
+        """Stop measuring an attempt. May be repeated."""
         with self._lock, suppress(ValueError):
             self._watched.remove(attempt_usage)
 
     def used(self, attempt: Attempt) -> Usage:
-        """Return what an attempt used until the last look."""
+        """Return an attempt's total use up to the last look."""
         with self._lock:
             known = self._known.get(attempt.fence.token)
         if known is None:
@@ -276,14 +276,14 @@ class Sampler(Loop):
         return known.usage(seconds() - attempt.claimed_s, self._money_per_second)
 
     def forget(self, attempt: Attempt) -> None:
-        """Forget what an attempt used: its end is told or spooled."""
+        """Forget an attempt's use: its end is delivered or spooled."""
         with self._lock:
             self._known.pop(attempt.fence.token, None)
 
     def last(self, attempt_usage: AttemptUsage) -> Usage:
-        """Look a last time, send the samples once, and return what was used in all.
+        """Look a last time, try once to send the samples, and return the total use.
 
-        Nothing that goes wrong here is told: the attempt's end must not wait for it.
+        Errors are ignored: the attempt's end must not wait for this.
         """
         self.let_go(attempt_usage)
         look = Thread(target=self._look, args=(attempt_usage, None), name="last look", daemon=True)
@@ -303,7 +303,7 @@ class Sampler(Loop):
         try:
             return attempt_usage.look(sample_s)
         except Exception:
-            # Whatever a driver or an engine answers, the job goes on.
+            # Whatever a driver or an engine answers, the job continues.
             log.warning("sample_failed", job=attempt_usage.attempt.fence.job_id, exc_info=True)
             return False
 
@@ -311,7 +311,7 @@ class Sampler(Loop):
         try:
             attempt_usage.send(self._gateway)
         except Exception as error:
-            # Of a queue that is away, enough is said elsewhere.
+            # An unreachable queue is logged elsewhere.
             trace = not isinstance(error, ForgeError)
             log.warning("samples_lost", job=attempt_usage.attempt.fence.job_id, exc_info=trace)
 
@@ -321,7 +321,7 @@ class Sampler(Loop):
 
 
 class SampleShipper(Loop):
-    """Sends the samples in a thread of its own: a queue that is away shall blind nobody."""
+    """Sends the samples in its own thread, so that an unreachable queue does not stop sampling."""
 
     name = "samples"
 

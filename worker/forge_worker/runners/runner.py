@@ -1,7 +1,7 @@
-"""What every runner does, and the words for it: a job in, an exit out, nothing left behind.
+"""The interface of all runners, and its types.
 
-The exit code means the same in all of them: the main process's own code, 128 + n when signal n
-ended it, 127 when its command was not found and 126 when it could not be executed.
+The exit code is the same in all of them: the main process's own code, 128 + n if signal n ended it,
+127 if its command was not found and 126 if it could not be executed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from forge_worker.runners.use import JobUse
 
-# AMD's runtime hides first, by UUID; its layers above count what is left, from 0.
+# AMD's runtime filters by UUID first; the layers above it number the rest from 0.
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
-# For people; what is whose, the ids say: of the worker's folder, and of the queue.
+# For people only; ownership is decided by the ids of the worker's folder and the queue.
 WORKER_LABEL = "forge.worker"
 FOLDER_LABEL = "forge.folder"
 QUEUE_LABEL = "forge.queue"
@@ -28,7 +28,7 @@ OWNERS = (WORKER_LABEL, FOLDER_LABEL, QUEUE_LABEL)
 
 
 def visible(uuids: Sequence[str], vendor: str) -> dict[str, str]:
-    """Return the variables for a job that has these GPUs; with none, it sees none."""
+    """Return the variables that make only these GPUs visible to a job; without any, none."""
     if not uuids:
         return dict(HIDDEN)
     if vendor == "amd":
@@ -39,9 +39,9 @@ def visible(uuids: Sequence[str], vendor: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder of the host for a job; `target` is where a container has it.
+    """A folder of the host for a job; `target` is its path in a container.
 
-    One that is `given` becomes the job's user's own, but not what is in it already.
+    If `given`, the job's user becomes the owner of the folder, but not of its contents.
     """
 
     source: Path
@@ -54,11 +54,11 @@ class Mount:
 class RunSpec:
     """One attempt at one job.
 
-    The four folders are the host's, and exist; the job may write to all of them. `log_path`
-    receives stdout and stderr as bytes, in the order in which they were written. `memory_mb` is
-    in MiB; `grace_s` is the time from SIGTERM to SIGKILL, in seconds. `secrets` are variables too,
-    but stand in nothing that an engine or a process list shows. `bin_dirs` come first on the job's
-    PATH and `python_dirs` last on its PYTHONPATH, under the names by which the job reaches them.
+    The four folders exist on the host, and the job may write to all of them. `log_path` receives
+    stdout and stderr as bytes, in the order in which they were written. `memory_mb` is in MiB;
+    `grace_s` is the time from SIGTERM to SIGKILL, in seconds. `secrets` are variables that neither
+    the engine nor a process list shows. `bin_dirs` come first on the job's PATH and `python_dirs`
+    last on its PYTHONPATH, as paths in the job.
     """
 
     name: str
@@ -89,7 +89,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Exit:
-    """What ended a job, as its runner saw it; `code` is None when nobody can know."""
+    """How a job ended, as seen by its runner; `code` is None if it is unknown."""
 
     code: int | None
     oom_killed: bool = False
@@ -98,7 +98,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class JobPaths:
-    """The folders of a RunSpec under the names by which the job itself reaches them."""
+    """The folders of a RunSpec as paths in the job."""
 
     work_dir: PurePath
     output_dir: PurePath
@@ -108,9 +108,9 @@ class JobPaths:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A job that outlived the agent which started it; `id` is the runner's own.
+    """A job that outlived the agent that started it; `id` is the runner's own.
 
-    `places` are the folders of this machine that it has, as far as the runner knows them.
+    `places` are its folders on this machine, as far as the runner knows them.
     """
 
     id: str
@@ -123,36 +123,36 @@ Own = Callable[[Leftover], bool]
 
 
 def nobodys(_: Leftover) -> bool:
-    """Say that what carries no folder's id is not this worker's."""
+    """Return False: a job without a folder's id is not this worker's."""
     return False
 
 
 def belongs(left: Leftover, folder: str, own: Own) -> bool:
-    """Tell whether a leftover is of the worker with this folder; `own` as in `Runner`."""
+    """Return whether a leftover belongs to the worker with this folder; `own` as in `Runner`."""
     carried = left.labels.get(FOLDER_LABEL)
     return own(left) if carried is None else carried == folder
 
 
 class Handle(Protocol):
-    """One started job. Every method may be called from any thread."""
+    """One started job. Thread-safe."""
 
     def wait(self, timeout: float) -> Exit | None:
-        """Return the exit within `timeout` seconds, or None: still running.
+        """Return the exit, or None if the job still runs after `timeout` seconds.
 
-        Once there is an exit, the log is whole and no process of the job is left.
+        Once there is an exit, the log is complete and no process of the job is left.
         """
 
     def signal(self, signum: int) -> None:
-        """Send a signal to the job's main process; one that is gone is fine."""
+        """Send a signal to the job's main process, if it still runs."""
 
     def stop(self) -> None:
-        """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
+        """Send SIGTERM to the main process, SIGKILL to all after the grace; wait for the end."""
 
     def used(self) -> JobUse | None:
-        """Return what the job has used until now, or None when nobody can tell any more."""
+        """Return what the job has used so far, or None if that is no longer known."""
 
     def remove(self) -> None:
-        """Leave nothing behind, neither a process nor a container. May be repeated."""
+        """Remove all processes and containers of the job. May be repeated."""
 
 
 class Runner(Protocol):
@@ -164,52 +164,52 @@ class Runner(Protocol):
         """Return the folders as the job sees them."""
 
     def place(self, mount: Mount) -> PurePath:
-        """Return where the job finds a mounted folder."""
+        """Return the path of a mounted folder in the job."""
 
     def foundation(self, spec: RunSpec) -> str:
-        """Return what the job's Python is: what is built on one foundation may break on another.
+        """Return the identity of the job's Python; environments are valid for one foundation only.
 
         Raises:
             ImageMissing: as `start`.
-            StartFailed: it cannot be found out now.
+                    StartFailed: it cannot be determined now.
         """
 
     def start(self, spec: RunSpec) -> Handle:
         """Start the job.
 
         Raises:
-            ImageMissing: its image is neither here nor to be had.
+            ImageMissing: its image is not here and cannot be fetched.
             StartFailed: this machine could not start it.
         """
 
     def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
-        """Return what another agent process started and left, by the id of its folder.
+        """Return the jobs that an earlier agent of this folder left, by the folder's id.
 
-        Whoever calls holds that folder's lock. `own` tells what is this worker's of what an agent
-        of an earlier version started, which labelled it with no folder.
+        The caller must hold the folder's lock. `own` decides about jobs of an agent of an earlier
+        version, which have no label for the folder.
         """
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> Handle | None:
-        """Go on with a leftover that runs, or has ended meanwhile; None if that cannot be."""
+        """Take over a leftover that runs, or has ended meanwhile; None if that is impossible."""
 
     def reap(self, leftover: Leftover) -> None:
         """End a leftover at once, without grace, and remove it."""
 
 
 class ImageMissing(ForgeError):
-    """The image is not on this machine and could not be fetched."""
+    """The image is not on this machine, and cannot be fetched."""
 
     code = "image_missing"
 
 
 class StartFailed(ForgeError):
-    """The machine could not start the job; nothing of the user's ran."""
+    """The machine could not start the job; no code of the user ran."""
 
     code = "start_failed"
 
 
 class PullFailed(StartFailed):
-    """The image could not be fetched, which says nothing of the machine itself."""
+    """The image could not be fetched, which is not the machine's fault."""
 
 
 class EngineUnreachable(ForgeError):

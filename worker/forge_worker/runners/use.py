@@ -1,4 +1,4 @@
-"""What a job has used of its machine, as its runner can tell."""
+"""Resource use of a job, as measured by its runner."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NO_LIMIT = 1 << 62
 
 @dataclass(frozen=True)
 class JobUse:
-    """CPU-seconds and the most memory since the job started, and its memory now; in MiB.
+    """CPU-seconds and peak memory since the job's start, and its memory now, in MiB.
 
-    Memory is what the kernel cannot take back: the cache of files is not counted.
+    Memory is what the kernel cannot reclaim: the page cache is not counted.
     """
 
     cpu_seconds: float
@@ -25,9 +25,9 @@ class JobUse:
 
 
 def use_below(shim: int) -> JobUse | None:
-    """Return what the processes below a job's shim use, or None when it is gone.
+    """Return what the processes below a job's shim use, or None if the shim is gone.
 
-    Those that have ended are in the counts of whoever collected them, at last the shim.
+    Processes that have ended are included in the counts of the process that reaped them.
     """
     try:
         parent = psutil.Process(shim)

@@ -1,4 +1,4 @@
-"""One job's container, watched through an engine that may hang, restart or forget."""
+"""A job's container, watched through an engine that may hang, restart or forget."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from forge_worker.runners.use import JobUse
 
 MILLISECONDS = 1000
-# Killing needs a moment: the kernel takes the memory back first.
+# A kill takes a moment, because the kernel reclaims the memory first.
 KILL_S = 5.0
 
 SLICE_S = 10.0
@@ -40,14 +40,14 @@ ENGINE_PATIENCE_S = 120.0
 REMOVE_PATIENCE_S = 60.0
 FAILED = (*UNREACHABLE, APIError, EngineUnreachable)
 LAST_LINES = 20
-# What an engine writes for a container whose end it did not see; it may call the code 0 then.
+# The engine's end time of a container whose end it did not see; the code may then be 0.
 NEVER = "0001-01-01"
 
 log = structlog.get_logger(__name__)
 
 
 class MainProcess:
-    """Holds a descriptor of the process, so that no other process can be taken for it."""
+    """A container's main process, held by a descriptor so that its id cannot be reused."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -55,25 +55,25 @@ class MainProcess:
 
     @classmethod
     def of(cls, pid: int, container: str) -> MainProcess | None:
-        """Return the process of a container's id; None where it cannot be seen from here."""
+        """Return the container's process with this id; None if it is not visible from here."""
         try:
             found = cls(os.pidfd_open(pid))
         except OSError:
             return None
-        # An agent in a container of its own has other process ids than the engine.
+        # An agent in a container sees other process ids than the engine.
         return found if names_container(pid, container) else None
 
     def ended(self, timeout: float = 0.0) -> bool:
-        """Tell whether nothing of the container lives, waiting up to `timeout` seconds for that."""
+        """Return whether the container has ended, waiting up to `timeout` seconds for that."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         return bool(poll.poll(timeout * MILLISECONDS))
 
     def signal(self, signum: int) -> None:
-        """Send it a signal; one that has ended is fine.
+        """Send a signal; a process that has ended is no error.
 
         Raises:
-            PermissionError: this user may not.
+            PermissionError: this user may not send it.
         """
         try:
             signal.pidfd_send_signal(self._descriptor, signum)
@@ -82,7 +82,7 @@ class MainProcess:
 
 
 class Containers:
-    """By name; from any thread. A container that is not in use may be removed."""
+    """Containers by name. Thread-safe. A container that is not in use may be removed."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -90,7 +90,7 @@ class Containers:
         self._remaining: dict[str, MainProcess | None] = {}
 
     def use(self, name: str) -> None:
-        """Note that a container of this name is about to be, or is already."""
+        """Record that a container of this name is in use or about to be created."""
         with self._lock:
             self._in_use.add(name)
             self._remaining.pop(name, None)
@@ -100,13 +100,13 @@ class Containers:
             return name in self._in_use
 
     def gone(self, name: str) -> None:
-        """Note that a container was removed."""
+        """Record that a container was removed."""
         with self._lock:
             self._in_use.discard(name)
             self._remaining.pop(name, None)
 
     def remains(self, name: str, process: MainProcess | None) -> None:
-        """Note that a container could not be removed; `process` is None where it is not known."""
+        """Record that a container could not be removed; `process` is None if unknown."""
         with self._lock:
             self._in_use.discard(name)
             self._remaining[name] = process
@@ -118,7 +118,7 @@ class Containers:
             return set(self._remaining)
 
     def may_live(self, name: str) -> bool:
-        """Tell whether a container, or one that served it, may live; what can be killed is."""
+        """Kill what can be killed of a container, and return whether any of it may be alive."""
         with self._lock:
             found = [
                 process
@@ -129,7 +129,7 @@ class Containers:
 
 
 def killed(process: MainProcess) -> bool:
-    """Kill a container by its main process, and tell whether nothing of it lives."""
+    """Kill a container by its main process, and return whether it is dead."""
     try:
         process.signal(signal.SIGKILL)
     except PermissionError:
@@ -138,11 +138,11 @@ def killed(process: MainProcess) -> bool:
 
 
 class ContainerHandle:
-    """A job in a container, known by its name, which holds the job's token.
+    """A job in a container, identified by its name, which contains the job's token.
 
-    `since` is the engine's run in which the container was started; `watched` is False if nobody
-    has seen since then whether the engine stopped. While the engine is away, the kernel says
-    whether the container lives, and takes signals for it.
+    `since` is the engine's run in which the container started; `watched` is False if a stop of the
+    engine since then could have gone unnoticed. While the engine is unreachable, the main process
+    is watched and signalled through the kernel.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class ContainerHandle:
         self._grace_s = grace_s
         self._containers = containers
         self._process: MainProcess | None = None
-        # Asked to end without the engine, which then has no code to wait for.
+        # The job was killed without the engine, so there is no exit code to wait for.
         self._killed = False
         self._exit: Exit | None = None
         self._lock = threading.Lock()
@@ -172,7 +172,7 @@ class ContainerHandle:
         self._doubtful = not watched
 
     def wait(self, timeout: float) -> Exit | None:
-        """Return the exit within `timeout` seconds, or None: still running."""
+        """Return the exit, or None if the job still runs after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         self._look()
         while self._exit is None and (left := deadline - time.monotonic()) > 0:
@@ -181,7 +181,7 @@ class ContainerHandle:
         return self._exit
 
     def signal(self, signum: int) -> None:
-        """Send a signal to the job's main process; one that is gone is fine."""
+        """Send a signal to the job's main process, if it still runs."""
         try:
             self._engine.client.api.kill(self._name, int(signum))
         except FAILED as error:
@@ -201,7 +201,7 @@ class ContainerHandle:
         log.warning("signal_not_delivered", container=self._name, error=str(error))
 
     def stop(self) -> None:
-        """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
+        """Send SIGTERM to the main process, SIGKILL to all after the grace; wait for the end."""
         if self.wait(0) is None:
             self.signal(signal.SIGTERM)
             if self.wait(self._grace_s) is None:
@@ -210,13 +210,13 @@ class ContainerHandle:
             self.signal(signal.SIGKILL)
 
     def used(self) -> JobUse | None:
-        """Return what the job has used until now, or None when nobody can tell any more."""
+        """Return what the job has used so far, or None if that is no longer known."""
         return self._gauge.read() if self._exit is None else None
 
     def remove(self) -> None:
         """Kill what still runs and remove the container and its pipe. May be repeated.
 
-        What an engine that is away cannot remove is noted as remaining, and killed without it.
+        If the engine is unreachable, the container is recorded as remaining, and killed without it.
         """
         try:
             remove_container(self._engine, self._name, self._process)
@@ -230,7 +230,7 @@ class ContainerHandle:
             self._pipe.finish()
 
     def _look(self) -> None:
-        """Ask for the container's state, the only thing that is believed."""
+        """Ask the engine for the container's state, the only reliable source."""
         if self._exit is not None:
             return
         try:
@@ -251,21 +251,21 @@ class ContainerHandle:
         elif state["FinishedAt"].startswith(NEVER):
             self._end(Exit(code=None, detail="the engine did not see how the job ended"))
         elif self._doubtful and not self._vouched():
-            # An engine that stops ends its containers, with whatever code they then choose:
-            # a job that handles SIGTERM well would look like one that succeeded.
+            # An engine that stops also stops its containers. A job that handles SIGTERM cleanly
+            # then exits with 0 and would look successful.
             said = f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
             self._end(Exit(code=None, oom_killed=state["OOMKilled"], detail=said))
         else:
             self._end(Exit(state["ExitCode"], state["OOMKilled"], state["Error"]))
 
     def _vouched(self) -> bool:
-        """Tell whether the engine can have let the job end by itself; not, while it is away."""
+        """Return whether the job certainly ended by itself; False if the engine is unreachable."""
         with contextlib.suppress(*FAILED):
             return engine_run(self._engine).vouches(self._since)
         return False
 
     def _silent(self, error: Exception) -> None:
-        """Let a job go on that the kernel sees; else wait for the engine, but not for ever."""
+        """Keep waiting while the process lives; otherwise wait a limited time for the engine."""
         self._doubtful = True
         lives = self._process is not None and not self._process.ended()
         if lives:
@@ -298,7 +298,7 @@ class ContainerHandle:
             self._exit = Exit(seen.code, seen.oom_killed, detail)
 
     def _unredirected(self) -> bytes:
-        """Return what was printed before the output was redirected: why that failed."""
+        """Return the output from before the redirection, which says why that failed."""
         with contextlib.suppress(*FAILED):
             said: bytes = self._engine.client.api.logs(self._name, tail=LAST_LINES)
             return said
@@ -306,12 +306,13 @@ class ContainerHandle:
 
 
 def remove_container(engine: Engine, name: str, process: MainProcess | None = None) -> None:
-    """Remove a container by force, and return when it is gone.
+    """Remove a container by force, and wait until it is gone.
 
-    One whose main process is known is killed at once while the engine is away, and not waited for.
+    While the engine is unreachable, a container with a known main process is killed without
+    waiting.
 
     Raises:
-        EngineUnreachable: it would not go.
+        EngineUnreachable: it could not be removed.
     """
     deadline = time.monotonic() + REMOVE_PATIENCE_S
     while True:
@@ -319,7 +320,7 @@ def remove_container(engine: Engine, name: str, process: MainProcess | None = No
             engine.client.api.remove_container(name, v=True, force=True)
         except NotFound:
             return
-        except FAILED as error:  # it is being removed already, or the engine is away
+        except FAILED as error:  # already being removed, or the engine is unreachable
             dead = is_silence(error) and process is not None and killed(process)
             if dead or time.monotonic() > deadline:
                 raise EngineUnreachable(

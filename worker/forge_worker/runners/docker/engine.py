@@ -1,8 +1,7 @@
-"""The connection to the Docker engine, and which run of the engine answers.
+"""The connection to the Docker engine, and detection of its restarts.
 
-An engine that stops ends its containers: the exit code is then the engine's doing, and no result of
-the job. It counts only if the engine did not stop meanwhile, or leaves containers alone
-(live-restore).
+An engine that stops also stops its containers, so their exit code is not the job's. An exit code
+counts only if the engine did not stop meanwhile, or keeps containers running (live-restore).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ CALL_TIMEOUT_S = 120
 SERVER_ERROR = 500
 UNREACHABLE = (requests.RequestException, urllib3.exceptions.HTTPError, ConnectionError)
 PROGRAM = "dockerd"
-# Who listens for an engine that is started with its first caller.
+# With socket activation, init listens until the engine is started.
 MANAGER = 1
 CREDENTIALS = struct.Struct("iII")
 
@@ -46,10 +45,10 @@ class Engine:
 
     @property
     def client(self) -> DockerClient:
-        """The calling thread's own client: they are not safe to share.
+        """The calling thread's own client, since clients are not thread-safe.
 
         Raises:
-            EngineUnreachable: nothing answers.
+            EngineUnreachable: the engine does not answer.
         """
         try:
             knock()
@@ -59,13 +58,13 @@ class Engine:
         except (DockerException, OSError) as error:
             raise EngineUnreachable(
                 f"the Docker engine does not answer: {error}",
-                hint="Start it, or see that this user may reach its socket.",
+                hint="Start it, or check that this user may access its socket.",
             ) from error
         return client
 
 
 def engine_answers() -> bool:
-    """Tell within about three seconds whether a Linux engine answers here."""
+    """Return within about three seconds whether a Linux engine answers here."""
     with suppress(DockerException, *UNREACHABLE, OSError):
         knock()
         with closing(docker.from_env(timeout=PING_TIMEOUT_S, version=OLDEST_API)) as client:
@@ -74,7 +73,7 @@ def engine_answers() -> bool:
 
 
 def knock() -> None:
-    """See that the engine's socket takes connections; docker-py leaks its own when one does not.
+    """Check that the engine's socket accepts connections; docker-py leaks a socket if not.
 
     Raises:
         OSError: it does not.
@@ -87,14 +86,14 @@ def knock() -> None:
 
 
 def timed_out(error: Exception) -> bool:
-    """Tell a call that took longer than it was given from an engine that is not there."""
+    """Return whether an error is a time-out, rather than an unreachable engine."""
     return isinstance(error, requests.Timeout) or any(
         isinstance(cause, urllib3.exceptions.ReadTimeoutError) for cause in error.args
     )
 
 
 def is_silence(error: Exception) -> bool:
-    """Tell an engine that cannot answer now from one that answered no."""
+    """Return whether an error means that the engine cannot answer now, rather than a refusal."""
     if isinstance(error, APIError):
         return not isinstance(error, NotFound) and (error.status_code or 0) >= SERVER_ERROR
     return True
@@ -102,32 +101,32 @@ def is_silence(error: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EngineRun:
-    """`process` is empty where the engine's process cannot be seen; `keeps` is live-restore."""
+    """A run of the engine; `process` is "" if it is not visible, `keeps` means live-restore."""
 
     process: str = ""
     keeps: bool = False
 
     def vouches(self, since: EngineRun) -> bool:
-        """Tell whether containers that were there in `since` ended by themselves, if at all."""
+        """Return whether containers from run `since` cannot have been stopped by the engine."""
         same = self.process != "" and self.process == since.process
         return same or (self.keeps and since.keeps)
 
     def label(self) -> str:
-        """Return it as a label's value, for `of_label`."""
+        """Return the run as a label's value, for `of_label`."""
         return f"{self.process} {'keeps' if self.keeps else 'ends'}"
 
 
 def of_label(value: str) -> EngineRun:
-    """Return the run of a label; an unknown one, if it is none."""
+    """Return the run in a label's value; an unknown run if it is malformed."""
     process, _, keeps = value.partition(" ")
     return EngineRun(process, keeps == "keeps")
 
 
 def engine_run(engine: Engine, known: EngineRun | None = None) -> EngineRun:
-    """Return the run that answers now; if it is the `known` one, without asking the engine.
+    """Return the engine's current run; the engine is not asked if it is still the `known` one.
 
     Raises:
-        EngineUnreachable, or an error of the client's: none does.
+        EngineUnreachable, or an error of the client: the engine does not answer.
     """
     process = _process()
     if known is not None and process and process == known.process:
@@ -136,7 +135,7 @@ def engine_run(engine: Engine, known: EngineRun | None = None) -> EngineRun:
 
 
 def _process() -> str:
-    """Name the process behind the engine's socket, by its id and its start."""
+    """Return the id and start time of the process behind the engine's socket."""
     with suppress(OSError, psutil.Error):
         found = psutil.Process(pid) if (pid := _listener()) != MANAGER else _only_one()
         if found is not None and found.name() == PROGRAM:
@@ -145,7 +144,7 @@ def _process() -> str:
 
 
 def _listener() -> int:
-    """Return the process that listens on the engine's socket; 0 if that is not to be seen."""
+    """Return the process that listens on the engine's socket; 0 if it is not visible."""
     scheme, _, path = os.environ.get("DOCKER_HOST", DEFAULT_HOST).partition("://")
     if scheme != "unix":
         return 0

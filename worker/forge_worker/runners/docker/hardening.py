@@ -1,8 +1,7 @@
-"""The settings of a job's container: what it may do, see and use up.
+"""The settings of a job's container: its permissions, mounts and limits.
 
-The job gets no capability, no way to more privileges, no user of the host's but its own, no
-writable file but its four folders and /tmp, and no engine socket. The default seccomp profile
-stays because nothing here turns it off.
+The job gets no capabilities, cannot gain privileges, runs as its own user, can write only to its
+four folders and /tmp, and has no engine socket. The engine's default seccomp profile stays on.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 CDI = "cdi"
 KINDS = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
-# Specs are written by programs, as JSON or as plain YAML, of which this reads what it needs.
+# Programs write CDI specs as JSON or plain YAML; this pattern finds the kind in both.
 KIND = re.compile(r"""["']?\bkind["']?\s*:\s*["']?([^"'\s,}]+)""")
 NAME = re.compile(r"""["']?\bname["']?\s*:\s*["']?([^"'\s,}]+)""")
 WORK = "/forge/work"
@@ -37,21 +36,21 @@ CHECKPOINT = "/forge/checkpoint"
 CONTROL = "/forge/control"
 PIPE = "/forge/out"
 
-# The shell opens the pipe for reading too: with the agent away the job then waits for it to come
-# back, instead of dying of SIGPIPE. It replaces itself by the job, so that signals reach that.
+# The shell opens the pipe for reading too, so that a job without an agent blocks instead of dying
+# of SIGPIPE. The shell then execs the job, so that signals reach it.
 REDIRECT = f'exec "$@" 1<>{PIPE} 2>&1'
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIB = 1 << 20
 NANO = 1_000_000_000
 HOSTNAME_LENGTH = 63
-# The queue refuses them too; what they do happens before the job's first instruction.
+# The queue refuses them too; they take effect before the job's first instruction.
 REFUSED_ENV = ("LD_", "NVIDIA_")
 
 
 def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
-    """Return the devices that an engine can give by CDI, as `kind=name`.
+    """Return the devices that an engine can assign by CDI, as `kind=name`.
 
-    `info` is the engine's own: from version 25 on it names the folders of its specs, if any.
+    `info` is the engine's system information; from version 25 on it names the spec folders.
     """
     places = [Path(place) for place in info.get("CDISpecDirs") or []]
     files = (file for place in places for file in _specs(place))
@@ -61,10 +60,10 @@ def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
 def gpu_requests(
     uuids: tuple[str, ...], vendor: str, by_cdi: frozenset[str]
 ) -> list[DeviceRequest]:
-    """Return what gives a container its GPUs, and no others.
+    """Return the device requests that give a container its GPUs and no others.
 
     Raises:
-        StartFailed: this engine has no way to give them.
+        StartFailed: this engine cannot assign them.
     """
     if not uuids:
         return []
@@ -98,9 +97,9 @@ def _devices(file: Path) -> list[str]:
 class DockerPolicy:
     """What the operator of a machine allows its containers; no job can change it.
 
-    `allowed_images` are globs of the images that a job may name, `mounts` are every job's.
-    `uid` and `gid` own the job's folders and run it; they count only when the agent is root,
-    since any other agent can give its folders to nobody but itself.
+    `allowed_images` are globs of the images that a job may name; `mounts` apply to every job. `uid`
+    and `gid` own the job's folders and run it; they take effect only if the agent is root, since no
+    other user can change the owner of folders.
     """
 
     network: Literal["bridge", "none"] = "bridge"
@@ -127,9 +126,9 @@ def settings(
     host_cpus: float,
     devices: Sequence[DeviceRequest] = (),
 ) -> dict[str, Any]:
-    """Return the arguments for docker-py's `containers.create`, but for the image itself.
+    """Return the arguments for docker-py's `containers.create`, except for the image.
 
-    `image` is the image's own configuration, as the engine reports it; `devices` give the GPUs.
+    `image` is the image's configuration from the engine; `devices` are the requests for GPUs.
     """
     return {
         "name": spec.name,
@@ -143,7 +142,7 @@ def settings(
         "user": user,
         "network": NETWORK if policy.network == "bridge" else "none",
         "healthcheck": {"test": ["NONE"]},
-        # The output goes through the pipe; this is left for what fails before the redirection.
+        # The output goes through the pipe; this log has only failures before the redirection.
         "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
         **_confinement(policy),
         "device_requests": list(devices),
@@ -169,9 +168,9 @@ def _resources(spec: RunSpec, policy: DockerPolicy, host_cpus: float) -> dict[st
     return {
         "nano_cpus": int(min(spec.cpus, host_cpus) * NANO),
         "mem_limit": memory,
-        # The sum of both: as much again to swap to, or nothing.
+        # Memory and swap together: as much swap as memory, or none.
         "memswap_limit": memory * 2 if policy.allow_swap else memory,
-        # Both count towards the memory limit. Compilers of kernels run what they put in /tmp.
+        # Both count towards the memory limit. /tmp is executable for kernel compilers.
         "shm_size": memory // 2,
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // 2}"},  # noqa: S108  the container's
     }
@@ -182,7 +181,7 @@ def _environment(
 ) -> dict[str, str]:
     named = {entry.partition("=")[0] for entry in image.get("Env") or []}
     base = {"HOME": WORK} | ({} if "LANG" in named else {"LANG": "C.UTF-8"})
-    # Many images ask for all GPUs by this variable, and some engines would grant it.
+    # Many images request all GPUs with this variable, and some engines would grant that.
     asked = any(request["Driver"] != CDI for request in devices)
     gpus = {} if asked else {"NVIDIA_VISIBLE_DEVICES": "void"}
     gpus |= {} if spec.gpu_uuids else HIDDEN

@@ -1,8 +1,8 @@
-"""Mounts of a container: the operator's folders for every job, and the file of its secrets.
+"""Mounts of a container: the operator's folders for every job, and the job's secrets file.
 
-An engine shows the variables that it was given to anybody who asks, so it is never given secrets.
-The job's shell reads them from a file and empties it; the file is gone from the host as soon as
-the container has it.
+An engine shows a container's variables to all its users, so they never contain secrets. The job's
+shell reads them from a file and empties it; the file is removed from the host once the container
+has started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
-# What the job's own folders, the kernel's views and the container's start need as they are.
+# Needed for the job's own folders, kernel file systems and the container's start.
 TAKEN = ("/forge", "/proc", "/sys", "/dev", "/tmp")  # noqa: S108  the container's
 MODES = {"": False, "ro": False, "rw": True}
 SECRETS = PurePosixPath("/forge/secrets")
@@ -31,16 +31,16 @@ TAKE = f". {SECRETS}; : >{SECRETS}; "
 
 
 class MountRefused(ForgeError):
-    """A folder that is to be mounted into every job cannot be."""
+    """An extra mount is malformed or unsafe."""
 
     code = "mount_refused"
 
 
 def extra_mounts(words: Iterable[str], worker_dir: Path) -> tuple[Mount, ...]:
-    """Return the mounts that the settings ask for.
+    """Return the mounts in the settings.
 
     Raises:
-        MountRefused: one is malformed, or would open the machine to every job.
+        MountRefused: a mount is malformed, or would expose the machine to every job.
     """
     mounts: list[Mount] = []
     for word in words:
@@ -48,7 +48,7 @@ def extra_mounts(words: Iterable[str], worker_dir: Path) -> tuple[Mount, ...]:
         _check_source(word, mount.source, worker_dir)
         _check_target(word, mount.target)
         if any(mount.target == other.target for other in mounts):
-            raise _refused(word, f"{mount.target} is taken by another of them")
+            raise _refused(word, f"{mount.target} is already the target of another mount")
         mounts.append(mount)
     return tuple(mounts)
 
@@ -58,8 +58,8 @@ def _mount(word: str) -> Mount:
     there, _, mode = rest.partition(":")
     places = (PurePosixPath(here), PurePosixPath(there))
     if mode not in MODES or not all(p.is_absolute() and ".." not in p.parts for p in places):
-        raise _refused(word, "it does not read /here:/there or /here:/there:rw")
-    # Of a link, what it leads to now is mounted and was checked.
+        raise _refused(word, "it does not have the form /here:/there or /here:/there:rw")
+    # A link is resolved now, so that what was checked is what is mounted.
     return Mount(Path(here).resolve(), places[1], writable=MODES[mode])
 
 
@@ -68,9 +68,11 @@ def _check_source(word: str, here: Path, worker_dir: Path) -> None:
         raise _refused(word, f"there is no folder {here} on this machine")
     for socket in _sockets():
         if socket.is_relative_to(here):
-            raise _refused(word, "it holds the socket of a container engine, which is root's power")
+            raise _refused(
+                word, "it contains the socket of a container engine, which gives root access"
+            )
     if worker_dir.resolve().is_relative_to(here):
-        raise _refused(word, "it holds this worker's own folder, with everybody's code")
+        raise _refused(word, "it contains this worker's own folder, with the code of all users")
 
 
 def _sockets() -> list[Path]:
@@ -80,22 +82,22 @@ def _sockets() -> list[Path]:
 
 def _check_target(word: str, there: PurePosixPath) -> None:
     if there == PurePosixPath("/"):
-        raise _refused(word, "no folder takes the place of a job's root")
+        raise _refused(word, "the root of a container cannot be replaced")
     for taken in map(PurePosixPath, TAKEN):
         if there.is_relative_to(taken):
-            raise _refused(word, f"{taken} is not to be mounted over")
+            raise _refused(word, f"{taken} must not be mounted over")
 
 
 def _refused(word: str, why: str) -> MountRefused:
     return MountRefused(
-        f"the extra mount {word!r} cannot be: {why}",
+        f"the extra mount {word!r} is refused: {why}",
         hint="write --extra-mounts /data/sets:/data,/scratch:/scratch:rw",
     )
 
 
 @contextmanager
 def handed_over(spec: RunSpec, uid: int, gid: int) -> Iterator[RunSpec]:
-    """Give the start with its secrets in a file of the job's user, which goes with the block.
+    """Yield the spec with its secrets in a file of the job's user, removed after the block.
 
     Raises:
         OSError: the file cannot be written.

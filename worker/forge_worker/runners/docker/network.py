@@ -1,9 +1,9 @@
-"""The containers' own bridge network, from which no cloud's metadata service can be reached.
+"""The containers' bridge network, from which cloud metadata services cannot be reached.
 
-The metadata addresses hand out the machine's credentials to whoever asks. Rules of iptables
-drop what containers of this network send there, except to port 53: on some clouds the name
-server has such an address. The network has no IPv6, so the IPv6 address is out of reach as it
-is. Network and rules stay when the worker ends: they are the machine's, and the next one uses them.
+Metadata addresses hand out the machine's credentials to anyone who asks. iptables rules drop
+packets from this network to them, except to port 53, because some clouds' name servers have such an
+address. The network has no IPv6, so the IPv6 address is unreachable anyway. Network and rules
+belong to the machine: they stay when the worker ends, and the next worker uses them.
 A worker that may not change rules relies on infra/forge-metadata.service, which makes them as root.
 """
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 NETWORK = "forge"
 BRIDGE = "forge0"
 BRIDGE_OPTION = "com.docker.network.bridge.name"
-# All clouds' link-local ones, Azure's, Alibaba's.
+# Link-local addresses of all clouds, Azure's, Alibaba's.
 METADATA = ("169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32")
-# What the unit leaves once the rules for the bridge are in place; only root can write there.
+# The unit creates this file once the rules are in place; only root can write there.
 MADE_BY_ROOT = Path("/run/forge-metadata")
 NOT_THERE = "iptables is not installed"
 EXPOSED = "containers could take the machine's credentials from the cloud's metadata addresses"
@@ -41,27 +41,27 @@ IPTABLES_TIMEOUT_S = 20
 
 
 def ensure_network(client: DockerClient) -> str:
-    """Make the network and its rules where they are missing.
+    """Create the network and its rules if they are missing.
 
     Returns:
-        Why metadata addresses can still be reached, or "": they cannot.
+        Why metadata addresses can still be reached, or "" if they cannot.
     """
     network = _find_or_create(client)
     if network.get("EnableIPv6"):
-        return f"the network {NETWORK} has IPv6, for which there is no rule; remove it"
+        return f"the network {NETWORK} has IPv6, for which there are no rules; remove the network"
     bridge = (network.get("Options") or {}).get(BRIDGE_OPTION, f"br-{network['Id'][:12]}")
     return block_metadata(bridge)
 
 
 def block_metadata(bridge: str) -> str:
-    """Drop what comes from `bridge` for a metadata address; return why not, or ""."""
+    """Drop packets from `bridge` to metadata addresses; return why that failed, or ""."""
     if not (Path("/sys/class/net") / bridge).exists():
-        return f"the engine's bridge {bridge} is not of this machine"
+        return f"the engine's bridge {bridge} is not on this machine"
     program = _program()
     if program is None:
         return NOT_THERE
-    # This table comes before any rewriting of addresses, so it also catches metadata services
-    # that listen on the machine itself.
+    # The raw table comes before address translation, so it also covers metadata services that
+    # listen on the machine itself.
     listed, refusal = _iptables(program, "-S", "PREROUTING")
     for address, protocol in () if refusal else product(METADATA, ("tcp", "udp")):
         to, port = f"-d {address} -i {bridge}", f"-p {protocol} -m {protocol} ! --dport 53"
@@ -71,13 +71,13 @@ def block_metadata(bridge: str) -> str:
 
 
 def _made(program: str, rule: list[str]) -> str:
-    """Make a rule unless it is there, whatever its words in a listing; return why not, or ""."""
+    """Add a rule unless it exists in any notation; return why that failed, or ""."""
     _, missing = _iptables(program, "-C", *rule)
     return _iptables(program, "-I", *rule)[1] if missing else ""
 
 
 def not_blockable() -> str:
-    """Return why this user cannot block the addresses where root has not done so, or ""."""
+    """Return why this user cannot block the addresses if root has not done so, or ""."""
     program = _program()
     if program is None:
         return NOT_THERE
@@ -97,7 +97,7 @@ def _made_by_root(bridge: str) -> bool:
 
 
 def _iptables(program: str, verb: str, *words: str) -> tuple[str, str]:
-    """Return what it printed, and why it refused, or ""."""
+    """Return the output of iptables, and why it refused, or ""."""
     try:
         done = subprocess.run(  # noqa: S603  fixed words, the bridge's name is the engine's
             [program, "-w", "5", "-t", "raw", verb, *words],
@@ -125,15 +125,15 @@ def _find_or_create(client: DockerClient) -> dict[str, Any]:
                 check_duplicate=True,
                 enable_ipv6=False,
                 labels={"forge.network": NETWORK},
-                # A name that only one bridge can have: of two workers that create the network
-                # at once, the engine refuses the second. Containers do not see each other.
+                # Only one bridge can have this name, so if two workers create the network at once,
+                # the engine refuses the second. Containers cannot reach each other.
                 options={BRIDGE_OPTION: BRIDGE, "com.docker.network.bridge.enable_icc": "false"},
             )
         except APIError as error:
             refusal = error
     if found := _find(client):
         return found
-    raise refusal or RuntimeError(f"the network {NETWORK} vanishes as soon as it is made")
+    raise refusal or RuntimeError(f"the network {NETWORK} disappears right after its creation")
 
 
 def _find(client: DockerClient) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """The named pipe through which a container's output reaches its log.
 
-The engine's own log would mix stdout and stderr in any order, end the last line itself, and
-spoil what is not UTF-8; and its streams end early when the engine restarts.
+The engine's own log would reorder stdout and stderr, terminate the last line, and corrupt output
+that is not UTF-8; its streams end early if the engine restarts.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = structlog.get_logger(__name__)
 
 
 class Keeping:
-    """One program, for all pipes of this process."""
+    """The pipe keeper: one program for all pipes of this process."""
 
     def __init__(self) -> None:
         self._orders: int | None = None
         self._lock = threading.Lock()
 
     def keep(self, pipe: Path, output: Path) -> None:
-        """Have a pipe kept open for its log; where that cannot be, a job runs all the same."""
+        """Have a pipe kept open for its log; if that fails, the job runs all the same."""
         order = json.dumps([str(pipe), str(output.absolute())]).encode() + b"\n"
         with self._lock:
             try:
@@ -58,7 +58,7 @@ class Keeping:
 
 
 def start() -> int:
-    """Start the program and return the pipe to it.
+    """Start the program and return its stdin.
 
     Raises:
         OSError: it cannot be started.
@@ -91,13 +91,12 @@ keeping = Keeping()
 class Pipe:
     """The named pipe at `path` and the thread that copies from it to `log`.
 
-    Use `made` for a new one, and `found` for that of a container which runs already.
+    Use `made` for a new pipe, and `found` for that of a running container.
     """
 
     def __init__(self, path: Path, log: Path) -> None:
         self.path = path
-        # Opened for writing as well, so that it never reads as ended while the job is between
-        # two writers.
+        # Also opened for writing, so that it never reads as ended while the job has no writer.
         self._source = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._output = Output(self._source, log)
         keeping.keep(path, log)
@@ -109,10 +108,10 @@ class Pipe:
 
     @classmethod
     def made(cls, path: Path, log: Path, *, uid: int, gid: int) -> Pipe:
-        """Make a pipe that `uid` may write to.
+        """Create a pipe that `uid` may write to.
 
         Raises:
-            OSError: the pipe or the log cannot be made.
+            OSError: the pipe or the log cannot be created.
         """
         log.touch(0o644)
         path.unlink(missing_ok=True)
@@ -122,17 +121,17 @@ class Pipe:
 
     @classmethod
     def found(cls, path: Path, log: Path) -> Pipe:
-        """Go on with the pipe of an earlier agent.
+        """Open the pipe of an earlier agent.
 
         Raises:
-            OSError: there is none, or the log cannot be written.
+            OSError: it does not exist, or the log cannot be written.
         """
         if not stat.S_ISFIFO(path.lstat().st_mode):
-            raise OSError(f"{path} is no pipe")
+            raise OSError(f"{path} is not a pipe")
         return cls(path, log)
 
     def finish(self, last_words: bytes = b"") -> str:
-        """Copy what is left, once nobody can write any more, and remove the pipe.
+        """Copy the rest, once nobody can write to the pipe, and remove the pipe.
 
         Returns:
             What went wrong with the log, or "".

@@ -1,12 +1,11 @@
-"""The small program that keeps the last output of containers whose agent is gone.
+"""A small program that saves the last output of containers whose agent is gone.
 
-A named pipe forgets what is in it when nobody has it open. While a job runs, its container has,
-and its agent, which reads it. What a job prints just before its end, while no agent runs, would be
-lost. So this program has each pipe open too, for reading only: it hears when nobody is left who
-could write, and then moves to the log what is still in the pipe. An agent that comes back at this
-moment may do so too: the log's lock keeps what both move in order. Standard library only: it runs
-with `python -I -S`, one for all the jobs of an agent, which names a pipe and its log in a line on
-its stdin; it ends with its agent and its last pipe.
+A named pipe loses its content when no process has it open. Output that a job prints just before its
+end, while no agent runs, would be lost. So this program keeps each pipe open for reading; once no
+writer is left, it moves the rest to the log. A new agent may do the same at that moment: the log's
+lock keeps the order. Standard library only, run with `python -I -S`: one process serves all jobs of
+an agent, which writes a line with each pipe and its log to its stdin. It ends after its agent and
+its last pipe.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from pathlib import Path
 from forge_worker.runners.process.output import Output
 
 ORDERS = 0
-ENDED = 0  # poll tells of the end of a pipe whatever it is asked for
+ENDED = 0  # poll reports the end of a pipe for any event mask
 
 
 class PipeKeeper:
-    """Has the pipes open that its agent names, until they or the agent end."""
+    """Keeps open the pipes that its agent names, until they end."""
 
     def __init__(self) -> None:
         self._heard = b""
@@ -67,9 +66,9 @@ class PipeKeeper:
 
 
 def main() -> None:
-    """Keep the pipes that are named on stdin."""
+    """Keep the pipes named on stdin open."""
     os.chdir("/")
-    # A service manager signals every process of its unit; this one stays for the jobs that stay.
+    # A service manager signals every process of its unit; this one stays for the running jobs.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     PipeKeeper().run()

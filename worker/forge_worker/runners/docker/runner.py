@@ -1,7 +1,7 @@
-"""Run jobs in containers of a Docker engine on this machine, hardened by default.
+"""Run jobs in hardened containers of a Docker engine on this machine.
 
-The folders are bind mounts and the output goes through a named pipe, so the engine must share
-this machine's kernel; an image needs /bin/sh.
+Folders are bind mounts and the output goes through a named pipe, so the engine must run on this
+machine's kernel. Images need /bin/sh.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ ENGINE_LABEL = "forge.engine"
 class DockerRunner:
     """Runs jobs in containers.
 
-    `exposed` says why containers can reach metadata addresses, as far as the last start found
-    out; it is empty when they cannot.
+    `exposed` is why containers could reach metadata addresses at the last start, or "".
     """
 
     kind: ClassVar[str] = "docker"
@@ -91,11 +90,11 @@ class DockerRunner:
         return mount.target
 
     def foundation(self, spec: RunSpec) -> str:
-        """Return what the job's Python is: that of the image, by the image's id.
+        """Return the identity of the job's Python: the image's id.
 
         Raises:
             ImageMissing: as `start`.
-            StartFailed: the engine cannot say.
+            StartFailed: the engine does not answer.
         """
         try:
             image = ensure_image(self._engine.client, spec.image, self._policy)
@@ -107,8 +106,8 @@ class DockerRunner:
         """Create the container, then start it.
 
         Raises:
-            ImageMissing: its image is neither here nor to be had.
-            StartFailed: the engine would not start it.
+            ImageMissing: its image is not here and cannot be fetched.
+            StartFailed: the engine could not start it.
         """
         try:
             image = ensure_image(self._engine.client, spec.image, self._policy)
@@ -132,7 +131,7 @@ class DockerRunner:
         return self._handle(spec.name, pipe, spec.grace_s, run)
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ContainerHandle | None:
-        """Go on with a container of an earlier agent, which may have ended meanwhile."""
+        """Take over a container of an earlier agent, which may have ended meanwhile."""
         try:
             found = self._engine.client.api.inspect_container(leftover.id)
             pipe = _reopened(log_path, running=found["State"]["Running"])
@@ -157,12 +156,12 @@ class DockerRunner:
         )
 
     def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
-        """Return the containers of this folder, running or not, that no job here uses.
+        """Return the containers of this worker's folder, running or not, that no job here uses.
 
-        Another agent process left them, or they could not be removed. `own` is as in `Runner`.
+        An earlier agent left them, or they could not be removed. `own` is as in `Runner`.
 
         Raises:
-            EngineUnreachable: the engine cannot say.
+            EngineUnreachable: the engine does not answer.
         """
         return [
             left
@@ -178,10 +177,10 @@ class DockerRunner:
         return list(map(_leftover, found))
 
     def reap_strays(self) -> None:
-        """Remove this agent's containers that are in nobody's use.
+        """Remove this agent's unused containers.
 
         Raises:
-            EngineUnreachable: the engine does not answer, or one would not go.
+            EngineUnreachable: the engine does not answer, or cannot remove one.
         """
         remaining = self.containers.remaining
         listed = self._listed()
@@ -201,7 +200,7 @@ class DockerRunner:
             Path(pipe).unlink(missing_ok=True)
 
     def _clear(self, name: str) -> None:
-        """Remove what a failed start may have made: a call can fail here and succeed there."""
+        """Remove what a failed start may have created: a call can fail here but succeed there."""
         try:
             remove_container(self._engine, name)
         except EngineUnreachable:
@@ -225,7 +224,7 @@ class DockerRunner:
             raise StartFailed(f"{EXPOSED}: {exposed}", hint=EXPOSED_HINT)
 
     def obstacle(self) -> str:
-        """Return why no container may be started on this machine, or ""."""
+        """Return why no container may start on this machine, or ""."""
         try:
             self._ensure_network()
         except (*FAILED, StartFailed) as error:
@@ -233,7 +232,7 @@ class DockerRunner:
         return ""
 
     def _devices(self, spec: RunSpec) -> list[DeviceRequest]:
-        # Asked anew: slices of a GPU come and go, and with them the engine's specs.
+        # Not cached: MIG slices come and go, and the engine's specs with them.
         by_cdi = (
             hardening.cdi_devices(self._engine.client.info()) if spec.gpu_uuids else frozenset()
         )
@@ -264,21 +263,21 @@ class DockerRunner:
         )
         arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
         arguments["labels"] |= {ENGINE_LABEL: self._run.label() if self._run else ""}
-        # A container of this name can only be this attempt's own, from a call whose answer was
-        # lost: the name holds the token.
+        # The name contains the token, so an existing container is this attempt's own, from a call
+        # whose answer was lost.
         remove_container(self._engine, spec.name)
         client.containers.create(image["Id"], **arguments).start()
 
 
 def _leftover(entry: Mapping[str, Any]) -> Leftover:
-    # One that is just being removed may have no name any more.
+    # A container that is being removed may have no name.
     name = (entry["Names"] or [entry["Id"]])[0].lstrip("/")
     places = tuple(mount.get("Source", "") for mount in entry.get("Mounts") or ())
     return Leftover(entry["Id"], name, entry["Labels"], places)
 
 
 def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:
-    """Make `uid` the owner of the mounted folders that are a job's own, not of what is in them."""
+    """Make `uid` the owner of the job's own mounted folders, but not of their contents."""
     if os.geteuid() == 0:
         for mount in mounts:
             if mount.given:
@@ -286,10 +285,10 @@ def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:
 
 
 def give(folders: Iterable[Path], uid: int, gid: int) -> None:
-    """Make `uid` the owner of folders and of all that is in them; an agent that is not root cannot.
+    """Make `uid` the owner of folders and their contents; does nothing unless root.
 
     Raises:
-        OSError: a folder is not there.
+        OSError: a folder does not exist.
     """
     if os.geteuid() != 0:
         return
@@ -302,10 +301,10 @@ def _pipe_path(log_path: Path) -> Path:
 
 
 def _reopened(log_path: Path, *, running: bool) -> Pipe:
-    """Open the pipe of a container; one that ended may have none left, and needs none.
+    """Open the pipe of a container; a missing one is accepted if the container has ended.
 
     Raises:
-        OSError: it is not there.
+        OSError: the pipe of a running container is missing.
     """
     path = _pipe_path(log_path)
     if running or path.exists():
@@ -314,7 +313,7 @@ def _reopened(log_path: Path, *, running: bool) -> Pipe:
 
 
 def refused(spec: RunSpec, error: Exception) -> StartFailed:
-    """Return what to raise when the engine would not start a job."""
+    """Return the error for a job that the engine could not start."""
     said = (error.explanation if isinstance(error, APIError) else None) or error
     return StartFailed(
         f"the container {spec.name} did not start: {said}",

@@ -1,4 +1,4 @@
-"""Resource usage of a container: from its control group, or else from the engine's statistics."""
+"""Resource usage of a container, from its control group or else the engine's statistics."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ ROOT = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Counts:
-    """CPU-seconds and bytes: memory in use, of that the cache of files, the most there was.
+    """CPU-seconds, and bytes of memory in use, of its page cache, and of the peak.
 
-    `peak` has the cache in it, and is None where the kernel does not keep it.
+    `peak` includes the page cache, and is None if the kernel does not record it.
     """
 
     cpu_seconds: float
@@ -35,14 +35,14 @@ class Counts:
 
 @dataclass(frozen=True)
 class Group:
-    """The folders of one control group; both are the same in version 2."""
+    """The folders of one control group, which are the same in version 2."""
 
     cpu: Path
     memory: Path
     unified: bool
 
     def counts(self) -> Counts | None:
-        """Return what was counted, or None when the group is gone."""
+        """Return the current counts, or None if the group is gone."""
         try:
             return self._unified() if self.unified else self._split()
         except (OSError, ValueError, KeyError):
@@ -67,10 +67,10 @@ class Group:
 
 
 def group_of(pid: int, container: str, proc: Path = PROC, root: Path = ROOT) -> Group | None:
-    """Return the control group of a container by one of its processes.
+    """Return the control group of a container, given one of its processes.
 
-    None where it cannot be seen from here: the agent may have process ids of its own, and another
-    process may then go by this one; so the container's id must be in the group's name.
+    None if it is not visible: in its own PID namespace, the agent may find another process with
+    this id, so the group's name must contain the container's id.
     """
     named = _named(pid, proc)
     if not named or not _of_container(named, container):
@@ -86,7 +86,7 @@ def group_of(pid: int, container: str, proc: Path = PROC, root: Path = ROOT) -> 
 
 
 def names_container(pid: int, container: str, proc: Path = PROC) -> bool:
-    """Tell whether a process is in a control group that has a container's id in its name."""
+    """Return whether a process is in a control group named after a container's id."""
     named = _named(pid, proc)
     return bool(named) and _of_container(named, container)
 
@@ -104,7 +104,7 @@ def _of_container(named: list[list[str]], container: str) -> bool:
 
 
 def cache_of(stat: dict[str, int]) -> int:
-    """Return the bytes of the cache of files in a table of memory; either version's."""
+    """Return the page cache in bytes from memory statistics of either version."""
     return sum(
         stat.get(f"total_{name}", stat.get(name, 0)) for name in ("active_file", "inactive_file")
     )
@@ -124,7 +124,7 @@ def _table(file: Path) -> dict[str, int]:
 
 
 class Gauge:
-    """Reads what one container uses; after its end there is nothing to read any more."""
+    """Measures the usage of one container while it runs."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
@@ -135,13 +135,13 @@ class Gauge:
         self._most_cache = 0
 
     def read(self) -> JobUse | None:
-        """Return what the container has used so far, or None when that cannot be had now."""
+        """Return what the container has used so far, or None if that is unknown now."""
         counts = self._counts()
         if counts is None:
             return None
         self._most_cache = max(self._most_cache, counts.cache)
         now = counts.memory - counts.cache
-        # The kernel's own peak has the cache in it, of which no more is known than what was seen.
+        # The kernel's peak includes the page cache, so the largest cache seen is subtracted.
         self._peak = max(self._peak, now, (counts.peak or 0) - self._most_cache)
         return JobUse(counts.cpu_seconds, now / MIB, self._peak / MIB)
 
@@ -164,7 +164,7 @@ class Gauge:
 
 
 def counts_of(said: dict[str, Any]) -> Counts | None:
-    """Return the counts in an engine's statistics; those of a container that ended are empty."""
+    """Return the counts in an engine's statistics, which are empty after the container's end."""
     memory = said.get("memory_stats") or {}
     if "usage" not in memory:
         return None

@@ -1,1 +1,1 @@
-"""Images: pulled, built, loaded, removed."""
+"""Pull, build, load and remove images."""

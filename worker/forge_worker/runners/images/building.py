@@ -1,4 +1,4 @@
-"""Builds a project's Dockerfile by the engine's own builder, within the operator's limits."""
+"""Build a project's Dockerfile with the engine's builder, within the operator's limits."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ REQUEST_TIMEOUT_S = 120
 OK = 200
 MIB = 1 << 20
 PERIOD = 100_000  # microseconds
-TOO_LONG = "it took longer than the {limit:.0f} s that a build may take"
+TOO_LONG = "it took longer than the limit of {limit:.0f} s"
 
 
 class BuildOutput:
-    """Passes the lines on, and keeps how it went.
+    """Pass on the lines of a build, and collect its results.
 
-    `failure` tells why there is no image, `last` has the last lines, and `ends` the images at the
-    ends of the stages: these the engine tells beside the lines. `printed` is what a line said was
-    made since, and the build's own commands print lines too.
+    `failure` is why there is no image, `last` has the last lines, and `ends` the images of the
+    finished stages, which the engine reports separately. `printed` is a newer image named in a
+    line, which the build's own commands could also have printed.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -54,7 +54,7 @@ class BuildOutput:
         self.last: deque[str] = deque(maxlen=LAST_LINES)
 
     def hear(self, step: dict[str, Any]) -> None:
-        """Take one message of the engine."""
+        """Process one message from the engine."""
         self.failure = self.failure or str(step.get("error", ""))
         if end := (step.get("aux") or {}).get("ID"):
             self.ends.append(end)
@@ -71,7 +71,7 @@ class BuildOutput:
 
 
 def is_whole(client: DockerClient, tag: str, output: BuildOutput) -> bool:
-    """Tell whether the build came to its image: the tag is then that of the last stage."""
+    """Return whether the build finished: the tag is then on the last stage's image."""
     if output.failure or not output.ends:
         return False
     with suppress(APIError):
@@ -80,7 +80,7 @@ def is_whole(client: DockerClient, tag: str, output: BuildOutput) -> bool:
 
 
 def keep_parts(client: DockerClient, tag: str, output: BuildOutput, began: float) -> None:
-    """Give the parts of a build its tag with a number; it began so, in seconds since 1970."""
+    """Tag the parts of a build with numbers; `began` is its start in seconds since 1970."""
     repository, _, key = tag.partition(":")
     whole = is_whole(client, tag, output)
     for number, image in enumerate(dict.fromkeys(_parts(client, output, began, whole=whole))):
@@ -93,10 +93,10 @@ def _parts(
 ) -> Iterator[str]:
     for end in output.ends[:-1] if whole else output.ends:
         found = _found(client, end)
-        # What has no parent was not made here: the stage did nothing.
+        # An image without a parent was not built here: the stage was empty.
         if found.get("Parent"):
             yield end
-    # A command of the build may have printed that: it is believed of what is new and nobody's.
+    # A command of the build may have printed this line, so only a new, untagged image counts.
     last = _found(client, output.printed) if output.printed else {}
     if last.get("Parent") and not last["RepoTags"] and _made_at(last) >= began:
         yield last["Id"]
@@ -115,14 +115,14 @@ def _made_at(image: dict[str, Any]) -> float:
 
 
 class BuildFailed(ImageMissing):
-    """The project's Dockerfile does not build: the next attempt would come to the same."""
+    """The project's Dockerfile does not build, and would not in the next attempt either."""
 
     code = "build_failed"
 
 
 @dataclass(frozen=True)
 class Build:
-    """What to build: `dockerfile` lies in `folder`; `limit_s` in seconds, memory in MiB."""
+    """A build: the path of `dockerfile` in `folder`; `limit_s` in seconds, memory in MiB."""
 
     folder: Path
     dockerfile: str
@@ -137,14 +137,14 @@ class Build:
 def run_build(
     client: DockerClient, build: Build, say: Callable[[str], None], stopped: Callable[[], bool]
 ) -> None:
-    """Build, telling each line of output; the image then has the tag.
+    """Build and tag the image, passing each line of output to `say`.
 
-    What the stages of the build left, or one that failed, has the tag with a number: the next
-    build begins there, and nothing stays in the engine that nobody knows of.
+    Intermediate images, also of a failed build, get the tag with a number: the next build continues
+    from them, and no unknown image stays in the engine.
 
     Raises:
         BuildFailed: the Dockerfile is wrong, one of its commands failed, or it took too long.
-        StartFailed: the engine went away, or the build was not wanted any more.
+        StartFailed: the engine became unreachable, or the build was cancelled.
     """
     output = BuildOutput(say)
     began = time.time()
@@ -152,7 +152,7 @@ def run_build(
     with (
         _answer(client, build) as answer,
         _watched(answer, stopped, deadline),
-        # A connection that was cut says nothing but that.
+        # A cut connection has no useful error.
         suppress(OSError, ValueError),
     ):
         for step in json_stream(answer.iter_content(chunk_size=None)):
@@ -164,7 +164,7 @@ def run_build(
         raise _failed(build, TOO_LONG.format(limit=build.limit_s), output)
     if output.failure:
         raise _failed(build, output.failure, output)
-    raise StartFailed(f"the engine ended the build of {build.dockerfile} without a word")
+    raise StartFailed(f"the engine ended the build of {build.dockerfile} without a reason")
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def _answer(client: DockerClient, build: Build) -> Iterator[requests.Response]:
         "labels": json.dumps({"forge.image": "build"}),
         **limits,
     }
-    # Not by docker-py's own `build`, whose answer nobody but its reader could end.
+    # Not with docker-py's `build`, whose response cannot be closed from another thread.
     packed = context_of.tar(
         build.folder, exclude=_ignored(build), dockerfile=(build.dockerfile, None)
     )
@@ -200,7 +200,7 @@ def _answer(client: DockerClient, build: Build) -> Iterator[requests.Response]:
         )
     with closing(answer):
         if answer.status_code != OK:
-            raise BuildFailed(f"the engine refuses {build.dockerfile}: {_message(answer)}")
+            raise BuildFailed(f"the engine rejected {build.dockerfile}: {_message(answer)}")
         yield answer
 
 
@@ -222,7 +222,7 @@ def _ignored(build: Build) -> list[str]:
 def _watched(
     answer: requests.Response, stopped: Callable[[], bool], deadline: float
 ) -> Iterator[None]:
-    """Hang up when the time is over or nobody wants the build any more: that ends it there."""
+    """Close the connection at the deadline or if stopped, which ends the build in the engine."""
     over = threading.Event()
 
     def watch() -> None:
@@ -244,6 +244,6 @@ def _watched(
 def _failed(build: Build, why: str, output: BuildOutput) -> BuildFailed:
     said = "".join(f"\n  {line}" for line in output.last)
     return BuildFailed(
-        f"{build.dockerfile} does not build: {why}; its last words:{said}",
-        hint="try it with docker build on a machine of yours",
+        f"{build.dockerfile} does not build: {why}; last output:{said}",
+        hint="try it with docker build on your own machine",
     )

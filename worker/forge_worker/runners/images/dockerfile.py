@@ -1,7 +1,7 @@
-"""What the engine itself would fetch for a Dockerfile, outside of the build's containers.
+"""Find what the engine itself would fetch for a Dockerfile, outside the build's containers.
 
-Of that no wall of ours would see anything: images are fetched by us, by the operator's rules, and
-an ADD from elsewhere, which could read the machine's metadata service, is refused.
+Network rules do not cover these fetches. So Forge pulls the images itself, by the operator's rules,
+and refuses a remote ADD, which could read the machine's metadata service.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ESCAPE = re.compile(r"^\s*#\s*escape\s*=", re.IGNORECASE | re.MULTILINE)
-# The engine takes some of them for white space, some not.
+# The engine treats some of these as white space.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85]|\r(?!\n)")
 WORD = re.compile(r"(?P<word>[A-Za-z]+)(?: +(?P<rest>.*))?")
 FLAG = re.compile(r"--[^ ]* *")
-# The engine takes quotes and backslashes out of flags, and some bytes of others for white space.
+# The engine removes quotes and backslashes from flags, and treats some bytes as white space.
 PLAIN_FLAG = re.compile(r"""--[!#-&(-\[\]-~]* *""")
 VARIABLE = re.compile(r"\$(?:(?P<bare>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\})")
 PLAIN = re.compile(r"[A-Za-z0-9_./:@-]*")
@@ -40,7 +40,7 @@ class DockerfileRefused(ImageMissing):
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: its word in capitals, its flags as they stand, and the rest."""
+    """One instruction: its keyword in capitals, its flags verbatim, and the rest."""
 
     word: str
     flags: tuple[str, ...]
@@ -56,26 +56,26 @@ def instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions in order.
 
     Raises:
-        DockerfileRefused: the engine could read it otherwise than it is read here.
+        DockerfileRefused: the engine might parse it differently.
     """
     text = text.removeprefix("\ufeff")
     if ESCAPE.search(text):
-        raise refused("it sets another escape character", "leave the backslash as it is")
+        raise refused("it changes the escape character", "remove the escape directive")
     if odd := CONTROL.search(text):
-        raise refused(f"it holds the character {odd[0]!r}", "take it out")
+        raise refused(f"it contains the character {odd[0]!r}", "remove it")
     for line in _joined(text.replace("\r\n", "\n").replace("\t", " ")):
         yield instruction(line)
 
 
 def instruction(line: str) -> Instruction:
-    """Take one whole instruction apart.
+    """Parse one complete instruction.
 
     Raises:
-        DockerfileRefused: it is none, or its flags are not plain.
+        DockerfileRefused: it is not an instruction, or its flags are not plain.
     """
     found = WORD.fullmatch(line.strip())
     if found is None:
-        raise refused(f"{line.strip()[:80]!r} is no instruction", "begin it with its word")
+        raise refused(f"{line.strip()[:80]!r} is not an instruction", "start it with a keyword")
     rest = found["rest"] or ""
     flags = []
     while flag := FLAG.match(rest):
@@ -90,7 +90,7 @@ def instruction(line: str) -> Instruction:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Yield whole lines: no comments, continued lines joined as they stand."""
+    """Yield logical lines: without comments, with continuation lines joined verbatim."""
     begun: list[str] = []
     for line in text.split("\n"):
         said = line.lstrip()
@@ -108,10 +108,10 @@ def _joined(text: str) -> Iterator[str]:
 
 
 def images(text: str) -> list[str]:
-    """Return the images that a Dockerfile builds upon or copies from, in order, each once.
+    """Return the images that a Dockerfile builds on or copies from, in order, each once.
 
     Raises:
-        DockerfileRefused: that cannot be told, or it lets the engine fetch something else.
+        DockerfileRefused: they are ambiguous, or the engine would fetch something else too.
     """
     reading = _Reading()
     for one in instructions(text):
@@ -120,7 +120,7 @@ def images(text: str) -> list[str]:
 
 
 class _Reading:
-    """Goes through the instructions in order."""
+    """Processes the instructions in order."""
 
     def __init__(self) -> None:
         self.images: list[str] = []
@@ -147,7 +147,7 @@ class _Reading:
         while rest:
             found = ARGUMENT.match(rest)
             if found is None:
-                # Whatever names it has, the engine may read other values for them.
+                # The engine may parse the instruction's values differently.
                 self._arguments.clear()
                 return
             self._arguments.pop(found["name"], None)
@@ -157,10 +157,11 @@ class _Reading:
             rest = rest[found.end() :]
 
     def _begin(self, words: list[str]) -> None:
-        # A stage is known by its name only once it has ended; before, the engine would fetch it.
+        # A stage's name is valid only after its end; before, the engine would pull an image of that
+        # name.
         self._stages.add(self._stage)
         if not words:
-            raise refused("a FROM names no image", "name one")
+            raise refused("a FROM has no image", "add one")
         self._use(self._filled(words[0]))
         named = len(words) == 3 and words[1].upper() == "AS"  # noqa: PLR2004  image, AS, name
         self._stage = words[2].lower() if named else ""
@@ -182,32 +183,33 @@ class _Reading:
         filled = VARIABLE.sub(value, name)
         if not filled or not PLAIN.fullmatch(filled):
             raise refused(
-                f"what image {name} is cannot be told",
+                f"the image {name} cannot be determined",
                 "write its name, or an ARG with a plain default before the first FROM",
             )
         return filled
 
 
 def check_triggers(triggers: Iterable[str], image: str) -> None:
-    """Refuse an image that lets its children's build fetch something.
+    """Refuse an image whose ONBUILD triggers fetch something.
 
     Raises:
-        DockerfileRefused: it does.
+        DockerfileRefused: a trigger fetches something.
     """
-    # Each by itself, as the engine reads them: none goes on in the next.
+    # Each is parsed alone, as in the engine: a trigger does not continue in the next one.
     if any(images(trigger) for trigger in triggers):
         raise refused(f"the ONBUILD lines of {image} copy from other images", "copy them yourself")
 
 
 def _check_copy(rest: str) -> None:
     if rest.startswith("[") and "\\" in rest:
-        raise refused(f"COPY {rest} holds a backslash", "name the files without one")
+        raise refused(f"COPY {rest} contains a backslash", "name the files without one")
 
 
 def _check_add(rest: str) -> None:
     bare = re.sub(r"[\"']", "", rest)
     if "\\" in bare or "://" in bare or "$" in bare or "git@" in bare:
         raise refused(
-            f"ADD {rest} could fetch something past the build's network",
-            "fetch it by RUN, or use COPY for what is in the project; no backslash, no variable",
+            f"ADD {rest} could fetch something outside the build's network",
+            "fetch it with RUN, or use COPY for the project's files, without backslash and"
+            " variables",
         )

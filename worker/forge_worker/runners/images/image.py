@@ -1,4 +1,4 @@
-"""Get an image, or say why there is none."""
+"""Get an image, or report why it is missing."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ MB = 1_000_000
 DONE = {"Pull complete", "Already exists"}
 NO_ROOM = "no space left on device"
 PULL_ATTEMPTS = 3
-# What a registry answers for good; anything else may be another tomorrow, on another machine.
+# A registry's final answers; anything else may succeed later or on another machine.
 REFUSED = re.compile(
     r"not found|unknown|no such|does not exist|denied|unauthorized|forbidden|no matching manifest"
     r"|invalid reference",
     re.IGNORECASE,
 )
-# It has the words of a refusal, and says that nobody was asked.
+# It looks like a refusal, but means that the registry was not reached.
 UNASKED = re.compile(r"no such host|lookup .* on ", re.IGNORECASE)
 
 
 @dataclass
 class PullProgress:
-    """Told each step; says how far the pull is, at most every `every_s` seconds."""
+    """Reports the progress of a pull, at most every `every_s` seconds."""
 
     name: str
     say: Callable[[str], None]
@@ -49,7 +49,7 @@ class PullProgress:
     _said: float | None = None
 
     def __call__(self, step: dict[str, Any]) -> None:
-        """Take note of a step."""
+        """Process one step of the pull."""
         layer, status = step.get("id", ""), step.get("status", "")
         detail = step.get("progressDetail")
         if layer and detail is not None:
@@ -65,7 +65,7 @@ class PullProgress:
         self._say_now_and_then()
 
     def end(self) -> None:
-        """Say what was pulled in all."""
+        """Report what was pulled in total."""
         took_s = time.monotonic() - self._began
         self.say(f"pulled {self.name}: {self._summary()} in {took_s:.0f} s")
 
@@ -84,7 +84,7 @@ class PullProgress:
 
 
 def _unheard(_step: dict[str, Any]) -> None:
-    """Hear nothing of a pull."""
+    """Ignore a step of a pull."""
 
 
 def ensure_image(
@@ -93,25 +93,25 @@ def ensure_image(
     policy: DockerPolicy,
     hear: Callable[[dict[str, Any]], None] = _unheard,
 ) -> dict[str, Any]:
-    """Return the image's description as the engine gives it, after a pull where one is allowed.
+    """Return the engine's description of the image, pulling it if needed and allowed.
 
-    `hear` is told each step of the pull, and ends it by what it raises. An image of a given id is
-    not looked for anywhere else.
+    `hear` gets each step of the pull; what it raises ends the pull. An image given by its id is
+    only looked up locally.
 
     Raises:
-        ImageMissing: none was named, or it is neither here nor to be had.
-        StartFailed: it is not here, and its registry could not be asked.
+        ImageMissing: no image is named, or it is not here and cannot be fetched.
+        StartFailed: it is not here, and its registry did not answer.
     """
     name = name or policy.default_image
     if not name:
         raise ImageMissing(
-            "the job names no image and this worker has no default one",
+            "the job names no image, and this worker has no default image",
             hint="Submit it with an image, or give the worker a default image.",
         )
     if ID.fullmatch(name):
         return _of_id(client, name)
     reference = parse(name)
-    # What a digest pins cannot have changed.
+    # An image pinned by a digest cannot have changed.
     stale = policy.pull == "always" and reference.digest is None
     here = None if stale else find(client, reference)
     if here is None and policy.pull == "never":
@@ -123,7 +123,7 @@ def ensure_image(
 
 
 def find(client: DockerClient, reference: Reference) -> dict[str, Any] | None:
-    """Return the image that has exactly this name here; the engine would take part of an id too."""
+    """Return the local image with exactly this name; the engine would also accept part of an id."""
     try:
         found: dict[str, Any] = client.images.get(reference.local).attrs
     except ImageNotFound:
@@ -137,8 +137,8 @@ def _of_id(client: DockerClient, name: str) -> dict[str, Any]:
         found: dict[str, Any] = client.images.get(name).attrs
     except ImageNotFound as error:
         raise StartFailed(
-            f"the image {name[:19]} is not on this machine any more",
-            hint="something removed it after it was made ready; the next attempt makes it again",
+            f"the image {name[:19]} is no longer on this machine",
+            hint="something removed it after its preparation; the next attempt prepares it again",
         ) from error
     return found
 
@@ -152,10 +152,10 @@ def _pulled(
     refusal, final = _refusal(client, reference.local, hear)
     found = None if refusal else find(client, reference)
     if found is None:
-        # A machine without room for an image is no fault of the image's registry.
+        # A full disk is not the registry's fault.
         retried = StartFailed if NO_ROOM in refusal else PullFailed
         raise (ImageMissing if final else retried)(
-            f"the image {name} could not be pulled: {refusal or 'it is not there afterwards'}",
+            f"the image {name} could not be pulled: {refusal or 'it is missing after the pull'}",
             hint="Check its name and tag, the worker's login to its registry, and the network.",
         )
     return found
@@ -164,7 +164,7 @@ def _pulled(
 def _refusal(
     client: DockerClient, name: str, hear: Callable[[dict[str, Any]], None]
 ) -> tuple[str, bool]:
-    """Pull; return what was complained of, or "", and whether that is the last word."""
+    """Pull; return the error, or "", and whether it is final."""
     try:
         refusal = _pull(client, name, hear)
     except NotFound as error:
@@ -180,7 +180,7 @@ def _may_pass(error: Exception) -> bool:
 
 @stamina.retry(on=_may_pass, attempts=PULL_ATTEMPTS, wait_initial=0.5, timeout=None)
 def _pull(client: DockerClient, name: str, hear: Callable[[dict[str, Any]], None]) -> str:
-    """Pull the image; return what the engine complained of while it did, or ""."""
+    """Pull the image; return the engine's error, or ""."""
     for step in client.api.pull(name, stream=True, decode=True):
         if "error" in step:
             return str(step["error"])

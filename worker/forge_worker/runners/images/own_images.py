@@ -1,7 +1,7 @@
-"""The images that Forge itself built or loaded: known by their names, the oldest removed.
+"""The images that Forge itself built or loaded: found by name, removed by last use.
 
-The time of an image's last tag is that of its last use, for it is tagged anew each time. No other
-image is ever touched, and none that a container uses: the engine refuses that.
+An image is tagged again at each use, so the time of its last tag is its last use. No other image is
+ever removed, nor one that a container uses, which the engine refuses.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 BUILD, TAR = OWN
-# Whoever has just got an image has not started its container yet.
+# A job that has just got an image may not have started its container yet.
 FRESH_S = 900.0
 
 log = structlog.get_logger(__name__)
 
 
 def kept(client: DockerClient, name: str) -> dict[str, Any] | None:
-    """Return the image of a name of ours, if it is here, and take note that it is used."""
+    """Return one of Forge's images by name, if it is here, and mark it as used."""
     reference = parse(name)
     found = find(client, reference)
     if found is not None:
@@ -38,11 +38,11 @@ def kept(client: DockerClient, name: str) -> dict[str, Any] | None:
 
 
 def make_room(client: DockerClient, max_bytes: int) -> list[str]:
-    """Remove the images of ours unused for longest until the rest fits; return their names."""
+    """Remove Forge's least recently used images until the rest fits; return their names."""
     try:
         listed = client.df()["Images"] or []
     except FAILED:
-        # One sum at a time is answered; and it can wait for the next image.
+        # The engine computes one sum at a time; this one can wait for the next image.
         return []
     ours = sorted(_used(client, image) for image in listed if _names(image))
     excess = sum(size for _, size, _ in ours) - max_bytes
@@ -64,7 +64,7 @@ def _names(image: dict[str, Any]) -> list[str]:
 
 
 def _used(client: DockerClient, image: dict[str, Any]) -> tuple[float, int, list[str]]:
-    """Return when an image was last used, what it alone takes in bytes, and its names."""
+    """Return an image's last use, its unshared size in bytes, and its names."""
     alone = image["Size"] - max(0, image.get("SharedSize") or 0)
     tagged = ""
     with suppress(APIError):

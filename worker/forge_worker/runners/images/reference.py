@@ -1,4 +1,4 @@
-"""Names of images, as `debian@sha256:…`, and which of them the operator allows."""
+"""Names of images, such as `debian@sha256:…`, and which of them the operator allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from forge_worker.runners.docker.hardening import DockerPolicy
 
-# What Forge itself keeps in the engine, under names that no job may use.
+# Repositories of Forge's own images, whose names no job may use.
 OWN = ("forge-build", "forge-tar")
 ID = re.compile(r"sha256:[0-9a-f]{64}")
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -28,7 +28,7 @@ _DEFAULTS = ("index.docker.io/", "docker.io/", "library/")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A name in its parts; `repository` is as the engine shows it, without what goes unsaid."""
+    """A parsed name; `repository` is as the engine shows it, without the default registry."""
 
     repository: str
     tag: str | None
@@ -52,15 +52,15 @@ class Reference:
 
 
 def parse(name: str) -> Reference:
-    """Take a name apart.
+    """Parse a name.
 
     Raises:
-        ImageMissing: it is none.
+        ImageMissing: it is not an image's name.
     """
     found = None if ID.fullmatch(name) else _NAME.fullmatch(name)
     if found is None:
         raise ImageMissing(
-            f"{name!r} is no name of an image",
+            f"{name!r} is not the name of an image",
             hint="write it as for docker pull: name:tag, or name@sha256:… to pin it",
         )
     repository = found["repository"]
@@ -83,42 +83,42 @@ class ImageRefused(ImageMissing):
 
 
 def check_name(name: str, policy: DockerPolicy) -> None:
-    """Let through an image that a job may name; the worker's default image is always one.
+    """Check that a job may use an image; the worker's default image is always allowed.
 
     Raises:
         ImageRefused: it may not.
-        ImageMissing: it is no name.
+        ImageMissing: it is not an image's name.
     """
     if name == policy.default_image:
         return
-    # Another owner's project or tar must not be had by the number of its image.
+    # Otherwise a job could use the image of another owner's project or tar.
     if ID.fullmatch(name):
         raise ImageRefused(
-            "an image is named, and not given by its id", hint="write name:tag or name@sha256:…"
+            "an image must be given by name, not by its id", hint="write name:tag or name@sha256:…"
         )
     reference = parse(name)
     if reference.repository.rpartition("/")[2] in OWN:
         raise ImageRefused(
-            f"{name} is a name of the worker's own",
+            f"the name {name} is reserved for the worker",
             hint="submit the Dockerfile or the saved tar that it was made from",
         )
     _check_globs(name, {name, *reference.spellings}, policy)
 
 
 def check_tar(digest: str, policy: DockerPolicy) -> None:
-    """Let through a saved image, which to the operator's globs is `tar:` and its SHA-256.
+    """Check that a saved image is allowed; the operator's globs see `tar:` and its SHA-256.
 
     Raises:
-        ImageRefused: it may not be used.
+        ImageRefused: it is not allowed.
     """
     _check_globs(f"the saved image {digest[:12]}", {f"tar:{digest}"}, policy)
 
 
 def check_build(policy: DockerPolicy) -> None:
-    """Let through a build.
+    """Check that builds are allowed.
 
     Raises:
-        ImageRefused: this worker builds nothing.
+        ImageRefused: this worker builds no images.
     """
     if not policy.allow_builds:
         raise ImageRefused(

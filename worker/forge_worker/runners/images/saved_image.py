@@ -1,6 +1,6 @@
-"""Loads a tar of `docker save`: its one image, under a name of ours and no other.
+"""Load the one image in a tar of `docker save`, under a name of Forge's own.
 
-The names in a tar would replace those of images that are here already, so they are left out.
+The names in the tar are removed, because they would replace those of local images.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 20
 LARGEST_JSON = 16 << 20
 MANIFEST = "manifest.json"
-# What names images, or would have another list of them read in the manifest's place.
+# Files that name images, or would be read instead of the manifest.
 NAMING = {MANIFEST, "repositories", "index.json", "oci-layout"}
 KINDS = {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE}
 NO_ROOM = "no space left on device"
@@ -35,39 +35,39 @@ Progress = Callable[[int], None]
 
 
 class SavedImageUnsound(ImageMissing):
-    """A saved image is not what its name says, or no saved image at all."""
+    """A saved image does not match its digest, or is not a saved image."""
 
     code = "saved_image_unsound"
 
 
 def load(client: DockerClient, tar: Path, name: str, progress: Progress) -> dict[str, Any]:
-    """Load the image in a tar and give it the name; return its description.
+    """Load the image in a tar and tag it with the name; return its description.
 
     Raises:
-        SavedImageUnsound: it is no tar of one image.
-        StartFailed: the engine does not take it.
+        SavedImageUnsound: it is not a tar of exactly one image.
+        StartFailed: the engine could not load it.
     """
     try:
         with tarfile.open(tar, "r:") as archive:
             entry, image_id = _the_image(archive)
             refusal = _load(client, _renamed(archive, {**entry, "RepoTags": [name]}, progress))
     except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise unsound(f"it is no plain tar of docker save ({error})") from error
+        raise unsound(f"it is not an uncompressed tar of docker save ({error})") from error
     if refusal and NO_ROOM not in refusal:
-        raise unsound(f"the engine does not take it: {refusal}")
+        raise unsound(f"the engine rejected it: {refusal}")
     found = find(client, parse(name))
     if refusal or found is None:
-        raise StartFailed(f"the image is not loaded: {refusal or 'it is not there afterwards'}")
+        raise StartFailed(f"the image was not loaded: {refusal or 'it is missing afterwards'}")
     if found["Id"] != image_id and not _has_other_ids(client):
         raise StartFailed(f"the engine has another image under the name {name}")
     return found
 
 
 def unsound(why: str) -> SavedImageUnsound:
-    """Say what is wrong with a saved image."""
+    """Return the error for an unusable saved image."""
     return SavedImageUnsound(
         f"the saved image cannot be used: {why}",
-        hint="save it again, by `docker save IMAGE > image.tar`, and submit it anew",
+        hint="save it again with `docker save IMAGE > image.tar`, and submit it again",
     )
 
 
@@ -75,7 +75,7 @@ def _the_image(archive: tarfile.TarFile) -> tuple[dict[str, Any], str]:
     """Return the manifest's entry for the one image, and the image's id."""
     entries = json.loads(_read(archive, MANIFEST))
     if len(entries) != 1:
-        raise unsound(f"it holds {len(entries)} images instead of one")
+        raise unsound(f"it contains {len(entries)} images instead of one")
     entry: dict[str, Any] = entries[0]
     config = _read(archive, str(entry["Config"]))
     return entry, f"sha256:{hashlib.sha256(config).hexdigest()}"
@@ -85,12 +85,12 @@ def _read(archive: tarfile.TarFile, name: str) -> bytes:
     member = archive.getmember(name)
     file = archive.extractfile(member) if member.isreg() else None
     if file is None or member.size > LARGEST_JSON:
-        raise unsound(f"its {name} is no small file")
+        raise unsound(f"its {name} is not a small file")
     return file.read()
 
 
 def _load(client: DockerClient, pieces: Iterator[bytes]) -> str:
-    """Load a tar; return what the engine complained of, or ""."""
+    """Load a tar; return the engine's error, or ""."""
     refusal = ""
     steps = client.api.load_image(pieces)  # type: ignore[no-untyped-call]  # the stubs lack types
     for step in steps:
@@ -101,13 +101,13 @@ def _load(client: DockerClient, pieces: Iterator[bytes]) -> str:
 def _renamed(
     archive: tarfile.TarFile, entry: dict[str, Any], progress: Progress
 ) -> Iterator[bytes]:
-    """Write the tar anew, so that the engine reads what was read here, with another manifest."""
+    """Rewrite the tar with a new manifest, so that the engine reads exactly what was checked."""
     for member in archive:
         name = posixpath.normpath(member.name)
         if name in NAMING:
             continue
         if member.type not in KINDS or name.startswith(("/", "../")) or name == "..":
-            raise unsound(f"{member.name!r} has no place in it")
+            raise unsound(f"it contains an unexpected entry {member.name!r}")
         yield _head(name, member)
         if member.isreg():
             yield from _body(archive, member, progress)
@@ -133,7 +133,7 @@ def _body(archive: tarfile.TarFile, member: tarfile.TarInfo, progress: Progress)
         progress(len(piece))
         yield piece
     if came != member.size:
-        raise unsound(f"{member.name} is cut short")
+        raise unsound(f"{member.name} is truncated")
     yield bytes(-came % tarfile.BLOCKSIZE)
 
 
@@ -142,5 +142,5 @@ def _padded(data: bytes) -> bytes:
 
 
 def _has_other_ids(client: DockerClient) -> bool:
-    """Tell whether the engine counts its images by another digest than their configuration's."""
+    """Return whether the engine identifies images by another digest than the configuration's."""
     return any(CONTAINERD in row for row in client.info().get("DriverStatus") or [])

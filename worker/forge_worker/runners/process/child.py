@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-# The kernel, when it runs out of memory, shall take the job and not the agent.
+# When memory runs out, the kernel should kill the job and not the agent.
 OOM_SCORE = "500"
 
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
-# SYS_PTRACE, SYS_ADMIN and PERFMON: with any of them, root reads what the agent hides.
+# SYS_PTRACE, SYS_ADMIN and PERFMON: any of them lets root read the agent's memory.
 _SEEING = (19, 21, 38)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Order(NamedTuple):
-    """What the shim is asked to run; `name`, `cpus` and `grace_s` as in a RunSpec.
+    """The shim's order to run a job; `name`, `cpus` and `grace_s` as in a RunSpec.
 
-    `cpu_set` are the numbers of the CPUs to run on; empty where that is not the way to limit them.
+    `cpu_set` are the numbers of the CPUs to run on; empty if CPUs are limited otherwise.
     """
 
     command: list[str]
@@ -70,7 +70,7 @@ def _prepare(order: Order, output: int, parent: int) -> None:
     os.dup2(output, 2)
     _default_signals()
     for capability in _SEEING:
-        # Who is not root has none to lose, and an older kernel does not know them all.
+        # Only root has capabilities to drop, and older kernels do not know all of them.
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     os.umask(0o022)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

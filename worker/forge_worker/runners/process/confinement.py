@@ -1,10 +1,9 @@
-"""The control groups that hold one job in process mode. Standard library only: the shim uses it.
+"""Control groups for one job in process mode. Standard library only: the shim uses it.
 
-Under version 1 they are made below the agent's own groups, where those can be written. Under
-version 2 the kernel allows limits only next to processes that are alone in their group, so they
-are made beside the agent's own, if systemd gave the agent that part of the tree (`Delegate=yes`
-with `DelegateSubgroup=`). Elsewhere there are none, and the shim's watch over the memory and a
-choice of CPUs have to do.
+Under version 1 they are created below the agent's own groups, if those are writable. Under version
+2 a group with limits for its children may not contain processes, so they are created beside the
+agent's own, if systemd delegated that part of the tree (`Delegate=yes` with `DelegateSubgroup=`).
+Elsewhere there are none; the shim polls the memory, and the job is bound to CPUs.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ RETRY_S = 0.01
 
 
 class Confinement:
-    """The groups of one job: none, one, or under version 1 one for each kind of limit."""
+    """The groups of one job: none, one, or under version 1 one per kind of limit."""
 
     def __init__(self, groups: dict[str, Path]) -> None:
-        # By the kind of limit; under version 2 all are the same folder.
+        # Keyed by kind of limit; under version 2 all are the same folder.
         self._groups = groups
 
     def __bool__(self) -> bool:
@@ -57,7 +56,7 @@ class Confinement:
         return 0
 
     def end(self) -> None:
-        """Kill what is still in the groups, and remove them."""
+        """Kill all processes in the groups, and remove the groups."""
         until = time.monotonic() + EMPTY_PATIENCE_S
         for group in set(self._groups.values()):
             while not _removed(group) and time.monotonic() < until:
@@ -66,7 +65,7 @@ class Confinement:
 
 
 def confine(name: str, *, cpus: float, memory_bytes: int) -> Confinement:
-    """Make the groups of a job, as many of them as can be made here."""
+    """Create the groups of a job, as far as possible here."""
     groups: dict[str, Path] = {}
     for kind, parent in parents().items():
         group = parent / name
@@ -82,13 +81,13 @@ def confine(name: str, *, cpus: float, memory_bytes: int) -> Confinement:
 
 
 def confinement_of(name: str) -> Confinement:
-    """Return the groups of a job that are there already."""
+    """Return the existing groups of a job."""
     found = {kind: parent / name for kind, parent in parents().items()}
     return Confinement({kind: group for kind, group in found.items() if group.is_dir()})
 
 
 def parents(own: Path = OWN, root: Path = ROOT) -> dict[str, Path]:
-    """Return where groups can be made, for each kind of limit that the kernel can set there."""
+    """Return the folder in which groups can be created, for each kind of limit available."""
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
@@ -101,7 +100,7 @@ def parents(own: Path = OWN, root: Path = ROOT) -> dict[str, Path]:
 
 
 def _split(mounted: Path, path: str) -> Path:
-    # In a container the name may be the host's, which cannot be seen from within.
+    # In a container, the name may be the host's, which does not exist inside.
     below = mounted / path[1:]
     return below if below.is_dir() else mounted
 
@@ -159,16 +158,16 @@ def _removed(group: Path) -> bool:
 
 
 class CpuTable:
-    """Gives each job the CPUs that the fewest others have."""
+    """Assigns each job the least used CPUs."""
 
     def __init__(self) -> None:
-        # Not every system can bind a process to some of its CPUs.
+        # Not every system supports CPU affinity.
         self._cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self._jobs: Counter[int] = Counter()
         self._lock = Lock()
 
     def take(self, cpus: float) -> tuple[int, ...]:
-        """Return as many CPUs as hold `cpus`; none where a job cannot be bound to them."""
+        """Return CPUs for a job, `cpus` rounded up; none if the system has no CPU affinity."""
         with self._lock:
             by_load = sorted(self._cpus, key=lambda cpu: self._jobs[cpu])
             taken = tuple(by_load[: math.ceil(cpus)])

@@ -24,10 +24,10 @@ def descendants(root: int) -> list[int]:
 
 
 def memory_bytes(pids: list[int], limit: int) -> int:
-    """Return the memory that `pids` hold and that the kernel cannot take back, in bytes.
+    """Return the memory in bytes that `pids` hold and the kernel cannot reclaim.
 
-    That is anonymous and shared memory and swap, not the page cache of files. Pages that forked
-    processes share count once; finding that out is slow, so it is done only above `limit`.
+    This is anonymous and shared memory and swap, without the page cache. Pages shared by forked
+    processes count once; that is slow to determine, so it is done only above `limit`.
     """
     resident = sum(_total(pid, "status", {"RssAnon", "RssShmem", "VmSwap"}) for pid in pids)
     if resident <= limit:
@@ -37,9 +37,9 @@ def memory_bytes(pids: list[int], limit: int) -> int:
 
 
 def kill_children() -> int:
-    """Kill and reap all that is below this process; return how many would not die.
+    """Kill and reap all descendants; return how many could not be killed.
 
-    To be called by a subreaper, to which orphans come however they were detached.
+    The caller must be a subreaper, so that orphans become its children however they detached.
     """
     deadline = time.monotonic() + KILL_PATIENCE_S
     while True:
@@ -52,7 +52,7 @@ def kill_children() -> int:
 
 
 def _reap_all() -> bool:
-    """Collect the dead; return whether children are left."""
+    """Reap dead children; return whether any child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,6 +1,6 @@
 """Run jobs as processes of this machine, each below a shim that outlives the agent.
 
-There is no boundary around such a job: it has the agent's user, files and network.
+Such a job is not isolated: it has the agent's user, files and network.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ProcessHandle:
         self._agent = agent
         self._spec = spec
         self._cpu_table = cpu_table
-        # A quota of a control group limits CPUs better than a choice of them.
+        # A control group's quota limits CPUs better than affinity.
         self._cpu_set = () if "cpu" in parents() else cpu_table.take(spec.cpus)
         self._exit = Exit(code=None)
         self._used: JobUse | None = None
@@ -71,26 +71,26 @@ class ProcessHandle:
         threading.Thread(target=self._follow, name=f"exit of {spec.name}", daemon=True).start()
 
     def wait(self, timeout: float) -> Exit | None:
-        """Return the exit within `timeout` seconds, or None: still running."""
+        """Return the exit, or None if the job still runs after `timeout` seconds."""
         return self._exit if self._ended.wait(timeout) else None
 
     def signal(self, signum: int) -> None:
-        """Send a signal to the job's main process; one that is gone is fine."""
+        """Send a signal to the job's main process, if it still runs."""
         self._order(f"signal {int(signum)}")
 
     def stop(self) -> None:
-        """Send SIGTERM to the main process, SIGKILL to all after the grace; return when gone."""
+        """Send SIGTERM to the main process, SIGKILL to all after the grace; wait for the end."""
         self._order("stop")
         if not self._ended.wait(self._spec.grace_s + END_PATIENCE_S):
             self._shim.kill()
             self._ended.wait()
 
     def used(self) -> JobUse | None:
-        """Return what the job has used until now; after its end, what it has used in all."""
+        """Return what the job has used so far, or in total after its end."""
         return self._used or use_below(self._shim.pid)
 
     def remove(self) -> None:
-        """Kill what still runs. May be repeated."""
+        """Kill what is still running. May be repeated."""
         self._order("kill")
         if not self._ended.wait(END_PATIENCE_S):
             self._shim.kill()
@@ -101,7 +101,7 @@ class ProcessHandle:
         try:
             self._agent.sendall(_order(self._spec, self._cpu_set))
             said = self._read()
-        except OSError:  # it died, or it takes too long
+        except OSError:  # the shim died, or does not answer in time
             said = {}
         if "pid" not in said:
             self._shim.kill()
@@ -124,7 +124,7 @@ class ProcessHandle:
         else:
             kill_session(self.pid)
             confinement_of(self._spec.name).end()
-            self._exit = Exit(code=None, detail="the process that watched over the job was killed")
+            self._exit = Exit(code=None, detail="the job's supervising process was killed")
         self._ended.set()
         self._close()
 
@@ -154,15 +154,15 @@ class ProcessRunner:
         self._cpu_table = CpuTable()
 
     def paths(self, spec: RunSpec) -> JobPaths:
-        """Return the folders as the job sees them: as they are."""
+        """Return the folders as the job sees them: the host's own paths."""
         return JobPaths(*spec.folders)
 
     def place(self, mount: Mount) -> Path:
-        """Return where the job finds a mounted folder: where it is."""
+        """Return the path of a mounted folder in the job: the host's own path."""
         return mount.source
 
     def foundation(self, spec: RunSpec) -> str:  # noqa: ARG002  the same for every job
-        """Return what the job's Python is: the worker's own."""
+        """Return the identity of the job's Python: the worker's own."""
         return f"{sys.executable} {sys.version} {platform.machine()}"
 
     def start(self, spec: RunSpec) -> ProcessHandle:
@@ -181,7 +181,7 @@ class ProcessRunner:
         return ProcessHandle(shim, agent, spec, self._cpu_table)
 
     def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
-        """Return the jobs whose shim belongs to this folder and has lost its agent."""
+        """Return the jobs whose shim belongs to this worker's folder and has lost its agent."""
         agent = os.getpid()
         found = (
             _leftover(process.info)
@@ -194,7 +194,7 @@ class ProcessRunner:
         """Adopt nothing: a shim whose agent is gone is already stopping its job."""
 
     def reap(self, leftover: Leftover) -> None:
-        """Have the shim kill the job at once, and wait until both are gone."""
+        """Make the shim kill the job at once, and wait until both are gone."""
         pid, _, created = leftover.id.partition(":")
         with contextlib.suppress(psutil.NoSuchProcess):
             shim = psutil.Process(int(pid))
@@ -218,8 +218,8 @@ def kill_session(leader: int) -> None:
 
 
 def base_environment() -> dict[str, str]:
-    """Return what a job gets of the agent's own environment, which may hold secrets: little."""
-    # Where no `python` is installed, a job's `python train.py` finds the agent's.
+    """Return the few variables of the agent that a job inherits; others may be secrets."""
+    # If no `python` is installed, a job's `python train.py` uses the agent's.
     path = f"{os.environ.get('PATH', os.defpath)}:{Path(sys.executable).parent}"
     env = {"PATH": path, "HOME": str(Path.home()), "LANG": os.environ.get("LANG", "C.UTF-8")}
     return env | {name: os.environ[name] for name in ("TZ",) if name in os.environ}

@@ -1,15 +1,15 @@
 """The small program between the agent and a job that runs as a process.
 
-It starts the job, copies its output to the log, watches its memory, and, being a subreaper, gets
-every process that the job leaves behind, however it detached itself. Orders and the exit travel
-over one socket, whose end also tells each side that the other one has died: without an agent,
-the job is stopped. Standard library only, and as little of it as will do, for a quick start; it
-runs with `python -I -S`, and its stderr is the job's log.
+It starts the job, copies its output to the log, watches its memory, and, as a subreaper, inherits
+every process that the job leaves behind. Orders and the exit travel over one socket; when it
+closes, the other side has died, and without an agent the job is stopped. It imports only a little
+of the standard library, for a quick start, and runs with `python -I -S`. Its stderr is the job's
+log.
 
-Memory is polled (see `descendants.memory_bytes`) besides being limited by a control group where
-there can be one (see `confinement`): a look needs no privilege, works everywhere, and ends the
-whole job instead of whichever process the kernel picks. Without a group, a job can be above its
-limit for a moment.
+Memory is polled (see `descendants.memory_bytes`) in addition to the control group's limit, if there
+is one (see `confinement`). Polling needs no privileges, works everywhere, and ends the whole job
+instead of one process picked by the kernel. Without a group, a job can exceed its limit for a
+moment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from forge_worker.runners.process.output import Output
 
 LENGTH = struct.Struct("!Q")
 CALM_S = 0.5
-ALERT_S = 0.1  # above half of the memory limit
+ALERT_S = 0.1  # polling interval above half of the memory limit
 NEVER = float("inf")
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -78,7 +78,7 @@ class Shim:
         self._kill_at = 0.0
 
     def reap(self) -> None:
-        """End the job without grace, for somebody else than its agent: its code says nothing."""
+        """End the job without grace for a later agent; its exit code is then meaningless."""
         self._reaped = True
         self.kill()
 
@@ -90,7 +90,8 @@ class Shim:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGQUIT, lambda *_: self.reap())
-        # A service manager signals every process of its unit; what happens then is the agent's say.
+        # A service manager signals every process of its unit, but only the agent decides what to
+        # do.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         self._selector.register(source, selectors.EVENT_READ, self._copy)
@@ -140,7 +141,7 @@ class Shim:
             self._signal(signal.SIGTERM)
 
     def _signal(self, number: int) -> None:
-        # The process is there, perhaps as a zombie, for as long as its status was not collected.
+        # Until its status is collected, the process id cannot be reused.
         if self._status is None:
             with contextlib.suppress(PermissionError):  # it became another user's
                 os.kill(self._pid, number)
@@ -165,7 +166,7 @@ class Shim:
         self._oom = self._oom or self._confinement.oom_kills() > 0
 
     def _used(self) -> dict[str, float]:
-        # Between two looks a process may have held more, and what it held at most is counted.
+        # A process may have held more between two looks; the kernel records each one's peak.
         all_ = resource.getrusage(resource.RUSAGE_CHILDREN)
         peak = max(self._peak, all_.ru_maxrss * MAXRSS_UNIT)
         return {"cpu_seconds": all_.ru_utime + all_.ru_stime, "peak_bytes": peak}
@@ -179,7 +180,7 @@ class Shim:
     def _detail(self, stubborn: int) -> str:
         limit = self._order.memory_bytes >> 20
         said = [
-            "it was reaped as what an agent had left" if self._reaped else "",
+            "it was left behind by an earlier agent and killed" if self._reaped else "",
             f"the job used more than its {limit} MiB of memory" if self._oom else "",
             f"{stubborn} of its processes could not be ended" if stubborn else "",
             self._output.error,
@@ -192,7 +193,7 @@ class Shim:
 
 
 def receive_order(agent: socket.socket) -> Order:
-    """Read the one order that the agent sends first; it sends nothing more until it is told."""
+    """Read the order, which is all that the agent sends until the job has started."""
     with agent.makefile("rb") as stream:
         length = LENGTH.unpack(stream.read(LENGTH.size))[0]
         return Order(**json.loads(stream.read(length)))
