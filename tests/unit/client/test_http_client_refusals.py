@@ -157,7 +157,7 @@ def test_what_may_have_taken_effect_is_repeated_only_where_that_is_harmless(cloc
     assert retried(Trying(3, unsure=True), patience_s=lambda: 20) == "done"
     assert retried(Trying(3, unsure=False), patience_s=lambda: 20, again=False) == "done"
     trying = Trying(1, unsure=True)
-    with pytest.raises(ClientError, match="not known") as caught:
+    with pytest.raises(ClientError, match="it is unknown whether") as caught:
         retried(trying, patience_s=lambda: 20, again=False)
     assert (caught.value.code, caught.value.exit_code, trying.tries) == ("answer_lost", 5, 1)
     assert len(clock.pauses) == 6

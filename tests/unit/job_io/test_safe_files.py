@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEEP = 1500
-NO_FILE = "symbolic links|Not a directory|no regular file|No such file"
+NO_FILE = "symbolic links|Not a directory|not a regular file|No such file"
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_silent_job_is_stopped_as_a_failure_and_told_what_to_do(tmp_path: Path) 
     stop = job.attempt.stop
     assert stop is not None
     assert (stop.reason, stop.detail, stop.lost) == (Reason.STALLED, "no output for 10 s", False)
-    assert "raise or leave out --stall-silent-log" in job.log
+    assert "raise or remove --stall-silent-log" in job.log
     said = job.log
     assert job.goes_on(20)
     assert job.log == said
@@ -148,7 +148,7 @@ def test_gpus_that_do_not_say_how_busy_they_are_are_held_against_nobody(tmp_path
     # The driver hung, and the time in which nobody could look counts for nothing without a look.
     job.meter.percent = {"GPU-0": 0, "GPU-1": None}
     assert not job.goes_on(30)
-    assert job.log.count("do not say how busy they are") == 1
+    assert job.log.count("do not report their utilisation") == 1
 
 
 def test_time_in_which_nobody_looked_at_a_gpu_counts_little(tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ class TestLinks:
     def test_other_links_are_refused_by_name(self, project: Path, target: str, code: str) -> None:
         trees.write(project.parent, {"outside": b"secret", "project/.git/config": b"secret"})
         (project / "link").symlink_to(target)
-        with pytest.raises(BundleError, match="link is a link") as caught:
+        with pytest.raises(BundleError, match=r"link is a (link|broken|circular)") as caught:
             scan(project)
         assert caught.value.code == code
         assert ".forgeignore" in caught.value.hint

@@ -51,9 +51,9 @@ def test_the_file_is_found_by_itself_unless_it_is_named_or_not_wanted(
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"forge.toml": "requirements = 'a.txt'\n"}, "a.txt is not in what is packed"),
+        ({"forge.toml": "requirements = 'a.txt'\n"}, "a.txt is not in the bundle"),
         ({"pyproject.toml": "[project\n"}, "pyproject.toml"),
-        ({"forge.toml": "requirements = true\n"}, "line 1, column 1: requirements: it is a path"),
+        ({"forge.toml": "requirements = true\n"}, "line 1, column 1: requirements: it must"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, files: dict[str, str], said: str) -> None:
