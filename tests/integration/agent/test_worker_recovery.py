@@ -90,7 +90,7 @@ def test_status_while_an_agent_runs(process: Bed, eventually: Eventually) -> Non
     assert "an agent is running" in said
     away = status(process, database_url="postgresql://postgres@127.0.0.1:1/x")
     assert "does not answer" in away["leases"]["unknown"]
-    assert "not known" in words(away)
+    assert "is unknown" in words(away)
     refused = asked(process, "--recover", code=1).stderr
     assert f"another worker uses {worker.folder} (process {worker.process.pid})" in refused
     assert f"stop process {worker.process.pid} first" in refused
@@ -110,7 +110,7 @@ def test_recovery_after_a_kill(both: Bed) -> None:
     assert "lease held; --recover removes it" in said
     said = asked(both, "--recover").stdout
     assert f"the lease of job {job} was given back" in said
-    assert (both.kind == "docker") == ("which still ran (docker)" in said)
+    assert (both.kind == "docker") == ("which was still running (docker)" in said)
     assert both.job(job)["state"] in ("ready", "scheduled")
     assert both.reasons(job) == ["worker_lost"]
     assert both.left_behind() == []
@@ -130,8 +130,8 @@ def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
         away.setenv("DOCKER_HOST", "unix:///no/such/socket")
         for ask in ("--recover", "--reset-state"):
             refused = asked(docker, ask, "--worker-name=", code=1)
-            assert "not all is recovered" in refused.stderr
-            assert "nothing of an earlier agent" not in refused.stdout
+            assert "recovery is incomplete" in refused.stderr
+            assert "nothing is left of an earlier agent" not in refused.stdout
     assert len(list((worker.folder / "jobs").iterdir())) == 2
     assert len(containers_of(docker.token)) == 2
     # The worker of another folder leaves them alone.
@@ -144,7 +144,7 @@ def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
     kept = json.loads(record.read_text())
     record.write_text(json.dumps({name: kept[name] for name in ("job_id", "token", "nonce")}))
     said = asked(docker, "--recover", "--worker-name=", "--runner=process").stdout
-    assert said.count("which still ran (docker)") == 2
+    assert said.count("which was still running (docker)") == 2
     assert all(f"the lease of job {job} was given back" in said for job in jobs)
     assert docker.left_behind() == []
     assert not {"name", "state.json"} & {path.name for path in worker.folder.iterdir()}

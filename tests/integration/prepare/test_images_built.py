@@ -197,7 +197,7 @@ def test_operators_rules_hold_for_builds(desk: ImageDesk) -> None:
     with pytest.raises(ImageRefused, match="reserved for the worker"):
         desk.ready(desk.project(Dockerfile=f"FROM forge-tar:{'a' * 64}\n"))
     fetching = desk.project(Dockerfile=f"FROM {BASE_IMAGE}\nADD http://169.254.169.254/x /\n")
-    with pytest.raises(DockerfileRefused, match="past the build's network"):
+    with pytest.raises(DockerfileRefused, match="outside the build's network"):
         desk.ready(fetching)
 
 

@@ -114,7 +114,7 @@ def test_machine_without_iptables_is_reported_as_exposed(monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(network, "SYSTEM_PATH", "/nowhere")
     assert "iptables" in network.block_metadata("lo")
-    assert "not of this machine" in network.block_metadata("no-such-bridge")
+    assert "not on this machine" in network.block_metadata("no-such-bridge")
     assert "iptables" in network.not_blockable()
 
 

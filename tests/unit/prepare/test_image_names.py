@@ -32,7 +32,7 @@ def test_name_as_the_engine_lists_it(name: str, local: str) -> None:
     "name", ["", PIN, "Debian", "a:", "a@", "a@sha256:0", "a b", "-a", "a/../b", "a\n", "http://a"]
 )
 def test_what_is_no_name(name: str) -> None:
-    with pytest.raises(ImageMissing, match="no name of an image"):
+    with pytest.raises(ImageMissing, match="not the name of an image"):
         parse(name)
 
 

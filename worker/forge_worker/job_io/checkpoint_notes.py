@@ -58,8 +58,7 @@ class CheckpointNotes:
                 more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
                 self.say(
                     f"busy {names}",
-                    f"checkpoints {what}: {names}{more}, because they were being written whenever"
-                    f" one was"
-                    " due; write to another file and rename it when it is complete",
+                    f"checkpoints {what}: {names}{more}, being written whenever a checkpoint is"
+                    f" due; write to another file and rename it when it is complete",
                 )
         self._named.update(paths)
