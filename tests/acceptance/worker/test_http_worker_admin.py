@@ -157,7 +157,7 @@ def test_worker_is_deleted_only_when_it_is_offline(
     problem(admin.http.get(f"/api/workers/{worker_id}"), 404, "worker_not_found")
     again = made.begin("one")
     assert again.process.wait(120) == 1
-    assert "does not take this worker's token" in again.output
+    assert "refuses this worker's token" in again.output
     assert "Traceback" not in again.output
 
 
