@@ -1,1 +1,1 @@
-"""The paths, one file for each noun."""
+"""The paths, one file per noun."""

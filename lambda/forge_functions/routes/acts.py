@@ -1,4 +1,4 @@
-"""Acting on jobs: cancel, retry, preempt."""
+"""Actions on jobs: cancel, retry, preempt."""
 
 from forge_schema.model.states import State
 from pydantic import BaseModel
@@ -13,20 +13,20 @@ router = Router(prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=prob
 
 
 class Cancelled(BaseModel):
-    """What became of the job; `running` until its worker has stopped it."""
+    """The job's state; `running` until its worker has stopped it."""
 
     state: State
 
 
 class Preempted(BaseModel):
-    """Whether the job runs, and so was asked for."""
+    """Whether the job was running and so was asked for."""
 
     asked: bool
 
 
 @router.post("/cancel")
 def cancel(service: AsSubmitter, job_id: IdInPath) -> Cancelled:
-    """Cancel a job; one that has ended stays as it is. A repeat changes nothing."""
+    """Cancel a job. One that has ended stays as it is. Idempotent."""
     return Cancelled(state=service.cancel(job_id))
 
 
@@ -39,5 +39,5 @@ def retry(service: AsSubmitter, job_id: IdInPath) -> Done:
 
 @router.post("/preempt")
 def preempt(service: AsSubmitter, job_id: IdInPath) -> Preempted:
-    """Ask for a running job back, as a spot notice would. A repeat changes nothing."""
+    """Ask for a running job back, as a spot notice would. Idempotent."""
     return Preempted(asked=service.preempt(job_id))

@@ -1,4 +1,4 @@
-"""Bundles and saved images: what jobs bring along, named by its SHA-256, uploaded once."""
+"""Bundles and saved images, named by their SHA-256 and uploaded once."""
 
 from typing import Annotated, Literal
 
@@ -16,26 +16,26 @@ from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Services, Shared
 
 router = Router(prefix="/api", tags=["bundles"], responses=problems(401, 403))
-# What S3 takes in one request.
+# The limit of one upload to S3.
 LARGEST = 5 << 30
 EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 
 class Announced(Body):
-    """An object that somebody has: its SHA-256 and its size."""
+    """An object to upload: its SHA-256 and its size."""
 
     digest: Annotated[Digest, Field(examples=[EXAMPLE])]
     bytes: Annotated[int, Field(ge=1, le=LARGEST, examples=[40_960]), NUMERIC]
 
 
 class Stored(BaseModel):
-    """The object is there; nothing is to be done."""
+    """The object is stored already; nothing to do."""
 
     stored: Literal[True] = True
 
 
 class Upload(SignedUrl):
-    """How to store it: send it so, with exactly these headers."""
+    """How to upload it: with this method and exactly these headers."""
 
     stored: Literal[False] = False
 
@@ -44,7 +44,7 @@ class Upload(SignedUrl):
 def bundle(
     service: AsSubmitter, shared: Shared, request: Request, said: Announced
 ) -> Stored | Upload:
-    """Tell whether the owner's bundle is stored, or how to store it."""
+    """Tell whether the owner's bundle is stored, or how to upload it."""
     return _offer(keys.bundle(said.digest), service, shared, request, said)
 
 
@@ -52,7 +52,7 @@ def bundle(
 def image(
     service: AsSubmitter, shared: Shared, request: Request, said: Announced
 ) -> Stored | Upload:
-    """Tell whether the owner's saved image, a tar, is stored, or how to store it."""
+    """Tell whether the owner's saved image (a tar) is stored, or how to upload it."""
     return _offer(keys.image(said.digest), service, shared, request, said)
 
 
@@ -62,7 +62,7 @@ def _offer(
     if service.is_stored(key, said.digest):
         return Stored()
     signer = shared.signer(str(request.base_url))
-    # Who has not uploaded it proves to have it by storing the same content once more; an answer
-    # that depended on whether it is there would tell that another owner has it.
+    # An owner who has not uploaded it must prove to have the content by uploading it again. An
+    # answer that depended on whether it exists would reveal that another owner has it.
     put = signer.put(key, size=said.bytes, sha256=said.digest, owner=service.caller.owner)
     return Upload(**put.model_dump())

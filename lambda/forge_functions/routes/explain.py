@@ -1,4 +1,4 @@
-"""Why a job is where it is, to whoever may see the job."""
+"""Explanations of jobs, for callers who may see the job."""
 
 from typing import Annotated
 
@@ -21,5 +21,5 @@ def explain_job(
     job_id: IdInPath,
     workers: Annotated[int, Query(ge=0, le=MOST_SHOWN)] = SHOWN,
 ) -> Explanation:
-    """Tell why a job waits and what would start it, where it runs, or how it ended."""
+    """Explain why a job waits and what would start it, where it runs, or how it ended."""
     return service.explain(job_id, workers=workers)

@@ -1,4 +1,4 @@
-"""The fleet: workers, for everybody to read."""
+"""The fleet: workers, readable by every caller."""
 
 from fastapi import APIRouter
 from forge_schema.model.worker import WorkerInfo
@@ -13,7 +13,7 @@ router = APIRouter(prefix="/api/workers", tags=["fleet"], responses=problems(401
 
 @router.get("")
 def list_workers(service: AsViewer) -> Items[WorkerInfo]:
-    """List every worker, by name."""
+    """List all workers, by name."""
     return Items(items=service.workers())
 
 

@@ -1,4 +1,4 @@
-"""Whether the server can do its work, and what is wrong when it cannot."""
+"""The health of the server and its dependencies."""
 
 from http import HTTPStatus
 from importlib.metadata import version
@@ -25,7 +25,7 @@ class Healthy(BaseModel):
 
 
 class Unhealthy(Problem):
-    """Something does not; `checks` tells what."""
+    """The server is unhealthy; `checks` has the reasons."""
 
     checks: list[Finding]
 
@@ -33,10 +33,10 @@ class Unhealthy(Problem):
 @router.get(
     "/health",
     response_model=Healthy,
-    responses={503: {"model": Unhealthy, "description": "Something does not stand."}},
+    responses={503: {"model": Unhealthy, "description": "Some check fails."}},
 )
 def health(request: Request, shared: Shared) -> Healthy | JSONResponse:
-    """Look at the database, its tables, the store, and whether the sweeper keeps up."""
+    """Check the database, its tables, the store, and whether the sweeper keeps up."""
     checks = shared.health.findings()
     failing = [check for check in checks if check.standing is Standing.FAILING]
     if not failing:

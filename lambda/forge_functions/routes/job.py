@@ -1,4 +1,4 @@
-"""Reading one job: how it stands, what happened to it, and what it wrote."""
+"""Reading one job: its status, its events and its output."""
 
 from datetime import datetime
 from typing import Annotated, TypedDict, TypeVar
@@ -33,7 +33,7 @@ class Chosen(TypedDict):
 
 
 class After(Body):
-    """The place of the last chunk read; without it, the beginning."""
+    """The position of the last chunk read; by default, the beginning."""
 
     token: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
@@ -45,7 +45,7 @@ class After(Body):
 
 
 class WhichMetrics(Body):
-    """Which metric lines of a job: of one rank, after the place of the last one read."""
+    """Which metric lines of a job: of one rank, after the last one read."""
 
     token: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     number: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
@@ -54,7 +54,7 @@ class WhichMetrics(Body):
 
 
 class WhoseMetrics(Body):
-    """Whose last metrics: by default those of the newest attempt that has any."""
+    """Which last metrics: by default those of the newest attempt that has any."""
 
     rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
     attempt: Annotated[int, Field(ge=1, le=SMALLINT)] | None = None
@@ -76,7 +76,7 @@ class WhichSeries(Body, Wanted):  # type: ignore[misc]
 
 @router.get("")
 def status(service: AsViewer, job_id: IdInPath) -> JobDetail:
-    """Tell how a job stands, and what was asked for."""
+    """Return a job's status and request."""
     return service.job(job_id)
 
 
@@ -88,7 +88,7 @@ def attempts(service: AsViewer, job_id: IdInPath) -> Items[Attempt]:
 
 @router.get("/events")
 def events(service: AsViewer, job_id: IdInPath) -> Items[Event]:
-    """List what happened to a job, the oldest first."""
+    """List a job's events, oldest first."""
     return Items(items=service.events(job_id))
 
 
@@ -100,9 +100,9 @@ def logs(
     request: Request,
     after: Annotated[After, Query()],
 ) -> Items[LogChunk]:
-    """List a hundred chunks of a job's output after a place, in reading order; none at the end.
+    """List up to a hundred chunks of a job's output after a position, in reading order.
 
-    With `last`, those before the place, the last one first.
+    With `last`, those before the position, last one first.
     """
     place = (after.token, after.rank, after.number)
     chosen: Chosen = {"attempt": after.attempt, "rank": after.of_rank, "since": after.since}
@@ -117,7 +117,7 @@ def logs(
 def metrics(
     service: AsViewer, job_id: IdInPath, which: Annotated[WhichMetrics, Query()]
 ) -> Items[MetricLine]:
-    """List a thousand metric lines of a job's rank after a place, in the order written."""
+    """List up to a thousand metric lines of a job's rank after a position, in order."""
     place = (which.token, which.number)
     lines = service.findings.metrics(job_id, after=place, rank=which.rank, attempt=which.attempt)
     return Items(items=lines)
@@ -127,7 +127,7 @@ def metrics(
 def last_metrics(
     service: AsViewer, job_id: IdInPath, whose: Annotated[WhoseMetrics, Query()]
 ) -> Items[LastMetric]:
-    """List what a job's rank wrote last under each key, in the last thousand lines."""
+    """List the last value of each metric of a job's rank, in the last thousand lines."""
     found = service.findings.last_metrics(job_id, rank=whose.rank, attempt=whose.attempt)
     return Items(items=found)
 
@@ -136,7 +136,7 @@ def last_metrics(
 def tests(
     service: AsViewer, job_id: IdInPath, which: Annotated[WhichTests, Query()]
 ) -> Items[JobTest]:
-    """List how a job's tests ended, in the order of its report."""
+    """List a job's test results, in the order of its report."""
     found = service.findings.tests(
         job_id,
         attempt=which.attempt,
@@ -157,13 +157,13 @@ def series(service: AsViewer, job_id: IdInPath, which: Annotated[WhichSeries, Qu
 
 @router.get("/result")
 def result(service: AsViewer, job_id: IdInPath) -> Result:
-    """Tell what a job found; null where it has said nothing so far."""
+    """Return a job's result; null if it has reported none."""
     return service.findings.result(job_id)
 
 
 @router.get("/checkpoints")
 def checkpoints(service: AsViewer, job_id: IdInPath) -> Items[Checkpoint]:
-    """List a job's complete checkpoints, the newest first."""
+    """List a job's complete checkpoints, newest first."""
     return Items(items=service.checkpoints(job_id))
 
 
@@ -171,7 +171,7 @@ def checkpoints(service: AsViewer, job_id: IdInPath) -> Items[Checkpoint]:
 def artifacts(
     service: AsViewer, job_id: IdInPath, shared: Shared, request: Request
 ) -> Items[Artifact]:
-    """List the files that a job left, ordered by path."""
+    """List a job's output files, ordered by path."""
     return Items(items=_with_urls(shared, request, service.artifacts(job_id)))
 
 

@@ -1,4 +1,4 @@
-"""Lists of jobs: a caller sees the own owner's, an admin everybody's."""
+"""Lists of jobs. Non-admins see only their own."""
 
 from typing import Annotated
 
@@ -35,7 +35,7 @@ class Ids(Body):
 
 @router.get("/jobs")
 def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[JobStatus]:
-    """List jobs, the newest first; to anybody but an admin, other owners have none."""
+    """List jobs, newest first. Non-admins see only their own."""
     found = service.jobs(
         owner=wanted.owner, states=wanted.state, before=wanted.before, count=wanted.count
     )
@@ -44,5 +44,5 @@ def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[Jo
 
 @router.post("/statuses")
 def statuses(service: AsViewer, wanted: Ids) -> Items[JobStatus]:
-    """Tell how some jobs stand; one that is not there is left out."""
+    """Return the status of some jobs. Those that do not exist are left out."""
     return Items(items=list(service.statuses(wanted.job_ids).values()))

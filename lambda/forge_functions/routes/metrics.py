@@ -18,10 +18,10 @@ def may_scrape(
     said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
     body: Annotated[bytes, Depends(body_of)],
 ) -> None:
-    """Let every caller with a key pass, or anybody where the settings say so.
+    """Accept every caller with a key, or anybody if the settings allow it.
 
     Raises:
-        Refused: as for any other path.
+        Refused: as on other paths.
     """
     if not shared.settings.metrics_open:
         caller(request, shared, said, body)
@@ -29,6 +29,6 @@ def may_scrape(
 
 @router.get("/metrics", dependencies=[Depends(may_scrape)])
 def metrics(request: Request) -> Response:
-    """Tell how the queue and this server are."""
+    """Return the metrics of the queue and this server."""
     registry: CollectorRegistry = request.app.state.meters.registry
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

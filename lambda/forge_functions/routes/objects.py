@@ -1,4 +1,4 @@
-"""Objects of a file store, by URLs that the server signed."""
+"""Objects of a file store, at URLs that the server signed."""
 
 import os
 from http import HTTPStatus
@@ -24,7 +24,7 @@ BODY = {"requestBody": {"required": True, "content": BYTES}}
 
 
 class Signed(BaseModel):
-    """What the server wrote into a URL."""
+    """The signed query of a URL."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,7 +33,7 @@ class Signed(BaseModel):
 
 
 class SignedWrite(Signed):
-    """What it wrote into one for storing an object."""
+    """The signed query of an upload's URL."""
 
     size: int = Field(ge=0, description="bytes")
     sha256: str = Field(pattern=HEX)
@@ -42,13 +42,13 @@ class SignedWrite(Signed):
 
 
 class Files(NamedTuple):
-    """The file store, and what signs its URLs."""
+    """The file store and the signer of its URLs."""
 
     store: FileStore
     signer: ServerSigner
 
     def check(self, permit: Permit, signature: str) -> None:
-        """Let through what was signed here, in its time.
+        """Check that a request was signed here and has not expired.
 
         Raises:
             Refused: 403.
@@ -56,25 +56,25 @@ class Files(NamedTuple):
         if not self.signer.is_signed(permit, signature):
             raise _forbidden(
                 "signature_invalid",
-                "this request is not the one that was signed",
+                "this request differs from the signed one",
                 hint="send the method, the URL and the headers as the server gave them",
             )
         if self.signer.is_over(permit):
             raise _forbidden(
-                "url_expired", "the URL's time is over", hint="ask the server for a new one"
+                "url_expired", "the URL has expired", hint="ask the server for a new one"
             )
 
 
 def files(shared: Annotated[Services, Depends(services)]) -> Files:
-    """Return the file store; a FastAPI dependency.
+    """Return the file store. A FastAPI dependency.
 
     Raises:
-        Refused: 404 where the objects lie in S3.
+        Refused: 404 if the objects are in S3.
     """
     store, signer = shared.store, shared.signer("")
     if isinstance(store, FileStore) and isinstance(signer, ServerSigner):
         return Files(store, signer)
-    raise Refused(HTTPStatus.NOT_FOUND, "not_found", "this server's store has URLs of its own")
+    raise Refused(HTTPStatus.NOT_FOUND, "not_found", "this server's store has its own URLs")
 
 
 @router.get("/{key:path}", response_class=Response, responses={200: {"content": BYTES}})
@@ -86,7 +86,7 @@ def read(
     try:
         file = files.store.open(key)
     except ObjectMissing as error:
-        # Not the store's own words: they tell where it lies.
+        # Not the store's own message, which reveals its location.
         raise Refused(HTTPStatus.NOT_FOUND, error.code, "there is no such object") from error
     return ObjectResponse(file, os.fstat(file.fileno()).st_size)
 
@@ -99,11 +99,11 @@ async def write(
     files: Annotated[Files, Depends(files)],
     shared: Shared,
 ) -> Response:
-    """Store an object: whole, of the size and SHA-256 signed, or not at all."""
+    """Store an object completely, with the signed size and SHA-256, or not at all."""
     asked = signed.model_dump(exclude={"signature"})
     permit = Permit("PUT", key, **asked)
     files.check(permit, signed.signature)
-    # Asked before the body comes, which may be large.
+    # Checked before the body arrives, which may be large.
     if permit.if_absent and await run_in_threadpool(files.store.size, key) is not None:
         raise _exists()
     arriving = files.store.incoming(key, if_absent=permit.if_absent)
@@ -118,7 +118,7 @@ async def write(
 
 
 def _exists() -> Refused:
-    return Refused(HTTPStatus.PRECONDITION_FAILED, "object_exists", "the object is there already")
+    return Refused(HTTPStatus.PRECONDITION_FAILED, "object_exists", "the object already exists")
 
 
 def _forbidden(code: str, message: str, *, hint: str) -> Refused:

@@ -1,4 +1,4 @@
-"""The overview: is all well, what waits, what runs, how much is done."""
+"""The overview of jobs, workers and sweeper."""
 
 from typing import Annotated
 
@@ -15,5 +15,5 @@ Count = Annotated[int, Query(ge=0, le=MOST)]
 
 @router.get("")
 def overview(service: AsViewer, jobs: Count = 0, workers: Count = 0) -> Overview:
-    """Tell how everything stands; anybody but an admin hears of the own owner's jobs alone."""
+    """Return the overview. Non-admins see only their own jobs in it."""
     return service.overview(jobs=jobs, workers=workers)

@@ -1,4 +1,4 @@
-"""Reports: the reporting views; who is no admin reads the own owner's rows, where rows have one."""
+"""Reports. Non-admins see only their own rows, in reports divided by owner."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ MOST = 10_000
 
 
 class Wanted(Body):
-    """Which rows: since an age or a time, grouped by columns with commas between them."""
+    """Which rows: since an age or a time, grouped by comma-separated columns."""
 
     since: Annotated[Word | None, Field(examples=["7d", "2026-11-01"])] = None
     by: Annotated[Word | None, Field(examples=["owner,queue"])] = None
@@ -33,6 +33,6 @@ def list_reports(service: AsViewer) -> Items[str]:
 def report(
     service: AsViewer, name: Word, wanted: Annotated[Wanted, Query()]
 ) -> Items[dict[str, Any]]:
-    """Return the rows of a report, or of its groups; to anybody but an admin, their owner's own."""
+    """Return the rows of a report, or of its groups. Non-admins see only their own."""
     by = [column.strip() for column in (wanted.by or "").split(",") if column.strip()]
     return Items(items=service.report(name, since=wanted.since, by=by, count=wanted.count))

@@ -24,7 +24,7 @@ EXAMPLE = {
 
 
 class Submission(Body):
-    """Jobs, each whole or as a template's with changes; only an admin may set an owner."""
+    """Jobs, each complete or a template with changes. Only an admin may set an owner."""
 
     jobs: Annotated[
         list[JobRequest],
@@ -46,13 +46,13 @@ class Submitted(BaseModel):
 def submit(service: AsSubmitter, submission: Submission) -> Submitted:
     """Submit jobs, all of them or none.
 
-    Repeated with the same idempotency keys, it answers the same ids and submits nothing.
+    A repeat with the same idempotency keys returns the same ids and submits nothing.
     """
     return Submitted(job_ids=service.submit(submission.jobs))
 
 
 @router.post("/check")
 def check(service: AsSubmitter, submission: Submission) -> Done:
-    """Refuse what submit would refuse, and store nothing; what jobs name may be uploaded later."""
+    """Reject what submit would reject, without storing it. Uploads may come later."""
     service.check(submission.jobs)
     return Done()

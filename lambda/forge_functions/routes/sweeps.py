@@ -1,4 +1,4 @@
-"""Benchmarks: the jobs of one sweep, by its name."""
+"""Sweeps: the jobs of one benchmark, by its name."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from forge_functions.middleware.bodies import Body
 
 router = APIRouter(prefix="/api/queue/sweeps", tags=["sweeps"], responses=problems(401, 403, 404))
 SweepName = Annotated[Word, Path()]
-Owner = Annotated[Word | None, Query(description="whose; anybody's for an admin")]
+Owner = Annotated[Word | None, Query(description="the owner; only an admin may name another")]
 
 
 class WhichPoints(Body):
@@ -28,7 +28,7 @@ class WhichPoints(Body):
 
 
 class SweepStates(BaseModel):
-    """How many jobs of a sweep are in which state."""
+    """The number of a sweep's jobs in each state."""
 
     states: dict[State, int]
 
@@ -37,18 +37,18 @@ class SweepStates(BaseModel):
 def points(
     service: AsViewer, name: SweepName, which: Annotated[WhichPoints, Query()]
 ) -> Items[SweepPoint]:
-    """List the jobs of a sweep: what each was given, and what it found."""
+    """List the jobs of a sweep with their parameters and results."""
     found = service.findings.points(name, owner=which.owner, after=which.after, count=which.count)
     return Items(items=found)
 
 
 @router.post("/{name}/cancel")
 def cancel(service: AsSubmitter, name: SweepName, owner: Owner = None) -> SweepCancelled:
-    """Cancel what has not ended of a sweep. A repeat changes nothing."""
+    """Cancel a sweep's unfinished jobs. Idempotent."""
     return service.findings.cancel_sweep(name, owner=owner)
 
 
 @router.get("/{name}")
 def sweep(service: AsViewer, name: SweepName, owner: Owner = None) -> SweepStates:
-    """Tell how many jobs of a sweep are in which state."""
+    """Return the number of a sweep's jobs in each state."""
     return SweepStates.model_validate({"states": service.findings.sweep(name, owner=owner)})

@@ -15,7 +15,7 @@ from forge_functions.middleware.guarded_route import Router
 
 router = Router(prefix="/api/queue/templates", tags=["templates"], responses=problems(401, 403))
 ConfigName = Annotated[Word, Path()]
-Owner = Annotated[Word | None, Query(description="whose; anybody's for an admin")]
+Owner = Annotated[Word | None, Query(description="the owner; only an admin may name another")]
 
 
 class Config(Body):
@@ -46,7 +46,7 @@ def template(service: AsViewer, name: ConfigName, owner: Owner = None) -> Templa
 
 @router.put("/{name:path}", responses=problems(404))
 def keep(service: AsSubmitter, name: ConfigName, config: Config, owner: Owner = None) -> Done:
-    """Keep a template under a name, in place of the one before."""
+    """Store a template under a name, replacing any previous one."""
     service.keep_template(name, config.spec, owner=owner)
     return Done()
 

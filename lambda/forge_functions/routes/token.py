@@ -1,4 +1,4 @@
-"""Who a caller is, and short-lived tokens from API keys."""
+"""The caller's identity, and short-lived tokens from API keys."""
 
 from http import HTTPStatus
 
@@ -17,7 +17,7 @@ router = Router(prefix="/api", tags=["token"], responses=problems(401, 403))
 
 
 class Token(BaseModel):
-    """A JWT to be sent as a bearer token, and for how long it is valid."""
+    """A JWT to send as a bearer token, and its validity in seconds."""
 
     token: str
     expires_in_s: int
@@ -25,22 +25,22 @@ class Token(BaseModel):
 
 @router.get("/me")
 def me(service: AsViewer) -> Myself:
-    """Tell who calls."""
+    """Return the caller's identity."""
     return service.me()
 
 
 @router.post("/token")
 def token(service: AsViewer, shared: Shared) -> Token:
-    """Make a short-lived token from the API key that came with the request.
+    """Create a short-lived token from the request's API key.
 
-    It may do what the key may, and ends with it: once the key is rotated, revoked or expired.
+    It has the key's role, and becomes invalid when the key is rotated, revoked or expired.
     """
     who = service.caller
     if who.key_id is None:
         raise Refused(
             HTTPStatus.FORBIDDEN,
             "forbidden",
-            "a token is made from an API key, and this request came with another kind",
+            "tokens are made only from an API key, and this request has another credential",
             hint="send the API key itself",
         )
     key = Keys(shared.database, actor=who.actor).valid(who.key_id)

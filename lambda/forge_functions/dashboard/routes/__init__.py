@@ -1,1 +1,1 @@
-"""The pages' routes, a file for each page."""
+"""The routes of the pages, one file per page."""

@@ -1,4 +1,4 @@
-"""The audit trail, for admins: who did what, the newest first."""
+"""The audit trail, for admins, newest first."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ def events(
     worker: Id = "",
     before: Before = None,
 ) -> Response:
-    """Show a page of acts; an empty filter is none."""
+    """Show a page of actions. Empty filters are ignored."""
     wanted = Wanted(actor or None, action or None, _id(job), _id(worker), before)
     shown = trail.page(shared.database, wanted)
     filters = {"actor": actor, "action": action, "job": job, "worker": worker}

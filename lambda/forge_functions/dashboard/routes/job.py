@@ -1,4 +1,4 @@
-"""One job: how it stands, its attempts, why it waits, what it left."""
+"""One job: its status, attempts, explanation and output."""
 
 import shlex
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ from forge_functions.services import Services, Shared
 router = APIRouter(prefix="/jobs/{job_id}")
 FILES = 50
 WAITING = ("ready", "scheduled")
-# How many workers an explanation on the page tells about.
+# Number of workers in an explanation on the page.
 WORKERS = 5
 
 
 @dataclass
 class Told:
-    """What the template asks about the job; each part of the page needs some of it."""
+    """The job's data for the template, read lazily, since each part needs only some of it."""
 
     shared: Services
     who: Visitor
@@ -46,7 +46,7 @@ class Told:
 
     @cached_property
     def story(self) -> JobStory:
-        """What reads about the job."""
+        """The reader of the job's data."""
         return JobStory(self.shared.database, self.job.job_id)
 
     @cached_property
@@ -56,7 +56,7 @@ class Told:
 
     @cached_property
     def asked(self) -> dict[str, Any]:
-        """What was asked for."""
+        """The job's request."""
         return self.story.asked()
 
     @property
@@ -66,17 +66,17 @@ class Told:
 
     @cached_property
     def spent(self) -> Row:
-        """What the attempts that have ended cost."""
+        """The cost of the ended attempts."""
         return self.story.spent()
 
     @property
     def sweep(self) -> str:
-        """The address of the jobs of the same sweep."""
+        """The address of the list of the same sweep's jobs."""
         return address(Filter().having("sweep", self.asked["sweep"]))
 
     @cached_property
     def artifacts(self) -> list[Row]:
-        """A page of the files that the job left, and one more."""
+        """A page of the job's output files, and one more."""
         return self.story.artifacts(after=self.files, count=FILES + 1)
 
     @property
@@ -91,7 +91,7 @@ class Told:
 
     @property
     def why(self) -> Explanation:
-        """Why it waits."""
+        """Why the job waits."""
         return in_words(explain(self.shared.database, self.job.job_id, workers=WORKERS))
 
 
@@ -128,7 +128,7 @@ def artifact(
     shared: Shared,
     path: Annotated[Text, Query(max_length=1024)],
 ) -> Response:
-    """Lead to a file that the job left."""
+    """Redirect to an output file of the job."""
     found = JobStory(shared.database, job.job_id).artifact(path)
     if found is None:
         raise Refused(
@@ -143,7 +143,7 @@ def artifact(
 
 @router.post("/cancel")
 def cancel(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
-    """Cancel the job; one that has ended stays as it is."""
+    """Cancel the job. One that has ended stays as it is."""
     state = shared.service(who).cancel(job.job_id)
     said = {
         "cancelled": t("The job is cancelled."),

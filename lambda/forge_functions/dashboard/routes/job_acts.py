@@ -1,4 +1,4 @@
-"""Acting on many jobs: what would happen is shown first, and what did happen afterwards."""
+"""Actions on many jobs, with a preview before and a summary after."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from forge_functions.services import Services, Shared
 
 router = APIRouter()
 Act = Literal["cancel", "retry"]
-# What each act can do something about.
+# The states that each action applies to.
 FITTING = {
     "cancel": (State.SCHEDULED, State.READY, State.RUNNING),
     "retry": (State.FAILED, State.DEAD),
@@ -34,14 +34,14 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class Chosen:
-    """The jobs that an act is for; `more` tells that there may be others that fit the filter."""
+    """The jobs of an action; `more` tells that more jobs may match the filter."""
 
     jobs: Sequence[Row]
     more: bool = False
 
 
 class Which(BaseModel):
-    """The jobs that an act is to be for: some by their ids, or all that fit a filter."""
+    """A selection of jobs: some by id, or all that match a filter."""
 
     act: Act
     job: Annotated[list[int], Field(max_length=MOST)] = []
@@ -50,7 +50,7 @@ class Which(BaseModel):
 
 
 class Confirmed(BaseModel):
-    """The jobs that were shown, by their ids, and the filter to go back to."""
+    """The ids of the previewed jobs, and the filter to return to."""
 
     jobs: Annotated[str, Field(max_length=32 * MOST)]
     q: Text = ""
@@ -60,7 +60,7 @@ class Confirmed(BaseModel):
 def confirm(
     request: Request, who: SubmitsByPage, shared: Shared, which: Annotated[Which, Query()]
 ) -> Response:
-    """Show what an act would do, before it does it."""
+    """Show what an action would do."""
     chosen = _matching(shared, who, which) if which.all else _named(shared, who, which.job)
     counts = Counter(row["state"] for row in chosen.jobs)
     return page(
@@ -84,7 +84,7 @@ def do(
     act: Act,
     confirmed: Annotated[Confirmed, Form()],
 ) -> Response:
-    """Cancel or retry some jobs; a repeat changes nothing."""
+    """Cancel or retry some jobs. Idempotent."""
     service, ids = shared.service(who), _ids(confirmed.jobs)
     counts = service.cancel_all(ids) if act == "cancel" else service.retry_all(ids)
     said = {**({"q": confirmed.q} if confirmed.q else {}), "did": act, **counts}
@@ -92,7 +92,7 @@ def do(
 
 
 def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
-    """Return the jobs that fit a filter and that the act can do something about."""
+    """Return the jobs that match a filter and that the action applies to."""
     wanted = parse(which.q)
     said = set(wanted.values("state")) or set(State)
     states = [state.value for state in FITTING[which.act] if state in said]
@@ -112,5 +112,5 @@ def _named(shared: Services, who: Visitor, ids: Sequence[int]) -> Chosen:
 def _ids(text: str) -> list[int]:
     words = text.split()
     if not words or not all(w.isdecimal() and len(w) < 20 and int(w) <= LARGEST for w in words):  # noqa: PLR2004 - LARGEST has 19 digits
-        raise HTTPException(422, "these are no jobs")
+        raise HTTPException(422, "these are not ids of jobs")
     return [int(word) for word in words]

@@ -1,4 +1,4 @@
-"""What a job's page fetches as it goes: the log by pieces, and the numbers of its charts."""
+"""Data that a job's page fetches: pieces of the log, and the values of its charts."""
 
 import base64
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ Place = Annotated[str, Field(max_length=60)] | None
 
 
 class Where(BaseModel):
-    """Which part of a log: after a place, before one, or its end."""
+    """A part of a log: after a position, before one, or its end."""
 
     after: Place = None
     before: Place = None
@@ -31,8 +31,8 @@ class Where(BaseModel):
 
 @router.get("/log")
 def log(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> dict[str, Any]:
-    """Tell the last of a job's output; or what came after a place, or what was before one."""
-    # The job was looked at first: what an ended one wrote was there before its end was.
+    """Return the end of a job's output, or the output after or before a position."""
+    # The job's state was read first: an ended job's output was complete by then.
     reader = LogPieces(
         Jobs(shared.database),
         shared.store,
@@ -51,7 +51,7 @@ def log(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> dict[
 
 
 class Curves(BaseModel):
-    """Which curves, and of how many points each at most."""
+    """Which curves, and the maximum number of points of each."""
 
     rank: Rank = 0
     attempt: Attempt = None
@@ -60,7 +60,7 @@ class Curves(BaseModel):
 
 @router.get("/series")
 def series(job: PageJob, shared: Shared, which: Annotated[Curves, Query()]) -> dict[str, Any]:
-    """Tell what an attempt wrote as metrics and what it used, as curves."""
+    """Return an attempt's metrics and resource samples as curves."""
     wanted = Wanted(attempt=which.attempt, rank=which.rank, points=which.points)
     return Series(shared.database).of(job.job_id, wanted)
 
@@ -71,7 +71,7 @@ def _told(got: Pieces) -> dict[str, Any]:
             "attempt": piece.attempt,
             "token": str(piece.token),
             "missing": piece.missing,
-            # Bytes, for a piece may end within a character.
+            # As bytes, since a piece may end within a character.
             "data": base64.b64encode(piece.data).decode(),
         }
         for piece in got.pieces

@@ -1,4 +1,4 @@
-"""Jobs: a list by a filter in the address."""
+"""The list of jobs, with a filter in the address."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
 
 @dataclass
 class Listed:
-    """What the template asks about the list; a page is looked up when it is first needed."""
+    """The list's data for the template. The page is read when first needed."""
 
     shared: Services
     who: Visitor
@@ -36,7 +36,7 @@ class Listed:
 
     @cached_property
     def fault(self) -> FilterInvalid | None:
-        """What is wrong with the filter."""
+        """The fault of the filter, if any."""
         try:
             parse(self.text)
         except FilterInvalid as error:
@@ -45,7 +45,7 @@ class Listed:
 
     @cached_property
     def wanted(self) -> Filter:
-        """The filter; one that cannot be read asks for everything."""
+        """The filter; if it is invalid, one that matches everything."""
         return Filter() if self.fault else parse(self.text)
 
     @cached_property
@@ -56,19 +56,19 @@ class Listed:
 
     @property
     def jobs(self) -> list[Row]:
-        """The rows of the page; none for a filter that cannot be read."""
+        """The rows of the page; none if the filter is invalid."""
         return [] if self.fault else self.page.jobs
 
     def has(self, key: str, value: str) -> bool:
-        """Tell whether the filter names a value."""
+        """Tell whether the filter has a value."""
         return value in self.wanted.values(key)
 
     def toggle(self, key: str, value: str) -> str:
-        """Return the list's address with a value more, or less, in its filter."""
+        """Return the list's address with a value added to its filter or removed from it."""
         return address(self.wanted.toggled(key, value))
 
     def only(self, key: str, value: str) -> str:
-        """Return the list's address with one value for a key, or none where it has that."""
+        """Return the list's address with only this value for a key; without it if it is set."""
         chosen = () if self.has(key, value) else (value,)
         return address(self.wanted.having(key, *chosen))
 
@@ -77,7 +77,7 @@ class Listed:
 def jobs(
     request: Request, who: SeesPages, shared: Shared, q: Text = "", before: Before = None
 ) -> Response:
-    """Show the newest jobs that fit a filter."""
+    """Show the newest jobs that match a filter."""
     listed = Listed(shared, who, q.strip(), before)
     return page(
         request,
@@ -92,12 +92,12 @@ def jobs(
 
 
 def address(wanted: Filter) -> str:
-    """Return the address of the jobs that fit a filter."""
+    """Return the address of the list with a filter."""
     return f"/jobs?{urlencode({'q': str(wanted)})}" if wanted else "/jobs"
 
 
 def done(request: Request) -> dict[str, int] | None:
-    """Return what an act on many jobs said that it did, as its answer put it into the address."""
+    """Return the summary of an action on many jobs, from the address it redirected to."""
     said = request.query_params
     if said.get("did") not in {"cancel", "retry"}:
         return None

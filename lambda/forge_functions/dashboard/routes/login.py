@@ -1,4 +1,4 @@
-"""Login by an API key or by a link that an API key asked for, and logout."""
+"""Login with an API key or with a link made from one, and logout."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -36,23 +36,23 @@ IN_THE_CLEAR = (
 def login_form(
     request: Request, shared: Shared, to: Annotated[str, Query(alias="next")] = "/"
 ) -> Response:
-    """Ask for an API key."""
+    """Show the login form."""
     return _form(request, shared, to)
 
 
 @router.get("/login/link")
 def link_form(request: Request, shared: Shared, link: str = "") -> Response:
-    """Ask whether to log in by a link: what only looks at links must not use one up."""
+    """Ask whether to log in by a link, so that a link preview does not use it up."""
     return _form(request, shared, "/", link=link)
 
 
 @router.post("/login/link")
 def make_link(service: AsViewer, shared: Shared) -> JSONResponse:
-    """Make a link for the API key that came with the request, which logs in once."""
+    """Create a one-time login link for the request's API key."""
     who = service.caller
     key = Keys(shared.database, actor=who.actor).valid(who.key_id) if who.key_id else None
     if key is None or key["public_key"] is not None:
-        raise Forbidden("a link to log in is made for an API key that signs nothing")
+        raise Forbidden("login links are only for API keys that do not require signed requests")
     to = f"/login/link?link={login_link.mint(shared, key)}"
     return JSONResponse({"path": to, "expires_in_s": login_link.LASTS_S})
 
@@ -66,7 +66,7 @@ def login(
     link: Annotated[str, Form()] = "",
     to: Annotated[str, Form(alias="next")] = "/",
 ) -> Response:
-    """Begin a session with the key or by the link that was given, unless it is none."""
+    """Begin a session with a key or a link, if it is valid."""
     csrf.check_origin(request, shared)
     if not session.kept(request, shared):
         return _form(request, shared, to, IN_THE_CLEAR)
@@ -78,7 +78,7 @@ def login(
 
 @router.post("/logout")
 def logout(request: Request, shared: Shared, who: SeesPages) -> Response:
-    """End the session, wherever its cookie may be."""
+    """End the session in every browser that has its cookie."""
     session.end(shared, who)
     answer = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
     session.forget(request, answer, shared)
@@ -112,7 +112,7 @@ def _begun(request: Request, shared: Services, key_id: str, to: str) -> Response
     return answer
 
 
-def _form(  # noqa: PLR0917 - what is seldom given stands last
+def _form(  # noqa: PLR0917 - rarely used ones come last
     request: Request, shared: Services, to: str, wrong: str = "", status: int = 0, link: str = ""
 ) -> Response:
     if not session.kept(request, shared):
@@ -122,7 +122,7 @@ def _form(  # noqa: PLR0917 - what is seldom given stands last
 
 
 def _note_refusal(request: Request, shared: Services, text: str, why: str) -> None:
-    """Write a refusal down, but not a flood of them: the trail is kept for good."""
+    """Record a failed login, within a rate limit, since the trail is kept for good."""
     who = f"login@{_address(request)}"
     try:
         shared.failures.check(who)

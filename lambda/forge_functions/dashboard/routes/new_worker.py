@@ -1,4 +1,4 @@
-"""A new worker: an admin names it, and is shown its token once, with what to run by it."""
+"""Creating a worker: its token is shown once, with the commands that use it."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -23,7 +23,7 @@ MOST_LABELS = 100
 
 
 class Expiry(StrEnum):
-    """For how long a token is valid."""
+    """The validity of a token."""
 
     NEVER = "never"
     DAY = "1 day"
@@ -33,7 +33,7 @@ class Expiry(StrEnum):
 
     @property
     def lasts(self) -> timedelta | None:
-        """How long that is; None is for ever."""
+        """The duration; None means no expiry."""
         return None if self is Expiry.NEVER else timedelta(days=int(self.value.split()[0]))
 
 
@@ -57,7 +57,7 @@ def create(  # noqa: PLR0917 - the framework passes each by name
     labels: Annotated[str, Form(max_length=10_000)] = "",
     expiry: Annotated[Expiry, Form()] = Expiry.NEVER,
 ) -> Response:
-    """Make a worker and show its token, this once."""
+    """Create a worker and show its token, only this once."""
     made = shared.service(who).admin.create_worker(
         name,
         ephemeral=kind is WorkerKind.EPHEMERAL,
@@ -70,7 +70,7 @@ def create(  # noqa: PLR0917 - the framework passes each by name
 def token_page(  # noqa: PLR0917 - what one page shows
     request: Request, who: Visitor, shared: Services, worker_id: int, name: str, text: str
 ) -> Response:
-    """Show a token. Nothing else ever does, and nothing on the way may keep it."""
+    """Show a token. It is shown only here, and must not be cached on the way."""
     url = (shared.settings.public_url or str(request.base_url)).rstrip("/")
     shown = page(
         request, who, "worker_token.html", worker_id=worker_id, name=name, token=text, url=url
@@ -80,17 +80,17 @@ def token_page(  # noqa: PLR0917 - what one page shows
 
 
 def labels_of(text: str) -> dict[str, str]:
-    """Read `name=value` pairs, parted by commas, blanks or lines.
+    """Parse `name=value` pairs, separated by commas, spaces or line breaks.
 
     Raises:
-        Refused: 422, one of them is none.
+        Refused: 422 if one of them is invalid.
     """
     pairs = [word.partition("=") for word in text.replace(",", " ").split()]
     for name, sign, value in pairs:
         if not (name and sign and value) or len(name) > LONGEST or len(value) > LONGEST:
-            raise _invalid(f"{name}{sign}{value} is no label")
+            raise _invalid(f"{name}{sign}{value} is not a label")
     if len(pairs) > MOST_LABELS:
-        raise _invalid(f"a worker has {MOST_LABELS} labels at most")
+        raise _invalid(f"a worker may have at most {MOST_LABELS} labels")
     return {name: value for name, _, value in pairs}
 
 

@@ -1,4 +1,4 @@
-"""The first page: is it healthy, what waits, what runs, how much is done."""
+"""The first page: health, waiting and running jobs, throughput."""
 
 from fastapi import APIRouter, Request, Response
 from forge_schema.database.pool import Row
@@ -15,7 +15,7 @@ JOBS = 8
 
 @router.get("/")
 def overview(request: Request, who: SeesPages, shared: Shared) -> Response:
-    """Show how everything stands; anybody but an admin sees the own owner's jobs."""
+    """Show the overview. Non-admins see only their own jobs."""
     now = Overview(shared.database).now(owner=who.scope, jobs=JOBS)
     checks = shared.health.findings()
     return page(request, who, "overview.html", now=now, checks=checks, chart=_chart(now))

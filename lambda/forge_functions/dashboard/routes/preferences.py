@@ -1,4 +1,4 @@
-"""A reader's language and theme, kept by the browser; nobody has to log in for them."""
+"""A reader's language and theme, stored in cookies; no login needed."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -25,7 +25,7 @@ def prefer(
     theme: Annotated[str, Form()] = "",
     to: Annotated[str, Form(alias="next")] = "/",
 ) -> Response:
-    """Keep what was chosen, and go back; anything unknown is left as it is."""
+    """Store the choice and go back. Unknown values are ignored."""
     csrf.check_origin(request, shared)
     answer = RedirectResponse(local(to), HTTPStatus.SEE_OTHER)
     for name, chosen in (("language", language), ("theme", theme)):

@@ -1,4 +1,4 @@
-"""Queues: what waits and runs in each, what there is for it, and what admins set."""
+"""Queues: their jobs, demand and capacity, and settings."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ Limit = Annotated[int | None, Form(ge=0, le=MOST)]
 
 @router.get("/queues")
 def queues(request: Request, who: SeesPages, shared: Shared, began: After = "") -> Response:
-    """Show a page of queues; anybody but an admin sees the own owner's jobs in them."""
+    """Show a page of queues. Non-admins see only their own jobs in them."""
     owner = who.scope
     database, count = shared.database, queue_pages.PAGE
     rows = queue_pages.queues(database, owner=owner, after=began, count=count + 1)
@@ -41,7 +41,7 @@ def pause(
     name: Annotated[Word, Form()],
     paused: Annotated[bool, Form()],
 ) -> Response:
-    """Pause a queue, or resume it."""
+    """Pause or resume a queue."""
     shared.service(who).admin.pause(name, paused=paused)
     return after(request, "/queues", "The queue is paused." if paused else "The queue is resumed.")
 
@@ -56,6 +56,6 @@ def limit(
     max_jobs: Limit = None,
     max_gpus: Limit = None,
 ) -> Response:
-    """Set how many jobs and GPUs of a queue run at once; an empty field is no limit."""
+    """Limit how many jobs and GPUs of a queue run at once. An empty field means no limit."""
     shared.service(who).admin.limit_queue(name, max_jobs=max_jobs, max_gpus=max_gpus)
     return after(request, "/queues", "The limits are set.")

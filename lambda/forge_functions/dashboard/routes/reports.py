@@ -25,7 +25,7 @@ SHOWN = 200
 SAVED = 10_000
 # Without a bound, a report reads the whole history.
 SINCE = "7d"
-# A spreadsheet takes what begins so for a formula.
+# A spreadsheet reads text that begins with these as a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 Since = Annotated[Text | None, Field(max_length=40), Query()]
 By = Annotated[list[Word] | None, Query(max_length=12)]
@@ -82,7 +82,7 @@ def _bound(report: Report, since: str | None) -> str | None:
     return since or (None if report.now else SINCE)
 
 
-def _rows(  # noqa: PLR0917 - what the routes have, in their order
+def _rows(  # noqa: PLR0917 - the routes' parameters in their order
     who: Visitor, shared: Services, name: str, since: str | None, by: Sequence[str], count: int
 ) -> list[Row]:
     since = _bound(known(name), since)

@@ -10,11 +10,11 @@ FOR_GOOD = "public, max-age=31536000, immutable"
 
 @router.get("/static/{digest}/{path:path}")
 def static(request: Request, digest: str, path: str) -> Response:
-    """Return an asset; under another hash than its own, it is kept by nobody."""
+    """Return an asset. With a hash other than its own, it may not be cached."""
     found = assets().get(path)
     if found is None:
         raise HTTPException(404, "there is no such file")
-    # While servers of two versions answer, one may be asked for what the other's page names.
+    # During an upgrade, a server may be asked for an asset of another version's page.
     headers = {"Cache-Control": FOR_GOOD if digest == found.digest else "no-cache"}
     headers["Vary"] = "Accept-Encoding"
     if "gzip" not in request.headers.get("accept-encoding", ""):

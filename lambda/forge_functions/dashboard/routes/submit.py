@@ -28,7 +28,7 @@ INVALID = 422
 def submit_form(
     request: Request, who: SubmitsByPage, shared: Shared, again: Again = None
 ) -> Response:
-    """Show the form: empty, or to ask for a job once more."""
+    """Show the form: empty, or filled in to submit a job again."""
     if again is None:
         return _shown(request, who, shared, JobForm.fresh())
     shared.service(who).job(again)
@@ -38,7 +38,7 @@ def submit_form(
 
 @router.post("/submit")
 def submit(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) -> Response:
-    """Submit the job; sent again, the same form leads to the same job."""
+    """Submit the job. The same form sent again leads to the same job."""
     asked, faults = form.request()
     if faults:
         return _shown(request, who, shared, form, faults)
@@ -56,7 +56,7 @@ def submit(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) -
 
 @router.post("/submit/preview")
 def preview(request: Request, who: SubmitsByPage, shared: Shared, form: Filled) -> Response:
-    """Show the command that asks for the same, and what would be refused."""
+    """Show the equivalent command, and what would be rejected."""
     asked, faults = form.request()
     if not faults:
         try:

@@ -1,4 +1,4 @@
-"""One worker: what it is, what it does and did, and what an admin may have it do."""
+"""One worker: its description, jobs and history, and actions for admins."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
@@ -20,7 +20,7 @@ JobId = Annotated[int, Query(ge=0, le=LARGEST)]
 
 
 class Device(NamedTuple):
-    """A GPU, the jobs that hold it, how it was when last looked at, and why it is not lent."""
+    """A GPU: the jobs that hold it, its last measurements, and why it is withheld, if it is."""
 
     gpu: dict[str, Any]
     jobs: list[Row]
@@ -37,7 +37,7 @@ def worker(  # noqa: PLR0917 - the framework passes each by name
     before: datetime | None = None,
     before_job: JobId = 0,
 ) -> Response:
-    """Show one worker; its attempts before a time and a job. Of one removed, what it did."""
+    """Show one worker, with its attempts before a time and a job. Removed ones show history."""
     fleet = Fleet(shared.database)
     place = None if before is None else (_aware(before), before_job)
     past = {
@@ -69,7 +69,7 @@ def drain(
     worker_id: WorkerId,
     undo: Annotated[bool, Form()] = False,  # noqa: FBT002 - the framework passes it by name
 ) -> Response:
-    """Have a worker finish its jobs and take no more, or take that back."""
+    """Ask a worker to finish its jobs and take no more, or withdraw the request."""
     shared.service(who).drain(worker_id, undo=undo)
     return after(request, f"/workers/{worker_id}")
 
@@ -82,7 +82,7 @@ def rotate(
     worker_id: WorkerId,
     expiry: Annotated[Expiry, Form()] = Expiry.NEVER,
 ) -> Response:
-    """Give a worker a new token and show it, this once; the one before is invalid at once."""
+    """Replace a worker's token and show it once. The old one is invalid at once."""
     service = shared.service(who)
     name = service.worker(worker_id).name
     text = service.admin.rotate_worker(worker_id, lasts=expiry.lasts)
@@ -91,13 +91,13 @@ def rotate(
 
 @router.post("/workers/{worker_id:int}/delete")
 def delete(request: Request, who: RulesByPage, shared: Shared, worker_id: WorkerId) -> Response:
-    """Remove a worker that is offline or never came, and its token."""
+    """Delete a worker that is offline or never connected, and its token."""
     shared.service(who).admin.delete_worker(worker_id)
     return after(request, "/workers")
 
 
 def devices(worker: Row, jobs: list[Row]) -> list[Device]:
-    """Return the GPUs of a worker; what its heartbeat does not say of one, a sample may."""
+    """Return the GPUs of a worker, from its heartbeat and otherwise from samples."""
     said, faults = (_object(worker["condition"].get(name)) for name in ("gpus", "quarantine"))
     found = []
     for gpu in worker["gpus"]:
@@ -110,7 +110,7 @@ def devices(worker: Row, jobs: list[Row]) -> list[Device]:
 
 
 def _object(said: object) -> dict[str, Any]:
-    # A heartbeat may say anything that is JSON.
+    # A heartbeat may contain any JSON.
     return said if isinstance(said, dict) else {}
 
 

@@ -1,4 +1,4 @@
-"""Workers: who is there, since when one has been silent, and what their GPUs do."""
+"""The list of workers, with their status and GPUs."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from forge_functions.services import Shared
 router = APIRouter()
 MOST_WORDS = 10
 Said = Annotated[Text, Query(max_length=500)]
-# A form sends a field that was left empty, too.
+# Forms also send empty fields.
 Chosen = Annotated[WorkerStatus | None, Query()]
 
 
@@ -27,7 +27,7 @@ def workers(  # noqa: PLR0917 - the framework passes each by name
     status: Chosen = None,
     after: Said | None = None,
 ) -> Response:
-    """Show a page of the workers that fit a filter, by name."""
+    """Show a page of the workers that match a filter, by name."""
     fleet = Fleet(shared.database)
 
     def listed() -> object:
@@ -49,6 +49,6 @@ def workers(  # noqa: PLR0917 - the framework passes each by name
 
 
 def models(gpus: list[dict[str, object]]) -> list[tuple[str, int]]:
-    """Return the GPUs of a machine by model, and how many of each."""
+    """Return the number of a machine's GPUs by model."""
     names = [str(gpu.get("name") or "GPU") for gpu in gpus]
     return [(name, names.count(name)) for name in dict.fromkeys(names)]

@@ -19,10 +19,10 @@ DAY_S = 86_400
 
 
 class Wanted(Body):
-    """Which events: those after a time, or else the youngest."""
+    """Which events: those after a time, or else the newest."""
 
     after: Moment | None = None
-    since_s: Annotated[int, Field(ge=1, le=DECADE_S, description="how old at most")] = DAY_S
+    since_s: Annotated[int, Field(ge=1, le=DECADE_S, description="maximum age")] = DAY_S
     job_id: IdInPath | None = None
     worker_id: IdInPath | None = None
     actor: Word | None = None
@@ -32,10 +32,10 @@ class Wanted(Body):
 
 @router.get("")
 def list_events(service: AsAdmin, wanted: Annotated[Wanted, Query()]) -> Items[Event]:
-    """List what was done, by whom and when, the oldest first.
+    """List events, oldest first.
 
-    For the next page, ask for what is after the last event's time; events of one time are never
-    parted, so a page may hold more than `count`.
+    For the next page, request events after the last one's time. Events of one time are never split
+    between pages, so a page may have more than `count`.
     """
     found = service.admin.events(
         after=wanted.after,

@@ -16,12 +16,12 @@ from forge_functions.middleware.bodies import Body, LastsS, lasting
 from forge_functions.middleware.guarded_route import Router
 
 router = Router(prefix="/api/admin/keys", tags=["admin"], responses=problems(401, 403))
-# 32 bytes: the last letter before the sign holds four bits.
+# 32 bytes: the last letter before the equals sign has four bits.
 PUBLIC_KEY = "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$"
 
 
 class NewKey(Body):
-    """An API key: for whose jobs, and what it may do."""
+    """An API key to create: its owner and its role."""
 
     owner: Annotated[Word, Field(examples=["ann"])]
     role: Annotated[Role, Field(examples=["submitter"])]
@@ -32,7 +32,7 @@ class NewKey(Body):
             str,
             Field(
                 pattern=PUBLIC_KEY,
-                description="an Ed25519 key in base64; every request has to be signed with it",
+                description="an Ed25519 key in base64; every request must be signed with it",
             ),
         ]
         | None
@@ -40,27 +40,27 @@ class NewKey(Body):
 
 
 class Made(BaseModel):
-    """A key, and its text, which nobody can read again."""
+    """A key and its text, which cannot be read again."""
 
     id: str
     token: str
 
 
 class Rotated(BaseModel):
-    """The new text, which alone is valid now, and which nobody can read again."""
+    """The new text, which cannot be read again. The old one is invalid."""
 
     token: str
 
 
 @router.get("")
 def list_keys(service: AsAdmin) -> Items[ApiKey]:
-    """List every key, the newest first."""
+    """List all keys, newest first."""
     return Items(items=service.admin.api_keys())
 
 
 @router.post("", status_code=HTTPStatus.CREATED)
 def create(service: AsAdmin, new: NewKey) -> Made:
-    """Make a key. When the answer was lost, revoke it and make another."""
+    """Create a key. If the answer was lost, revoke the key and create another."""
     made = service.admin.create_key(
         new.owner,
         new.role,
@@ -73,12 +73,12 @@ def create(service: AsAdmin, new: NewKey) -> Made:
 
 @router.delete("/{key_id}", responses=problems(404))
 def revoke(service: AsAdmin, key_id: Word) -> Done:
-    """Revoke a key for good, and every token made from it. A repeat changes nothing."""
+    """Revoke a key for good, with every token made from it. Idempotent."""
     service.admin.revoke_key(key_id)
     return Done()
 
 
 @router.post("/{key_id}/token", responses=problems(404))
 def rotate(service: AsAdmin, key_id: Word) -> Rotated:
-    """Give a key a new text; the one before is invalid at once, as is every token made from it."""
+    """Replace a key's text. The old one and every token made from it are invalid at once."""
     return Rotated(token=service.admin.rotate_key(key_id))

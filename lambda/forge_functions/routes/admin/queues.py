@@ -18,7 +18,7 @@ InPath = Annotated[Word, Path()]
 
 
 class QueueSettings(Body):
-    """All settings of a queue: what is left out is not paused, and has no limit."""
+    """All settings of a queue. By default it is not paused and has no limits."""
 
     paused: Flag = False
     max_jobs: Limit = None
@@ -26,13 +26,13 @@ class QueueSettings(Body):
 
 
 class QueueChanges(QueueSettings):
-    """Some settings of a queue: what is left out stays, and a limit of null is none."""
+    """Some settings of a queue. Those left out stay; a null limit means none."""
 
     paused: Annotated[Flag, Field(json_schema_extra=lambda said: said.pop("default", None))] = False
 
 
 class OwnerSettings(Body):
-    """All settings of an owner: what is left out has no limit, and weighs 1."""
+    """All settings of an owner. By default there are no limits, and the weight is 1."""
 
     max_jobs: Limit = None
     max_gpus: Limit = None
@@ -41,13 +41,13 @@ class OwnerSettings(Body):
 
 @router.get("/queues")
 def list_queues(service: AsAdmin) -> Items[QueueInfo]:
-    """List every queue that was ever used or set, by name."""
+    """List all queues ever used or configured, by name."""
     return Items(items=service.admin.queues())
 
 
 @router.put("/queues/{name:path}")
 def set_queue(service: AsAdmin, name: InPath, settings: QueueSettings) -> Done:
-    """Set how many jobs and GPUs of a queue run at once, and whether it is paused."""
+    """Limit how many jobs and GPUs of a queue run at once, and set whether it is paused."""
     service.admin.set_queue(name, settings.model_dump())
     return Done()
 
@@ -55,20 +55,20 @@ def set_queue(service: AsAdmin, name: InPath, settings: QueueSettings) -> Done:
 # 404: a name with a line break matches no path.
 @router.patch("/queues/{name:path}", responses=problems(404))
 def change_queue(service: AsAdmin, name: InPath, changes: QueueChanges) -> Done:
-    """Change some settings of a queue; what is left out stays."""
+    """Change some settings of a queue. Those left out stay."""
     service.admin.set_queue(name, changes.model_dump(exclude_unset=True))
     return Done()
 
 
 @router.get("/quotas")
 def list_quotas(service: AsAdmin) -> Items[Quota]:
-    """List every owner who ever submitted or was set, by name."""
+    """List all owners who ever submitted or were configured, by name."""
     return Items(items=service.admin.quotas())
 
 
 @router.put("/quotas/{owner:path}")
 def set_quota(service: AsAdmin, owner: InPath, settings: OwnerSettings) -> Done:
-    """Set how many jobs and GPUs of an owner run at once, and the owner's weight."""
+    """Limit how many jobs and GPUs of an owner run at once, and set the owner's weight."""
     service.admin.limit_owner(
         owner, max_jobs=settings.max_jobs, max_gpus=settings.max_gpus, weight=settings.weight
     )

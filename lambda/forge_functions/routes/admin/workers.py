@@ -1,4 +1,4 @@
-"""Workers, for admins: make, drain, rotate, delete."""
+"""Workers, for admins: create, drain, rotate, delete."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -19,7 +19,7 @@ router = Router(prefix="/api/admin/workers", tags=["admin"], responses=problems(
 
 
 class NewWorker(Body):
-    """A worker that is to come: its name, and labels that it cannot change."""
+    """A worker to create: its name, and labels that it cannot change."""
 
     name: Annotated[Word, Field(examples=["gpu-1"])]
     kind: WorkerKind = WorkerKind.PERSISTENT
@@ -28,49 +28,49 @@ class NewWorker(Body):
 
 
 class Lasting(Body):
-    """For how long the new token is valid."""
+    """The validity of the new token."""
 
     lasts_s: LastsS = None
 
 
 class Drain(Body):
-    """Whether to take the request back."""
+    """Whether to withdraw the request."""
 
     undo: Flag = False
 
 
-# What a request without a body says.
+# The default for a request without a body.
 DRAIN, FOR_GOOD = Drain(), Lasting()
 
 
 class Made(BaseModel):
-    """A worker and its token, which nobody can read again."""
+    """A worker and its token, which cannot be read again."""
 
     id: int
     token: str
 
 
 class Named(BaseModel):
-    """The worker that a name means."""
+    """The worker with a name."""
 
     id: int
 
 
 class Rotated(BaseModel):
-    """The new token, which alone is valid now, and which nobody can read again."""
+    """The new token, which cannot be read again. The old one is invalid."""
 
     token: str
 
 
 @router.get("")
 def list_workers(service: AsAdmin) -> Items[WorkerInfo]:
-    """List every worker, by name."""
+    """List all workers, by name."""
     return Items(items=service.workers())
 
 
 @router.post("", status_code=HTTPStatus.CREATED, responses=problems(409))
 def create(service: AsAdmin, new: NewWorker) -> Made:
-    """Make a worker that may connect. When the answer was lost, rotate its token."""
+    """Create a worker that may connect. If the answer was lost, rotate its token."""
     made = service.admin.create_worker(
         new.name,
         ephemeral=new.kind is WorkerKind.EPHEMERAL,
@@ -82,25 +82,25 @@ def create(service: AsAdmin, new: NewWorker) -> Made:
 
 @router.get("/named/newest", responses=problems(404))
 def named(service: AsAdmin, name: Annotated[Word, Query()]) -> Named:
-    """Find the newest worker of a name, also one that was removed."""
+    """Find the newest worker with a name, including removed ones."""
     return Named(id=service.admin.worker_named(name))
 
 
 @router.delete("/{worker_id}", responses=problems(404, 409))
 def delete(service: AsAdmin, worker_id: IdInPath) -> Done:
-    """Remove a worker that is offline, or that never came, and its token."""
+    """Delete a worker that is offline or never connected, and its token."""
     service.admin.delete_worker(worker_id)
     return Done()
 
 
 @router.post("/{worker_id}/drain", responses=problems(404))
 def drain(service: AsAdmin, worker_id: IdInPath, body: Drain = DRAIN) -> Done:
-    """Have a worker finish its jobs and take no more; then an ephemeral one leaves."""
+    """Ask a worker to finish its jobs and take no more. An ephemeral one then exits."""
     service.drain(worker_id, undo=body.undo)
     return Done()
 
 
 @router.post("/{worker_id}/token", responses=problems(404))
 def rotate(service: AsAdmin, worker_id: IdInPath, body: Lasting = FOR_GOOD) -> Rotated:
-    """Give a worker a new token; the one before is invalid at once."""
+    """Replace a worker's token. The old one is invalid at once."""
     return Rotated(token=service.admin.rotate_worker(worker_id, lasts=lasting(body.lasts_s)))

@@ -1,4 +1,4 @@
-"""Enrolment: a pod asks for a worker token of its own. On Lambda, machines do so elsewhere."""
+"""Enrolment: a pod requests its own worker token. On Lambda, see `handlers.enrol`."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ HINT = "send the header `Authorization: Bearer …` with the pod's projected ser
 def enrol(
     shared: Shared, said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 ) -> Enrolled:
-    """Make an ephemeral worker for the calling pod; a repeat replaces the worker's token."""
+    """Create an ephemeral worker for the calling pod. A repeat replaces its token."""
     if said is None:
         raise unauthenticated(hint=HINT)
     pod = shared.pods.pod(said.credentials)

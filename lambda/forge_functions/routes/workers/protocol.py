@@ -1,4 +1,4 @@
-"""The lease protocol over HTTP, for workers: register, claim, renew, hear, leave."""
+"""The lease protocol over HTTP: register, claim, renew, listen, disconnect."""
 
 from typing import Annotated, Any
 
@@ -44,13 +44,13 @@ def register(body: messages.Register, caller: Caller, shared: Shared) -> Registe
 
 @router.post("/claim", responses=problems(404, 409))
 async def claim(body: messages.Claim, caller: Caller, shared: Shared, request: Request) -> Claimed:
-    """Report successes and claim jobs, in one go; wait for work where there is none."""
+    """Report successes and claim jobs in one request. Wait for work if there is none."""
     return await LongClaim(shared, caller, body).run(request)
 
 
 @router.post("/heartbeat", responses=problems(409))
 def heartbeat(body: messages.Heartbeat, caller: Caller, shared: Shared) -> Renewed:
-    """Renew leases, and hear how each stands and what the worker is asked to do."""
+    """Renew leases. Returns the status of each and what the worker is asked to do."""
     queue = shared.queue(caller.actor)
     renewal = queue.renew(caller.id, body.boot_id, body.leases, body.status, body.condition)
     standings = [Stands.of(fence, standing) for fence, standing in renewal.standings.items()]
@@ -59,7 +59,7 @@ def heartbeat(body: messages.Heartbeat, caller: Caller, shared: Shared) -> Renew
 
 @router.post("/disconnect")
 def disconnect(body: messages.Boot, caller: Caller, shared: Shared) -> Nothing:
-    """Leave in good order; a newer boot of the worker is left alone."""
+    """Disconnect. A newer boot of the worker is not affected."""
     Registry(shared.database, actor=caller.actor).disconnect(caller.id, body.boot_id)
     return Nothing()
 
@@ -68,10 +68,10 @@ def disconnect(body: messages.Boot, caller: Caller, shared: Shared) -> Nothing:
 async def stream(
     caller: Caller, shared: Shared, wait_s: WaitS = 60.0, accept: Annotated[str, Header()] = ""
 ) -> Response | Hints:
-    """Hear of new work and of requests: as server-sent events, or else the next of them."""
+    """Listen for hints of work and requests: a stream of server-sent events, or the next one."""
     waits_s = min(wait_s, shared.settings.long_poll_s)
     if shared.settings.long_poll_s <= 0:
-        # Where a call costs by its time, nothing is waited for.
+        # Do not wait if calls are billed by time.
         return Hints()
     if hint_stream.MEDIA_TYPE in accept:
         told = hint_stream.events(shared, caller)

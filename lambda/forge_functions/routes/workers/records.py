@@ -1,4 +1,4 @@
-"""What a worker says of a job whose lease it holds: its phase, its end, what it stored."""
+"""Reports of a lease's holder about its job: phase, end, stored objects."""
 
 from fastapi import Request
 from forge_schema.model.attempt_records import Artifact
@@ -25,7 +25,7 @@ router = Router(prefix="/api/workers/job/{job_id}", tags=["workers"], responses=
 
 @router.post("/status")
 def status(job_id: JobId, body: messages.Status, caller: Caller, shared: Shared) -> Told:
-    """Say which phase a job is in, or how its attempt ended; repeated, it answers the same."""
+    """Report a job's phase or its attempt's end. A repeat returns the same answer."""
     fence, queue = body.fence(job_id), shared.queue(caller.actor)
     if body.end is not None:
         own(shared, caller, [fence])
@@ -35,7 +35,7 @@ def status(job_id: JobId, body: messages.Status, caller: Caller, shared: Shared)
             shared.matching.came_back()
         return Told(ended=ended)
     held(shared, caller, fence)
-    assert body.phase is not None  # noqa: S101 - the body has one of both
+    assert body.phase is not None  # noqa: S101 - the body has one of the two
     standing = queue.report(fence, body.phase, progress=body.progress, devices=body.devices)
     if standing is Standing.LOST:
         raise lost()
@@ -46,7 +46,7 @@ def status(job_id: JobId, body: messages.Status, caller: Caller, shared: Shared)
 def add_log_chunk(
     job_id: JobId, body: messages.NewLogChunk, caller: Caller, shared: Shared
 ) -> Nothing:
-    """Index a log chunk whose upload is complete."""
+    """Record a log chunk whose upload is complete."""
     holding = held(shared, caller, body.fence(job_id))
     _own_key(body.key == holding.keys.log_chunk(body.number))
     return _kept(Records(shared.database).add_log_chunk(holding.fence, body))
@@ -56,7 +56,7 @@ def add_log_chunk(
 def add_checkpoint(
     job_id: JobId, body: messages.NewCheckpoint, caller: Caller, shared: Shared
 ) -> Nothing:
-    """Index a checkpoint: from now on it counts."""
+    """Record a complete checkpoint, which attempts may resume from."""
     holding = held(shared, caller, body.fence(job_id))
     _own_key(body.key == holding.keys.checkpoint_manifest(body.number))
     return _kept(Records(shared.database).add_checkpoint(holding.fence, body))
@@ -66,7 +66,7 @@ def add_checkpoint(
 def add_artifacts(
     job_id: JobId, body: messages.NewArtifacts, caller: Caller, shared: Shared
 ) -> Nothing:
-    """Index artifacts whose uploads are complete."""
+    """Record artifacts whose uploads are complete."""
     holding = held(shared, caller, body.fence(job_id))
     _own_key(all(_is_own(holding.keys, artifact) for artifact in body.artifacts))
     return _kept(Records(shared.database).add_artifacts(holding.fence, body.artifacts))
@@ -76,7 +76,7 @@ def add_artifacts(
 def add_metrics(
     job_id: JobId, body: messages.NewMetrics, caller: Caller, shared: Shared
 ) -> Nothing:
-    """Keep metric lines; those that were kept before are passed over."""
+    """Store metric lines. Those already stored are skipped."""
     holding = held(shared, caller, body.fence(job_id))
     kept = Records(shared.database).add_metrics(holding.fence, body.lines, progress=body.progress)
     return _kept(kept)
@@ -86,28 +86,28 @@ def add_metrics(
 def add_samples(
     job_id: JobId, body: messages.NewSamples, caller: Caller, shared: Shared
 ) -> Nothing:
-    """Keep what an attempt was measured to use; what was kept before is passed over."""
+    """Store resource samples. Those already stored are skipped."""
     holding = held(shared, caller, body.fence(job_id))
     return _kept(Records(shared.database).add_samples(holding.fence, body.samples))
 
 
 @router.post("/result")
 def add_result(job_id: JobId, body: messages.NewResult, caller: Caller, shared: Shared) -> Nothing:
-    """Keep the result of an attempt; the first one stays."""
+    """Store the result of an attempt. The first one stays."""
     holding = held(shared, caller, body.fence(job_id))
     return _kept(Records(shared.database).add_result(holding.fence, body.values))
 
 
 @router.post("/tests")
 def add_tests(job_id: JobId, body: messages.NewTests, caller: Caller, shared: Shared) -> Nothing:
-    """Keep how the tests of an attempt ended."""
+    """Store the test results of an attempt."""
     holding = held(shared, caller, body.fence(job_id))
     return _kept(Records(shared.database).add_tests(holding.fence, body.tests))
 
 
 @router.post("/checkpoints/thin")
 def thin_checkpoints(job_id: JobId, body: messages.Thin, caller: Caller, shared: Shared) -> Thinned:
-    """Thin out a job's checkpoints; the server chooses them, and removes their objects."""
+    """Thin out a job's checkpoints. The server chooses them and deletes their objects."""
     holding = held(shared, caller, body.fence(job_id))
     thinning = Thinning(shared.database, shared.store)
     gone = thinning.thin(holding.fence, body.keep, everywhere=body.everywhere)
@@ -116,9 +116,9 @@ def thin_checkpoints(job_id: JobId, body: messages.Thin, caller: Caller, shared:
 
 @router.get("/checkpoint")
 def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorable:
-    """Return what to restore a job from that the caller holds a lease of, and what if not that.
+    """Return the checkpoint to restore a leased job from, and alternatives if it is damaged.
 
-    Its own newest complete checkpoint, or else the one that it was submitted to start from.
+    It is the job's newest complete checkpoint, or else the one that it was submitted with.
     """
     if not Holdings(shared.database, caller.id).job(job_id):
         raise lost()
@@ -131,7 +131,7 @@ def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorab
 def objects(
     job_id: JobId, body: messages.ObjectWanted, caller: Caller, shared: Shared, request: Request
 ) -> SignedUrl:
-    """Sign a URL for one object: below the lease's own prefix to store, the job's own to read."""
+    """Sign a URL for one object: to store below the lease's prefix, or to read the job's own."""
     holding = held(shared, caller, body.fence(job_id))
     return signed(holding, body, shared.signer(str(request.base_url)))
 
@@ -143,7 +143,7 @@ def _is_own(keys: AttemptKeys, artifact: Artifact) -> bool:
         return False
 
 
-def _own_key(own_key: bool) -> None:  # noqa: FBT001 - the question is in the call
+def _own_key(own_key: bool) -> None:  # noqa: FBT001 - the call names the question
     if not own_key:
         raise absent()
 
