@@ -18,6 +18,7 @@ from functools import partial, wraps
 from pathlib import Path
 from statistics import median
 from threading import Event, Thread
+from types import ModuleType
 from typing import Any
 
 from docker.models.containers import Container, ContainerCollection
@@ -34,7 +35,8 @@ from forge_worker.agent.outbox import Outbox
 from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
 from forge_worker.job_io.checkpoints import CheckpointSync
-from forge_worker.job_runs.job_run import JobRun
+from forge_worker.job_runs import job_run
+from forge_worker.job_runs.parts import Parts
 from forge_worker.prepare.bundle import BundleCache
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.runners.choice import available
@@ -63,7 +65,7 @@ class Watch:
         self.took = {}
         self.ended.clear()
 
-    def timed(self, owner: type, method: str, phase: str) -> None:
+    def timed(self, owner: type | ModuleType, method: str, phase: str) -> None:
         """Have a method's time counted."""
 
         def measured(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  as it is
@@ -84,10 +86,10 @@ class Watch:
             self.took["claim"] = time.perf_counter() - began
         return answer
 
-    def run(self, original: Callable[..., Any], run: JobRun, *arguments: Any) -> Any:  # noqa: ANN401  as above
+    def run(self, original: Callable[..., Any], parts: Parts, *arguments: Any) -> Any:  # noqa: ANN401  as above
         """Note when a job's log has its first byte."""
-        Thread(target=self._look, args=(run.attempt.folders.log,), daemon=True).start()
-        return original(run, *arguments)
+        Thread(target=self._look, args=(parts.attempt.folders.log,), daemon=True).start()
+        return original(parts, *arguments)
 
     def report(self, original: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  as above
         """Note the job's end."""
@@ -104,7 +106,7 @@ class Watch:
             time.sleep(LOOK_S)
 
 
-def wrap(owner: type, method: str, around: Callable[..., Any]) -> None:
+def wrap(owner: type | ModuleType, method: str, around: Callable[..., Any]) -> None:
     """Put something around a method."""
     original = getattr(owner, method)
 
@@ -126,10 +128,9 @@ def watched() -> Watch:
         watch.timed(runner, "start", "start, whole")
     watch.timed(ContainerCollection, "create", "of that, the engine's create")
     watch.timed(Container, "start", "of that, the engine's start")
-    watch.timed(JobRun, "_watch", "until its end")
-    wrap(JobRun, "_watch", watch.run)
-    watch.timed(JobRun, "_remove", "remove")
-    watch.timed(JobRun, "_store_last", "log and artifacts")
+    watch.timed(job_run, "supervise", "until its end")
+    wrap(job_run, "supervise", watch.run)
+    watch.timed(job_run, "settle", "log and artifacts")
     watch.timed(Outbox, "deliver", "report")
     wrap(Outbox, "deliver", watch.report)
     return watch

@@ -1,6 +1,6 @@
 """The jobs that run here: each in a thread of its own, from its grant to the queue's answer.
 
-ClaimLoop ─► Jobs.start ─► thread: JobRun.run ─► Outbox.deliver ─► Jobs.start, of the next one
+ClaimLoop ─► Jobs.start ─► thread: job_run.run ─► Outbox.deliver ─► Jobs.start, of the next
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ from forge_worker.agent.reaper import Reaper
 from forge_worker.agent.running import Running
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.folders import Folders
-from forge_worker.job_runs.job_run import JobRun
+from forge_worker.job_runs import job_run
 from forge_worker.job_runs.leftovers import Adopted
 from forge_worker.job_runs.services import JobServices
 from forge_worker.machine.gpu_health import Faults
@@ -88,9 +88,9 @@ class Jobs:
         for found in adopted:
             self._slots.lend_again(found.attempt.fence.token, found.slot)
             self._claims.took_one()
-            run = JobRun(found.attempt, found.slot, found.runner, self._known())
+            given = (found.attempt, found.slot, found.runner, self._known(), found.handle)
             try:
-                self._begin(found.attempt, partial(run.run, found.handle), Reason.PREEMPTED)
+                self._begin(found.attempt, partial(job_run.run, *given), Reason.PREEMPTED)
             except RuntimeError as error:
                 self._claims.give_back(found.attempt.fence, error)
 
@@ -129,7 +129,7 @@ class Jobs:
             runner = self._runners.of(attempt.grant.spec)
         except ForgeError as error:
             return End(attempt.fence, Reason.START_FAILED, detail=error.message)
-        return JobRun(attempt, slot, runner, self._known()).run()
+        return job_run.run(attempt, slot, runner, self._known())
 
     def _known(self) -> JobServices:
         """Return the services, with the name and the queue of the newest registration."""

@@ -1,0 +1,64 @@
+"""Preparation: from a grant to a job that runs, or back to one that an earlier agent started."""
+
+from contextlib import suppress
+from functools import partial
+
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.states import Phase
+
+from forge_worker.job_runs.job_environment import run_spec
+from forge_worker.job_runs.job_state import kept_stop, record_of
+from forge_worker.job_runs.parts import Parts
+from forge_worker.prepare.bundle import BundleCache
+from forge_worker.runners.runner import Handle, RunSpec
+
+
+def started(parts: Parts) -> Handle:
+    """Prepare a job and start it.
+
+    Raises:
+        Stopped: it is to stop before that.
+        ForgeError, OSError: it cannot be started.
+    """
+    parts.attempt.while_wanted()
+    spec = _prepare(parts)
+    parts.attempt.while_wanted()
+    handle = parts.runner.start(spec)
+    parts.services.health.started()
+    return handle
+
+
+def taken_up(parts: Parts, adopted: Handle) -> Handle:
+    """Go on with a job that an earlier agent started."""
+    parts.logs.start()
+    parts.disk.start()
+    parts.stopped_for = kept_stop(parts.attempt.folders.root)
+    if parts.stopped_for is not None:
+        parts.attempt.request_stop(parts.stopped_for)
+    # Without it, what is stored already travels once more, and no harm is done.
+    with suppress(ForgeError):
+        parts.checkpoints.recall()
+    return adopted
+
+
+def _prepare(parts: Parts) -> RunSpec:
+    attempt, runner, services = parts.attempt, parts.runner, parts.services
+    parts.phases.enter(Phase.PREPARING)
+    attempt.folders.make(attempt.fence)
+    parts.logs.start()
+    parts.disk.start()
+    parts.patiently(partial(_unpack, parts))
+    spec = run_spec(attempt, parts.slot, runner, services.host)
+    record_of(attempt, parts.slot, runner.kind, spec.name).write()
+    for provision in services.provisions:
+        spec = parts.patiently(partial(provision.provide, spec, attempt, runner))
+    parts.patiently(parts.checkpoints.restore)
+    return spec
+
+
+def _unpack(parts: Parts) -> None:
+    attempt, services = parts.attempt, parts.services
+    if digest := attempt.grant.bundle_digest:
+        attempt.while_wanted()
+        cache = BundleCache(parts.objects, services.bundles, services.bundles_bytes)
+        cache.unpack(digest, attempt.folders.work, progress=attempt.while_wanted)

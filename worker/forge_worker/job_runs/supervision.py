@@ -1,0 +1,93 @@
+"""Supervision: waits for a running job, and stops it when it must, as its window allows."""
+
+from dataclasses import replace
+from functools import partial
+from math import inf
+from signal import SIGKILL, Signals
+from threading import Thread
+
+from forge_schema.model.states import Phase, Reason
+
+from forge_worker.attempt.attempt import Stop
+from forge_worker.attempt.window import opening
+from forge_worker.clock import seconds
+from forge_worker.files.safe_files import touch
+from forge_worker.job_io.stall import stall_watches
+from forge_worker.job_runs.job_state import keep_stop
+from forge_worker.job_runs.parts import Parts
+from forge_worker.loop import Loop
+from forge_worker.runners.runner import Exit, Handle
+
+WATCH_S = 0.5
+
+
+def supervise(parts: Parts, handle: Handle) -> Exit:
+    """Return how the job ended, with the loops around it ended as well."""
+    parts.phases.enter(Phase.RUNNING)
+    stored = parts.checkpoints
+    loops: list[Loop] = [parts.metrics, stored.thinner, parts.checkpoint_request]
+    loops += stall_watches(parts.attempt, parts.usage, len(parts.slot.gpu_uuids))
+    for loop in (stored, *loops):
+        loop.start()
+    good = False
+    try:
+        exited = _wait(parts, handle)
+        stored.job_ended = True
+        good = succeeded(parts, exited)
+        return exited
+    finally:
+        for loop in (parts.logs, parts.disk, *loops):
+            loop.end(parts.left_s())
+        # One that is being stored after a success holds nothing up.
+        stored.end(0.0 if good else parts.left_s())
+
+
+def succeeded(parts: Parts, exited: Exit) -> bool:
+    """Tell whether a job ended well, and of its own accord."""
+    return exited.code == 0 and not exited.oom_killed and parts.stopped_for is None
+
+
+def _wait(parts: Parts, handle: Handle) -> Exit:
+    attempt = parts.attempt
+    limit_s, started_s = attempt.grant.timeout_s, attempt.started_s()
+    while (exited := handle.wait(WATCH_S)) is None:
+        if limit_s is not None and seconds() - started_s > limit_s:
+            attempt.request_stop(Stop(Reason.TIMEOUT, f"over {limit_s} s"))
+        if attempt.stopping.is_set():
+            return _stopped(parts, handle)
+    return exited
+
+
+def _stopped(parts: Parts, handle: Handle) -> Exit:
+    """Stop the job: in its time, or at once when its lease is another's."""
+    attempt = parts.attempt
+    parts.stopped_for = stop = attempt.stop
+    if stop is not None and not stop.lost:
+        parts.keep(partial(keep_stop, attempt.folders.root, stop))
+        touch(attempt.folders.control, attempt.folders.preempt.name)
+        _ask_to_stop(parts, handle, stop)
+    while (exited := handle.wait(WATCH_S)) is None:
+        if attempt.lost:
+            handle.remove()
+        elif seconds() >= _kill_s(parts):
+            handle.signal(SIGKILL)
+    return exited
+
+
+def _ask_to_stop(parts: Parts, handle: Handle, stop: Stop) -> None:
+    """Leave a preempted job all that its window allows, and any other one its grace."""
+    if stop.reason is not Reason.PREEMPTED:
+        Thread(target=handle.stop, name="stop", daemon=True).start()
+        return
+    if parts.attempt.window is None:
+        # Nothing but this job is to go: it is a rehearsal.
+        window = opening(parts.services.term_notice_s)
+        parts.attempt.request_stop(replace(stop, window=window))
+    handle.signal(Signals[parts.attempt.grant.spec.get("preempt_signal", "SIGTERM")])
+
+
+def _kill_s(parts: Parts) -> float:
+    window = parts.attempt.window
+    if window is None:
+        return inf
+    return window.kill_s(parts.services.upload_reserve_s, parts.checkpoints.took_s)
