@@ -12,8 +12,8 @@ import pytest
 from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason
-from forge_schema.queue import checkpoints as thinning
-from forge_schema.queue.checkpoints import DELETE_S, Thinning
+from forge_schema.queue import thinning
+from forge_schema.queue.thinning import DELETE_S, Thinning
 from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import AttemptKeys

@@ -15,7 +15,7 @@ from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason
-from forge_schema.queue.checkpoints import MOST
+from forge_schema.queue.thinning import MOST
 from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.manifest import Entry, Manifest
 

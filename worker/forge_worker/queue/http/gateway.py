@@ -27,8 +27,8 @@ from forge_schema.protocol.answers import (
     Thinned,
     Told,
 )
-from forge_schema.queue.checkpoints import GoOn
 from forge_schema.queue.queue import DETAIL_LENGTH, storable
+from forge_schema.queue.thinning import GoOn
 from pydantic import BaseModel
 from pydantic_core import to_json
 
