@@ -8,7 +8,7 @@ from forge_schema.database.pool import Database, Row, run
 UNSET = {"paused": False, "max_jobs": None, "max_gpus": None}
 
 
-class Admin:
+class Limits:
     """Sets pauses and limits. Each change is in the audit trail, in the same transaction."""
 
     def __init__(self, database: Database, *, actor: str) -> None:

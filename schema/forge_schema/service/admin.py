@@ -9,7 +9,7 @@ from forge_schema.database.pool import Database
 from forge_schema.model.admin import ApiKey, QueueInfo, Quota, Secret
 from forge_schema.model.job import Event
 from forge_schema.model.states import Role, WorkerKind
-from forge_schema.queue import limits
+from forge_schema.queue.limits import Limits
 from forge_schema.queue.registry import Registry
 from forge_schema.read.audit import LAST_DAY, PAGE, Audit
 from forge_schema.service.caller import Caller
@@ -114,7 +114,7 @@ class Admin(Verbs):
         self._limits.limit_queue(queue, max_jobs=max_jobs, max_gpus=max_gpus)
 
     def set_queue(self, queue: str, settings: Mapping[str, bool | int | None]) -> None:
-        """Set some of a queue's settings in one step, as `limits.Admin.set_queue`."""
+        """Set some of a queue's settings in one step, as `Limits.set_queue`."""
         self._limits.set_queue(queue, settings)
 
     def quotas(self) -> list[Quota]:
@@ -136,5 +136,5 @@ class Admin(Verbs):
         return WorkerTokens(self._database, actor=self.caller.actor)
 
     @property
-    def _limits(self) -> limits.Admin:
-        return limits.Admin(self._database, actor=self.caller.actor)
+    def _limits(self) -> Limits:
+        return Limits(self._database, actor=self.caller.actor)

@@ -11,7 +11,7 @@ from forge_schema.database.pool import Database
 from forge_schema.database.statements import statements
 from forge_schema.explain.explain import explain
 from forge_schema.model.states import State, WorkerStatus
-from forge_schema.queue.limits import Admin
+from forge_schema.queue.limits import Limits
 from forge_schema.queue.registry import Registry
 from forge_schema.queue.templates import Templates
 from forge_schema.read import job_pages, queue_pages, trail
@@ -133,7 +133,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "gauge_lanes": lambda w: Gauges(w.database, timedelta(seconds=120)).lanes(),
     "gauge_fleet": lambda w: Gauges(w.database, timedelta(seconds=120)).fleet(),
     "gauge_now": lambda w: Gauges(w.database, timedelta(seconds=120)).now(),
-    "queues": lambda w: Admin(w.database, actor="user:ann").queues(),
+    "queues": lambda w: Limits(w.database, actor="user:ann").queues(),
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),

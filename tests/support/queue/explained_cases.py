@@ -77,7 +77,7 @@ def pause_owner(scene: Scene, *, paused: bool) -> None:
     scene.database.rows("lanes_follow", queue="default", owner=None)
 
 
-def limited(whose: str, gpus: int, **limits: Any) -> Callable[[Scene], int]:  # noqa: ANN401  limits as `Admin` takes them
+def limited(whose: str, gpus: int, **limits: Any) -> Callable[[Scene], int]:  # noqa: ANN401  limits as `Limits` takes them
     """Return a scene with one job of ann's that runs, and limits that it uses up."""
 
     def made(scene: Scene) -> int:

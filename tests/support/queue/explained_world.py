@@ -12,7 +12,7 @@ from forge_schema.database.pool import SESSION, Connection
 from forge_schema.model.states import Command, Phase, WorkerKind
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.limits import Admin
+from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_worker.agent.claim_loop import needs
@@ -114,7 +114,7 @@ class ExplainedWorld:
         self.database = Pinned(url, connection)
         self.queue = Queue(self.database, actor="user:ann")
         self.patience_s: float = drawn["patience_s"]
-        admin = Admin(self.database, actor="user:root")
+        admin = Limits(self.database, actor="user:root")
         self.members = [self._member(one, locks) for one in drawn["workers"]]
         self.queue.submit([_spec(job) for job in drawn["before"]])
         for member in self.members:

@@ -15,7 +15,7 @@ from forge_schema.model.states import Reason, State, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.inputs import Uploads, named
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.limits import Admin
+from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.records import Records
 from forge_schema.queue.registry import Registry
@@ -83,7 +83,7 @@ class Rig:
         # However far a test moves the clock, that is no outage.
         self.tick = Tick(Queue(self.database, actor="sweeper"), every=CENTURY)
         self.registry = Registry(self.database, actor="user:root")
-        self.admin = Admin(self.database, actor="user:root")
+        self.admin = Limits(self.database, actor="user:root")
         self.records = Records(self.database)
         self.jobs = Jobs(self.database)
         self._eye = psycopg.connect(url, autocommit=True, row_factory=dict_row)

@@ -12,7 +12,7 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_schema.model.worker import Capacity, Gpu, Machine
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.limits import Admin
+from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from psycopg.rows import dict_row
@@ -33,7 +33,7 @@ class Scene:
         self.connection = connection
         self.database = Pinned(url, connection)
         self.queue = Queue(self.database, actor="user:ann")
-        self.admin = Admin(self.database, actor="user:root")
+        self.admin = Limits(self.database, actor="user:root")
         self.registry = Registry(self.database, actor="user:root")
         self.machines: dict[str, tuple[int, Machine]] = {}
         self.patience_s = 1_000_000.0
