@@ -7,12 +7,13 @@ from time import monotonic
 from typing import Any
 from uuid import UUID, uuid4
 
-from forge_schema.database.pool import Connection, Database, Row, run
+from forge_schema.database.pool import Database, Row, run
 from forge_schema.model.lease import End, Grant, array, fences, usages
 from forge_schema.model.spec import with_shares
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane
 from forge_schema.queue.lanes import Lanes
+from forge_schema.queue.limits import within_limits
 
 # Extra rows that a claim reads, since other claims may have locked the first ones.
 LOOK_PAST = 16
@@ -70,18 +71,9 @@ def _claim_within_limits(
     places: Callable[..., dict[str, Any]],
 ) -> tuple[list[Row], list[Lane]]:
     with database.transaction() as connection:
-        within = _within_limits(connection, fitting)
+        within = within_limits(connection, fitting)
         asked = {**params, **places(within, one=True), "within_limits": True}
         return run(connection, "finish_and_claim", asked), within
-
-
-def _within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
-    # The count holds because the limits' rows stay locked until the claim commits.
-    lanes = array([lane.id for lane in fitting])
-    run(connection, "lock_limits", {"lanes": lanes})
-    rows = run(connection, "lanes_within_limits", {"lanes": lanes})
-    allowed = {row["id"] for row in rows}
-    return [lane for lane in fitting if lane.id in allowed]
 
 
 def _places(

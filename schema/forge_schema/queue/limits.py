@@ -1,8 +1,10 @@
-"""Pauses and limits that admins set."""
+"""Pauses and limits: admins set them, and every claim respects them."""
 
 from collections.abc import Mapping
 
-from forge_schema.database.pool import Database, Row, run
+from forge_schema.database.pool import Connection, Database, Row, run
+from forge_schema.model.lease import array
+from forge_schema.queue.lane import Lane
 
 # The settings of a queue that was never set up.
 UNSET = {"paused": False, "max_jobs": None, "max_gpus": None}
@@ -65,3 +67,13 @@ class Limits:
             run(connection, name, {**params, "actor": self._actor})
             run(connection, "lock_lanes", lanes)
             run(connection, "lanes_follow", lanes)
+
+
+def within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
+    """Lock the limits of some lanes' queues and owners; return the lanes within them."""
+    # The count holds because the limits' rows stay locked until the claim commits.
+    lanes = array([lane.id for lane in fitting])
+    run(connection, "lock_limits", {"lanes": lanes})
+    rows = run(connection, "lanes_within_limits", {"lanes": lanes})
+    allowed = {row["id"] for row in rows}
+    return [lane for lane in fitting if lane.id in allowed]
