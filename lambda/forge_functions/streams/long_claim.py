@@ -14,8 +14,8 @@ from forge_schema.protocol.answers import Claimed
 from forge_schema.protocol.messages import Claim
 from forge_schema.queue.queue import WorkerUnknown
 
+from forge_functions.auth.held_lease import own
 from forge_functions.auth.worker import WorkerCaller, checked_again
-from forge_functions.objects.holder import own
 from forge_functions.services import Services
 from forge_functions.streams.hub import ASKED, LEAVING, Ear
 

@@ -6,17 +6,17 @@ from forge_schema.model.states import Standing
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import Nothing, Restorable, Thinned, Told
-from forge_schema.queue.holdings import Holdings
+from forge_schema.queue.held_leases import HeldLeases
 from forge_schema.queue.records import Records
 from forge_schema.queue.thinning import Thinning
 from forge_schema.storage.errors import KeyInvalid
 from forge_schema.storage.keys import AttemptKeys
 
+from forge_functions.auth.held_lease import absent, held, lost, own
 from forge_functions.errors import problems
 from forge_functions.middleware.bodies import IdInPath as JobId
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.objects.held_objects import signed
-from forge_functions.objects.holder import absent, held, lost, own
+from forge_functions.objects.access import signed
 from forge_functions.routes.workers.protocol import Caller
 from forge_functions.services import Shared
 
@@ -47,9 +47,9 @@ def add_log_chunk(
     job_id: JobId, body: messages.NewLogChunk, caller: Caller, shared: Shared
 ) -> Nothing:
     """Record a log chunk whose upload is complete."""
-    holding = held(shared, caller, body.fence(job_id))
-    _own_key(body.key == holding.keys.log_chunk(body.number))
-    return _kept(Records(shared.database).add_log_chunk(holding.fence, body))
+    lease = held(shared, caller, body.fence(job_id))
+    _own_key(body.key == lease.keys.log_chunk(body.number))
+    return _kept(Records(shared.database).add_log_chunk(lease.fence, body))
 
 
 @router.post("/checkpoints")
@@ -57,9 +57,9 @@ def add_checkpoint(
     job_id: JobId, body: messages.NewCheckpoint, caller: Caller, shared: Shared
 ) -> Nothing:
     """Record a complete checkpoint, which attempts may resume from."""
-    holding = held(shared, caller, body.fence(job_id))
-    _own_key(body.key == holding.keys.checkpoint_manifest(body.number))
-    return _kept(Records(shared.database).add_checkpoint(holding.fence, body))
+    lease = held(shared, caller, body.fence(job_id))
+    _own_key(body.key == lease.keys.checkpoint_manifest(body.number))
+    return _kept(Records(shared.database).add_checkpoint(lease.fence, body))
 
 
 @router.post("/artifacts")
@@ -67,9 +67,9 @@ def add_artifacts(
     job_id: JobId, body: messages.NewArtifacts, caller: Caller, shared: Shared
 ) -> Nothing:
     """Record artifacts whose uploads are complete."""
-    holding = held(shared, caller, body.fence(job_id))
-    _own_key(all(_is_own(holding.keys, artifact) for artifact in body.artifacts))
-    return _kept(Records(shared.database).add_artifacts(holding.fence, body.artifacts))
+    lease = held(shared, caller, body.fence(job_id))
+    _own_key(all(_is_own(lease.keys, artifact) for artifact in body.artifacts))
+    return _kept(Records(shared.database).add_artifacts(lease.fence, body.artifacts))
 
 
 @router.post("/metrics")
@@ -77,8 +77,8 @@ def add_metrics(
     job_id: JobId, body: messages.NewMetrics, caller: Caller, shared: Shared
 ) -> Nothing:
     """Store metric lines. Those already stored are skipped."""
-    holding = held(shared, caller, body.fence(job_id))
-    kept = Records(shared.database).add_metrics(holding.fence, body.lines, progress=body.progress)
+    lease = held(shared, caller, body.fence(job_id))
+    kept = Records(shared.database).add_metrics(lease.fence, body.lines, progress=body.progress)
     return _kept(kept)
 
 
@@ -87,30 +87,30 @@ def add_samples(
     job_id: JobId, body: messages.NewSamples, caller: Caller, shared: Shared
 ) -> Nothing:
     """Store resource samples. Those already stored are skipped."""
-    holding = held(shared, caller, body.fence(job_id))
-    return _kept(Records(shared.database).add_samples(holding.fence, body.samples))
+    lease = held(shared, caller, body.fence(job_id))
+    return _kept(Records(shared.database).add_samples(lease.fence, body.samples))
 
 
 @router.post("/result")
 def add_result(job_id: JobId, body: messages.NewResult, caller: Caller, shared: Shared) -> Nothing:
     """Store the result of an attempt. The first one stays."""
-    holding = held(shared, caller, body.fence(job_id))
-    return _kept(Records(shared.database).add_result(holding.fence, body.values))
+    lease = held(shared, caller, body.fence(job_id))
+    return _kept(Records(shared.database).add_result(lease.fence, body.values))
 
 
 @router.post("/tests")
 def add_tests(job_id: JobId, body: messages.NewTests, caller: Caller, shared: Shared) -> Nothing:
     """Store the test results of an attempt."""
-    holding = held(shared, caller, body.fence(job_id))
-    return _kept(Records(shared.database).add_tests(holding.fence, body.tests))
+    lease = held(shared, caller, body.fence(job_id))
+    return _kept(Records(shared.database).add_tests(lease.fence, body.tests))
 
 
 @router.post("/checkpoints/thin")
 def thin_checkpoints(job_id: JobId, body: messages.Thin, caller: Caller, shared: Shared) -> Thinned:
     """Thin out a job's checkpoints. The server chooses them and deletes their objects."""
-    holding = held(shared, caller, body.fence(job_id))
+    lease = held(shared, caller, body.fence(job_id))
     thinning = Thinning(shared.database, shared.store)
-    gone = thinning.thin(holding.fence, body.keep, everywhere=body.everywhere)
+    gone = thinning.thin(lease.fence, body.keep, everywhere=body.everywhere)
     return Thinned(objects=gone)
 
 
@@ -120,7 +120,7 @@ def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorab
 
     It is the job's newest complete checkpoint, or else the one that it was submitted with.
     """
-    if not Holdings(shared.database, caller.id).job(job_id):
+    if not HeldLeases(shared.database, caller.id).job(job_id):
         raise lost()
     rows = Records(shared.database).restorable(job_id)
     first, others = next(iter(rows), None), rows[1:]
@@ -132,8 +132,8 @@ def objects(
     job_id: JobId, body: messages.ObjectWanted, caller: Caller, shared: Shared, request: Request
 ) -> SignedUrl:
     """Sign a URL for one object: to store below the lease's prefix, or to read the job's own."""
-    holding = held(shared, caller, body.fence(job_id))
-    return signed(holding, body, shared.signer(str(request.base_url)))
+    lease = held(shared, caller, body.fence(job_id))
+    return signed(lease, body, shared.signer(str(request.base_url)))
 
 
 def _is_own(keys: AttemptKeys, artifact: Artifact) -> bool:

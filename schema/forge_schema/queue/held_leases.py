@@ -9,7 +9,7 @@ from forge_schema.storage import keys
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class HeldLease:
     """A live lease, with the data that its holder needs to name objects."""
 
     fence: Fence
@@ -26,19 +26,19 @@ class Holding:
         return keys.AttemptKeys(self.fence.job_id, self.attempt, self.fence.mark)
 
 
-class Holdings:
+class HeldLeases:
     """Looks up one worker's leases. A fence never changes its holder, so answers stay valid."""
 
     def __init__(self, database: Database, worker_id: int) -> None:
         self._database = database
         self._worker_id = worker_id
 
-    def lease(self, fence: Fence) -> Holding | None:
+    def lease(self, fence: Fence) -> HeldLease | None:
         """Return the worker's live lease of this fence, or None."""
         row = self._database.one(
             "held_lease", again=True, worker_id=self._worker_id, **fence_params(fence)
         )
-        return None if row is None else Holding(fence, **row)
+        return None if row is None else HeldLease(fence, **row)
 
     def job(self, job_id: int) -> bool:
         """Tell whether the worker holds a live lease of this job."""

@@ -4,11 +4,11 @@ import re
 
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.messages import ObjectWanted
-from forge_schema.queue.holdings import Holding
+from forge_schema.queue.held_leases import HeldLease
 from forge_schema.storage import keys
 from forge_schema.storage.signed import Signer
 
-from forge_functions.objects.holder import absent
+from forge_functions.auth.held_lease import absent
 
 # Of any attempt: an earlier one may have stored a checkpoint's files.
 CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
@@ -16,27 +16,27 @@ CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
 SOURCE_FILE = r"jobs/{job_id}/[^/]+/checkpoints/files/([0-9]{{6}}-)?[0-9a-f]{{64}}"
 
 
-def may_put(holding: Holding, key: str) -> bool:
+def may_put(lease: HeldLease, key: str) -> bool:
     """Tell whether a key is below the lease's own prefix."""
-    return key.startswith(holding.keys.prefix) and keys.is_valid(key)
+    return key.startswith(lease.keys.prefix) and keys.is_valid(key)
 
 
-def may_get(holding: Holding, key: str) -> bool:
+def may_get(lease: HeldLease, key: str) -> bool:
     """Tell whether a key is the job's code or image, or part of a checkpoint that it may read.
 
     These are all its own checkpoints, and the one of another job that it starts from.
     """
-    if holding.bundle_digest is not None and key == keys.bundle(holding.bundle_digest):
+    if lease.bundle_digest is not None and key == keys.bundle(lease.bundle_digest):
         return True
-    if holding.image_tar is not None and key == keys.image(holding.image_tar):
+    if lease.image_tar is not None and key == keys.image(lease.image_tar):
         return True
-    places = [CHECKPOINT.format(job_id=holding.fence.job_id)]
-    if holding.source_key is not None:
-        places += [re.escape(holding.source_key), SOURCE_FILE.format(job_id=holding.source_job_id)]
+    places = [CHECKPOINT.format(job_id=lease.fence.job_id)]
+    if lease.source_key is not None:
+        places += [re.escape(lease.source_key), SOURCE_FILE.format(job_id=lease.source_job_id)]
     return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
 
 
-def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> SignedUrl:
+def signed(lease: HeldLease, wanted: ObjectWanted, signer: Signer) -> SignedUrl:
     """Sign a request for an object.
 
     Raises:
@@ -44,10 +44,10 @@ def signed(holding: Holding, wanted: ObjectWanted, signer: Signer) -> SignedUrl:
         ObjectTooLarge: the store does not accept it in one request.
     """
     if wanted.operation == "get":
-        if not may_get(holding, wanted.key):
+        if not may_get(lease, wanted.key):
             raise absent()
         return signer.get(wanted.key)
-    if not may_put(holding, wanted.key):
+    if not may_put(lease, wanted.key):
         raise absent()
     assert wanted.size is not None  # noqa: S101 - the body's validator checks it
     assert wanted.sha256 is not None  # noqa: S101 - as above
