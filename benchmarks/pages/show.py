@@ -10,7 +10,7 @@ from time import monotonic, perf_counter
 import psycopg
 from cluster import cluster, database
 from forge_schema.database.pool import Database
-from forge_schema.read.report import REPORTS
+from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from measure import Compared, compared
 from support.past.history import ATTEMPTS, fill

@@ -8,7 +8,7 @@ from psycopg import sql
 from forge_schema.database.pool import Connection, Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import span
-from forge_schema.read.report import REPORTS, Report
+from forge_schema.read.report_definitions import REPORTS, Report
 
 PAGE = 1000
 

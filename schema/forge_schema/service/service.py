@@ -23,7 +23,7 @@ from forge_schema.model.worker import WorkerInfo
 from forge_schema.queue.job_acts import JobActs
 from forge_schema.queue.registry import Registry
 from forge_schema.read import overview, reports
-from forge_schema.read.report import REPORTS
+from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
 from forge_schema.service.findings import Findings

@@ -17,7 +17,7 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.states import Role
 from forge_schema.read import queue_pages
 from forge_schema.read.audit import Audit
-from forge_schema.read.report import REPORTS
+from forge_schema.read.report_definitions import REPORTS
 from psycopg.types.json import Jsonb
 from support.http.api import problem
 from support.http.guest import Guest
@@ -118,7 +118,7 @@ def test_events_come_page_by_page_each_once(root: Guest) -> None:
 def test_a_filter_looks_no_further_than_it_says(
     root: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_schema.read.trail.REACH", 10)
+    monkeypatch.setattr("forge_schema.read.audit_pages.REACH", 10)
     page = root.page("/events?action=created+long+ago")
     assert "Searched the actions since" in page
     assert 'rel="next"' in page

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from forge_schema.access import tokens
 from forge_schema.access.tokens import TokenKind
 from forge_schema.model.states import Role, WorkerStatus
-from forge_schema.read.report import REPORTS
+from forge_schema.read.report_definitions import REPORTS
 from support.http.api import SPEC, Signer, bearer, good, problem
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from forge_schema.model.states import State, WorkerStatus
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.registry import Registry
 from forge_schema.queue.templates import Templates
-from forge_schema.read import job_pages, queue_pages, trail
+from forge_schema.read import audit_pages, job_pages, queue_pages
 from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.gauges import Gauges
 from forge_schema.read.job_filter import parse
 from forge_schema.read.job_story import JobStory, recent_bundles
 from forge_schema.read.overview import Overview
-from forge_schema.read.report import REPORTS
+from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.read.series import Series
 from support.database.plans import HISTORY, assert_bounded, watched
@@ -111,7 +111,7 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "series_attempt": lambda w, job: Series(w.database).of(job),
     "explain_job": lambda w, job: explain(w.database, job),
     "audit": lambda w, job: w.audit.events(job_id=job, since=timedelta(days=400)),
-    "page_job_trail": lambda w, job: trail.page(w.database, trail.Wanted(job_id=job)),
+    "page_job_trail": lambda w, job: audit_pages.page(w.database, audit_pages.Wanted(job_id=job)),
 }
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "statuses": lambda w: w.jobs.statuses(w.ids, owner="ann"),
@@ -123,9 +123,9 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
         w.audit.events(action="retried", count=100),
     ],
     "page_trail": lambda w: [
-        trail.page(w.database, trail.Wanted()),
-        trail.page(w.database, trail.Wanted(actor="nobody", before=1_000)),
-        trail.page(w.database, trail.Wanted(action="retried", worker_id=w.worker_id)),
+        audit_pages.page(w.database, audit_pages.Wanted()),
+        audit_pages.page(w.database, audit_pages.Wanted(actor="nobody", before=1_000)),
+        audit_pages.page(w.database, audit_pages.Wanted(action="retried", worker_id=w.worker_id)),
     ],
     "page_queues": lambda w: [queue_pages.queues(w.database, owner=o) for o in OWNERS],
     "page_demand": lambda w: [queue_pages.demand(w.database, owner=o) for o in OWNERS],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.database.statements import views
-from forge_schema.read.report import REPORTS
+from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import (
     ReportColumnUnknown,
     Reports,

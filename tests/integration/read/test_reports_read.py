@@ -18,7 +18,7 @@ from forge_schema.database.migrate import upgrade
 from forge_schema.database.statements import views
 from forge_schema.database.tables import metadata
 from forge_schema.model.states import Role
-from forge_schema.read.report import REPORTS
+from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from psycopg import sql
 from pyarrow import parquet

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.read.report import REPORTS
+from forge_schema.read.report_definitions import REPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -13,7 +13,7 @@ from forge_functions.dashboard import words
 from forge_functions.dashboard.marks import MARKS
 from forge_functions.dashboard.page import THEMES, environment
 from forge_schema.model.states import Phase, Reason, Role, State, WorkerKind, WorkerStatus
-from forge_schema.read.report import REPORTS
+from forge_schema.read.report_definitions import REPORTS
 from jinja2 import nodes
 
 FOLDER = Path(forge_functions.dashboard.__file__).parent

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.model.fields import LARGEST, Text
-from forge_schema.read import trail
-from forge_schema.read.trail import Wanted
+from forge_schema.read import audit_pages
+from forge_schema.read.audit_pages import Wanted
 from pydantic import Field
 
 from forge_functions.dashboard.page import page
@@ -32,7 +32,7 @@ def events(
 ) -> Response:
     """Show a page of actions. Empty filters are ignored."""
     wanted = Wanted(actor or None, action or None, _id(job), _id(worker), before)
-    shown = trail.page(shared.database, wanted)
+    shown = audit_pages.page(shared.database, wanted)
     filters = {"actor": actor, "action": action, "job": job, "worker": worker}
     return page(request, who, "events.html", trail=shown, filters=filters, before=before)
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text, Word
-from forge_schema.read.report import REPORTS, Report
+from forge_schema.read.report_definitions import REPORTS, Report
 from forge_schema.read.reports import report as known
 from pydantic import Field
 
