@@ -1,13 +1,13 @@
 """The function for admins. It also serves the fleet to everybody."""
 
-from forge_functions.handlers.gateway import Gateway
+from forge_functions.handlers.lambda_handler import LambdaHandler
 from forge_functions.routes import fleet
 from forge_functions.routes.admin import events as admin_events
 from forge_functions.routes.admin import keys as admin_keys
 from forge_functions.routes.admin import queues as admin_queues
 from forge_functions.routes.admin import workers as admin_workers
 
-handler = Gateway(
+handler = LambdaHandler(
     fleet.router,
     admin_workers.router,
     admin_keys.router,

@@ -1,6 +1,6 @@
 """The function for the dashboard's pages. They poll, since Lambda cannot stream."""
 
 from forge_functions.dashboard.site import install
-from forge_functions.handlers.gateway import Gateway
+from forge_functions.handlers.lambda_handler import LambdaHandler
 
-handler = Gateway(finish=install)
+handler = LambdaHandler(finish=install)

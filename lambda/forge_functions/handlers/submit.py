@@ -1,6 +1,6 @@
 """The function for users: jobs, templates, bundles, reports, the overview, tokens, health."""
 
-from forge_functions.handlers.gateway import Gateway
+from forge_functions.handlers.lambda_handler import LambdaHandler
 from forge_functions.routes import (
     acts,
     bundles,
@@ -16,7 +16,7 @@ from forge_functions.routes import (
     token,
 )
 
-handler = Gateway(
+handler = LambdaHandler(
     health.router,
     token.router,
     submission.router,

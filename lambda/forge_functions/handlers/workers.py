@@ -1,7 +1,7 @@
 """The function for workers."""
 
-from forge_functions.handlers.gateway import Gateway
+from forge_functions.handlers.lambda_handler import LambdaHandler
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
 
-handler = Gateway(workers.router, worker_records.router)
+handler = LambdaHandler(workers.router, worker_records.router)

@@ -79,7 +79,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FORGE_STORE_URL", tmp_path.as_uri())
     monkeypatch.setenv("FORGE_SERVER_SECRET", "0123456789abcdef" * 4)
     monkeypatch.setenv("FORGE_ENROL_ROLE", ROLE_ID)
-    monkeypatch.setattr("forge_functions.handlers.gateway.configure_log", lambda *_: None)
+    monkeypatch.setattr("forge_functions.handlers.lambda_handler.configure_log", lambda *_: None)
 
 
 def handler_of(function: str) -> Any:  # noqa: ANN401  whatever the module has

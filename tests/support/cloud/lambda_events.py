@@ -82,7 +82,7 @@ def functions(settings: ServerSettings) -> Iterator[Functions]:
     # The log of a process is configured once, and this is no process of its own.
     with (
         patch.dict("os.environ", variables),
-        patch("forge_functions.handlers.gateway.configure_log"),
+        patch("forge_functions.handlers.lambda_handler.configure_log"),
         patch("forge_schema.log.configure_log"),
     ):
         try:

@@ -27,7 +27,7 @@ class LambdaSettings(ServerSettings):
     report_connections: NonNegativeInt = Field(0, description="further ones for reports")
 
 
-class Gateway:
+class LambdaHandler:
     """A Lambda handler that serves some routers. Settings are read at the first call."""
 
     def __init__(
