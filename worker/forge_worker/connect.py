@@ -11,7 +11,7 @@ import structlog
 from forge_schema.database.pool import Database
 from forge_schema.http_client import in_the_clear, tls_context
 from forge_schema.queue.queue import Queue
-from forge_schema.storage import Store, StoreError, open_store
+from forge_schema.storage import open_store
 from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick, Windows
 
@@ -25,13 +25,11 @@ from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore
 from forge_worker.queue.listener import Listener
 from forge_worker.queue.objects import Objects
+from forge_worker.queue.store_tidier import StoreTidier
 from forge_worker.settings.settings import WorkerSettings
 
 # How long a statement waits for a free connection before it is retried later.
 PATIENCE_S = 5.0
-TIDY_PERIOD_S = 86_400.0
-# An unfinished upload older than this is abandoned: none takes so long.
-UNFINISHED_S = 2 * 86_400.0
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +94,7 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
                 awake=breaker.check,
                 back=gateway.came_back,
             )
-            with _running(Tidier(store)), _running(listener), _ticking(settings, database):
+            with _running(StoreTidier(store)), _running(listener), _ticking(settings, database):
                 yield
 
         yield Transport(gateway, lambda _: store, loops)
@@ -132,30 +130,6 @@ def _ticking(settings: WorkerSettings, database: Database) -> Iterator[None]:
         yield
     finally:
         sweeper.end()
-
-
-class Tidier(Loop):
-    """Removes from the store what killed writers left unfinished: at the start, then daily."""
-
-    name = "tidy"
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(TIDY_PERIOD_S)
-        self._store = store
-
-    def step(self) -> None:
-        try:
-            removed = self._store.tidy(UNFINISHED_S)
-        except StoreError as error:
-            log.warning("store_tidy_failed", error=error.message)
-            return
-        if removed:
-            log.info("store_tidied", unfinished=removed)
-
-    def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for
-        """Have it end; a look that is under way is not waited for."""
-        self._ending.set()
-        self.wake()
 
 
 @contextmanager
