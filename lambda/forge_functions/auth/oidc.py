@@ -8,7 +8,7 @@ from typing import Any
 
 from forge_schema.model.states import Role
 
-from forge_functions.auth.issued import IssuedTokens
+from forge_functions.auth.issued_tokens import IssuedTokens
 from forge_functions.errors import Refused
 from forge_functions.settings import ServerSettings
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from forge_functions.auth.issued import IssuedTokens
+from forge_functions.auth.issued_tokens import IssuedTokens
 from forge_functions.errors import Refused
 from forge_functions.settings import ServerSettings
 

@@ -11,12 +11,12 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from forge_functions.auth import caller, worker
+from forge_functions.auth import authentication, worker
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 # Forge's own objects have fewer than a hundred fields; users' documents may have more.
 MOST_FIELDS = 10_000
-IDENTIFY = {caller.caller: caller.identify, worker.worker: worker.identify}
+IDENTIFY = {authentication.caller: authentication.identify, worker.worker: worker.identify}
 
 
 class GuardedRequest(Request):

@@ -3,7 +3,7 @@
 from forge_schema.model.states import State
 from pydantic import BaseModel
 
-from forge_functions.auth.permitted import AsSubmitter
+from forge_functions.auth.roles import AsSubmitter
 from forge_functions.errors import problems
 from forge_functions.items import Done
 from forge_functions.middleware.bodies import IdInPath

@@ -9,7 +9,7 @@ from forge_schema.service.service import Service
 from forge_schema.storage import keys
 from pydantic import BaseModel, Field
 
-from forge_functions.auth.permitted import AsSubmitter
+from forge_functions.auth.roles import AsSubmitter
 from forge_functions.errors import problems
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router

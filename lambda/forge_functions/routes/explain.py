@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from forge_schema.explain.explain import MOST_SHOWN, SHOWN
 from forge_schema.model.explanation import Explanation
 
-from forge_functions.auth.permitted import AsViewer
+from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
 from forge_functions.middleware.bodies import IdInPath
 

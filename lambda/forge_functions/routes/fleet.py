@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from forge_schema.model.worker import WorkerInfo
 
-from forge_functions.auth.permitted import AsViewer
+from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
 from forge_functions.items import Items
 from forge_functions.middleware.bodies import IdInPath

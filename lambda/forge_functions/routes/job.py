@@ -13,7 +13,7 @@ from forge_schema.read.jobs import PAGE
 from forge_schema.read.series import Wanted
 from pydantic import Field
 
-from forge_functions.auth.permitted import AsViewer
+from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
 from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body, IdInPath

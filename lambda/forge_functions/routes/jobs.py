@@ -9,7 +9,7 @@ from forge_schema.model.states import State
 from forge_schema.read.jobs import PAGE
 from pydantic import Field
 
-from forge_functions.auth.permitted import AsViewer
+from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
 from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body, IdInPath

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from forge_functions.auth.caller import bearer, body_of, caller
+from forge_functions.auth.authentication import bearer, body_of, caller
 from forge_functions.services import Services, services
 
 router = APIRouter(tags=["metrics"])

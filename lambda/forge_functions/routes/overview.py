@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from forge_schema.model.overview import Overview
 from forge_schema.read.overview import MOST
 
-from forge_functions.auth.permitted import AsViewer
+from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
 
 router = APIRouter(prefix="/api/overview", tags=["fleet"], responses=problems(401, 403))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from forge_schema.model.fields import Word
 from pydantic import Field
 
-from forge_functions.auth.permitted import AsViewer
+from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
 from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body

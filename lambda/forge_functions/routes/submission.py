@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from forge_functions.auth.permitted import AsSubmitter
+from forge_functions.auth.roles import AsSubmitter
 from forge_functions.errors import problems
 from forge_functions.items import Done
 from forge_functions.job_requests import JobRequest

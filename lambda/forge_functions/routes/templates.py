@@ -6,7 +6,7 @@ from fastapi import Path, Query
 from forge_schema.model.fields import Word
 from forge_schema.model.job import Template
 
-from forge_functions.auth.permitted import AsSubmitter, AsViewer
+from forge_functions.auth.roles import AsSubmitter, AsViewer
 from forge_functions.errors import problems
 from forge_functions.items import Done, Items
 from forge_functions.job_requests import JobConfig

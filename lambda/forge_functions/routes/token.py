@@ -7,8 +7,8 @@ from forge_schema.model.admin import Myself
 from pydantic import BaseModel
 
 from forge_functions.auth import short_token
-from forge_functions.auth.caller import unauthenticated
-from forge_functions.auth.permitted import AsViewer
+from forge_functions.auth.authentication import unauthenticated
+from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import Refused, problems
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared

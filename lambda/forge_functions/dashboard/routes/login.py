@@ -11,8 +11,8 @@ from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.read.audit import Audit
 from forge_schema.service.caller import Forbidden
 
-from forge_functions.auth.caller import by_key
-from forge_functions.auth.permitted import AsViewer
+from forge_functions.auth.authentication import by_key
+from forge_functions.auth.roles import AsViewer
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit import csrf, login_link, session
 from forge_functions.dashboard.visit.visitor import SeesPages, local

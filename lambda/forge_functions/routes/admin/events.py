@@ -9,7 +9,7 @@ from forge_schema.model.job import Event
 from forge_schema.read.audit import PAGE
 from pydantic import Field
 
-from forge_functions.auth.permitted import AsAdmin
+from forge_functions.auth.roles import AsAdmin
 from forge_functions.errors import problems
 from forge_functions.items import Items
 from forge_functions.middleware.bodies import DECADE_S, Body, IdInPath

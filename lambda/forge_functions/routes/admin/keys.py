@@ -9,7 +9,7 @@ from forge_schema.model.fields import Text, Word
 from forge_schema.model.states import Role
 from pydantic import BaseModel, Field
 
-from forge_functions.auth.permitted import AsAdmin
+from forge_functions.auth.roles import AsAdmin
 from forge_functions.errors import problems
 from forge_functions.items import Done, Items
 from forge_functions.middleware.bodies import Body, LastsS, lasting

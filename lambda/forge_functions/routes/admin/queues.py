@@ -7,7 +7,7 @@ from forge_schema.model.admin import QueueInfo, Quota
 from forge_schema.model.fields import Flag, Number, Word
 from pydantic import Field
 
-from forge_functions.auth.permitted import AsAdmin
+from forge_functions.auth.roles import AsAdmin
 from forge_functions.errors import problems
 from forge_functions.items import Done, Items
 from forge_functions.middleware.bodies import Body, Limit

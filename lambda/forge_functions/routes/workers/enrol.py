@@ -7,7 +7,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.protocol.answers import Enrolled
 
-from forge_functions.auth.caller import bearer, unauthenticated
+from forge_functions.auth.authentication import bearer, unauthenticated
 from forge_functions.errors import problems
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared

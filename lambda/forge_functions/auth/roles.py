@@ -8,7 +8,7 @@ from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 from forge_schema.service.service import Service
 
-from forge_functions.auth.caller import caller
+from forge_functions.auth.authentication import caller
 from forge_functions.services import Services, services
 
 
