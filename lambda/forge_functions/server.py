@@ -23,8 +23,8 @@ from forge_functions.middleware.slow_clients import GuardedProtocol, most_connec
 from forge_functions.monitor.site import metered
 from forge_functions.presence import keep_noting
 from forge_functions.routes import (
-    acts,
     bundles,
+    cancel_retry_preempt,
     explain,
     fleet,
     health,
@@ -54,7 +54,7 @@ ROUTERS = (
     submission.router,
     jobs.router,
     job.router,
-    acts.router,
+    cancel_retry_preempt.router,
     explain.router,
     sweeps.router,
     templates.router,

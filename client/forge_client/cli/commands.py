@@ -33,9 +33,9 @@ PANELS = {
         "run-handler": "jobs.handlers:run_handler",
     },
     "Control": {
-        "cancel": "jobs.act:cancel",
-        "retry": "jobs.act:retry",
-        "preempt": "jobs.act:preempt",
+        "cancel": "jobs.cancel_retry_preempt:cancel",
+        "retry": "jobs.cancel_retry_preempt:retry",
+        "preempt": "jobs.cancel_retry_preempt:preempt",
         "exec": "jobs.shell:enter",
         "workers": "admin.workers:workers",
         "drain": "admin.workers:drain",

@@ -8,9 +8,9 @@ from starlette.exceptions import HTTPException
 from forge_functions.dashboard import words
 from forge_functions.dashboard.refusals import readable
 from forge_functions.dashboard.routes import (
+    cancel_retry,
     events,
     job,
-    job_acts,
     job_streams,
     jobs,
     login,
@@ -33,7 +33,7 @@ ROUTERS = (
     preferences.router,
     overview.router,
     jobs.router,
-    job_acts.router,
+    cancel_retry.router,
     job_streams.router,
     job.router,
     submit.router,

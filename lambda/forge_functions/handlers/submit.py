@@ -2,8 +2,8 @@
 
 from forge_functions.handlers.lambda_handler import LambdaHandler
 from forge_functions.routes import (
-    acts,
     bundles,
+    cancel_retry_preempt,
     explain,
     health,
     job,
@@ -22,7 +22,7 @@ handler = LambdaHandler(
     submission.router,
     jobs.router,
     job.router,
-    acts.router,
+    cancel_retry_preempt.router,
     explain.router,
     templates.router,
     bundles.router,

@@ -25,10 +25,10 @@ from forge_schema.model.lease import (
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus
 from forge_schema.model.worker import Capacity
+from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.claim import claim
 from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
 from forge_schema.queue.inputs import Sources, from_params, not_uploaded
-from forge_schema.queue.job_acts import JobActs
 from forge_schema.queue.lanes import Lanes
 
 LEASE_TTL = timedelta(seconds=120)

@@ -20,7 +20,7 @@ from forge_schema.model.overview import Overview
 from forge_schema.model.states import Command, Role, State
 from forge_schema.model.stored import BEGINNING, THE_END, Artifact, Checkpoint, LogChunk, Place
 from forge_schema.model.worker import WorkerInfo
-from forge_schema.queue.job_acts import JobActs
+from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.registry import Registry
 from forge_schema.read import overview, reports
 from forge_schema.read.report_definitions import REPORTS

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.states import Reason, Role, State
-from forge_schema.queue.job_acts import MOST, JobActs, TooManyJobs
+from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
 from forge_schema.queue.templates import Templates
 from support.http.guest import Guest
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.states import State
-from forge_schema.queue.job_acts import MOST
+from forge_schema.queue.cancel_retry import MOST
 from forge_schema.read import job_pages
 from forge_schema.read.job_filter import Filter, parse
 from forge_schema.read.jobs import Jobs
