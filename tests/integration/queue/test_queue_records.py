@@ -12,7 +12,7 @@ from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, M
 from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Phase, Reason, Verdict, WorkerStatus
-from forge_schema.queue.records import Records
+from forge_schema.queue.attempt_records import Records
 from support.database.databases import holding
 from support.queue.rig import stale
 

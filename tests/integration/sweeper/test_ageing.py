@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from forge_schema.model.attempt_records import MetricLine
-from forge_schema.queue.records import Records
+from forge_schema.queue.attempt_records import Records
 from forge_schema.sweeper import retention as module
 from forge_schema.sweeper.retention import Ageing, Ages
 from support.at_once import at_once

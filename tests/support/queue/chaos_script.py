@@ -16,9 +16,9 @@ from forge_schema.model.attempt_records import Artifact, LogChunk
 from forge_schema.model.lease import End, Grant
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
+from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.records import Records
 from forge_schema.queue.registry import Registry
 from forge_schema.storage import open_store
 from forge_schema.storage.keys import AttemptKeys

@@ -13,11 +13,11 @@ from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import Reason, State, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
+from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.inputs import Uploads, named
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.records import Records
 from forge_schema.queue.registry import Registry
 from forge_schema.read.jobs import Jobs
 from forge_schema.sweeper.tick import Tick

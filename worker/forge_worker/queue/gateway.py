@@ -18,9 +18,9 @@ from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.states import Phase, Standing, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.protocol.answers import Registered
+from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.records import Records
 from forge_schema.queue.registry import Registry
 from forge_schema.queue.thinning import GoOn, Thinning
 from forge_schema.storage import Store

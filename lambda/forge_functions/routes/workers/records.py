@@ -6,8 +6,8 @@ from forge_schema.model.states import Standing
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import Nothing, Restorable, Thinned, Told
+from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.held_leases import HeldLeases
-from forge_schema.queue.records import Records
 from forge_schema.queue.thinning import Thinning
 from forge_schema.storage.errors import KeyInvalid
 from forge_schema.storage.keys import AttemptKeys
