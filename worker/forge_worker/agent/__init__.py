@@ -1,1 +1,1 @@
-"""The agent of one machine: it claims, renews, delivers, and leaves."""
+"""The agent of one machine: it claims jobs, renews leases, delivers ends, and leaves."""

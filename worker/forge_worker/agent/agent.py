@@ -41,9 +41,9 @@ from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.watch import SpotWatch, clouds_of
 
 LEAVE_S = 5.0
-# As long at least, also when time is up.
+# The minimum time for a goodbye, even when time is up.
 GOODBYE_S = 0.5
-# Of a lease's time: after all of it, one that is gone holds its name no more.
+# In lease lengths: a dead worker no longer holds its name after one of them.
 NAME_PATIENCE = 1.5
 NO_IMAGE = (
     "only jobs that name an image run here: submit with --image, or start this worker with"
@@ -56,7 +56,7 @@ log = structlog.get_logger(__name__)
 class Agent:
     """Start with `run`, which returns when the worker has drained; `leaving` ends it.
 
-    The parts are made in the order in which they know each other.
+    The parts are created in order of their dependencies.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Agent:
         """Work until drained.
 
         Raises:
-            NameInUse: another worker has its name, and is alive, or has taken its place.
+            NameInUse: another live worker has its name, or has replaced it.
         """
         (self._settings.worker_dir / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -196,7 +196,7 @@ class Agent:
             raise self.leaving.replaced
 
     def _loops(self) -> list[Loop]:
-        """Return the loops, in the order in which they start and end."""
+        """Return the loops in the order in which they start and end."""
         return [
             self._admission,
             self._health,
@@ -213,9 +213,9 @@ class Agent:
         ]
 
     def _meet(self) -> list[Adopted]:
-        """Register, tell what an earlier agent could not tell, and take up what it left."""
+        """Register, report the ends an earlier agent could not, and continue the jobs it left."""
         self._registration.register()
-        # First: whatever is cleared away gives its lease back.
+        # This comes first: clearing leftovers gives their leases back.
         self.outbox.step()
         folder, queue = self._settings.worker_dir, self._registration.identity.queue_id
         earlier = worker_folder.queue_served(folder)
@@ -231,7 +231,7 @@ class Agent:
         return found
 
     def _leave(self, loops: list[Loop]) -> None:
-        """Wait for the jobs, tell the queue all that it can hear in time, and say goodbye."""
+        """Wait for the jobs, report as much as time allows, and say goodbye to the queue."""
         self.claim_loop.end(self._shutdown.left_s())
         self.running.join(self._shutdown.left_s)
         self.outbox.empty(self._shutdown.left_s)

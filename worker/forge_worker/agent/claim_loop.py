@@ -1,7 +1,7 @@
-"""The claim loop: free room on the machine becomes running jobs.
+"""The claim loop: claims jobs for the machine's free resources.
 
-A job that succeeded also claims: its end travels with the claim for the next job, which is started
-at once, in the thread of the job that ended. That saves a round trip for each job. See `jobs`.
+A job that succeeds also claims: its end is sent together with the claim for the next job, which
+starts at once in the same thread. That saves a round trip for each job. See `jobs`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A job that was granted and what it was lent; its lease runs from when the claim was sent."""
+    """A granted job and its slot; the lease counts from when the claim was sent."""
 
     grant: Grant
     slot: Slot
@@ -37,10 +37,10 @@ class Granted:
 
 
 class Claims:
-    """Claims what fits, and lends it its slots; from the claim loop and from jobs that end.
+    """Claims jobs that fit and assigns their slots, for the claim loop and for jobs that end.
 
-    `room` says how many jobs the machine is fit for now, None: any number. `woken` is set when
-    there may be room again.
+    `room` returns how many jobs the machine can take now; None means any number. `woken` is set
+    when there may be room again.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Claims:
         self._gateway = gateway
         self._slots = slots
         self._room = room
-        # Room is counted, claimed into and lent as one act.
+        # Counting room, claiming and assigning slots must be atomic.
         self._lock = Lock()
         self.closed = False
 
@@ -67,31 +67,31 @@ class Claims:
         return self._slots.jobs
 
     def shut(self) -> None:
-        """Claim no more; a claim may still be on its way."""
+        """Stop claiming; a claim may still be under way."""
         self.closed = True
 
     def close(self) -> None:
-        """Claim no more; a claim that is on its way is waited for, and the start of its jobs."""
+        """Stop claiming; wait for a claim under way, and for the start of its jobs."""
         self.shut()
         with self._lock:
             pass
 
     def took_one(self) -> None:
-        """Note that a job runs here: an ephemeral worker takes no other."""
+        """Record that a job runs here: an ephemeral worker takes only one."""
         self.closed = self.closed or self.identity.ephemeral
 
     def open(self) -> None:
-        """Claim again."""
+        """Resume claiming."""
         self.closed = False
         self.woken.set()
 
     def choices(self) -> Sequence[Choice | None]:
-        """Return the kinds of free GPU to claim for, one after another; none once it is closed."""
+        """Return the kinds of free GPU to claim for, one after another; none once closed."""
         return () if self.closed else self._slots.choices()
 
     @contextmanager
     def claimed(self, choice: Choice | None) -> Iterator[list[Granted]]:
-        """Claim; the block starts what was granted, before anybody else claims or closes."""
+        """Claim; the block starts the granted jobs before any other claim or close."""
         with self._lock, self._slots.offer(choice) as (free, room):
             count = min(room, self._wanted())
             if count <= 0:
@@ -102,9 +102,9 @@ class Claims:
             yield self._lent(grants, sent_s)
 
     def exchange(self, end: End) -> tuple[Ended, list[Granted]]:
-        """Report a success, and claim in its place in the same round trip.
+        """Report a success, and claim a replacement in the same round trip.
 
-        The attempt that ended counts as running until its caller has started what was granted.
+        The attempt that ended counts as running until the caller has started the granted jobs.
         """
         token = end.fence.token
         choice = self._slots.choices(without=token)[0]
@@ -116,7 +116,7 @@ class Claims:
             return ended, self._lent(grants, sent_s)
 
     def give_back(self, fence: Fence, error: Exception) -> None:
-        """Give a job back that could not be started: a lease must not be kept up by nobody."""
+        """Give back a job that could not be started: nobody works on its lease."""
         log.error("job_not_started", job=fence.job_id, exc_info=error)
         self._slots.take_back(fence.token)
         with suppress(ForgeError):
@@ -143,7 +143,7 @@ class Claims:
 
 
 class ClaimLoop(Loop):
-    """Claims until nothing more comes, whenever there may be work or room."""
+    """Claims whenever there may be work or room, until nothing more is granted."""
 
     name = "claim"
 
@@ -159,7 +159,7 @@ class ClaimLoop(Loop):
         self._start = start
 
     def step(self) -> None:
-        # One kind of free GPU after another.
+        # Each kind of free GPU in turn.
         while any(map(self._claim, self._claims.choices())):
             pass
 
@@ -170,7 +170,7 @@ class ClaimLoop(Loop):
 
 
 def needs(grant: Grant) -> Capacity:
-    """Return what a granted job needs."""
+    """Return the resources that a granted job needs."""
     wanted = grant.spec["resources"]
     sizes = (wanted["cpus"], wanted["memory_mb"], wanted["disk_mb"], wanted["gpus"])
     return Capacity(*sizes, wanted.get("gpu_model", "*"), wanted.get("vram_mb", 0))

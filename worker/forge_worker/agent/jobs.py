@@ -1,6 +1,6 @@
-"""The jobs that run here: each in a thread of its own, from its grant to the queue's answer.
+"""The jobs on this machine: each runs in its own thread, from its grant to the queue's answer.
 
-ClaimLoop ─► Jobs.start ─► thread: job_run.run ─► Outbox.deliver ─► Jobs.start, of the next
+ClaimLoop ─► Jobs.start ─► thread: job_run.run ─► Outbox.deliver ─► Jobs.start of the next job
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,19 +32,19 @@ log = structlog.get_logger(__name__)
 
 
 class Jobs:
-    """Starts jobs in threads, and sees each one off.
+    """Starts jobs in threads, and cleans up after each of them.
 
     Args:
-        folder: holds a folder for each attempt.
+        folder: contains one folder for each attempt.
         runners: start containers and processes.
-        services: what every attempt shares.
-        running: the attempts that run now.
-        slots: what the machine lends.
-        claims: gets back what could not be started.
+        services: shared by all attempts.
+        running: the attempts that are running now.
+        slots: the machine's resources.
+        claims: gives back jobs that could not be started.
         outbox: delivers ends.
-        reaper: takes back what a job was lent, once nothing of it lives.
-        faults: stops jobs whose GPUs broke.
-        leaving: turns jobs back that come too late, and is told when one has ended.
+        reaper: frees a job's resources once its container is gone.
+        faults: stops jobs whose GPUs failed.
+        leaving: gives back jobs that arrive too late; notified when a job has ended.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Jobs:
         self._leaving = leaving
 
     def start(self, granted: Sequence[Granted]) -> None:
-        """Start what was granted, or give it back."""
+        """Start granted jobs, or give them back."""
         for one in granted:
             fence = one.grant.fence
             try:
@@ -84,7 +84,7 @@ class Jobs:
                 self._claims.give_back(fence, error)
 
     def go_on(self, adopted: Iterable[Adopted]) -> None:
-        """Go on with what an earlier agent left."""
+        """Continue the attempts that an earlier agent left running."""
         for found in adopted:
             self._slots.lend_again(found.attempt.fence.token, found.slot)
             self._claims.took_one()
@@ -95,13 +95,13 @@ class Jobs:
                 self._claims.give_back(found.attempt.fence, error)
 
     def _begin(self, attempt: Attempt, run: Callable[[], End | None], reason: Reason) -> None:
-        """Start a job's thread; it is given back for the reason where the worker goes.
+        """Start a job's thread; while the worker leaves, the job is given back with the reason.
 
         Raises:
-            RuntimeError: the machine has no more threads.
+            RuntimeError: the machine cannot start another thread.
         """
         name = f"job {attempt.fence.job_id}"
-        # What still hangs when the machine goes must not hold up the process.
+        # A daemon thread: a hanging job must not keep the process alive when the machine goes.
         thread = Thread(target=self._run_job, args=(attempt, run), name=name, daemon=True)
         self._running.add(attempt, thread)
         self._leaving.turn_back(attempt, reason)
@@ -109,7 +109,7 @@ class Jobs:
         try:
             thread.start()
         except RuntimeError:
-            # A lease that nobody works on must not be renewed.
+            # The lease of an attempt without a thread must not be renewed.
             self._forget(attempt)
             raise
 
@@ -132,7 +132,7 @@ class Jobs:
         return job_run.run(attempt, slot, runner, self._known())
 
     def _known(self) -> JobServices:
-        """Return the services, with the name and the queue of the newest registration."""
+        """Return the services, with the name and queue of the latest registration."""
         identity, host = self._claims.identity, self._services.host
         host = replace(host, worker=identity.name, queue_id=str(identity.queue_id or ""))
         return replace(self._services, host=host)

@@ -1,4 +1,4 @@
-"""Lease renewal: renews every lease of the worker in one statement, and heeds the answer."""
+"""Lease renewal: renews all leases of the worker in one statement, and acts on the answer."""
 
 from collections.abc import Collection
 from contextlib import suppress
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class LeaseRenewal(Loop):
-    """Beats also when nothing runs, so that the queue knows the worker is there."""
+    """Renews even when no job runs, so that the queue knows that the worker is alive."""
 
     name = "renew"
 
@@ -55,14 +55,14 @@ class LeaseRenewal(Loop):
         try:
             self._beat()
         except NameInUse:
-            # Whoever it is speaks for the worker from now on.
+            # From now on, the process that took over speaks for this worker.
             self._ending.set()
             self._leaving.give_way(self._registration.identity.name)
 
     def say_goodbye(self, patience_s: float) -> None:
-        """Say that the worker leaves in good order, and wait so long at most.
+        """Tell the queue that the worker leaves in good order; wait at most `patience_s` seconds.
 
-        To a queue that does not answer, nothing is said: it will find the worker silent.
+        If the queue does not answer, the worker leaves anyway, and the queue notices its silence.
         """
         if self.answered:
             leaves = Thread(target=self._disconnect, name="disconnect", daemon=True)
@@ -70,7 +70,7 @@ class LeaseRenewal(Loop):
             leaves.join(patience_s)
 
     def _disconnect(self) -> None:
-        # Whatever it meets, the worker leaves.
+        # The worker leaves, whatever fails here.
         with suppress(Exception):
             self._gateway.disconnect()
 
@@ -80,7 +80,7 @@ class LeaseRenewal(Loop):
         if self._condition.faults.outdated():
             self._register()
         sent_s = seconds()
-        # The leases of ends that the queue has not been told, too: it takes them while they hold.
+        # Unreported ends need their leases: the queue accepts an end only while its lease holds.
         renewal = self._renew({*held, *self._outbox.held()}, busy=bool(held))
         self.answered = True
         for fence, standing in renewal.standings.items():

@@ -1,7 +1,7 @@
-"""The lease watchdog: how long a lease is known to hold, by this machine's own clock.
+"""The lease watchdog: tracks on this machine's own clock how long each lease is known to hold.
 
-It runs from the moment at which the last granted renewal was sent, so that it ends before the
-queue's own count does, whatever the machine's time of day is.
+A lease counts from when its last granted renewal was sent, so it ends here before it ends in the
+queue, whatever the machine's wall clock shows.
 """
 
 from collections.abc import Callable, Collection
@@ -16,9 +16,9 @@ from forge_worker.loop import Bell, Loop
 from forge_worker.settings.sections import Policy
 
 PERIOD_S = 1.0
-# Who looks again only after this long has slept, with the whole machine or alone.
+# A longer gap between two looks means that the process or the whole machine was suspended.
 SLEPT_S = 5.0
-# From the end of a job's grace to the end of its lease; for the kill, and for looking.
+# Seconds between the end of a job's grace period and its lease, for the kill and the next look.
 MARGIN_S = 3.0
 RESERVE_SHARE = 1 / 3
 
@@ -26,10 +26,10 @@ log = structlog.get_logger(__name__)
 
 
 class LeaseWatchdog(Loop):
-    """Stops jobs whose leases could not be renewed; one that has ended is left to its delivery.
+    """Stops jobs whose leases could not be renewed, except those already being delivered.
 
-    `continue`: a job runs on for `continue_s` seconds past its lease, since the fencing token
-    protects its result. `strict`: it is gone before its lease ends.
+    `continue`: a job runs for `continue_s` more seconds after its lease expires, since the fencing
+    token protects its result. `strict`: it is gone before its lease expires.
     """
 
     name = "lease_watchdog"
@@ -54,7 +54,7 @@ class LeaseWatchdog(Loop):
         self._looked_s = clock()
 
     def step(self) -> None:
-        """Look at each lease; after a sleep, have them renewed at once."""
+        """Check each lease; after a suspension, have all renewed at once."""
         now = self._clock()
         if now - self._looked_s > SLEPT_S:
             self._slept.ring()

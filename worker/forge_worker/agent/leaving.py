@@ -1,4 +1,4 @@
-"""Leaving: the worker drains, rests or gives its jobs back, whoever asks for it."""
+"""Leaving: the worker drains, rests or gives its jobs back, on any kind of request."""
 
 from threading import Event, Thread
 
@@ -22,16 +22,16 @@ log = structlog.get_logger(__name__)
 
 
 class Leaving:
-    """Ends a worker's work; from any thread.
+    """Ends a worker's work. Thread-safe.
 
     Args:
-        running: the jobs.
-        claims: shut when the worker is to take no more.
-        shutdown: has the window in which the worker must be gone.
-        condition: is told that the worker leaves, or that its machine is unsafe.
-        changed: rung when the condition has changed.
-        left: set once nothing runs any more and nothing is to come.
-        term_notice_s: the time that a signal leaves.
+        running: the running attempts.
+        claims: closed when the worker must not take more jobs.
+        shutdown: has the window in which the worker must leave.
+        condition: records that the worker leaves, or that its machine is unsafe.
+        changed: set when the condition has changed.
+        left: set once no job runs and none is to come.
+        term_notice_s: the seconds that a SIGTERM leaves.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class Leaving:
         self.replaced: NameInUse | None = None
 
     def drain(self) -> None:
-        """Claim no more, and leave when the running jobs have ended."""
+        """Stop claiming, and leave when the running jobs have ended."""
         self._resting = False
         self._condition.leaving = True
         self._close()
         self._changed.ring()
 
     def stop(self, why: str = "the worker was stopped") -> None:
-        """Claim no more, and give the running jobs back after their last checkpoint."""
+        """Stop claiming, and give the running jobs back after their last checkpoint."""
         self.heed(Notice(OWN, Kind.INTERRUPTION, self._term_notice_s), why)
 
     def heed(self, notice: Notice, own_why: str = "") -> None:
-        """Do what a notice asks for; of several, the one that leaves the least time counts."""
+        """Follow a notice; of several, the one with the least time left counts."""
         left_s = round(notice.left_s, 1)
         log.warning("spot_notice", by=notice.by, kind=notice.kind.value, left_s=left_s)
         if notice.kind is not Kind.INTERRUPTION:
@@ -80,13 +80,13 @@ class Leaving:
         self.drain()
 
     def obey(self, command: str | None) -> None:
-        """Do what an admin asks for, by the answer to a renewal."""
+        """Follow an admin's command, which arrives with the answer to a renewal."""
         if command == Command.STOP:
             if self._shutdown.window is None:
                 self.stop()
         elif command == Command.DRAIN:
             if not self._claims.closed:
-                # One that is to stay rests until an admin lets it take jobs again.
+                # A permanent worker rests until an admin lets it take jobs again.
                 self._resting = not self._claims.identity.ephemeral
                 self._close()
         elif self._resting and not self._condition.leaving:
@@ -104,16 +104,16 @@ class Leaving:
         self.stop("another worker has taken this one's place")
 
     def turn_back(self, attempt: Attempt, reason: Reason) -> None:
-        """Have an attempt given back that begins while the worker goes, or its machine is unsafe.
+        """Give back an attempt that begins while the worker leaves or its machine is unsafe.
 
-        Its claim was on its way: it goes back unbegun, and free of charge.
+        Its claim was already under way. It goes back before it starts, at no charge.
         """
         if self._condition.unsafe or self._shutdown.window is not None:
             attempt.request_stop(self._stop(reason))
 
     def if_idle(self) -> None:
-        """Leave if nothing runs any more and nothing is to come."""
-        # A command to drain may be heard while the worker is told to leave, which wins.
+        """Leave if no job runs and none is to come."""
+        # A command to drain may arrive while the worker is leaving; leaving takes precedence.
         rests = self._resting and not self._condition.leaving
         if self._claims.closed and not rests and not self._running.attempts():
             self._left.set()
@@ -121,7 +121,7 @@ class Leaving:
     def _close(self) -> None:
         log.info("worker_draining", jobs=self._claims.jobs)
         self._claims.shut()
-        # The claim may be on its way, and whoever asked does not wait for it.
+        # A claim may be under way, and the caller does not wait for it.
         Thread(target=self._closed, name="drain", daemon=True).start()
 
     def _closed(self) -> None:
@@ -132,7 +132,7 @@ class Leaving:
         return Stop(reason, self._shutdown.why or UNSAFE, window=self._shutdown.window)
 
     def _recommended(self, *, leave: bool) -> None:
-        """Take no more jobs, and have stored what those that go on have come to; or as before."""
+        """Stop claiming and have running jobs store checkpoints, or resume normal operation."""
         self._condition.unsafe = leave
         for attempt in self._running.attempts() if leave else ():
             attempt.checkpoint_asked.set()

@@ -1,12 +1,12 @@
-"""The outbox: takes the end of a job, keeps it on disk until the queue has answered, and tells it.
+"""The outbox: takes the end of a job, stores it on disk, and reports it to the queue.
 
-    Jobs._run_job ─► Outbox.deliver ─► gateway.finish                 told, or
-                         │          └► Claims.exchange                told, and the next job granted
-                         └───────────► Spool ─► Outbox.step ─► gateway.finish         told later
+    Jobs._run_job ─► Outbox.deliver ─► gateway.finish                 reported, or
+                         │          └► Claims.exchange                reported, next job granted
+                         └───────────► Spool ─► Outbox.step ─► gateway.finish     reported later
 
-A success is told with a claim for the next job, in the same round trip; what is granted goes back
-to the thread of the job that ended, which starts it. A thread of its own would cost each short job
-a switch of threads, and a worker that leaves could not deliver once its claim loop has ended.
+A success is reported together with a claim for the next job, in one round trip. The grants return
+to the thread of the job that ended, which starts them. A separate delivery thread would cost each
+short job a thread switch, and a leaving worker could not deliver once its claim loop has ended.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.http.session import ServerFailed, ServerRefused
 
-# Besides, it is woken whenever a renewal was answered.
+# The loop is also woken after each successful renewal.
 PERIOD_S = 5.0
-# For so long the lease of an end is renewed that the queue answers with a failure.
+# How long to renew the lease of an end that the queue fails to process.
 HELD_S = 3600.0
-# A worker that drains waits so long for a queue that is away.
+# How long a draining worker waits for a queue that does not answer.
 LAST_S = 3600.0
 LOOK_S = 0.5
 
@@ -40,20 +40,20 @@ log = structlog.get_logger(__name__)
 
 
 class EndNotTaken(DatabaseUnreachable):
-    """The queue is there, and failed at this one end; it is told again."""
+    """The queue answers, but failed to process this end; it is reported again later."""
 
     code = "end_not_taken"
 
 
 class Outbox(Loop):
-    """Delivers ends; those that cannot be told now wait in the spool until the queue answers.
+    """Delivers ends; those that cannot be reported now wait in the spool.
 
     Args:
-        gateway: tells the queue.
+        gateway: reports ends to the queue.
         spool: keeps ends on disk.
-        claims: takes successes, and claims along with them; None: nothing is claimed.
-        patience_s: how long an end is told again for other failures than the queue's own, where
-            the spool has no room for it.
+        claims: reports successes and claims in the same round trip; None to claim nothing.
+        patience_s: how long to retry an end after other failures than the queue's own, if the
+            spool is full.
         clock: returns seconds.
     """
 
@@ -73,19 +73,19 @@ class Outbox(Loop):
         self._claims = claims
         self._patience_s = patience_s
         self._clock = clock
-        # Since when the queue, which is there, fails at an end.
+        # When the queue, although it answers, first failed to process an end.
         self._failing: dict[Fence, float] = {}
         self.spool = spool
 
     def deliver(self, attempt: Attempt, end: End) -> list[Granted]:
-        """Report the end, or have it wait in the spool; repeated, it is answered the same.
+        """Report an end, or store it in the spool. Idempotent.
 
         Returns:
-            The jobs that were granted in its place, for the caller to start.
+            The jobs granted in the same round trip, for the caller to start.
         """
         granted: list[Granted] = []
         try:
-            # The round trip that claims too has no place for a detail.
+            # The round trip that also claims cannot carry a detail.
             if self._claims and end.reason.budget is Budget.SUCCESS and end.detail is None:
                 ended, granted = self._claims.exchange(end)
             else:
@@ -104,7 +104,7 @@ class Outbox(Loop):
         return granted
 
     def _insist(self, attempt: Attempt, end: End) -> None:
-        """Tell it again and again: the attempt holds what it was lent until the queue answers."""
+        """Retry until the queue answers. The attempt holds its resources meanwhile."""
         try:
             ended = Patience(attempt, self._patience_s)(partial(self._finish, end))
         except ForgeError as error:
@@ -113,7 +113,7 @@ class Outbox(Loop):
             _report(end, ended)
 
     def _finish(self, end: End) -> Ended:
-        """Tell the queue; only its refusal is a reason to forget the end."""
+        """Report to the queue; an end is forgotten only if the queue rejects it."""
         try:
             return self._gateway.finish([end])[0]
         except (DatabaseUnreachable, ServerRefused):
@@ -123,7 +123,7 @@ class Outbox(Loop):
             raise EndNotTaken(str(error) or type(error).__name__) from error
 
     def keep(self, end: End) -> bool:
-        """Keep an end on the disk until it is told; False where there is no room for it."""
+        """Store an end on disk until it is reported; return False if there is no room."""
         try:
             return self.spool.put(end)
         except OSError as error:
@@ -131,37 +131,37 @@ class Outbox(Loop):
             return False
 
     def waiting(self) -> int:
-        """Return how many ends wait for a queue that does not answer."""
+        """Return how many ends wait for the queue to answer."""
         return len(self.spool.ends())
 
     def heard(self) -> None:
-        """Hear that the queue answers."""
+        """Note that the queue answers."""
         if self.waiting():
             self.wake()
 
     def empty(self, left_s: Callable[[float], float | None]) -> None:
-        """Wait until the queue has been told all, or time is up; the next start tells the rest.
+        """Wait until all ends are reported or time is up; the next start reports the rest.
 
-        `left_s` says how many seconds are left of some.
+        `left_s` returns the seconds left, at most its argument.
         """
         until_s = self._clock() + LAST_S
         while self.held() and left_s(max(0.0, until_s - self._clock())) != 0:
             Event().wait(LOOK_S)
 
     def held(self) -> list[Fence]:
-        """Return the leases to be renewed until their ends are told.
+        """Return the leases to renew until their ends are reported.
 
-        Where the queue fails at an end for an hour, its lease may run out: the job is to go on.
-        The end itself is told for as long as it takes.
+        If the queue fails to process an end for an hour, its lease may expire so that the job can
+        continue. The end itself is retried without limit.
         """
         now = self._clock()
         return [one for one in self.spool.fences() if now - self._failing.get(one, now) < HELD_S]
 
     def step(self) -> None:
-        """Tell what waits, one by one.
+        """Report the waiting ends one by one.
 
         Raises:
-            DatabaseUnreachable: the queue does not answer; what is left goes on waiting.
+            DatabaseUnreachable: the queue does not answer; the remaining ends wait.
         """
         for end in self.spool.ends():
             if self._settled(end):
@@ -169,7 +169,7 @@ class Outbox(Loop):
                 self._failing.pop(end.fence, None)
 
     def _settled(self, end: End) -> bool:
-        """Tell one, and return whether there is nothing more to tell of it."""
+        """Report one end; return whether it is settled."""
         try:
             _report(end, self._gateway.finish([end])[0])
         except ServerRefused as error:
@@ -183,7 +183,7 @@ class Outbox(Loop):
         return True
 
     def _failed(self, end: End, error: Exception) -> bool:
-        """Note that the queue fails at this one, which must not hold up the others."""
+        """Record that the queue fails to process this end, which must not block the others."""
         first = end.fence not in self._failing
         began = self._failing.setdefault(end.fence, self._clock())
         log.error(
@@ -201,7 +201,7 @@ def _rejected(end: End, error: ForgeError) -> None:
 
 
 def _report(end: End, ended: Ended) -> None:
-    """Log what became of an end."""
+    """Log the queue's answer to an end."""
     about = {"job": end.fence.job_id, "reason": end.reason.value, "accepted": ended.accepted}
     state = ended.state.value if ended.state else None
     if ended.accepted:

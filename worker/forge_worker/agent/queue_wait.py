@@ -1,4 +1,4 @@
-"""Wait for a queue that does not answer at the start, and keep leftovers within their leases."""
+"""Waits at startup for a queue that does not answer, while leftovers stay within their leases."""
 
 from collections.abc import Callable
 from random import uniform
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class NotWaited(Exception):
-    """It was told to leave before the queue answered."""
+    """The worker was told to leave before the queue answered."""
 
 
 def until_answered(
@@ -35,15 +35,15 @@ def until_answered(
     leaving: Event | None = None,
     unanswered: Callable[[], None] = lambda: None,
 ) -> T:
-    """Do a step until the queue answers it; pauses double up to `limit_s` seconds, with jitter.
+    """Retry a step until the queue answers; pauses double up to `limit_s` seconds, with jitter.
 
-    `unanswered` is called before each pause. A name that is in use is asked for again for
-    `name_limit_s` seconds: whoever has it may be gone, and not be missed yet.
+    `unanswered` is called before each pause. If the name is in use, retries continue for
+    `name_limit_s` seconds: its holder may be dead without the queue knowing yet.
 
     Raises:
-        TokenRefused: it answers, and does not let this worker in.
-        NotMigrated: it lacks tables.
-        NameInUse: another worker has its name, and is alive.
+        TokenRefused: the queue answers, but rejects the worker's token.
+        NotMigrated: the database lacks tables.
+        NameInUse: another live worker has this name.
         NotWaited: `leaving` was set.
     """
     name_until_s = seconds() + name_limit_s
@@ -66,9 +66,9 @@ def until_answered(
 
 
 def end_leftovers(settings: WorkerSettings) -> None:
-    """End the containers that an earlier agent left, where the policy is strict.
+    """Stop the containers that an earlier agent left, if the policy is strict.
 
-    Nobody knows how long their leases still hold. A process has ended with its agent.
+    It is unknown how long their leases still hold. Processes ended together with their agent.
     """
     if settings.lease_policy != "strict" or settings.runner == "process" or not engine_answers():
         return
@@ -79,6 +79,6 @@ def end_leftovers(settings: WorkerSettings) -> None:
 
 
 def pause(settings: WorkerSettings, pause_s: float) -> None:
-    """Wait before a start, with nothing left running that nobody watches."""
+    """Pause before a start, without leaving containers running unattended."""
     end_leftovers(settings)
     Event().wait(pause_s)

@@ -1,4 +1,4 @@
-"""The reaper: removes containers that no job here uses any more, and frees what they held."""
+"""The reaper: removes containers that no job here uses any more, and frees their resources."""
 
 from threading import Event, Lock
 
@@ -12,14 +12,14 @@ from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.runner import EngineUnreachable
 
 PERIOD_S = 30.0
-# While a job's slot waits for its container to be gone.
+# The period while a job's slot waits for its container to be removed.
 SOON_S = 2.0
 
 log = structlog.get_logger(__name__)
 
 
 class Reaper(Loop):
-    """Keeps the slot and the folders of an ended job until nothing of it lives."""
+    """Keeps the slot and the folders of an ended job until its container is gone."""
 
     name = "reap"
 
@@ -33,7 +33,7 @@ class Reaper(Loop):
         self._lock = Lock()
 
     def let_go(self, attempt: Attempt) -> None:
-        """Take the slot and the folders of a job that has ended, now or once it is gone."""
+        """Free the slot and the folders of an ended job, now or once its container is gone."""
         if not self._may_live(attempt):
             self._free(attempt)
             return
@@ -45,11 +45,11 @@ class Reaper(Loop):
 
     @property
     def keeps(self) -> bool:
-        """Whether there is a slot that an ended job may still be using."""
+        """Whether any slot may still be in use by an ended job."""
         return bool(self._kept)
 
     def step(self) -> None:
-        """Remove what is in nobody's use, and free what was kept for it."""
+        """Remove unused containers, and free the slots and folders that waited for them."""
         try:
             if self._docker is not None:
                 self._docker.reap_strays()
@@ -67,7 +67,7 @@ class Reaper(Loop):
         )
 
     def _free(self, attempt: Attempt) -> None:
-        # The folders first: the disk that is lent again must be there.
+        # Folders first: their disk space must be free before the slot is used again.
         attempt.folders.remove()
         self._slots.take_back(attempt.fence.token)
         with self._lock:

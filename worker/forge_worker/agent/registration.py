@@ -1,4 +1,4 @@
-"""The registration: what this worker tells the queue of its machine, and who it is to the queue."""
+"""Registration: reports the machine to the queue, and learns the worker's identity there."""
 
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class Identity:
-    """Who the worker is, by the settings until the queue has said so."""
+    """The worker's identity: taken from the settings until the queue has assigned one."""
 
     name: str = ""
     worker_id: int = 0
@@ -33,9 +33,9 @@ class Identity:
 
 
 class Registration:
-    """Registers this boot of the worker; `identity` is kept up to date for all that hold it.
+    """Registers this boot of the worker, and keeps the shared `identity` up to date.
 
-    Whoever calls holds the lock of the worker's folder.
+    The caller holds the lock of the worker's folder.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class Registration:
         )
 
     def register(self) -> None:
-        """Register, again if need be.
+        """Register, or register again.
 
         Raises:
-            NameInUse: another process is this worker, and is alive.
+            NameInUse: another live process is already this worker.
         """
         identity, first = self.identity, self.identity.worker_id == 0
         with self._faults.left_out(self._machine(first=first)) as fit:
@@ -91,11 +91,11 @@ class Registration:
             price_per_hour=settings.price_per_hour,
             version=version("forge-queue"),
             folder_id=worker_folder.own_id(settings.worker_dir),
-            # One that was replaced itself does not come back by it.
+            # A worker that was replaced must not replace its successor when it registers again.
             replace=first and settings.replace,
         )
 
 
 def capacity(settings: WorkerSettings) -> Capacity:
-    """Return all that this worker lends besides GPUs."""
+    """Return the resources that this worker offers, without GPUs."""
     return Capacity(settings.cpus, settings.memory_mb, settings.disk_mb)

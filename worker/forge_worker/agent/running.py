@@ -9,20 +9,20 @@ from forge_worker.attempt.attempt import Attempt
 
 
 class Running:
-    """By fencing token; from any thread."""
+    """Attempts by fencing token. Thread-safe."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[Attempt, Thread]] = {}
         self._lock = Lock()
 
     def add(self, attempt: Attempt, thread: Thread) -> None:
-        """Take an attempt in; an earlier one of the same job is lost."""
+        """Add an attempt; an earlier attempt of the same job has lost its lease."""
         fence = attempt.fence
         with self._lock:
             earlier = [a for a, _ in self._held.values() if a.fence.job_id == fence.job_id]
             self._held[fence.token] = (attempt, thread)
         for other in earlier:
-            # Who is granted a job again has lost it before, and may not have heard of that.
+            # A job is granted again only after its lease was lost; this worker may not know yet.
             other.lose()
 
     def remove(self, token: int) -> None:
@@ -34,11 +34,11 @@ class Running:
             return [attempt for attempt, _ in self._held.values()]
 
     def preparing(self) -> int:
-        """Return how many are not started yet."""
+        """Return how many attempts have not started yet."""
         return sum(one.phase is Phase.PREPARING for one in self.attempts())
 
     def join(self, patience_s: Callable[[], float | None]) -> None:
-        """Wait for every thread, also for those that come meanwhile, while there is patience."""
+        """Wait for all threads, including those added meanwhile, until patience runs out."""
         while threads := self._threads():
             left_s = patience_s()
             threads[0].join(left_s)

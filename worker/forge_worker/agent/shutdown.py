@@ -1,4 +1,4 @@
-"""Shutdown at a deadline: gives every job back before its window ends, whatever hangs meanwhile."""
+"""Shutdown at a deadline: gives every job back before its window ends, whatever else hangs."""
 
 from collections.abc import Callable, Collection
 from threading import Thread
@@ -16,16 +16,16 @@ from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 
 PERIOD_S = 0.25
-# What the queue has not answered by then is answered while others are given back.
+# If the queue takes longer to answer, other jobs are given back meanwhile.
 TELL_S = 1.0
 
 log = structlog.get_logger(__name__)
 
 
 class Shutdown(Loop):
-    """`window` is the worker's own, and `why` it leaves; None and empty while it stays.
+    """`window` is the worker's own and `why` its reason to leave; None and "" while it stays.
 
-    Each attempt has a window of its own besides.
+    Each attempt also has its own window.
     """
 
     name = "shutdown"
@@ -52,28 +52,28 @@ class Shutdown(Loop):
         self._telling: list[Thread] = []
 
     def announce(self, window: Window, why: str = "") -> None:
-        """Take a window, and who says so; of two, the one that ends first."""
+        """Set the window and its reason; of two windows, the one that ends first counts."""
         if earlier(self.window, window) is window:
             self.window, self.why = window, why
 
     def left_s(self, most_s: float | None = None) -> float | None:
-        """Return the seconds until the worker must leave, `most_s` at most; None: it stays."""
+        """Return the seconds until the worker must leave, at most `most_s`; None while it stays."""
         if self.window is None:
             return most_s
         left = max(0.0, self.window.leave_s - self._clock())
         return left if most_s is None else min(left, most_s)
 
     def step(self) -> None:
-        """Give back what is late, and leave when that is due."""
+        """Give back jobs whose window is ending, and leave when the worker's own window ends."""
         if self.window is not None and self._clock() >= self.window.leave_s:
             self._leave()
         late = [attempt for attempt in self._attempts() if self._is_late(attempt)]
-        # One whose end is on its way to the queue this moment is left to that.
+        # An attempt whose end is being delivered right now is left to that delivery.
         late = [attempt for attempt in late if attempt.settle()]
         if not late:
             return
         ends = [self._end(attempt) for attempt in late]
-        # On the disk first: a queue that is away may not answer before this process is gone.
+        # Store them on disk first: this process may be gone before a slow queue answers.
         kept = [end for end in ends if self._outbox.keep(end)]
         for attempt in late:
             log.warning("job_given_back", job=attempt.fence.job_id)
@@ -81,20 +81,20 @@ class Shutdown(Loop):
         self._tell_aside(ends, kept)
 
     def end(self, patience_s: float | None = None) -> None:
-        """End, and wait for what the queue is being told, so long at most."""
+        """End the loop, and wait at most `patience_s` seconds for reports under way."""
         super().end(patience_s)
         for thread in self._telling:
             thread.join(self.left_s(patience_s))
 
     def _tell_aside(self, ends: list[End], kept: list[End]) -> None:
-        """Tell the queue in a thread of its own: its answer may take longer than there is time."""
+        """Report in a separate thread: the queue may need longer to answer than there is time."""
         told = Thread(target=self._tell, args=(ends, kept), name="given back", daemon=True)
         told.start()
         self._telling = [*filter(Thread.is_alive, self._telling), told]
         told.join(self.left_s(TELL_S))
 
     def _tell(self, ends: list[End], kept: list[End]) -> None:
-        """Tell the queue now; what is kept waits in the spool where it does not answer."""
+        """Report now; if the queue does not answer, the ends in the spool wait for it."""
         try:
             self._gateway.finish(ends)
         except Exception as error:
@@ -116,7 +116,7 @@ class Shutdown(Loop):
         return self._clock() >= window.give_back_s
 
     def _end(self, attempt: Attempt) -> End:
-        # One that had to stop for another reason before the notice came ends for that.
+        # A job that was already stopping for another reason ends for that reason.
         stop = attempt.stop or Stop(Reason.PREEMPTED)
         why = "; ".join(filter(None, (stop.detail, "time was up before all was stored")))
         return End(attempt.fence, stop.reason, detail=why, usage=self._used(attempt))

@@ -1,8 +1,8 @@
-"""The spool: ends that the queue could not be told yet, on the disk until it has answered.
+"""The spool: keeps unreported ends on disk until the queue has accepted them.
 
-One file of slots, which has its room before it is needed, so that it can be written to on a full
-disk. A slot is a length, a digest and JSON. Where these do not agree, a write was cut off: nobody
-had been promised anything then, and the slot is free.
+One file of slots, allocated in advance so that writes succeed on a full disk. A slot contains a
+length, a digest and JSON. If these do not match, the write was interrupted before anything was
+promised, and the slot is free.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from forge_worker.files.atomic import sync_folder
 FILE = "spool"
 SLOT_BYTES = 32 << 10
 HEAD = struct.Struct(">I32s")
-# As JSON, a byte takes up to six.
+# JSON may escape one byte as six.
 DETAIL_BYTES = 4 << 10
 MODE = 0o600
 
@@ -32,11 +32,11 @@ log = structlog.get_logger(__name__)
 
 
 class Spool:
-    """Ends in the order in which they came; from any thread.
+    """Ends in their order of arrival. Thread-safe.
 
     Args:
-        path: its file, made or made longer now, and never shorter.
-        slots: how many ends it has room for.
+        path: the file, created or extended if needed, never truncated.
+        slots: the number of ends that it can hold.
     """
 
     def __init__(self, path: Path, slots: int) -> None:
@@ -46,7 +46,7 @@ class Spool:
         self._kept = {slot: end for slot in range(self._slots) if (end := self._read(slot))}
 
     def put(self, end: End) -> bool:
-        """Keep an end; once this returns True it outlives process and machine.
+        """Store an end; once this returns True, it survives a crash of the process or the machine.
 
         Raises:
             OSError: the disk is faulty.
@@ -60,7 +60,7 @@ class Spool:
             return True
 
     def drop(self, end: End) -> None:
-        """Forget an end; one that comes back with the next start is told once more, and no harm."""
+        """Remove an end. If it reappears after a restart, it is reported again, harmlessly."""
         with self._lock:
             for slot in [n for n, kept in self._kept.items() if kept.fence == end.fence]:
                 del self._kept[slot]
@@ -102,20 +102,20 @@ class Spool:
 
 
 def left_in(folder: Path) -> Spool | None:
-    """Return the spool of a worker's folder if there are ends in it."""
+    """Return the spool of a worker's folder, if it contains ends."""
     path = folder / FILE
     found = Spool(path, 0) if path.is_file() else None
     return found if found and found.ends() else None
 
 
 def _made(path: Path, slots: int) -> int:
-    """Make the file as long as it is to be, and return how many slots it has."""
+    """Extend the file to its full length, and return the number of its slots."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:
         there = os.fstat(file).st_size // SLOT_BYTES
         try:
             for slot in range(there, slots):
-                # Zeros that are written have their room on the disk; a hole has none.
+                # Written zeros allocate disk space; a hole would not.
                 os.pwrite(file, bytes(SLOT_BYTES), slot * SLOT_BYTES)
                 there = slot + 1
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The state file: what the agent does, for `--status` to read, whether the agent runs or not."""
+"""The state file: the agent's current status, which `--status` reads even without an agent."""
 
 import json
 import os
@@ -25,7 +25,7 @@ VERSION = version("forge-queue")
 
 
 class StateKeeper(Loop):
-    """Writes what the agent is and does, whole or not at all, whenever that has changed."""
+    """Writes the agent's status atomically whenever it has changed."""
 
     name = "state"
 
@@ -52,7 +52,7 @@ class StateKeeper(Loop):
         self._written = ""
 
     def step(self) -> None:
-        """Write, if there is news.
+        """Write the status if it has changed.
 
         Raises:
             OSError: the file cannot be written.
@@ -64,13 +64,13 @@ class StateKeeper(Loop):
         self._written = text
 
     def end(self, patience_s: float | None = None) -> None:
-        """Write for the last time."""
+        """Write the status one last time."""
         super().end(patience_s)
         with suppress(OSError):
             self.step()
 
     def told(self) -> dict[str, Any]:
-        """Return who the agent is, what it lends, and each job with what it was lent.
+        """Return the agent's identity, the resources it offers, and each job with its share.
 
         Sizes are in MiB, times in seconds since 1970 by the machine's clock.
         """
@@ -100,7 +100,7 @@ class StateKeeper(Loop):
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return what an agent of this folder told last; nothing where that cannot be read."""
+    """Return the last status that an agent of this folder wrote, or {} if it is unreadable."""
     with suppress(OSError, ValueError):
         told = json.loads((folder / NAME).read_text(encoding="utf-8"))
         if isinstance(told, dict):
@@ -109,7 +109,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def queue_words(settings: WorkerSettings) -> list[str]:
-    """Return where the queue is, without what lets one in."""
+    """Return the queue's address without credentials."""
     if settings.url:
         return list(settings.url)
     if not settings.database_url:
