@@ -1,4 +1,4 @@
-"""The machine's own clock and run, by which an agent goes on counting what an earlier one began."""
+"""The machine's clock and boot id, with which an agent continues the timings of an earlier one."""
 
 import time
 from contextlib import suppress
@@ -9,12 +9,12 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def seconds() -> float:
-    """Return the seconds since the machine started, those that it slept included."""
+    """Return the seconds since the machine started, including time suspended."""
     return time.clock_gettime(CLOCK)
 
 
 def this_boot() -> str:
-    """Return the name of the machine's run, which changes when it restarts; "" if it has none."""
+    """Return the id of the machine's current boot, which changes at a restart; "" if unknown."""
     with suppress(OSError):
         return BOOT.read_text(encoding="ascii").strip()
     return ""

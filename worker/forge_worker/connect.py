@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class Loops(Protocol):
-    """What a transport runs beside the agent."""
+    """The loops that a transport runs beside the agent."""
 
     def __call__(
         self, *, work: Callable[[], None], asked: Callable[[], None]

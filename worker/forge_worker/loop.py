@@ -78,4 +78,4 @@ class Loop(ABC):
                 expected = isinstance(error, ForgeError)
                 log.warning("step_failed", loop=self.name, error=str(error), exc_info=not expected)
                 pause_s = min(pause_s, AFTER_FAILURE_S)
-            self._woken.wait(pause_s * uniform(0.9, 1.1))  # noqa: S311 - no secret hangs on it
+            self._woken.wait(pause_s * uniform(0.9, 1.1))  # noqa: S311 - no secret

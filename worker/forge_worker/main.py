@@ -109,7 +109,7 @@ def clear(settings: WorkerSettings) -> None:
 def serve(settings: WorkerSettings) -> None:
     """Run the agent with its connections, and close them afterwards."""
     signals.leave_at_once()
-    # It holds the code and checkpoints of all users.
+    # The folder contains the code and checkpoints of all users.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.worker_dir
     pause = partial(queue_wait.pause, settings)

@@ -1,1 +1,1 @@
-"""One attempt from its grant to its end, and what it leaves on the disk."""
+"""One attempt from its grant to its end, and the files that it leaves on disk."""

@@ -1,4 +1,4 @@
-"""What a job finds around it: its folders, its variables, its limits."""
+"""The environment of a job: its folders, variables and limits."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from forge_worker.runners.runner import FOLDER_LABEL, QUEUE_LABEL, WORKER_LABEL,
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a job is told of the worker that runs it, and by which ids it is found again."""
+    """The worker's details that a job sees, and the ids by which its container is found again."""
 
     worker: str
     folder_id: str
@@ -22,7 +22,7 @@ class Host:
 
 
 def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpec:
-    """Return what the runner needs to start an attempt."""
+    """Return the data that a runner needs to start an attempt."""
     grant, folders = attempt.grant, attempt.folders
     spec = RunSpec(
         name=container_name(attempt),
@@ -50,21 +50,21 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
 
 def container_name(attempt: Attempt) -> str:
     """Return the name of an attempt's container."""
-    # One engine may serve workers of several queues, whose numbers are the same.
+    # One engine may serve workers of several queues, whose job ids overlap.
     return f"forge-{attempt.fence.job_id}-{attempt.grant.attempt}-{attempt.mark}"
 
 
 def batch_size(memory_mb: int) -> int:
-    """Return a size of batch to begin with: four samples a GiB, down to a power of two.
+    """Return an initial batch size: four samples per GiB, rounded down to a power of two.
 
-    A guess for who knows nothing of the model: 256 on 80 GiB, 64 on 24 GiB, never over 1024.
+    A guess that ignores the model: 256 on 80 GiB, 64 on 24 GiB, never above 1024.
     """
     samples = min(1024, max(1, memory_mb * 4 // 1024))
     return 1 << (samples.bit_length() - 1)
 
 
 def labels(attempt: Attempt, host: Host) -> dict[str, str]:
-    """Return the labels by which an attempt's container or process is found again."""
+    """Return the labels that identify an attempt's container or process later."""
     return {
         WORKER_LABEL: host.worker,
         FOLDER_LABEL: host.folder_id,
@@ -76,7 +76,7 @@ def labels(attempt: Attempt, host: Host) -> dict[str, str]:
 
 
 def variables(attempt: Attempt, spec: RunSpec, runner: Runner, device: str) -> dict[str, str]:
-    """Return the FORGE_* variables, with the folders as the job itself sees them."""
+    """Return the FORGE_* variables, with the folders' paths inside the job."""
     paths = runner.paths(spec)
     return {
         "FORGE_JOB_ID": str(attempt.fence.job_id),
@@ -93,7 +93,7 @@ def variables(attempt: Attempt, spec: RunSpec, runner: Runner, device: str) -> d
 
 
 def _told(asked: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the job is told of its parameters and its tuning, as far as it asked for that."""
+    """Return the variables with the parameters and tuning values that the job asked for."""
     tuning, parameters = asked.get("tuning", {}), asked.get("parameters", {})
     told = {f"FORGE_{name.upper()}": said for name, said in tuning.items() if said is not None}
     told |= {f"FORGE_PARAM_{name.upper()}": said for name, said in parameters.items()}

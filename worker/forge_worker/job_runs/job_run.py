@@ -23,7 +23,7 @@ from forge_worker.prepare.bundle import BundleCorrupt, BundleRefused
 from forge_worker.prepare.provisions import ProvisionFailed
 from forge_worker.runners.runner import Handle, ImageMissing, PullFailed, Runner, StartFailed
 
-# What an attempt can meet, and the reason that it ends with.
+# The end reason for each error that an attempt can meet.
 REASONS: dict[type[Exception], Reason] = {
     BundleCorrupt: Reason.BUNDLE_CORRUPT,
     BundleRefused: Reason.BUNDLE_CORRUPT,
@@ -47,12 +47,12 @@ def run(
     services: JobServices,
     adopted: Handle | None = None,
 ) -> End | None:
-    """Run an attempt to its end; whatever happens is an end with a reason.
+    """Run an attempt to its end; every error becomes an end with a reason.
 
-    With what an earlier agent started, it goes on from there.
+    If an earlier agent started the job, continue from there.
 
     Returns:
-        How it ended, or None when its lease was lost.
+        How it ended, or None if its lease was lost.
     """
     parts = Parts(attempt, slot, runner, services)
     parts.phases.start()

@@ -1,4 +1,4 @@
-"""What an attempt leaves in its folder, so that a later agent can go on with it."""
+"""The state that an attempt saves in its folder, so that a later agent can continue it."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from forge_worker.files.atomic import write_atomically
 from forge_worker.machine.slots import Slot
 from forge_worker.runners.runner import Exit
 
-# By name, so that what a grant may carry besides, a secret above all, is never written.
+# An explicit list, so that other fields of a grant, above all secrets, are never written.
 GRANTED = (
     "attempt",
     "name",
@@ -35,13 +35,13 @@ GRANTED = (
     "preemptions",
 )
 LEASE, STOP, EXIT = "lease.json", "stop.json", "exit.json"
-# As JSON, a letter takes up to six bytes.
+# JSON escapes a character with up to six bytes.
 DETAIL_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One attempt here: what it was lent, what runs it, and in which run of the machine."""
+    """One attempt here: its slot, its container or process, and the boot of the machine."""
 
     attempt: Attempt
     slot: Slot
@@ -50,7 +50,7 @@ class Record:
     boot: str
 
     def write(self) -> None:
-        """Put it into the attempt's folder, in place of what is there.
+        """Write the record to the attempt's folder, replacing any previous one.
 
         Raises:
             OSError: the disk is full or faulty.
@@ -67,19 +67,19 @@ class Record:
             "boot": self.boot,
         }
         write_atomically(self.attempt.folders.root / LEASE, json.dumps(kept), durable=False)
-        # What is kept later has its room on the disk from now on.
+        # Allocate the disk space for later state now.
         self.attempt.cursors.keep(recorded=1)
         for name in (STOP, EXIT):
             overwrite(self.attempt.folders.root / name, {})
 
 
 def record_of(attempt: Attempt, slot: Slot, kind: str, container: str) -> Record:
-    """Return the record of an attempt that begins now."""
+    """Return the record of an attempt that starts now."""
     return Record(attempt, slot, kind, container, this_boot())
 
 
 def read(folders: Folders) -> Record | None:
-    """Return the record in an attempt's folder; None where there is none, or not a whole one."""
+    """Return the record in an attempt's folder; None if it is missing or incomplete."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         kept = _kept(folders.root / LEASE) or {}
         granted = {name: kept["grant"][name] for name in GRANTED}
@@ -94,9 +94,9 @@ def read(folders: Folders) -> Record | None:
 
 
 def runs_in(folders: Folders) -> tuple[str, str] | None:
-    """Return the kind and the name of what runs an attempt, also where the rest is broken.
+    """Return the kind and the name of an attempt's container, even if the rest is damaged.
 
-    None where there was nothing to run yet, or nothing can be read.
+    None if there was nothing to run yet, or if the record is unreadable.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = _kept(folders.root / LEASE) or {}
@@ -105,41 +105,41 @@ def runs_in(folders: Folders) -> tuple[str, str] | None:
 
 
 def keep_stop(root: Path, stop: Stop) -> None:
-    """Keep, before the job is told, why it is stopped: its exit code is then not its own."""
+    """Save, before the job is told, why it is stopped: its exit code is then not its own."""
     detail = stop.detail[:DETAIL_LENGTH]
     overwrite(root / STOP, {"reason": stop.reason.value, "detail": detail})
 
 
 def kept_stop(root: Path) -> Stop | None:
-    """Return why an earlier agent stopped the job, if it did.
+    """Return why an earlier agent stopped the job; None if it did not.
 
     Raises:
-        ValueError, KeyError, TypeError: what is there is not that.
+        ValueError, KeyError, TypeError: the saved reason is invalid.
     """
     kept = _kept(root / STOP)
     return None if not kept else Stop(Reason(kept["reason"]), str(kept["detail"]))
 
 
 def keep_exit(root: Path, exited: Exit) -> None:
-    """Keep, before its container goes, how the job ended."""
+    """Save how the job ended, before its container is removed."""
     overwrite(root / EXIT, {**asdict(exited), "detail": exited.detail[:DETAIL_LENGTH]})
 
 
 def kept_exit(root: Path) -> Exit | None:
-    """Return how the job ended, as an earlier agent saw it.
+    """Return how the job ended, as saved by an earlier agent.
 
     Raises:
-        ValueError, KeyError, TypeError: what is there is not that.
+        ValueError, KeyError, TypeError: the saved end is invalid.
     """
     kept = _kept(root / EXIT)
     return None if not kept else Exit(**kept)
 
 
 def overwrite(path: Path, kept: Mapping[str, Any]) -> None:
-    """Write a small JSON file in place: in room that it has had since it was written first.
+    """Write a small JSON file in place, into disk space that its first write allocated.
 
     Raises:
-        OSError: the disk is faulty, or full and this is the first time.
+        OSError: the disk is faulty, or it is full at the first write.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:

@@ -1,6 +1,6 @@
-"""The last words of a job that failed: what its end quotes of its output.
+"""The last words of a failed job: the part of its output that its end quotes.
 
-The first line says it all, for tables; below it stand the last lines as they were.
+The first line is the summary that tables show; the last lines follow unchanged.
 """
 
 import re
@@ -15,18 +15,18 @@ LINES, WIDTH, BYTES = 10, 300, 32 << 10
 SIGNAL_BASE = 128
 NOTE = "forge: "
 TRACEBACK = "Traceback (most recent call last):"
-# Colours and cursor moves, and what else a terminal would not show.
+# Colours, cursor moves and other characters that a terminal would not show.
 UNSHOWN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*\x07?|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def last_words(exited: Exit, log: Path, redactor: Redactor, *, below: Path) -> str:
-    """Return why a job failed, by its own output.
+    """Return why a job failed, quoted from its output.
 
     Args:
         exited: how it ended.
         log: the file with its output.
-        redactor: covers its secrets.
-        below: its work folder; its own paths are quoted relative to it, the same in each attempt.
+        redactor: replaces its secrets.
+        below: its work folder; its paths are quoted relative to it, so attempts look the same.
     """
     lines = _lines(_tail(log, redactor), {f"{below}/", f"{below.resolve()}/"})
     gist, killed = _gist(lines), _killed(exited.code)
@@ -40,13 +40,13 @@ def _tail(log: Path, redactor: Redactor) -> str:
     with suppress(OSError), log.open("rb") as file:
         begin = max(0, file.seek(0, 2) - BYTES - redactor.reach)
         file.seek(begin)
-        # A secret that begins before what is read is known by no more than its rest.
+        # A secret that is cut off at the start would not be recognised, so read more and drop it.
         data = redactor.cover(file.read())[redactor.reach if begin else 0 :]
     return data.decode(errors="replace")
 
 
 def _lines(text: str, below: set[str]) -> list[str]:
-    """Return the job's last lines with something in them; without any, the worker's last note."""
+    """Return the job's last lines that are not blank; if there are none, the worker's last note."""
     shown = (_shown(line, below) for line in text.split("\n"))
     lines = [line[:WIDTH] for line in shown if line]
     own = [line for line in lines if not line.startswith(NOTE)]
@@ -54,7 +54,7 @@ def _lines(text: str, below: set[str]) -> list[str]:
 
 
 def _shown(line: str, below: set[str]) -> str:
-    """Return what a terminal would have shown in the end: a progress bar writes over itself."""
+    """Return what a terminal would finally have shown: a progress bar overwrites itself."""
     shown = UNSHOWN.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip()
     for folder in below:
         shown = shown.replace(folder, "")
@@ -62,7 +62,7 @@ def _shown(line: str, below: set[str]) -> str:
 
 
 def _gist(lines: list[str]) -> str:
-    """Return the line that says most: the exception of the last traceback, else the last one."""
+    """Return the most telling line: the exception of the last traceback, else the last line."""
     last = max((n for n, line in enumerate(lines) if line == TRACEBACK), default=None)
     raised = [] if last is None else lines[last + 1 :]
     return next((line for line in raised if not line[0].isspace()), lines[-1] if lines else "")

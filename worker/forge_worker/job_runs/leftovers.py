@@ -1,8 +1,8 @@
-"""What an agent that was killed left on this machine: its next boot goes on with it, or clears it.
+"""Leftovers of an agent that was killed: its next boot continues these jobs or clears them.
 
-A job goes on if its container is still there, running or ended, and its lease still holds. What the
-container alone knows is how the job ended; all else is in the job's folder. Everything here may be
-cut off by another kill at any place, and the boot after that does it again.
+A job continues if its container still exists, running or ended, and its lease still holds. Only
+the container knows how the job ended; everything else is in the job's folder. Another kill may
+interrupt this code anywhere, and the boot after that repeats it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -25,7 +25,7 @@ from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.runner import Exit, Handle, Leftover, Own, Runner
 
-# An agent that is gone so soon after it went on with a job may have died of it.
+# An agent that dies this soon after it continued a job may have died because of the job.
 SOON_S = 300.0
 MOST_HASTY = 3
 
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """An attempt that goes on, with what it was lent and what runs it."""
+    """An attempt that continues, with its slot and its container."""
 
     attempt: Attempt
     slot: Slot
@@ -44,7 +44,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An attempt that could go on; without a leftover it has ended, and its end is known."""
+    """An attempt that could continue; without a leftover it has ended, and its end is known."""
 
     record: job_state.Record
     runner: Runner
@@ -52,12 +52,12 @@ class Candidate:
 
 
 class EndedHandle:
-    """The handle of a job that has ended, and of which nothing is left but its end."""
+    """The handle of a job that has ended and left nothing but its end."""
 
     def __init__(self, exited: Exit) -> None:
         self._exited = exited
 
-    def wait(self, timeout: float) -> Exit | None:  # noqa: ARG002  it has been waited for
+    def wait(self, timeout: float) -> Exit | None:  # noqa: ARG002 - the job has ended
         return self._exited
 
     def signal(self, signum: int) -> None: ...
@@ -74,13 +74,13 @@ def take_up(
     spooled: Collection[Fence] = (),
     foreign: bool = False,
 ) -> list[Adopted]:
-    """Return what goes on, and clear the rest: kill it, give its lease back, remove its folder.
+    """Return the attempts that continue; kill the rest, return their leases, delete their folders.
 
-    One whose end waits in the spool has ended: it neither goes on, nor is it given back. Of the
-    jobs of a `foreign` queue nothing goes on, and this queue is told nothing of them.
+    An attempt whose end waits in the spool has ended: it is neither continued nor given back. Jobs
+    of a `foreign` queue never continue, and this queue is told nothing about them.
 
     Raises:
-        EngineUnreachable: the engine cannot say what it runs.
+        EngineUnreachable: the engine cannot list its containers.
         ForgeError: the queue cannot say which leases hold.
     """
     left = survivors(jobs.parent, runners)
@@ -107,12 +107,12 @@ def _candidate(
     folders: Folders, runners: Sequence[Runner], left: dict[str, tuple[Runner, Leftover]]
 ) -> Candidate | None:
     found = job_state.read(folders)
-    # A machine that restarted has ended its containers, with codes that say nothing of the jobs.
-    # What was secret is kept nowhere, and what a job prints of it could no longer be covered.
+    # A restart of the machine ends its containers, with exit codes that say nothing about the jobs.
+    # Secrets are never saved, so they could no longer be redacted from a job's output.
     if found is None or found.boot != this_boot() or found.attempt.grant.spec.get("secrets"):
         return None
     if not folders.output.is_dir():
-        # An agent of an earlier version kept a job's folders elsewhere if it shared its container.
+        # Earlier versions kept the folders elsewhere if the job shared its container.
         return None
     if _in_vain(found.attempt):
         return None
@@ -125,13 +125,13 @@ def _candidate(
 
 
 def _hasty(attempt: Attempt) -> int:
-    """Return how many agents in a row went on with an attempt and were soon gone."""
+    """Return how many agents in a row continued an attempt and died soon after."""
     lasted_s = seconds() - attempt.cursors["adopted_ms"] / 1000
     return attempt.cursors["adoptions"] if lasted_s < SOON_S else 0
 
 
 def _in_vain(attempt: Attempt) -> bool:
-    """Tell whether an attempt is given back, since it may be what its agents died of."""
+    """Tell whether to give an attempt back because its agents may have died of it."""
     if _hasty(attempt) < MOST_HASTY:
         return False
     log.warning("job_given_back_crashes", job=attempt.fence.job_id)
@@ -139,7 +139,7 @@ def _in_vain(attempt: Attempt) -> bool:
 
 
 def _held(candidates: list[Candidate], gateway: Gateway) -> list[Candidate]:
-    """Return those whose leases hold; whoever asks also renews them."""
+    """Return the candidates whose leases hold; the request also renews these leases."""
     if not candidates:
         return []
     attempts = [candidate.record.attempt for candidate in candidates]
@@ -153,7 +153,7 @@ def _held(candidates: list[Candidate], gateway: Gateway) -> list[Candidate]:
 
 def _adopted(candidate: Candidate) -> Adopted | None:
     attempt, slot = candidate.record.attempt, candidate.record.slot
-    # Before anything that this agent might die of.
+    # Before anything that could kill this agent.
     with suppress(OSError):
         attempt.cursors.keep(adoptions=_hasty(attempt) + 1, adopted_ms=int(seconds() * 1000))
     handle = _handle(candidate, attempt)
@@ -172,19 +172,19 @@ def _handle(candidate: Candidate, attempt: Attempt) -> Handle | None:
 
 
 def survivors(folder: Path, runners: Sequence[Runner]) -> dict[str, tuple[Runner, Leftover]]:
-    """Return by name what runs of the jobs of a worker's folder; whoever calls holds its lock.
+    """Return the leftovers of a folder's jobs by name; the caller holds the folder's lock.
 
     Raises:
-        EngineUnreachable: the engine cannot say what it runs.
+        EngineUnreachable: the engine cannot list its containers.
     """
     own, carried = own_of(folder), str(worker_folder.known_id(folder) or "none")
     return {left.name: (one, left) for one in runners for left in one.leftovers(carried, own)}
 
 
 def own_of(folder: Path) -> Own:
-    """Return what tells whether a leftover that carries no id is of a worker's folder.
+    """Return the test whether a leftover without an id belongs to a worker's folder.
 
-    It is if a job's record names it: the name holds the lease's random nonce.
+    It does if a job's record names it: the name contains the lease's random nonce.
     """
     records = (job_state.runs_in(Folders(root)) for root in jobs_in(folder))
     names = {name for kept in records if kept for _, name in [kept]}
@@ -192,19 +192,19 @@ def own_of(folder: Path) -> Own:
 
 
 def jobs_in(folder: Path) -> list[Path]:
-    """Return the folders of the jobs that lie in a worker's folder."""
+    """Return the job folders inside a worker's folder."""
     jobs = folder / "jobs"
     return sorted(jobs.iterdir()) if jobs.is_dir() else []
 
 
 def may_run(folders: Folders, runners: Sequence[Runner]) -> bool:
-    """Tell whether a job may run in a container of an engine that was not asked."""
+    """Tell whether a job may be running in a container of an engine that was not queried."""
     kept = job_state.runs_in(folders)
     return kept is not None and kept[0] == DockerRunner.kind not in {one.kind for one in runners}
 
 
 def reap(found: Iterable[tuple[Runner, Leftover]]) -> None:
-    """Kill what still runs."""
+    """Kill the leftovers that still run."""
     for runner, leftover in found:
         log.warning("leftovers_reaped", job=leftover.name, kind=runner.kind)
         runner.reap(leftover)
@@ -216,13 +216,13 @@ def clear(
     gateway: Gateway | None,
     spooled: Collection[Fence] = (),
 ) -> None:
-    """Give leases back and remove the folders, once nothing runs in them any more.
+    """Give leases back and remove the folders, once nothing in them runs any more.
 
-    Whose end waits in the spool ends with that. Without a gateway, leases run out by themselves.
+    Jobs whose ends wait in the spool are not given back. Without a gateway, leases just expire.
     """
     for one in folders:
         if may_run(one, runners):
-            # It is for a start at which the engine answers.
+            # Left for a start at which the engine answers.
             log.warning("container_unchecked", folder=str(one.root))
             continue
         fence = one.fence()
@@ -235,5 +235,5 @@ def _give_back(fence: Fence, gateway: Gateway) -> None:
     try:
         gateway.finish([End(fence, Reason.WORKER_LOST, detail="the agent was restarted")])
     except ForgeError as error:
-        # The lease expires by itself; only time is lost.
+        # The lease expires by itself; this costs only time.
         log.warning("lease_not_returned", job=fence.job_id, error=error.message)

@@ -1,4 +1,4 @@
-"""The parts of one attempt: what looks after its output, its usage and its phases."""
+"""The parts of one attempt: its output, its usage and its phases."""
 
 from collections.abc import Callable
 
@@ -22,10 +22,9 @@ log = structlog.get_logger(__name__)
 
 
 class Parts:
-    """One attempt and all that its steps share, from preparation to settlement.
+    """One attempt and everything that its steps share, from preparation to settlement.
 
-    `stopped_for` is why the job was stopped; None while it has not been, whatever is asked
-    afterwards.
+    `stopped_for` is why the job was stopped; None until then. Later requests do not change it.
     """
 
     def __init__(self, attempt: Attempt, slot: Slot, runner: Runner, services: JobServices) -> None:
@@ -48,19 +47,19 @@ class Parts:
         self.stopped_for: Stop | None = None
 
     def left_s(self) -> float | None:
-        """Return how long to wait for what may hang; None where there is no hurry."""
+        """Return how long to wait for calls that may hang, in seconds; None means without limit."""
         window = self.attempt.window
         return None if window is None else max(0.0, window.give_back_s - seconds())
 
     def keep(self, write: Callable[[], None]) -> None:
-        """Keep something for an agent that starts after this one was killed."""
+        """Save something for the agent that starts if this one is killed."""
         try:
             write()
         except OSError as error:
             log.warning("not_kept", job=self.attempt.fence.job_id, error=str(error))
 
     def close(self) -> None:
-        """End what was started, in any state of the attempt."""
+        """End everything that was started, whatever the state of the attempt."""
         self.services.sampler.let_go(self.usage)
         for loop in (self.logs, self.disk, self.phases):
             loop.end(self.left_s())

@@ -1,4 +1,4 @@
-"""The phase reporter: tells the queue how far an attempt has come, and holds nothing up for it."""
+"""The phase reporter: reports an attempt's phases to the queue without delaying the attempt."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ PERIOD_S = 60.0
 
 
 class PhaseReporter(Loop):
-    """Reports each phase in its order, again and again while the database is away."""
+    """Reports phases in order, and retries while the database does not answer."""
 
     name = "phase"
 
@@ -27,13 +27,13 @@ class PhaseReporter(Loop):
         self._lock = Lock()
 
     def enter(self, phase: Phase) -> None:
-        """Have the phase reported soon."""
+        """Schedule a phase to be reported soon."""
         self._attempt.phase = phase
         self._untold.append(phase)
         self.wake()
 
     def step(self) -> None:
-        """Report what has not been reported yet, and heed the answers."""
+        """Report the phases not reported yet, and act on the answers."""
         with self._lock:
             while self._untold and not self._attempt.lost:
                 standing = self._gateway.report(

@@ -1,4 +1,4 @@
-"""Preparation: from a grant to a job that runs, or back to one that an earlier agent started."""
+"""Preparation: starts a granted job, or reattaches to one that an earlier agent started."""
 
 from contextlib import suppress
 from functools import partial
@@ -17,7 +17,7 @@ def started(parts: Parts) -> Handle:
     """Prepare a job and start it.
 
     Raises:
-        Stopped: it is to stop before that.
+        Stopped: it was stopped before its start.
         ForgeError, OSError: it cannot be started.
     """
     parts.attempt.while_wanted()
@@ -29,13 +29,13 @@ def started(parts: Parts) -> Handle:
 
 
 def taken_up(parts: Parts, adopted: Handle) -> Handle:
-    """Go on with a job that an earlier agent started."""
+    """Continue a job that an earlier agent started."""
     parts.logs.start()
     parts.disk.start()
     parts.stopped_for = kept_stop(parts.attempt.folders.root)
     if parts.stopped_for is not None:
         parts.attempt.request_stop(parts.stopped_for)
-    # Without it, what is stored already travels once more, and no harm is done.
+    # If this fails, stored objects are uploaded once more, which is harmless.
     with suppress(ForgeError):
         parts.checkpoints.recall()
     return adopted

@@ -1,4 +1,4 @@
-"""The services that every attempt of a worker shares."""
+"""The services that all attempts of a worker share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from forge_worker.settings.settings import WorkerSettings
 
 @dataclass(frozen=True, slots=True)
 class JobServices:
-    """What every attempt of a worker shares; `provisions` are made in their order."""
+    """Shared by all attempts of a worker; `provisions` are applied in order."""
 
     host: Host
     objects: Callable[[Attempt], Objects]
@@ -50,7 +50,7 @@ def job_services(
     fault_watch: FaultWatch,
     health: Health,
 ) -> JobServices:
-    """Return the services of a worker, whose name and queue its registration will tell."""
+    """Return a worker's services; its registration later fills in the name and the queue."""
     most = settings.cache_mb << 20
     images = Images(runners.policy, objects, settings.worker_dir / "images", most)
     return JobServices(

@@ -1,4 +1,4 @@
-"""Settlement: stores what an ended job left, while its lease holds, and says how it ended."""
+"""Settlement: stores an ended job's remaining output while its lease holds, and reports the end."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def settle(parts: Parts, exited: Exit) -> End | None:
-    """Store what is left, and return how the job ended; None when its lease was lost."""
+    """Store the remaining output and return how the job ended; None if its lease was lost."""
     parts.phases.enter(Phase.FINISHING)
     if succeeded(parts, exited):
         _store_success(parts)
@@ -33,14 +33,14 @@ def settle(parts: Parts, exited: Exit) -> End | None:
 
 
 def end_as_asked(parts: Parts, stop: Stop | None, code: int | None = None) -> End | None:
-    """Return the end of a job that was asked to stop."""
+    """Return the end of a job that was told to stop."""
     if stop is None or stop.lost:
         return None
     return _end(parts, stop.reason, code, stop.detail or None)
 
 
 def end_failed(parts: Parts, reason: Reason, detail: str, code: int | None = None) -> End | None:
-    """End an attempt that came to nothing, and say why in its log if that can be stored."""
+    """Return the end of a failed attempt; note the reason in its log if that can be stored."""
     if parts.attempt.lost:
         return None
     with suppress(Exception):
@@ -51,7 +51,7 @@ def end_failed(parts: Parts, reason: Reason, detail: str, code: int | None = Non
 
 
 def _faulted(parts: Parts, exited: Exit) -> bool:
-    """Tell whether a job failed because its GPU broke: the driver may say so a little later."""
+    """Tell whether a job failed because of its GPU; the driver may report the fault late."""
     if exited.code == 0 or not parts.slot.gpu_uuids:
         return False
     parts.services.fault_watch.settle()
@@ -60,7 +60,7 @@ def _faulted(parts: Parts, exited: Exit) -> bool:
 
 
 def _store_success(parts: Parts) -> None:
-    """Store what a job has come to; its last checkpoint is of use to others at most."""
+    """Store a successful job's output. Its last checkpoint can only help other jobs."""
 
     def store() -> None:
         _store_small(parts)
@@ -73,12 +73,12 @@ def _store_success(parts: Parts) -> None:
 
 
 def _store_in_time(parts: Parts) -> None:
-    """Store what is left; a preempted job is given back without it, if it must be."""
+    """Store the remaining output; a preempted job is given back without it if time runs out."""
     stop = parts.stopped_for
 
     def store() -> None:
-        # Each part that is stored already is skipped. What is small goes first: time may be up
-        # before a checkpoint is stored.
+        # Parts that are already stored are skipped. Small ones go first: time may run out before a
+        # checkpoint is stored.
         _store_small(parts)
         parts.checkpoints.step()
         if stop is None or stop.reason is Reason.TIMEOUT:
@@ -95,7 +95,7 @@ def _store_in_time(parts: Parts) -> None:
 
 def _store_small(parts: Parts) -> None:
     parts.attempt.while_held()
-    # What has nothing more to store does not wait for the queue: its end goes to the spool.
+    # A job with nothing left to store does not wait for the queue: its end goes to the spool.
     with suppress(DatabaseUnreachable):
         parts.phases.step()
     parts.findings.store()
@@ -123,7 +123,7 @@ def _end(parts: Parts, reason: Reason, code: int | None = None, detail: str | No
 
 
 def _too_little(limit_mb: int, used: Usage) -> str:
-    """Say that a job ran out of memory, and what to type; all in MiB."""
+    """Say that a job ran out of memory, and which option to use; sizes in MiB."""
     peak_mb = used.peak_memory_mb
     peak = f" (highest measured use: {peak_mb} MiB)" if peak_mb else ""
     more = 2 * max(limit_mb, peak_mb or 0)

@@ -1,4 +1,4 @@
-"""Supervision: waits for a running job, and stops it when it must, as its window allows."""
+"""Supervision: waits for a running job, and stops it if necessary, within its window."""
 
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ WATCH_S = 0.5
 
 
 def supervise(parts: Parts, handle: Handle) -> Exit:
-    """Return how the job ended, with the loops around it ended as well."""
+    """Wait for the job and return how it ended; the loops around it end as well."""
     parts.phases.enter(Phase.RUNNING)
     stored = parts.checkpoints
     loops: list[Loop] = [parts.metrics, stored.thinner, parts.checkpoint_request]
@@ -38,12 +38,12 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
     finally:
         for loop in (parts.logs, parts.disk, *loops):
             loop.end(parts.left_s())
-        # One that is being stored after a success holds nothing up.
+        # After a success, do not wait for checkpoints that are still being stored.
         stored.end(0.0 if good else parts.left_s())
 
 
 def succeeded(parts: Parts, exited: Exit) -> bool:
-    """Tell whether a job ended well, and of its own accord."""
+    """Tell whether a job ended successfully without being stopped."""
     return exited.code == 0 and not exited.oom_killed and parts.stopped_for is None
 
 
@@ -59,7 +59,7 @@ def _wait(parts: Parts, handle: Handle) -> Exit:
 
 
 def _stopped(parts: Parts, handle: Handle) -> Exit:
-    """Stop the job: in its time, or at once when its lease is another's."""
+    """Stop the job: within its time, or at once if its lease belongs to another worker."""
     attempt = parts.attempt
     parts.stopped_for = stop = attempt.stop
     if stop is not None and not stop.lost:
@@ -75,12 +75,12 @@ def _stopped(parts: Parts, handle: Handle) -> Exit:
 
 
 def _ask_to_stop(parts: Parts, handle: Handle, stop: Stop) -> None:
-    """Leave a preempted job all that its window allows, and any other one its grace."""
+    """Tell the job to stop: a preempted job gets its whole window, any other its grace period."""
     if stop.reason is not Reason.PREEMPTED:
         Thread(target=handle.stop, name="stop", daemon=True).start()
         return
     if parts.attempt.window is None:
-        # Nothing but this job is to go: it is a rehearsal.
+        # A rehearsal: only this job is preempted, not the machine.
         window = opening(parts.services.term_notice_s)
         parts.attempt.request_stop(replace(stop, window=window))
     handle.signal(Signals[parts.attempt.grant.spec.get("preempt_signal", "SIGTERM")])
