@@ -37,8 +37,8 @@ PLACES = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is imported
-    # A command that needs none of it starts without it.
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any exported name
+    # Commands that need none of these start faster without them.
     for module, names in PLACES.items():
         if name in names:
             return getattr(import_module(module), name)

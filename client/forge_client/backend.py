@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from forge_client.http.backend import HttpBackend
     from forge_client.http.findings import HttpFindings
 
-# Every method raises `ClientError` alone; one backend may be used from several threads. Their
-# `slowest_s` is the longest pause, in seconds, between two looks at a quiet job.
+# All methods raise only `ClientError`; a backend may be used from several threads. `slowest_s`
+# is the longest pause, in seconds, between two checks of a quiet job.
 Backend: TypeAlias = "DirectBackend | HttpBackend"
 Admin: TypeAlias = "DirectAdmin | HttpAdmin"
 Findings: TypeAlias = "DirectFindings | HttpFindings"
@@ -23,7 +23,7 @@ Progress: TypeAlias = Callable[[int], None]
 
 
 class Standing(StrEnum):
-    """What a check found."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"

@@ -1,4 +1,4 @@
-"""Findings of any length, read page by page."""
+"""Results of any length, read page by page."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +22,7 @@ def all_tests(
         yield from page
         if len(page) < PAGE:
             return
-        # The pages are of one attempt, also when another one comes to have tests meanwhile.
+        # All pages are of one attempt, even if another attempt reports tests meanwhile.
         after, attempt = page[-1].number, page[-1].attempt
 
 

@@ -72,7 +72,7 @@ def forge(  # noqa: PLR0917 - typer calls it by name
 
 
 def main() -> None:
-    """Run the command; every expected error is one line, a hint and an exit code."""
+    """Run the command; every expected error becomes one line, a hint and an exit code."""
     try:
         _run()
     finally:
@@ -80,11 +80,11 @@ def main() -> None:
 
 
 def _flush() -> None:
-    """Write out what is left; a reader that has gone, as in `forge ps | head`, is no error."""
+    """Flush stdout; a closed pipe, as in `forge ps | head`, is not an error."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # Otherwise the rest would fail again when the interpreter ends.
+        # Otherwise the flush would fail again when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

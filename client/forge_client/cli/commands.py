@@ -1,4 +1,4 @@
-"""The commands by name; each loads its own module when it is wanted, since all take a second."""
+"""The commands by name; each module is imported only when needed: all take a second."""
 
 from importlib import import_module
 from typing import Any
@@ -66,10 +66,10 @@ class Commands(TyperGroup):
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - typer's own
         super().__init__(**given)
-        # Typer suggests names from here, and lists them.
+        # Typer uses these names for suggestions and for the list of commands.
         self.commands: dict[str, Any] = dict.fromkeys(PLACES)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - which click it is, typer hides
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer hides which click it is
         """Return a command by name, None if there is no such command."""
         if cmd_name in PLACES and self.commands[cmd_name] is None:
             self.commands[cmd_name] = _loaded(cmd_name)

@@ -1,1 +1,1 @@
-"""Forge through its database and store, without a server between."""
+"""Forge through its database and store, without a server in between."""

@@ -1,4 +1,4 @@
-"""The backend that reaches database and store itself, without a server between."""
+"""The backend that accesses the database and the store directly, without a server."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -29,29 +29,29 @@ from forge_client.settings import Connection
 
 @raising_client_errors
 class DirectAdmin(Admin):
-    """The verbs of admins, on the database itself."""
+    """Admin operations, directly on the database."""
 
 
 @raising_client_errors
 class DirectFindings(Findings):
-    """The verbs about what jobs found out, on the database itself."""
+    """The results, tests and metrics of jobs, read directly from the database."""
 
 
 @raising_client_errors
 class DirectBackend(Service):
-    """The service in this process, with what travels by a server's URLs otherwise.
+    """The service in this process, plus the transfers that otherwise use a server's URLs.
 
-    It connects when first used.
+    It connects on first use.
 
     Args:
         connection: the database and the store.
-        owner: who acts, for the audit trail, and whose job configs are meant.
+        owner: the actor in the audit trail, and the owner of job configs.
     """
 
     slowest_s = 0.5
 
     def __init__(self, connection: Connection, *, owner: str) -> None:
-        # Whoever reaches the database may do everything there.
+        # Anybody with access to the database may do everything there.
         caller = Caller(owner, Role.ADMIN, f"user:{owner}")
         super().__init__(caller, self._connected, lambda: self._store)
         self._connection = connection
@@ -69,21 +69,21 @@ class DirectBackend(Service):
 
     @cached_property
     def admin(self) -> DirectAdmin:
-        """The verbs of admins."""
+        """The admin operations."""
         return DirectAdmin(self.caller, self._connected)
 
     @cached_property
     def findings(self) -> DirectFindings:
-        """The verbs about what jobs found out."""
+        """The results, tests and metrics of jobs."""
         return DirectFindings(self.caller, self._connected)
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
-        """Refuse what `submit` would refuse, or what has no store to be uploaded to."""
+        """Reject jobs that `submit` would reject, or that need a store when none is configured."""
         super().check(specs)
         self._connection.store()
 
     def has_bundle(self, bundle: Bundle) -> bool:
-        """Tell whether a bundle of this content is stored."""
+        """Tell whether a bundle with this content is stored."""
         return self.is_stored(keys.bundle(bundle.digest), bundle.digest)
 
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
@@ -91,7 +91,7 @@ class DirectBackend(Service):
         self._upload(keys.bundle(bundle.digest), bundle, progress)
 
     def has_image(self, image: ImageTar) -> bool:
-        """Tell whether a saved image of this content is stored."""
+        """Tell whether a saved image with this content is stored."""
         return self.is_stored(keys.image(image.digest), image.digest)
 
     def upload_image(self, image: ImageTar, progress: Progress | None = None) -> None:
@@ -102,18 +102,18 @@ class DirectBackend(Service):
         self._store.put_file(key, brought.path, if_absent=True, progress=progress)
 
     def note_entry(self, job_id: int, program: str) -> None:
-        """Record that somebody runs a program inside a job."""
+        """Record that somebody runs a command inside a job."""
         self._visible(job_id)
         Audit(self._database).note(
             self.caller.actor, "entered", {"program": program}, job_id=job_id
         )
 
     def log_bytes(self, chunk: LogChunk) -> bytes:
-        """Return a chunk's output, unpacked and verified."""
+        """Return a chunk's output, decompressed and verified."""
         return unpacked(chunk, self._store.get(chunk.key))
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
-        """Write an artifact to `path`, which appears whole and verified or not at all."""
+        """Write an artifact to `path`, which appears complete and verified or not at all."""
         with verified_file(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
             self._store.get_file(artifact.key, partial, progress=progress)
 

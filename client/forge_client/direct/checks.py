@@ -1,4 +1,4 @@
-"""What `forge doctor` looks at: the database, the store, the workers."""
+"""The checks of `forge doctor`: the database, the store, the workers."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,7 +18,7 @@ SILENT_S = 120.0
 
 
 def checks(connection: Connection, workers: Callable[[], list[WorkerInfo]]) -> list[Check]:
-    """Check each part by itself, so that one that fails does not hide the others."""
+    """Check each part separately, so that one failure does not hide others."""
     found = list(_database(connection))
     found += _checked("store", lambda: _store(connection))
     if all(check.standing is not Standing.FAIL for check in found):

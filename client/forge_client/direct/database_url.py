@@ -1,4 +1,4 @@
-"""The database's URL, checked before anything connects with it."""
+"""Validation of the database URL before anything connects with it."""
 
 import psycopg
 
@@ -8,10 +8,10 @@ SCHEMES = ("postgresql://", "postgres://")
 
 
 def checked_url(url: str) -> str:
-    """Return the URL if it is one of a Postgres database.
+    """Return the URL if it is a Postgres URL.
 
     Raises:
-        ClientError: it is not; the message leaves out what it holds, which may be a password.
+        ClientError: it is not; the message omits the URL, which may contain a password.
     """
     if not url.startswith(SCHEMES):
         raise _wrong("it does not begin with postgresql://")

@@ -1,4 +1,4 @@
-"""Migrates a database, and says in the client's words what went wrong."""
+"""Migrates a database, and translates errors for the client."""
 
 import psycopg
 from forge_schema.database import report_role
@@ -11,10 +11,10 @@ from forge_client.direct.translation import translated
 
 
 def migrate(url: str) -> str:
-    """Migrate the database and return the revision that it is at.
+    """Migrate the database and return its revision.
 
     Raises:
-        ClientError: it cannot be reached, or refuses.
+        ClientError: the database cannot be reached, or the migration fails.
     """
     with translated():
         try:
@@ -25,7 +25,7 @@ def migrate(url: str) -> str:
 
 
 def has_report_role(url: str) -> bool:
-    """Tell whether the role that reads the reports is there.
+    """Tell whether the role that reads the reports exists.
 
     Raises:
         ClientError: the database cannot be reached.

@@ -1,4 +1,4 @@
-"""Show the errors of the queue and the store as the client's own."""
+"""Translate the errors of the queue and the store into `ClientError`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ C = TypeVar("C")
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn every error raised inside into a `ClientError`."""
+    """Convert every error raised inside into a `ClientError`."""
     try:
         with as_client_error():
             try:
@@ -33,7 +33,7 @@ def translated() -> Iterator[None]:
 
 
 def raising_client_errors(kind: type[C]) -> type[C]:
-    """Have every public method of a class, inherited ones too, raise `ClientError` alone."""
+    """Make all public methods of a class, including inherited ones, raise only `ClientError`."""
     for name, verb in getmembers(kind, isfunction):
         if not name.startswith("_"):
             setattr(kind, name, translated()(verb))

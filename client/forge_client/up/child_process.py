@@ -1,4 +1,4 @@
-"""A worker or the server of a `forge up` as a child process."""
+"""A worker or the server of a `forge up`, as a child process."""
 
 import gc
 import os
@@ -20,15 +20,15 @@ from forge_client.up.stop_signals import HANDLED
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-# One that ran for so long did not fall over its own start.
+# A child that ran this long did not fail at startup.
 SOUND_S = 60.0
 
 
 @dataclass
 class ChildProcess:
-    """One child, of one of our modules.
+    """One child that runs one of our modules.
 
-    `env` are its FORGE_* settings, `folder` is its own, and its output goes to `log`.
+    `env` contains its FORGE_* settings, `folder` is its own, and its output goes to `log`.
     """
 
     name: str
@@ -44,10 +44,10 @@ class ChildProcess:
     _again_at: float = field(default=0.0)
 
     def load(self) -> None:
-        """Let it load its module, and run no further.
+        """Have it load its module, without running it yet.
 
-        The first time it is forked, with all that is loaded here. Later, threads run here, whose
-        locks a fork would copy as they are, so it gets an interpreter of its own.
+        The first time, it is forked with everything that is loaded here. Later, threads run here
+        whose locks a fork would copy in any state, so it gets a fresh interpreter.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         context = get_context("spawn") if self.restarts else get_context("fork")
@@ -63,16 +63,16 @@ class ChildProcess:
         pid_file.write(self._pid_file, self._child.pid or 0)
 
     def start(self) -> None:
-        """Start it, at once if it has been loaded, with what `env` is by now."""
+        """Start it, at once if it has been loaded, with the current `env`."""
         if self._child is None:
             self.load()
         if self._gate:
-            # One that fell over while it loaded is seen when it is looked after.
+            # If it died while loading, `look_after` notices.
             with suppress(BrokenPipeError), self._gate as gate:
                 gate.send(self.env)
 
     def look_after(self) -> int | None:
-        """Start it again if it fell over and has rested; returns a status just seen, else None."""
+        """Restart it if it has died and rested; return an exit status seen just now, else None."""
         if self._child is None:
             if time.monotonic() >= self._again_at:
                 self.restarts += 1
@@ -90,25 +90,25 @@ class ChildProcess:
 
     @property
     def rest_s(self) -> float:
-        """How long until it is started again, in seconds."""
+        """Seconds until it is restarted."""
         return max(0.0, self._again_at - time.monotonic())
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether it is running."""
         return self._child is not None and self._child.exitcode is None
 
     def ask(self, signum: signal.Signals) -> None:
-        """Send it a signal; one that is gone is fine."""
+        """Send it a signal; nothing happens if it has ended."""
         if self._child is not None and self._child.pid and self._child.exitcode is None:
             os.kill(self._child.pid, signum)
 
     def forget(self) -> None:
-        """Take note that it has left in good order."""
+        """Record that it left in good order."""
         self._pid_file.unlink(missing_ok=True)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; tells whether it has come."""
+        """Wait for it to end; return whether it has."""
         if self._child is not None:
             self._child.join(timeout_s)
         return not self.alive
@@ -120,7 +120,7 @@ class ChildProcess:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    # A child that has our handlers still would take a signal for us.
+    # A child that still had our handlers would treat signals as if they were for us.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     try:
         yield
@@ -129,16 +129,16 @@ def _signals_held() -> Iterator[None]:
 
 
 def run(name: str, module: str, log: Path, theirs: Connection, gate: Connection) -> None:
-    """Become the program of a module, in this process that was made for it.
+    """Become the program of a module, in the process created for it.
 
     Args:
-        name: what it is called, also by `ps`.
-        module: loaded at once, and run when the settings come.
-        log: where its output goes.
-        theirs: the other end of `gate`, to be closed: with its last copy goes who made this.
-        gate: where the settings come from.
+        name: its name, also shown by `ps`.
+        module: imported now, and run when the settings arrive.
+        log: the file for its output.
+        theirs: the other end of `gate`, to be closed: its last copy closes when the parent dies.
+        gate: where the settings arrive.
     """
-    # A session of its own: Ctrl-C is for `forge up`, which stops it in order.
+    # A separate session: Ctrl-C goes to `forge up`, which stops this process in order.
     os.setsid()
     theirs.close()
     speak_to(log, "ab")
@@ -164,7 +164,7 @@ def _handle_no_signals() -> None:
 
 
 def _loaded(module: str) -> ModuleType:
-    # What is loaded stays, so there is nothing to collect.
+    # Loaded modules stay loaded, so there is nothing to collect.
     gc.disable()
     program = import_module(module)
     gc.freeze()
@@ -173,7 +173,7 @@ def _loaded(module: str) -> ModuleType:
 
 
 def speak_to(log: Path, mode: str) -> None:
-    """Read nothing from here on, and write what is said into a file."""
+    """Redirect stdin from /dev/null, and stdout and stderr to a file."""
     with log.open(mode) as out, open(os.devnull, "rb") as nothing:  # noqa: PTH123 - no path
         for number, file in enumerate((nothing, out, out)):
             os.dup2(file.fileno(), number)

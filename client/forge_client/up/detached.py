@@ -1,4 +1,4 @@
-"""`forge up` in the background: what to start, its folder's lock, and how to stop it."""
+"""`forge up` in the background: its options, its folder's lock, and how to stop it."""
 
 import fcntl
 import os
@@ -20,10 +20,10 @@ from forge_client.up.running import Running
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start.
+    """The options of a `forge up`.
 
-    `cpus` and `memory_mb` are for each worker, None shares the machine out; `port` is the
-    server's, None takes the one that it had before, or else a free one.
+    `cpus` and `memory_mb` are for each worker; None shares the machine among them. `port` is the
+    server's; None means the previous one, or else a free one.
     """
 
     dir: Path
@@ -40,7 +40,7 @@ FLOCK = struct.Struct("hhqqi0q")
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; children that are forked do not hold it.
+    """Hold the folder's lock; forked children do not hold it.
 
     Raises:
         ClientError: another process holds it.
@@ -57,7 +57,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def already_running(folder: Path, pid: int) -> ClientError:
-    """Return that a process holds the folder."""
+    """Return the error for a folder that another process holds."""
     return ClientError(
         f"a `forge up` runs on {folder} already" + (f", process {pid}" * bool(pid)),
         hint="use it as it is, end it with `forge down`, or name another --dir",
@@ -66,16 +66,16 @@ def already_running(folder: Path, pid: int) -> ClientError:
 
 
 def holder(folder: Path) -> int | None:
-    """Return the process that holds the folder's lock, None where nobody does.
+    """Return the pid of the process that holds the folder's lock; None if it is free.
 
-    It is 0 where that process is out of reach: on another machine, or outside of this container.
+    The pid is 0 if the process is not visible: on another machine, or outside this container.
     """
     try:
         descriptor = os.open(folder / FILE, os.O_RDWR)
     except FileNotFoundError:
         return None
     try:
-        # Asked, not tried: to hold it for an instant would refuse a `forge up` that starts.
+        # Query the lock without taking it: taking it even briefly would make a new `forge up` fail.
         query = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, _, _, pid = FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
     finally:
@@ -89,10 +89,10 @@ STOP_S = 180.0
 
 
 def detached(plan: Plan) -> int:
-    """Go on in a process that outlives this one; returns as `os.fork` does.
+    """Continue in a process that outlives this one; return as `os.fork` does.
 
     Raises:
-        ClientError: one runs there already, or none can.
+        ClientError: one is already running there, or none can be started.
     """
     require_usable(plan.dir)
     if (pid := holder(plan.dir)) is not None:
@@ -107,7 +107,7 @@ def detached(plan: Plan) -> int:
 
 
 def await_up(plan: Plan, child: int) -> Running:
-    """Return once the one that was detached is up.
+    """Wait until the detached process is up.
 
     Raises:
         ClientError: it did not come up.
@@ -140,10 +140,10 @@ def _not_up(log: Path, status: int) -> ClientError:
 
 
 def stop(folder: Path, *, drain: bool) -> None:
-    """Stop the `forge up` of a folder, or what one that was killed left, and wait until it is gone.
+    """Stop the `forge up` of a folder, or the remains of a killed one, and wait for its end.
 
     Raises:
-        ClientError: none runs there, or it does not stop.
+        ClientError: none is running there, or it does not stop.
     """
     pid = holder(folder)
     if pid is None:

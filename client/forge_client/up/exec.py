@@ -1,4 +1,4 @@
-"""Into a running job on this machine: its container, or its process, by its worker's labels."""
+"""Run commands inside a running job on this machine, found by its worker's labels."""
 
 import os
 import shutil
@@ -16,15 +16,15 @@ from forge_client.errors import ClientError
 MARK = "forge-shim"
 LIST_S = 30.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-# A shell with a prompt of its own wants to know the terminal; jobs have none.
+# An interactive shell needs to know the terminal; jobs do not have one.
 TERMINAL = ("TERM", "COLORTERM")
 
 
 class Inside(Protocol):
-    """A running job that is here."""
+    """A running job on this machine."""
 
     def enter(self, command: Sequence[str]) -> NoReturn:
-        """Become a command inside the job, with this process's terminal or pipes.
+        """Replace this process by a command inside the job, keeping its terminal or pipes.
 
         Raises:
             ClientError: the command cannot be run.
@@ -33,7 +33,7 @@ class Inside(Protocol):
 
 @dataclass(frozen=True)
 class Container:
-    """A job in a container, which the docker command enters."""
+    """A job in a container, entered with the docker command."""
 
     id: str
 
@@ -47,7 +47,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Process:
-    """A job that is a process of this machine."""
+    """A job that runs as a process of this machine."""
 
     pid: int
     uid: int
@@ -56,7 +56,7 @@ class Process:
     env: dict[str, str] = field(repr=False)
 
     def enter(self, command: Sequence[str]) -> NoReturn:
-        """Run the command as the job's user, in its folder, with all of its variables."""
+        """Run the command as the job's user, in its folder, with all its variables."""
         if os.geteuid() == 0 and self.uid != 0:
             os.setgroups([])
             os.setgid(self.gid)
@@ -67,10 +67,10 @@ class Process:
 
 
 def find(worker: str, job_id: int, attempt: int) -> Inside | None:
-    """Return the attempt as it runs on this machine; None where it does not.
+    """Return an attempt that runs on this machine; None if it does not.
 
     Raises:
-        ClientError: it is here, and this user may not look into it.
+        ClientError: it runs here, but this user has no access to it.
     """
     labels = {"forge.worker": worker, "forge.job": str(job_id), "forge.attempt": str(attempt)}
     words = {f"{name}={value}" for name, value in labels.items()}
@@ -78,10 +78,10 @@ def find(worker: str, job_id: int, attempt: int) -> Inside | None:
 
 
 def become(command: Sequence[str], env: dict[str, str]) -> NoReturn:
-    """Replace this process by a command, which then has its terminal, its signals, its exit code.
+    """Replace this process by a command, which takes over its terminal, signals and exit code.
 
     Raises:
-        ClientError: there is no such command, or it cannot be run.
+        ClientError: the command does not exist or cannot be run.
     """
     program = shutil.which(command[0], path=env.get("PATH", os.defpath))
     sys.stdout.flush()
@@ -97,8 +97,8 @@ def _container(labels: set[str]) -> Container | None:
     if shutil.which("docker") is None:
         return None
     filters = [word for label in sorted(labels) for word in ("--filter", f"label={label}")]
-    listed = subprocess.run(  # noqa: S603 - fixed words; labels are one word each
-        ["docker", "ps", "--no-trunc", "--quiet", *filters],  # noqa: S607 - as the user finds it
+    listed = subprocess.run(  # noqa: S603 - fixed words; labels have no spaces
+        ["docker", "ps", "--no-trunc", "--quiet", *filters],  # noqa: S607 - from the user's PATH
         capture_output=True,
         text=True,
         timeout=LIST_S,
@@ -126,7 +126,7 @@ def _process(labels: set[str]) -> Process | None:
 
 
 def _leads(child: psutil.Process) -> bool:
-    """Tell the job's main process from what it left behind: its session has its number."""
+    """Tell the job's main process from leftovers of the job: it leads its session."""
     return os.getsid(child.pid) == child.pid
 
 

@@ -1,4 +1,4 @@
-"""Lets the user who runs Postgres for root reach the wheel and the data, and nobody else."""
+"""Gives the user who runs Postgres for root, and nobody else, access to the wheel and the data."""
 
 import os
 import pwd
@@ -15,12 +15,12 @@ Entry = tuple[int, int, int]  # kind, rights, id: acl(5)
 
 
 def let_pass(user: pwd.struct_passwd, path: Path) -> None:
-    """Let a user reach `path`: each closed folder above it gets an entry for that user alone.
+    """Give a user access to `path`: each closed folder above it gets an ACL entry for that user.
 
-    Where the file system keeps no such entries, the folder lets everybody pass, but not list it.
+    Without ACL support in the file system, everybody may traverse the folder, but not list it.
 
     Raises:
-        PermissionError: a folder is another's.
+        PermissionError: a folder belongs to another user.
     """
     for folder in reversed(path.absolute().resolve().parents):
         found = folder.stat()
@@ -33,7 +33,7 @@ def let_pass(user: pwd.struct_passwd, path: Path) -> None:
 
 
 def let_read(folder: Path) -> None:
-    """Let everybody read what lies below a folder, as a umask of 022 would have."""
+    """Let everybody read the contents of a folder, as a umask of 022 would have."""
     for path in (folder, *folder.rglob("*")):
         if path.is_symlink():
             continue
@@ -51,7 +51,7 @@ def _allow(folder: Path, user: int) -> None:
     mask = 0
     for kind, rights, _ in kept:
         mask |= rights if kind not in {OWNER, OTHERS} else 0
-    # The kernel wants them in the order of their kinds, users by id.
+    # The kernel requires them ordered by kind, and users by id.
     packed = [
         struct.pack("<HHI", *entry) for entry in sorted([*kept, (MASK, mask, NOBODY)], key=_rank)
     ]

@@ -1,4 +1,4 @@
-"""The processes of a `forge up` that was killed: they run on without it."""
+"""The processes that a killed `forge up` left running."""
 
 import signal
 from collections.abc import Iterable, Sequence
@@ -15,16 +15,16 @@ KILL_S = 10.0
 
 
 def kill(folder: Path) -> None:
-    """End what is left of its children; the next worker finds their jobs."""
+    """Kill its remaining children; the next worker finds their jobs."""
     _kill([*_workers(folder), *_servers(folder)])
 
 
 def stop(folder: Path, *, drain: bool) -> bool:
-    """End what is left in order, as a `forge up` would; tells whether there was anything.
+    """Stop the remaining processes in order, as `forge up` would; return whether there were any.
 
     Args:
         folder: the folder of the `forge up`; the caller holds its lock.
-        drain: let running jobs finish first.
+        drain: whether running jobs may finish first.
 
     Raises:
         ClientError: Postgres does not stop.

@@ -1,4 +1,4 @@
-"""A process in a file: its id, and when it started, since the id may be another's some day."""
+"""A process in a file: its pid and its start time, since pids are reused."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ START = 19  # of the words after the name in /proc/PID/stat
 
 
 def write(path: Path, pid: int) -> None:
-    """Note a child that is not waited for yet."""
+    """Record a child that has not been waited for yet."""
     path.write_text(f"{pid} {_started(pid)}\n", encoding="utf-8")
 
 
 def read(path: Path) -> psutil.Process | None:
-    """Return the process that was noted, None if it has ended."""
+    """Return the recorded process; None if it has ended."""
     try:
         pid, started = map(int, path.read_text(encoding="utf-8").split())
         process = psutil.Process(pid)
@@ -26,6 +26,6 @@ def read(path: Path) -> psutil.Process | None:
 
 
 def _started(pid: int) -> int:
-    """Return when a process started, in ticks since boot, which no change of the clock moves."""
+    """Return a process's start time in ticks since boot, which clock changes do not affect."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return int(stat.rpartition(")")[2].split()[START])

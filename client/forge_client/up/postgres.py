@@ -1,8 +1,8 @@
-"""Embedded Postgres: the wheel's programs, run so that nobody else can reach the database.
+"""Embedded Postgres: runs the wheel's programs so that only this user can reach the database.
 
-The wheel's own start and stop are not used. As root they open every folder above the data to
-everybody; they share one lock file between users; and after a kill they never stop the server,
-since they count a process that is gone.
+The wheel's own start and stop are not used. As root, they open every folder above the data to
+everybody; all users share one lock file; and after a kill, they never stop the server, since they
+count a dead process as a user.
 """
 
 import os
@@ -25,15 +25,15 @@ SOCKET_BYTES = 107  # what a socket's address holds
 SOCKET = ".s.PGSQL.5432"
 SUPERUSER = "postgres"
 MARK = "PG_VERSION"
-# The shell, by which pg_ctl starts the server, reads these in the name of the folder.
+# The shell with which pg_ctl starts the server interprets these in a folder's name.
 UNUSABLE = frozenset('$"`\\')
 
 
 class Postgres:
-    """A server of one folder's own, reached over a socket that only its user can open.
+    """A server for one folder, reached over a socket that only its user can open.
 
     Raises:
-        ClientError: the folder is of another version, or no server can run there.
+        ClientError: the folder belongs to another version, or a server cannot run there.
     """
 
     def __init__(self, data: Path) -> None:
@@ -49,26 +49,26 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """The URL of its database, once it has begun to start."""
+        """The URL of its database, available after `begin`."""
         return f"postgresql://{SUPERUSER}@/postgres?host={quote(str(self._socket_dir))}"
 
     @property
     def fresh(self) -> bool:
-        """Whether its files are still to be made."""
+        """Whether its files have not been created yet."""
         return not (self._data / MARK).exists()
 
     def begin(self) -> None:
-        """Begin to start it, which goes on beside whatever else is done until `start`.
+        """Begin to start it in the background; `start` waits for it.
 
         Raises:
-            ClientError: one that runs does not stop.
+            ClientError: a server that is already running does not stop.
         """
         if not self._settled:
             self._settle()
         self._begun = self._make() if self.fresh else self._launch()
 
     def start(self) -> None:
-        """Start it, with a fresh database in a fresh folder.
+        """Start it; a new folder gets a new database.
 
         Raises:
             ClientError: it does not start.
@@ -81,7 +81,7 @@ class Postgres:
             self._launch().finish(self._log)
 
     def start_again(self) -> bool:
-        """Start it at the same URL if it fell over; tells whether it had.
+        """Restart it at the same URL if it has died; return whether it had.
 
         Raises:
             ClientError: it does not start.
@@ -92,7 +92,7 @@ class Postgres:
         return True
 
     def stop(self) -> None:
-        """Stop it, its connections too; one that does not run is fine.
+        """Stop it and its connections; nothing happens if it is not running.
 
         Raises:
             ClientError: it does not stop.
@@ -117,7 +117,7 @@ class Postgres:
             let_read(self._programs.parent)
             let_pass(self._user, self._programs / "postgres")
             let_pass(self._user, self._data)
-        # One that outlived a killed `forge up` is stopped: its socket may lie anywhere.
+        # Stop a server that outlived a killed `forge up`: its socket may be anywhere.
         self.stop()
         self._socket_dir = self._place_for_socket()
         self._settled = True
@@ -137,13 +137,13 @@ class Postgres:
         try:
             lines = (self._data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
             process = psutil.Process(int(lines[0]))
-            # After a power cut the number may be another's.
+            # After a power cut, another process may have this pid.
             return "postgres" in process.name() and process.status() != psutil.STATUS_ZOMBIE
         except (OSError, ValueError, IndexError, psutil.Error):
             return False
 
     def _make(self) -> Call:
-        # Beside, then moved: a cluster that was made halfway looks like a whole one.
+        # Create it elsewhere, then move it: an incomplete cluster looks like a complete one.
         shutil.rmtree(self._made_in, ignore_errors=True)
         self._made_in.mkdir(mode=0o700)
         self._hand_over(self._made_in)
@@ -159,7 +159,7 @@ class Postgres:
             return self._data
         made = Path(tempfile.mkdtemp(prefix="forge-", dir="/tmp"))
         self._hand_over(made)
-        # Noted, so that it is found after a kill, too.
+        # Save the path, so that the socket's folder is found even after a kill.
         self._socket_note.write_text(str(made), encoding="utf-8")
         return made
 
@@ -169,10 +169,10 @@ class Postgres:
 
 
 def require_usable(folder: Path) -> None:
-    """Refuse a folder in which no server can be started.
+    """Reject a folder in which a server cannot be started.
 
     Raises:
-        ClientError: its name has a character that a shell reads.
+        ClientError: its name contains a character that a shell interprets.
     """
     if found := UNUSABLE & set(str(folder)):
         raise ClientError(

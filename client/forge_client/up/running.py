@@ -1,4 +1,4 @@
-"""What a running `forge up` wrote, so that other commands find it."""
+"""The file in which a running `forge up` tells other commands how to reach it."""
 
 import json
 import os
@@ -14,7 +14,7 @@ FILE = "connection.json"
 
 
 class Running(BaseModel):
-    """A `forge up`: its folder, its process, and how to reach it."""
+    """A `forge up`: its folder, its process, and its addresses."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,24 +26,24 @@ class Running(BaseModel):
     version: str
 
     def announce(self) -> None:
-        """Write the file, for this user alone, and make this the latest `forge up`."""
+        """Write the file, readable only by this user, and make this the latest `forge up`."""
         _write(self.dir / FILE, self.model_dump_json(indent=2))
         pointer = default_paths.pointer()
         pointer.parent.mkdir(parents=True, exist_ok=True)
         _write(pointer, json.dumps({"dir": str(self.dir)}))
 
     def withdraw(self) -> None:
-        """Remove the file, and the pointer to it unless it points elsewhere by now."""
+        """Remove the file, and the pointer to it unless it now points elsewhere."""
         (self.dir / FILE).unlink(missing_ok=True)
         if _pointed() == self.dir:
             default_paths.pointer().unlink(missing_ok=True)
 
 
 def find(folder: Path | None = None) -> Running:
-    """Return the `forge up` of a folder; without one, this user's latest.
+    """Return the `forge up` of a folder; without a folder, this user's latest.
 
     Raises:
-        ClientError: none runs there.
+        ClientError: none is running there.
     """
     folder = latest_dir() if folder is None else folder.absolute()
     try:
@@ -58,7 +58,7 @@ def find(folder: Path | None = None) -> Running:
 
 
 def latest_dir() -> Path:
-    """Return the folder of this user's latest `forge up` that still runs, or the default one."""
+    """Return the folder of this user's latest running `forge up`, or the default folder."""
     return _pointed() or default_paths.default_dir()
 
 

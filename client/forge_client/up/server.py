@@ -1,4 +1,4 @@
-"""The server of a `forge up`: the HTTP functions on loopback, for workers and for the curious."""
+"""The server of a `forge up`: the HTTP functions on loopback, for workers and the dashboard."""
 
 import os
 import secrets
@@ -21,15 +21,15 @@ STOP_S = 10.0
 
 
 class Server:
-    """Keeps its port and its secret in the folder, so that what was signed stays valid.
+    """Keeps its port and its secret in the folder, so that signed URLs stay valid.
 
     Args:
         folder: the folder of the `forge up`.
-        port: its port; None takes the one that it had, or 8900, or else any that is free.
-        say: is told when it falls over.
+        port: its port; None means the previous one, or 8900, or else any free one.
+        say: called with a line when it dies.
 
     Raises:
-        ClientError: somebody else has the port.
+        ClientError: the port is in use.
     """
 
     def __init__(self, folder: Path, *, port: int | None, say: Say) -> None:
@@ -48,11 +48,11 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is reached, from this machine, once it is started."""
+        """Its URL on this machine, available once it has started."""
         return f"http://{HOST}:{self._port}"
 
     def load(self, database_url: str, store_url: str) -> None:
-        """Let it load, so that it need only be started once there is a database."""
+        """Have it load now, so that it starts quickly once there is a database."""
         self._log.parent.mkdir(exist_ok=True)
         env = {
             "FORGE_DATABASE_URL": database_url,
@@ -64,24 +64,24 @@ class Server:
         self._child.load()
 
     def start(self) -> None:
-        """Start what is loaded, without waiting for it."""
+        """Start the loaded server without waiting for it."""
         if self._child is None:
             return
-        # Not before: what is free now may be another's by the time that all is loaded.
+        # Not earlier: a port that is free now may be in use by the time everything is loaded.
         self._port = self._port or self._usual_port()
         _keep(self._folder / "port", str(self._port))
         self._child.env["FORGE_PORT"] = str(self._port)
         self._child.start()
 
     def await_ready(self, asked: StopSignals) -> None:
-        """Wait until it takes connections, or falls over, or time is up."""
+        """Wait until it accepts connections, has died, or time is up."""
         deadline = time.monotonic() + READY_S
         while self._child and self._child.alive and time.monotonic() < deadline:
             if _taken(self._port) or asked.wait(LOOK_S):
                 return
 
     def look_after(self) -> None:
-        """Start it again if it fell over."""
+        """Restart it if it has died."""
         status = self._child.look_after() if self._child else None
         if self._child and status is not None:
             self._say(
@@ -90,7 +90,7 @@ class Server:
             )
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         if self._child is None:
             return
         self._child.ask(signal.SIGTERM)

@@ -10,11 +10,11 @@ HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignals:
-    """Counts urgency: 1 drain, 2 stop, 3 kill. Ctrl-C adds one, SIGTERM asks for 2 at least."""
+    """Counts urgency: 1 drain, 2 stop, 3 kill. Ctrl-C adds one, SIGTERM sets at least 2."""
 
     def __init__(self) -> None:
         self.urgency = 0
-        # A handler may interrupt the very wait that it ends, so the two may share no lock.
+        # A handler may interrupt the very wait that it ends, so the two must not share a lock.
         self._news: SimpleQueue[int] = SimpleQueue()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -22,7 +22,7 @@ class StopSignals:
         self._before = {
             signum: signal.signal(signum, self._on_signal)
             for signum in HANDLED
-            # Under nohup it outlives its terminal.
+            # Under nohup, it outlives its terminal.
             if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN
         }
         return self
@@ -37,7 +37,7 @@ class StopSignals:
             signal.signal(signum, handler)
 
     def wait(self, timeout: float) -> bool:
-        """Wait a while, less if a signal comes; tells whether any has come so far."""
+        """Wait, but return early if a signal arrives; return whether any has arrived so far."""
         with suppress(Empty):
             self._news.get(timeout=timeout)
         return self.urgency > 0

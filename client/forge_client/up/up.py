@@ -30,27 +30,27 @@ from forge_client.up.workers import Say, Workers
 if TYPE_CHECKING:
     from forge_client.direct.backend import DirectBackend
 
-# It brings Alembic along, which is wanted for a first start and after an update.
+# It loads Alembic, which only a first start or an update needs.
 MIGRATE = "forge_schema.database.migrate"
 LOOK_S = 0.25
 DATABASE_LOOK_S = 5.0
 
 
 def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
-    """Start everything, look after it until asked to stop, and stop it again.
+    """Start everything, supervise it until told to stop, and stop it again.
 
     Args:
         plan: what to start.
-        say: is told each step.
-        ready: is told once where everything is.
+        say: called with a line for each step.
+        ready: called once everything is up, with the addresses.
 
     Raises:
-        ClientError: another `forge up` runs on the folder, or something does not start.
+        ClientError: another `forge up` is using the folder, or something does not start.
     """
     require_usable(plan.dir)
     plan.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(plan.dir), StopSignals() as asked:
-        # What one that was killed left here leads nowhere.
+        # A file left by a killed `forge up` is stale.
         (plan.dir / FILE).unlink(missing_ok=True)
         leftovers.kill(plan.dir)
         _serve(plan, asked, say, ready)
@@ -62,7 +62,7 @@ def _serve(plan: Plan, asked: StopSignals, say: Say, ready: Callable[[Running], 
         running = _running(plan.dir, postgres)
         workers = _workers(plan, running)
         with _backend(running) as backend:
-            # They load while the database starts. No thread and no connection is here before.
+            # They load while the database starts. There are no threads or connections before this.
             gc.freeze()
             server.load(running.database_url, running.store_url)
             for worker in workers:
@@ -81,7 +81,7 @@ def _serve(plan: Plan, asked: StopSignals, say: Say, ready: Callable[[Running], 
                     group.look_after()
                     upkeep()
             finally:
-                # Jobs can be looked at and cancelled for as long as the last one runs.
+                # Jobs can be inspected and cancelled until the last one has ended.
                 group.stop(asked, upkeep)
                 server.stop()
                 running.withdraw()
@@ -111,7 +111,7 @@ def _start_database(postgres: Postgres) -> None:
     from forge_client.direct.translation import translated  # noqa: PLC0415 - slow
 
     if postgres.fresh:
-        # Meanwhile its files are made.
+        # Import it while Postgres creates its files.
         import_module(MIGRATE)
     postgres.start()
     with translated():
@@ -138,8 +138,8 @@ def _workers(plan: Plan, running: Running) -> list[ChildProcess]:
 
 
 def _stem(folder: Path) -> str:
-    # By its name a worker finds what an earlier boot of it left on the machine, so it must not
-    # share the name with the worker of another folder.
+    # A worker finds the leftovers of its earlier boots by its name, so workers of different
+    # folders must not have the same name.
     host = socket.gethostname().partition(".")[0] or "local"
     return f"{host}-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:4]}"
 
@@ -148,7 +148,7 @@ def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
     folder = plan.dir / "workers" / name
     own = {
         "FORGE_DATABASE_URL": running.database_url,
-        # The user's own setting may name a server, and a worker has one way to the queue.
+        # The user's environment may name a server, but a worker has only one way to the queue.
         "FORGE_URL": "",
         "FORGE_STORE_URL": running.store_url,
         "FORGE_WORKER_DIR": str(folder),
@@ -156,7 +156,7 @@ def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
         "FORGE_LOCAL": "true",
         "FORGE_ALLOW_PROCESSES": "true",
         "FORGE_ALLOW_BUILDS": os.environ.get("FORGE_ALLOW_BUILDS", "true"),
-        # A job that names no image finds this environment's Python first.
+        # A job without an image finds this environment's Python first.
         "PATH": os.pathsep.join(
             [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         ),
@@ -166,7 +166,7 @@ def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
 
 
 def _share(plan: Plan) -> dict[str, str]:
-    """Return each worker's share of the machine, where it is not simply all of it."""
+    """Return each worker's share of the machine, if it is not the whole machine."""
     cpus, memory_mb = plan.cpus, plan.memory_mb
     if plan.workers > 1:
         cpus = cpus or (psutil.cpu_count() or 1) / plan.workers
@@ -180,7 +180,7 @@ def _share(plan: Plan) -> dict[str, str]:
 
 
 class Upkeep:
-    """Starts the server and Postgres again if they fall over; called now and then."""
+    """Restarts the server and Postgres if they die; called regularly."""
 
     def __init__(self, server: Server, postgres: Postgres, say: Say) -> None:
         self._server = server
@@ -189,7 +189,7 @@ class Upkeep:
         self._next_look = time.monotonic() + DATABASE_LOOK_S
 
     def __call__(self) -> None:
-        """Look after both."""
+        """Check both."""
         self._server.look_after()
         if time.monotonic() >= self._next_look:
             self._look_after_database()
@@ -200,5 +200,5 @@ class Upkeep:
             if self._postgres.start_again():
                 self._say("Postgres crashed and was restarted")
         except ClientError as error:
-            # Whatever the cause, it may pass; the workers keep their results meanwhile.
+            # Whatever the cause, it may be temporary; the workers keep their results meanwhile.
             self._say(f"{error.message}; retrying")

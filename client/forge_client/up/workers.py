@@ -1,4 +1,4 @@
-"""The workers of a `forge up`, together: started, looked after, and ended in order."""
+"""The workers of a `forge up` as a group: start, supervise and stop them."""
 
 import signal
 import time
@@ -31,7 +31,7 @@ WORDS = {
 
 
 class Workers:
-    """Reads how they stand from the queue, where they tell it."""
+    """Reads the workers' status from the queue, to which they report it."""
 
     def __init__(self, processes: Sequence[ChildProcess], backend: "Backend", say: Say) -> None:
         self._processes = processes
@@ -41,7 +41,7 @@ class Workers:
         self._next_look = 0.0
 
     def start(self, asked: StopSignals) -> None:
-        """Start them and wait until they are connected, or one falls over, or time is up."""
+        """Start them and wait until all are connected, one has died, or time is up."""
         began = time.monotonic()
         for process in self._processes:
             process.start()
@@ -51,7 +51,7 @@ class Workers:
                 return
 
     def look_after(self) -> None:
-        """Start again what fell over; one that left because it was drained comes back undrained."""
+        """Restart dead workers; one that left because it was drained comes back undrained."""
         for process in self._processes:
             if process.name in self._left:
                 continue
@@ -69,11 +69,11 @@ class Workers:
             self._left -= {row.name for row in self._rows() if row.command is None}
 
     def stop(self, asked: StopSignals, meanwhile: Callable[[], None]) -> None:
-        """End them: drained, stopped or killed, as urgently as is asked by then.
+        """Stop them: drain, stop or kill, depending on the urgency so far.
 
         Args:
-            asked: how urgently.
-            meanwhile: is called until they have ended.
+            asked: the urgency.
+            meanwhile: called repeatedly until they have ended.
         """
         told = 0
         deadline = float("inf")
@@ -100,5 +100,5 @@ class Workers:
         try:
             return [row for row in self._backend.workers() if row.name in ours]
         except ClientError:
-            # The database is away for a moment; whoever looks after it will say so.
+            # The database is briefly away; the code that supervises it reports that.
             return []

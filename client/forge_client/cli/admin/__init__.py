@@ -1,1 +1,1 @@
-"""Commands about the installation and the fleet."""
+"""Commands about the installation and the workers."""

@@ -1,4 +1,4 @@
-"""`forge doctor`: what works here, and what to do about the rest."""
+"""`forge doctor`: checks of this machine and its connections, with remedies."""
 
 import os
 import platform

@@ -52,7 +52,7 @@ def _pages(
             since=since, after=after, job_id=job_id, worker_id=worker_id, actor=actor, count=PAGE
         )
         yield from page
-        # Not until there is none: on a busy queue there is always one more.
+        # Do not wait for an empty page: a busy queue always has another event.
         if len(page) < PAGE:
             return
         after = page[-1].at

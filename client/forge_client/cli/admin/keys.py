@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="API keys, for admins.")
 
 
 class Role(StrEnum):
-    """What a key may do: everything, submit and read its owner's jobs, or only read them."""
+    """The rights of a key: everything, submit and read its owner's jobs, or only read them."""
 
     ADMIN = "admin"
     SUBMITTER = "submitter"

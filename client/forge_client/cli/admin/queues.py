@@ -1,4 +1,4 @@
-"""`forge queues`, `pause`, `resume` and `limit`: what holds jobs back."""
+"""`forge queues`, `pause`, `resume` and `limit`: controls over starting jobs."""
 
 from typing import Annotated
 

@@ -86,14 +86,14 @@ def _reader(key: str) -> Callable[[dict[str, object]], str]:
 
 Row = Mapping[str, Any]
 
-# What a spreadsheet takes for a formula; who submits a job names it.
+# Spreadsheets take a text that starts with these for a formula; users choose the texts.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(rows: Sequence[Row], to: TextIO) -> None:
-    """Write a header and the rows, by RFC 4180; moments are ISO 8601, lists and objects JSON.
+    """Write a header and the rows as RFC 4180; times are ISO 8601, lists and objects are JSON.
 
-    A text that a spreadsheet would take for a formula gets a leading apostrophe.
+    Text that a spreadsheet would take for a formula gets a leading apostrophe.
     """
     writer = csv.writer(to, lineterminator="\r\n")
     names = _column_names(rows)
@@ -104,7 +104,7 @@ def write_csv(rows: Sequence[Row], to: TextIO) -> None:
 
 
 def write_parquet(rows: Sequence[Row], to: BinaryIO) -> None:
-    """Write the rows as one Parquet file; lists of texts stay lists, objects are JSON texts.
+    """Write the rows as one Parquet file; lists of text stay lists, objects become JSON text.
 
     Raises:
         ClientError: pyarrow is not installed.
@@ -114,7 +114,7 @@ def write_parquet(rows: Sequence[Row], to: BinaryIO) -> None:
     from pyarrow import parquet  # noqa: PLC0415 - as above
 
     columns = {name: _parquet_column([row[name] for row in rows]) for name in _column_names(rows)}
-    # Whole in memory first: a file that ends early is no Parquet.
+    # Build it in memory first: an incomplete file is not valid Parquet.
     buffer = pa.BufferOutputStream()
     parquet.write_table(pa.table(columns), buffer)
     to.write(buffer.getvalue().to_pybytes())

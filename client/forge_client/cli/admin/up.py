@@ -51,7 +51,7 @@ def up(
         _tell(await_up(plan, child))
         narration.say("`forge down` stops it")
         return
-    from forge_client.up.up import up as run  # noqa: PLC0415 - slow, and not for who starts one
+    from forge_client.up.up import up as run  # noqa: PLC0415 - slow; unused if detached
 
     run(plan, narration.say, _tell_all)
 

@@ -1,4 +1,4 @@
-"""`forge worker`: workers made by admins, and their tokens."""
+"""`forge worker`: workers created by admins, and their tokens."""
 
 from typing import Annotated
 
@@ -78,7 +78,7 @@ def _server(settings: Settings) -> str:
 
 
 def _show(worker_id: str, token: str, url: str, form: Format) -> None:
-    # The token itself goes to stdout alone, which may be a file for the worker.
+    # Only the token goes to stdout, which may be redirected to a file for the worker.
     narration.say(f"  forge-worker --url {url} --token-file FILE, with the token in FILE")
     narration.say("save the token now: it is not stored and cannot be shown again", "dim")
     output.show_one({"id": int(worker_id), "token": token}, form, lambda: print(token))  # noqa: T201 - the data

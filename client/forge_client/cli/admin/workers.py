@@ -14,7 +14,7 @@ from forge_client.errors import ClientError
 
 
 def heard(worker: WorkerInfo) -> str:
-    """Return when a worker was last heard; one that an admin made may not have come yet."""
+    """Say when a worker was last heard from; one created by an admin may not have connected yet."""
     if worker.status == "connecting":
         return "not yet"
     return f"{duration_text(worker.silent_s)} ago"
@@ -35,7 +35,7 @@ COLUMNS: list[Column] = [
 
 
 def in_use(condition: dict[str, Any]) -> str:
-    """Return in short how a machine is, or why it takes no jobs."""
+    """Summarise a machine's condition, or why it takes no jobs."""
     if said := condition.get("constrained"):
         return str(said)
     uses = {"cpu": condition.get("cpu_percent"), "memory": condition.get("memory_percent")}
@@ -69,7 +69,7 @@ def find_worker(backend: Backend, worker: str) -> WorkerInfo:
     """Return a worker by its name or id.
 
     Raises:
-        ClientError: there is none.
+        ClientError: there is no such worker.
     """
     rows = backend.workers()
     for known in ({row.name: row for row in rows}, {str(row.id): row for row in rows}):

@@ -1,4 +1,4 @@
-"""`forge artifacts`: the files that a job left."""
+"""`forge artifacts`: the files in a job's output folder."""
 
 from pathlib import Path
 from typing import Annotated

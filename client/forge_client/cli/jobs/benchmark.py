@@ -1,4 +1,4 @@
-"""`forge benchmark`, `sweep` and `compare`: a matrix of jobs, and what they found."""
+"""`forge benchmark`, `sweep` and `compare`: a matrix of jobs, and its results."""
 
 import hashlib
 import secrets
@@ -90,7 +90,7 @@ def benchmark(
 
 
 def _unique(stem: str, key: str | None) -> str:
-    # Repeated with its key, it is the same sweep.
+    # Submitting again with the same key gives the same sweep.
     mark = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
     return f"{stem[:SWEEP_LENGTH].replace('/', '-')}-{mark}"
 

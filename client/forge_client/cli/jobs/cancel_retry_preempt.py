@@ -1,4 +1,4 @@
-"""`forge cancel`, `retry` and `preempt`: what one does to jobs."""
+"""`forge cancel`, `retry` and `preempt`: actions on jobs."""
 
 from collections.abc import Callable
 from functools import partial
@@ -64,7 +64,7 @@ def _retry(backend: Backend, job: int) -> None:
 
 
 def _each(jobs: list[int], act: Callable[[int], None]) -> None:
-    """Act on every job, also after one that is refused, then say what was refused."""
+    """Act on every job, even after one is refused, then report all refusals."""
     refused: list[ClientError] = []
     for job in jobs:
         try:

@@ -1,4 +1,4 @@
-"""`forge checkpoints`: what a job has stored of its state while it ran."""
+"""`forge checkpoints`: the checkpoints that a job has stored."""
 
 import typer
 from forge_schema.model.quantities import duration_text, size_text

@@ -1,4 +1,4 @@
-"""`forge dashboard`: a link that logs in to the pages of a server, or of a `forge up`."""
+"""`forge dashboard`: a link that logs in to the dashboard of a server or a `forge up`."""
 
 import webbrowser
 from contextlib import closing
@@ -16,7 +16,7 @@ from forge_client.http.transport import Transport
 from forge_client.settings import Settings
 from forge_client.up import running
 
-# A session is over with the key that it was begun with.
+# A session ends with the key that started it.
 LASTS = timedelta(hours=12)
 
 

@@ -122,7 +122,7 @@ def _estimate(found: Explanation) -> str:
 
 
 def _spent(found: Explanation) -> str:
-    """Return the budgets of which something is gone."""
+    """List the budgets with their use, omitting unused ones."""
     return ", ".join(
         f"{one.used} {one.budget}, {one.granted} granted" for one in found.budgets if one.used
     )

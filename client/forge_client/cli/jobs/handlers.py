@@ -1,4 +1,4 @@
-"""`forge run-handler` and `forge result`: custom jobs, and what any job found."""
+"""`forge run-handler` and `forge result`: custom jobs, and the result of any job."""
 
 import json
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def run_handler(
         "labels": labels(label or []), "env": environment(env or []), "timeout": timeout,
         "queue": queue, "priority": priority, "idempotency_key": idempotency_key,
         "kind": "custom", "handler": handler, "arguments": arguments(arg or []),
-        # What it would be called with by hand: a job has a command.
+        # A job needs a command: the one that would call the handler by hand.
         "command": [handler], "requirements": False,
     })  # fmt: skip
     settings = settings_of(context)
@@ -88,10 +88,10 @@ def result(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE
 
 
 def arguments(texts: Sequence[str]) -> dict[str, Any]:
-    """Return arguments from KEY=VALUE; a value that is no JSON is text.
+    """Parse arguments of the form KEY=VALUE; a value that is not JSON is text.
 
     Raises:
-        ClientError: one has no key, or two have the same.
+        ClientError: one has no key, or two have the same key.
     """
     found: dict[str, Any] = {}
     for text in texts:
@@ -106,7 +106,7 @@ def arguments(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _value(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _value(text: str) -> Any:  # noqa: ANN401 - any JSON value
     try:
         return json.loads(text)
     except ValueError:

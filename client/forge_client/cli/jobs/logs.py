@@ -1,4 +1,4 @@
-"""`forge logs`: what a job wrote, wherever and however often it ran."""
+"""`forge logs`: a job's output, from all its attempts and workers."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`forge metrics`: what a job wrote to `$FORGE_METRICS_FILE`."""
+"""`forge metrics`: the metrics that a job wrote to `$FORGE_METRICS_FILE`."""
 
 from collections.abc import Iterable
 from typing import Annotated

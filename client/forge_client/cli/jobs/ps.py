@@ -1,4 +1,4 @@
-"""`forge ps` and `forge show`: jobs, and one job."""
+"""`forge ps` and `forge show`: a list of jobs, and one job in detail."""
 
 from typing import Annotated
 
@@ -15,14 +15,14 @@ from forge_client.connection import connect
 
 
 def _progress(job: JobStatus) -> str:
-    """Return how far a running job is."""
+    """Return the progress of a running job."""
     if job.state != "running":
         return ""
     return f"{job.progress:.0%}" if job.progress is not None else (job.phase or "")
 
 
 def _why(job: JobStatus) -> str:
-    """Return why a job is where it is, in a word or two."""
+    """Return the reason for a job's state in a word or two."""
     if job.asked:
         return f"being {job.asked}"
     if job.run_at and job.state == "scheduled":
@@ -102,7 +102,7 @@ def show(
 
 
 def source(job: JobDetail) -> str:
-    """Return the checkpoint that a job started from, by name as far as it is still known."""
+    """Return the checkpoint that a job started from, with all that is still known about it."""
     if job.source_job_id is None:
         return ""
     number = f":{job.source_attempt}.{job.source_number}" if job.source_attempt else ""
@@ -110,7 +110,7 @@ def source(job: JobDetail) -> str:
 
 
 def _next(job: JobDetail, attempts: list[Attempt]) -> str:
-    """Return when a job that failed is tried again."""
+    """Return when a failed job is retried."""
     if job.terminal or job.state == "running" or not attempts:
         return ""
     return what_follows(job, attempts[-1].reason)

@@ -57,7 +57,7 @@ def _elsewhere(status: JobStatus) -> ClientError:
 
 
 def _note(backend: Backend, job: int, program: str) -> None:
-    """Leave a trace in the audit trail, which only a client of the database itself can."""
+    """Record it in the audit trail, which only a client with direct database access can do."""
     from forge_client.direct.backend import DirectBackend  # noqa: PLC0415 - only with the extra
 
     if isinstance(backend, DirectBackend):

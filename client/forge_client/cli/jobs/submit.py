@@ -186,13 +186,13 @@ def _status(backend: Backend, job_id: int) -> JobDetail:
     try:
         return backend.job(job_id)
     except ClientError as error:
-        # Whoever hears nothing of it would submit it again.
+        # Without the id, the user would submit the job again.
         error.message = f"job {job_id} is submitted, but then {error.message}"
         raise
 
 
 def _unsent(config: str, request: Request) -> dict[str, Any]:
-    # What the config holds is only known where it is kept.
+    # Only the queue knows the content of a saved config.
     return {"config_name": config, **request.fields()}
 
 
@@ -208,7 +208,7 @@ def _limit(text: str | None) -> int | None:
 
 
 def _check(settings: Settings, spec: dict[str, Any]) -> None:
-    """Have the queue refuse what it would refuse at a submit, if one can be asked."""
+    """Have the queue reject what it would reject at a submit, if a queue is configured."""
     if "config_name" in spec:
         narration.say("not checked by the queue, where the config is kept")
         return

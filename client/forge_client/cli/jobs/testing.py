@@ -1,4 +1,4 @@
-"""`forge test` and `forge tests`: run a project's tests, and read how they ended."""
+"""`forge test` and `forge tests`: run a project's tests, and list their results."""
 
 import shlex
 from pathlib import Path
@@ -103,7 +103,7 @@ def list_tests(
 
 
 def why_none(backend: Backend, job: int, attempt: int | None = None) -> str:
-    """Return why there is no test to list: none failed, or there is no report."""
+    """Say why there are no tests to list: none failed, or there is no report."""
     if backend.findings.tests(job, attempt=attempt):
         return "none of its tests failed"
     state = backend.job(job)
@@ -117,6 +117,6 @@ def why_none(backend: Backend, job: int, attempt: int | None = None) -> str:
 
 
 def counted(rows: list[JobTest]) -> str:
-    """Return how many tests ended how: `3 passed, 1 failed`."""
+    """Count the tests by outcome: `3 passed, 1 failed`."""
     verdicts = [row.verdict for row in rows]
     return ", ".join(f"{verdicts.count(word)} {word}" for word in dict.fromkeys(verdicts))

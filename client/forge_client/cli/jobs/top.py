@@ -1,4 +1,4 @@
-"""`forge top`: how everything stands, live in the terminal."""
+"""`forge top`: a live overview of jobs and workers in the terminal."""
 
 import sys
 from contextlib import suppress
@@ -17,7 +17,7 @@ from forge_client.cli.show.top_view import keyboard, view
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
-# As many as a tall terminal has lines.
+# The number of lines of a tall terminal.
 ROWS = 100
 
 

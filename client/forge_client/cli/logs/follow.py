@@ -1,4 +1,4 @@
-"""Follows a job from wherever it is to its end: its output and its status."""
+"""Follows a job from its current state to its end: its output and its status."""
 
 import time
 from collections.abc import Iterator
@@ -12,21 +12,21 @@ QUICKEST_S = 0.1
 
 
 def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[Piece | JobDetail]:
-    """Yield output as it comes, and the job's status first, last and whenever it changed.
+    """Yield output as it arrives, and the job's status first, last and after each change.
 
-    That an attempt has ended or has begun comes after what was written until then.
+    The start or end of an attempt comes after all output written before it.
 
     Args:
-        backend: where the job is.
+        backend: the backend that has the job.
         job_id: the job.
-        part: the part of its output; with an attempt, only that one is followed.
+        part: the part of its output; with an attempt, only that attempt is followed.
     """
     part = part or Part()
     reading: LogReading | None = None
     known: JobDetail | None = None
     pause = QUICKEST_S
     while True:
-        # In this order: what an ended attempt wrote was there before its end was.
+        # In this order: the output of an ended attempt is stored before its end.
         status = backend.job(job_id)
         over = _over(status, part.attempt)
         moved = not over and (known is None or _moved(known, status))
@@ -47,12 +47,12 @@ def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[
 
 
 def _moved(known: JobDetail, status: JobDetail) -> bool:
-    # How soon it is due changes with every look.
+    # The time until it is due changes with every query.
     return status != known.model_copy(update={"due_in_s": status.due_in_s})
 
 
 def _goes_on(known: JobDetail | None, status: JobDetail) -> bool:
-    """Tell whether nothing is yet to be read of an attempt before the one that runs."""
+    """Tell whether there is nothing left to read of the attempts before the current one."""
     if status.state != "running":
         return status.attempt == 0
     return status.attempt == (known.attempt if known else 1)

@@ -1,4 +1,4 @@
-"""The lines of a log: chosen by a pattern, marked with rank and time; chunk borders do not show."""
+"""The lines of a log, filtered by a pattern and marked with rank and time, across chunks."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from shlex import quote
 from forge_client.cli.logs.reader import Piece
 from forge_client.errors import ClientError
 
-# What a job writes without ever ending the line must not fill the memory.
+# A job that never ends its line must not fill the memory.
 LINE_BYTES = 1 << 20
 
 
@@ -17,14 +17,14 @@ Line = tuple[bytes, datetime | None]
 
 
 class Lines:
-    """Cuts the output of one rank of one attempt; what is longer than a MiB becomes several."""
+    """Splits the output of one rank of one attempt; lines over a MiB are cut into several."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._at: datetime | None = None
 
     def feed(self, piece: Piece) -> Iterator[Line]:
-        """Yield the lines that a piece ends."""
+        """Yield the lines that a piece completes."""
         *ended, rest = piece.data.split(b"\n")
         for part in ended:
             yield from self._add(part, piece.at)
@@ -32,7 +32,7 @@ class Lines:
         yield from self._add(rest, piece.at)
 
     def rest(self) -> Iterator[Line]:
-        """Yield the last line, where no newline ended it."""
+        """Yield the last line if it does not end with a newline."""
         if self._rest:
             yield self._end()
 
@@ -54,12 +54,12 @@ class Lines:
 
 
 class Shaping:
-    """Turns pieces into the lines that are wanted.
+    """Turns pieces into the selected lines.
 
     Args:
-        grep: what a line must have, as `pattern` makes it; None takes them all.
-        ranks: whether each line says which rank wrote it.
-        times: whether each line says when it was stored.
+        grep: the expression that a line must contain, see `pattern`; None selects all lines.
+        ranks: whether to mark each line with the rank that wrote it.
+        times: whether to mark each line with the time when it was stored.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Shaping:
         self._open: dict[int, tuple[int, Lines]] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything is to be done at all; else bytes are best left as they are."""
+        """Whether there is anything to do; if not, the bytes are best left unchanged."""
         return bool(self._grep or self._ranks or self._times)
 
     def shaped(self, piece: Piece) -> Iterator[bytes]:
-        """Yield the wanted lines that a piece ends, each with a newline."""
+        """Yield the selected lines that a piece completes, each with a newline."""
         attempt, lines = self._open.get(piece.rank, (piece.attempt, Lines()))
         if attempt != piece.attempt:
             yield from self._wanted(lines.rest(), piece.rank)
@@ -84,7 +84,7 @@ class Shaping:
         yield from self._wanted(lines.feed(piece), piece.rank)
 
     def rest(self) -> Iterator[bytes]:
-        """Yield the last lines, where no newline ended them."""
+        """Yield the last lines that do not end with a newline."""
         for rank, (_, lines) in sorted(self._open.items()):
             yield from self._wanted(lines.rest(), rank)
         self._open.clear()
@@ -102,10 +102,10 @@ def _time(at: datetime | None) -> str:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """Return a regular expression.
+    """Compile a regular expression.
 
     Raises:
-        ClientError: the text is none.
+        ClientError: the text is not a regular expression.
     """
     try:
         return re.compile(text)

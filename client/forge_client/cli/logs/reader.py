@@ -1,4 +1,4 @@
-"""Reads a job's log piece by piece, in order: nothing is lost and nothing comes twice."""
+"""Reads a job's log piece by piece, in order, without gaps or duplicates."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from forge_client.backend import Backend
 
 @dataclass(frozen=True)
 class Piece:
-    """Some output of an attempt; `missing` bytes before it are nowhere to be had.
+    """Some output of an attempt; `missing` bytes before it are not available anywhere.
 
     `at` is when it was stored.
     """
@@ -26,7 +26,7 @@ class Piece:
 
 
 class Chosen(TypedDict):
-    """What a backend is asked for; None is all."""
+    """The filters of a request to the backend; None means no filter."""
 
     attempt: int | None
     rank: int | None
@@ -35,7 +35,7 @@ class Chosen(TypedDict):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a log: of an attempt, of a rank, stored since a time, the last so many lines."""
+    """The part of a log to read, by attempt, rank, time stored and number of last lines."""
 
     attempt: int | None = None
     rank: int | None = None
@@ -44,13 +44,13 @@ class Part:
 
     @property
     def chosen(self) -> Chosen:
-        """What a backend is asked for."""
+        """The filters of a request to the backend."""
         return {"attempt": self.attempt, "rank": self.rank, "since": self.since}
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where to begin: after a place, where the output is `end` bytes long, and `skip` more."""
+    """Where to start: after a place, where the output has `end` bytes, skipping `skip` more."""
 
     place: Place
     end: int
@@ -58,7 +58,7 @@ class Start:
 
 
 class LogReader:
-    """Remembers where it is; each call of `new` goes on from there."""
+    """Remembers its position; each call of `new` continues from there."""
 
     def __init__(
         self, backend: Backend, job_id: int, part: Part | None = None, start: Start | None = None
@@ -70,11 +70,11 @@ class LogReader:
         self._place, self._end, self._skip = begin.place, begin.end, begin.skip
 
     def new(self, *, final: bool) -> Iterator[Piece]:
-        """Read what is there by now.
+        """Read the output stored so far.
 
         Args:
-            final: whether nothing can come any more. Until then a chunk whose predecessor is
-                not there yet is left for the next call.
+            final: whether no more output can come. Until then, a chunk whose predecessor is not
+                there yet is left for the next call.
         """
         while chunks := self._backend.log_chunks(self._job_id, after=self._place, **self._chosen):
             for chunk in chunks:
@@ -88,14 +88,14 @@ class LogReader:
     def _expected(self, chunk: LogChunk) -> int:
         if chunk.place[:2] == self._place[:2]:
             return self._end
-        # What was stored before the time that is asked for is not missed.
+        # Output from before the requested time does not count as missing.
         return chunk.start if self._chosen["since"] else 0
 
 
 class LogReading:
-    """Reads one part of a job's log, as it is now or as it grows.
+    """Reads one part of a job's log, once or while it grows.
 
-    Ranks write at the same time, so each has a reader: one place cannot say how far all were read.
+    Ranks write at the same time, so each has its own reader: one position cannot cover all of them.
     """
 
     def __init__(self, backend: Backend, job: JobDetail, part: Part) -> None:
@@ -103,13 +103,13 @@ class LogReading:
         self._readers = [_reader(backend, job.job_id, one) for one in parts]
 
     def new(self, *, final: bool) -> Iterator[Piece]:
-        """Read what is there by now, as `LogReader.new` does, the ranks in turn."""
+        """Read the output stored so far, as `LogReader.new` does, one rank after another."""
         for reader in self._readers:
             yield from reader.new(final=final)
 
 
 def several_ranks(job: JobDetail, part: Part) -> bool:
-    """Tell whether this part of a job's log is of more than one rank."""
+    """Tell whether this part of a job's log covers more than one rank."""
     return len(_ranks(job, part)) > 1
 
 
@@ -127,9 +127,9 @@ def _ranks(job: JobDetail, part: Part) -> Sequence[int | None]:
 
 
 def tail(backend: Backend, job_id: int, part: Part) -> Start | None:
-    """Return where the last `part.tail` lines begin; None where the log has no more than that.
+    """Return where the last `part.tail` lines begin; None if the log has no more lines than that.
 
-    An attempt, and a rank, ends its last line in any case.
+    The end of an attempt or of a rank's output also ends its last line.
     """
     wanted, end = part.tail or 0, 0
     writer: tuple[int, ...] = ()
@@ -139,7 +139,7 @@ def tail(backend: Backend, job_id: int, part: Part) -> Start | None:
         if wanted == 0:
             return Start(chunk.place, end)
         data = backend.log_bytes(chunk)
-        # A newline at the very end begins no line.
+        # A newline at the very end does not begin another line.
         for begin in _line_starts(data, chunk.start, data_end=end - chunk.start):
             wanted -= 1
             if wanted == 0:
@@ -156,12 +156,12 @@ def _backwards(backend: Backend, job_id: int, part: Part) -> Iterator[LogChunk]:
 
 
 def _line_starts(data: bytes, start: int, *, data_end: int) -> Iterator[int]:
-    """Yield where lines begin in a chunk, the last one first.
+    """Yield where lines begin in a chunk, last line first.
 
     Args:
         data: the chunk.
-        start: where it stands in its output; its first byte begins a line only at 0.
-        data_end: where the whole output ends, counted from the chunk's first byte.
+        start: its position in the output; its first byte begins a line only at 0.
+        data_end: where the whole output ends, relative to the chunk's first byte.
     """
     at = len(data)
     while (at := data.rfind(b"\n", 0, at)) >= 0:

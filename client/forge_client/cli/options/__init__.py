@@ -1,1 +1,1 @@
-"""Options that commands share, and how people write values."""
+"""Options that commands share, and parsers for their values."""

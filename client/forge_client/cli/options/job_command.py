@@ -1,4 +1,4 @@
-"""The job's own command and environment, as `forge submit` and its like take them."""
+"""The job's own command and environment, for `forge submit` and similar commands."""
 
 import os
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ COMMAND = "forge.command"
 
 
 class JobCommand(TyperCommand):
-    """Takes what follows `--` as the job's command, whatever it looks like."""
+    """Takes everything after `--` as the job's command, even if it looks like an option."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - which click it is, typer hides
-        """Keep the command aside, and parse the rest as usual."""
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides which click it is
+        """Set the job's command aside, and parse the rest as usual."""
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
@@ -28,7 +28,7 @@ class JobCommand(TyperCommand):
 
 
 def command_of(context: typer.Context) -> Sequence[str] | None:
-    """Return what followed `--`, None without it."""
+    """Return the words after `--`; None without `--`."""
     if COMMAND not in context.meta:
         return None
     words: list[str] = context.meta[COMMAND]
@@ -38,7 +38,7 @@ def command_of(context: typer.Context) -> Sequence[str] | None:
 
 
 def environment(texts: Sequence[str]) -> dict[str, str]:
-    """Return variables from NAME=VALUE, or from NAME, which is taken from here."""
+    """Return variables from NAME=VALUE, or from NAME with the value from this environment."""
     found = {}
     for text in texts:
         name, sign, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""The options that every command which submits jobs has, and what they change of a request."""
+"""The options of all commands that submit jobs, and how they change a request."""
 
 from typing import Annotated, Literal
 
@@ -111,5 +111,5 @@ IdleGpuOption = Annotated[
 
 
 def requirements(path: str | None, *, no_install: bool) -> str | Literal[False] | None:
-    """Return what the two options say of what is installed; None where they say nothing."""
+    """Combine the two options about requirements; None if neither was given."""
     return False if no_install else path

@@ -14,10 +14,10 @@ LabelOption = Annotated[
 
 
 def labels(texts: Sequence[str]) -> dict[str, str]:
-    """Return labels as given on the command line.
+    """Parse labels from the command line.
 
     Raises:
-        ClientError: one is none.
+        ClientError: one of them is not a label.
     """
     pairs = [text.partition("=") for text in texts]
     for (name, sign, value), text in zip(pairs, texts, strict=True):

@@ -1,4 +1,4 @@
-"""Ed25519 public keys as people have them: PEM, or a line of OpenSSH."""
+"""Ed25519 public keys in the common formats: PEM, or a line in OpenSSH's format."""
 
 import base64
 import binascii
@@ -8,8 +8,8 @@ from pathlib import Path
 from forge_client.errors import ClientError
 
 LENGTH = 32
-# What stands before the key's 32 bytes: the algorithm's name in DER (RFC 8410), and in OpenSSH's
-# own form (RFC 8709).
+# The bytes before the 32 bytes of the key: the algorithm's name in DER (RFC 8410), and in
+# OpenSSH's format (RFC 8709).
 DER = bytes.fromhex("302a300506032b6570032100")
 SSH = b"\x00\x00\x00\x0bssh-ed25519\x00\x00\x00\x20"
 PEM = re.compile(r"-----BEGIN PUBLIC KEY-----\s+([\w+/=\s]+?)\s+-----END PUBLIC KEY-----")
@@ -20,7 +20,7 @@ def read_public_key(path: Path) -> bytes:
     """Return the 32 bytes of the Ed25519 public key in a file.
 
     Raises:
-        ClientError: it cannot be read, or holds none.
+        ClientError: it is unreadable, or does not contain an Ed25519 public key.
     """
     try:
         return _parse(path.read_text(encoding="utf-8"))

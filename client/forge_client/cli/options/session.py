@@ -1,4 +1,4 @@
-"""What every command starts from: the flags before the command, the settings, the backend."""
+"""The starting point of every command: global flags, settings and the backend."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ JobId = Annotated[int, typer.Argument(metavar="JOB", help="The job's id.", min=1
 
 @dataclass(frozen=True)
 class Flags:
-    """The options that stand before the command."""
+    """The options before the command's name."""
 
     url: str | None = None
     api_key_file: Path | None = None
@@ -30,7 +30,7 @@ class Flags:
 
     @classmethod
     def given(cls, context: typer.Context) -> Self:
-        """Return what the command line itself says; the variables are left to the settings."""
+        """Return the flags from the command line; the settings read the variables themselves."""
         names = {"folder": "dir"}
         return cls(**{
             names.get(name, name): value or None
@@ -41,12 +41,12 @@ class Flags:
 
 
 def settings_of(context: typer.Context, project: Project | None = None) -> Settings:
-    """Return the settings, with the forge.toml of this folder unless another's is given."""
+    """Return the settings, using the forge.toml of this folder unless another is given."""
     flags: Flags = context.find_object(Flags) or Flags()
     project = project or Project.read(Path())
     return settings.load(vars(flags), project.connection.model_dump(exclude_none=True))
 
 
 def backend_of(context: typer.Context) -> "Backend":
-    """Return a backend for what the settings name."""
+    """Return a backend for the configured connection."""
     return connect(settings_of(context))

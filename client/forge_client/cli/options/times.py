@@ -15,7 +15,7 @@ Expires = Annotated[
 
 
 def lasting(expires: str | None) -> timedelta | None:
-    """Return how long a key or token is valid; None is for ever.
+    """Return how long a key or token is valid; None means forever.
 
     Raises:
         ClientError: it is not a duration.
@@ -27,7 +27,7 @@ def span(option: str, text: str) -> timedelta:
     """Return an option's duration.
 
     Raises:
-        ClientError: it is not a duration, or below a second.
+        ClientError: it is not a duration, or is shorter than a second.
     """
     try:
         found = timedelta(seconds=seconds(text))
@@ -41,9 +41,9 @@ def span(option: str, text: str) -> timedelta:
 
 
 def moment(option: str, text: str, backend: Backend) -> datetime:
-    """Return the point in time that an option names; one without a zone is this machine's.
+    """Return the point in time that an option names, by default in this machine's time zone.
 
-    An age is counted by the queue's clock: this machine's may be wrong.
+    An age is subtracted from the queue's clock, since this machine's may be wrong.
 
     Raises:
         ClientError: it is neither a time nor an age.

@@ -1,1 +1,1 @@
-"""What commands say and show."""
+"""The output and the messages of commands."""

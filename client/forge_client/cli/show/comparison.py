@@ -11,15 +11,15 @@ from forge_schema.model.results import SweepPoint
 
 from forge_client.errors import ClientError
 
-# What every job has, whatever it says itself.
+# Available for every job, even without a result.
 MEASURED = ("seconds", "gpu_seconds", "energy_j")
-# Of the names that there are, so many are told.
+# The maximum number of existing names to list.
 SHOWN = 30
 
 
 @dataclass(frozen=True)
 class Group:
-    """The jobs that agree in what they are grouped by; `ratio` is mean to baseline's mean.
+    """The jobs with the same values of the grouping parameters; `ratio` is to the baseline's mean.
 
     `spread` is the sample's standard deviation, None for a single value.
     """
@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The groups in their order, and how many jobs had no such number."""
+    """The groups in order, and the number of jobs without the metric."""
 
     groups: list[Group]
     without: int
@@ -44,16 +44,16 @@ class Comparison:
 def compare(
     sweeps: Mapping[str, Iterable[SweepPoint]], metric: str, by: Sequence[str] | None = None
 ) -> Comparison:
-    """Return the statistics of a metric over groups of the jobs that succeeded.
+    """Return the statistics of a metric over groups of successful jobs.
 
     Args:
-        sweeps: the points by the sweep's name. With one sweep the baseline is its first group,
-            with several the same group in the first of them.
+        sweeps: the points by sweep name. With one sweep, the baseline is its first group; with
+            several, it is the same group in the first sweep.
         metric: `seconds`, `gpu_seconds`, `energy_j`, or a result's key; dots lead into objects.
-        by: the parameters to group by; None is all but `repeat`.
+        by: the parameters to group by; None means all except `repeat`.
 
     Raises:
-        ClientError: no job has such a parameter, or those that say something say no such number.
+        ClientError: no job has the parameter, or no result contains the metric as a number.
     """
     sweeps = {sweep: list(points) for sweep, points in sweeps.items()}
     _check([point for points in sweeps.values() for point in points], metric, by or ())
@@ -102,7 +102,7 @@ def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None
         raise _unknown(f"no job says a number {metric}", (*numbers, *MEASURED))
 
 
-def _paths(result: Any, before: str = "") -> Iterator[str]:  # noqa: ANN401  whatever JSON holds
+def _paths(result: Any, before: str = "") -> Iterator[str]:  # noqa: ANN401 - any JSON value
     for key, value in result.items() if isinstance(result, Mapping) else ():
         yield f"{before}{key}"
         yield from _paths(value, f"{before}{key}.")
@@ -119,7 +119,7 @@ def _unknown(message: str, known: Iterable[str]) -> ClientError:
 
 
 def value_of(point: SweepPoint, metric: str) -> float | None:
-    """Return a point's number, None where it has none."""
+    """Return the metric of a point; None if it has none."""
     value: Any = getattr(point, metric) if metric in MEASURED else point.result
     if metric not in MEASURED:
         for key in _path(value, metric):
@@ -129,8 +129,8 @@ def value_of(point: SweepPoint, metric: str) -> float | None:
     return float(value)
 
 
-def _path(result: Any, metric: str) -> list[str]:  # noqa: ANN401  whatever JSON holds
-    # A key that has dots itself comes before the way that they would lead.
+def _path(result: Any, metric: str) -> list[str]:  # noqa: ANN401 - any JSON value
+    # A key that contains dots itself takes precedence over a path with these dots.
     whole = isinstance(result, Mapping) and metric in result
     return [metric] if whole else metric.split(".")
 

@@ -1,11 +1,11 @@
-"""How attempts and jobs ended, in a sentence."""
+"""Sentences about how attempts and jobs ended."""
 
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import duration_text
 
-# What the machines did; the job goes on by itself.
+# Caused by the machines; the job continues by itself.
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault"}
-# These are charged to the retries that a user grants.
+# These count against the job's retries.
 FAILURES = {"exit_code", "oom", "disk_full", "stalled"}
 WORDS = {
     "oom": "out of memory",
@@ -17,17 +17,17 @@ TWICE = "failed the same way twice"
 
 
 def reason_in_words(reason: str | None) -> str:
-    """Return why something ended, as people say it."""
+    """Return the reason for an end in words."""
     return WORDS.get(reason or "", (reason or "").replace("_", " "))
 
 
 def first_line(detail: str | None) -> str:
-    """Return the line of a detail that says it all; the last lines of the output follow it."""
+    """Return the summary in a detail's first line; the last lines of the output follow it."""
     return (detail or "").split("\n", 1)[0]
 
 
 def ending(status: JobStatus) -> str:
-    """Return how a job stands in one sentence."""
+    """Describe a job's state in one sentence."""
     state = {"dead": "failed", "cancelled": "was cancelled"}.get(status.state, status.state)
     said = [f"job {status.job_id} {status.name!r} {state}"]
     if status.terminal and status.state not in ("succeeded", "cancelled"):
@@ -50,7 +50,7 @@ def _hopeless(status: JobStatus) -> bool:
 
 
 def attempt_ending(ended: Attempt) -> str:
-    """Return how an attempt ended, and after how long."""
+    """Describe how and after what time an attempt ended."""
     began = ended.started_at or ended.claimed_at
     after = f"after {duration_text((ended.finished_at - began).total_seconds())}"
     return f"attempt {ended.attempt} {_happened(ended)} {after}"
@@ -68,7 +68,7 @@ def _happened(ended: Attempt) -> str:
 
 
 def what_follows(status: JobDetail, reason: str) -> str:
-    """Return when a job that waits after an attempt is tried again, and how often it may be."""
+    """Say when a job that waits after an attempt is retried, and how many retries are left."""
     if reason in INTERRUPTIONS:
         return "waiting for a worker to continue"
     when = "now"
@@ -77,7 +77,7 @@ def what_follows(status: JobDetail, reason: str) -> str:
     left = status.retries_left
     if reason not in FAILURES or left is None:
         return f"retrying {when}"
-    # Beyond the retry that is told of.
+    # Not counting the retry that this sentence announces.
     return f"retrying {when} ({_times(left, 'retry', 'retries')} left)"
 
 

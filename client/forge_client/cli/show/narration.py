@@ -1,4 +1,4 @@
-"""What the command says of its own doings: on stderr, so that stdout stays data."""
+"""Messages about the command's own progress: on stderr, so that stdout has only data."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -17,17 +17,17 @@ from forge_client.errors import ClientError
 
 
 def console() -> Console:
-    """Return stderr; colour only on a terminal, and never where NO_COLOR is set."""
+    """Return a console on stderr; colour only on a terminal, and never if NO_COLOR is set."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(text: str, style: str = "") -> None:
-    """Say one line."""
+    """Print one line."""
     console().print(text, style=style, markup=False)
 
 
 def complain(error: ClientError) -> None:
-    """Say what went wrong, and what to do."""
+    """Print an error and its hint."""
     to = console()
     to.print("error:", style="bold red", end=" ")
     to.print(error.message, markup=False)
@@ -37,7 +37,7 @@ def complain(error: ClientError) -> None:
 
 @contextmanager
 def transfer(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar for `total` bytes on a terminal, nothing elsewhere; yields what to tell bytes."""
+    """Show a progress bar for `total` bytes on a terminal; yield a function that advances it."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
     quiet = not sys.stderr.isatty()
     with Progress(

@@ -1,4 +1,4 @@
-"""What the command answers: on stdout, as a table for people or as JSON for programs."""
+"""The command's output on stdout: a table for people, or JSON for programs."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def show(rows: Iterable[Any], columns: Sequence[Column], form: Format) -> None:
 
 
 def show_one(value: object, form: Format, table: Callable[[], None]) -> None:
-    """Print one thing: as JSON, or by a function that prints it for people."""
+    """Print one thing: as JSON, or as a table by calling `table`."""
     if form is Format.TABLE:
         table()
     else:
@@ -68,7 +68,7 @@ def show_one(value: object, form: Format, table: Callable[[], None]) -> None:
 
 
 def fields(pairs: Sequence[tuple[str, object]]) -> None:
-    """Print names and values in two columns, leaving out what is not there."""
+    """Print names and values in two columns, omitting empty values."""
     table = Table.grid(padding=(0, 2))
     for name, value in pairs:
         if value not in (None, "", {}, []):
@@ -77,13 +77,13 @@ def fields(pairs: Sequence[tuple[str, object]]) -> None:
 
 
 def console() -> Console:
-    """Return stdout; where it is no terminal, nothing is cut or coloured."""
+    """Return a console on stdout; if it is not a terminal, nothing is cut or coloured."""
     width = None if sys.stdout.isatty() else 10_000
     return Console(highlight=False, width=width)
 
 
 def ago(moment: datetime | None) -> str:
-    """Return how long ago a moment was, or how far ahead it is."""
+    """Return how long ago a time was, or how far ahead it is."""
     if moment is None:
         return ""
     passed = (datetime.now(UTC) - moment).total_seconds()
@@ -91,7 +91,7 @@ def ago(moment: datetime | None) -> str:
 
 
 def inline(value: object) -> str:
-    """Return a value on one line, words and mappings as people write them."""
+    """Return a value on one line, with lists and mappings in readable form."""
     match value:
         case None:
             return ""
@@ -109,7 +109,7 @@ def inline(value: object) -> str:
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
-    """Return a value as JSON can hold it."""
+    """Convert a value to JSON types."""
     match value:
         case BaseModel():
             shown = {name for name, field in type(value).model_fields.items() if field.repr}
@@ -146,7 +146,7 @@ def _print(table: Table) -> None:
 
 
 def _cell(value: object) -> Text:
-    # What others typed must not speak to this terminal.
+    # Text from other users must not send control codes to this terminal.
     text = CONTROLS.sub("�", "" if value is None else str(value))
     return Text(text, style=STATE_STYLES.get(text, ""))
 

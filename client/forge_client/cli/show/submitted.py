@@ -1,4 +1,4 @@
-"""Submits a folder's jobs, and tells what was packed, what they get and who could run them."""
+"""Submits a folder's jobs, and reports the upload, their resources and matching workers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,12 +34,12 @@ def send(
     requests: Sequence[Request],
     folder: Path | None,
 ) -> list[int]:
-    """Submit jobs by one call and return their ids; without a folder they have no code.
+    """Submit jobs in one call and return their ids; without a folder, they have no code.
 
-    Says it if no online worker can run the first of them.
+    Warns if no online worker can run the first of them.
 
     Raises:
-        ClientError: something is wrong with the folder or with a job, or nothing answers.
+        ClientError: the folder or a job is invalid, or nothing answers.
     """
     requests, images = with_images(requests, bar=narration.transfer)
     listing = scan(folder, include=project.include) if folder else None
@@ -57,19 +57,19 @@ def send(
         tell_images(upload_images(backend, images, bar=narration.transfer))
         wanted = [{**spec, "bundle_digest": stored.bundle.digest} for spec in wanted]
     ids = backend.submit(wanted)
-    # One look for them all: jobs of one call mostly ask for the same.
+    # One check for all of them: jobs of one call usually need the same resources.
     tell_nobody(backend, ids[0])
     return ids
 
 
 def tell_left_out(listing: Listing) -> None:
-    """Say what stays out of the bundle although no ignore file names it, or it is wanted."""
+    """Report files left out although not in an ignore file, and unmatched --include patterns."""
     for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
         narration.say(said, style="yellow")
 
 
 def tell(stored: Uploaded) -> None:
-    """Say what was packed, and whether it had to be uploaded."""
+    """Say what was packed, and whether an upload was necessary."""
     bundle = stored.bundle
     files = f"{bundle.files} file" + "s" * (bundle.files != 1)
     sizes = f"{size_text(bundle.unpacked_size)} → {size_text(bundle.size)}"
@@ -78,21 +78,21 @@ def tell(stored: Uploaded) -> None:
 
 
 def tell_images(stored: Mapping[ImageTar, bool]) -> None:
-    """Say what images go along, and whether they had to be uploaded."""
+    """Say which images the jobs use, and whether uploads were necessary."""
     for image, anew in stored.items():
         done = "uploaded" if anew else "already there"
         narration.say(f"image {image.path.name}, {size_text(image.size)}, {done}")
 
 
 def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
-    """Say that jobs which ask to share a container do not."""
+    """Warn that jobs which ask to share a container will not share one."""
     if any(spec.get("share") for spec in specs):
         narration.say(
             "share: jobs cannot share a container at present; each gets a container of its own"
         )
 
 
-# What `explain` calls a job that no worker takes, and how that is said here.
+# Messages for the outlooks in `explain` of a job that no worker takes.
 NOBODY = {
     "no_worker": "no online worker can run it",
     "unfit": "no online worker can run it",
@@ -102,14 +102,14 @@ WORDS = {"ready": "queued"}
 
 
 def tell_job(job: JobDetail) -> None:
-    """Say that a job was submitted, and what it gets."""
+    """Say that a job was submitted, and with which resources."""
     gets = resources(job.spec.get("resources"))
     state = WORDS.get(job.state, job.state)
     narration.say(f"job {job.job_id} {job.name!r} is {state}{f': {gets}' if gets else ''}")
 
 
 def tell_nobody(backend: Backend, job_id: int) -> None:
-    """Say it if no online worker can run a job, by the same look as `forge explain`."""
+    """Warn if no online worker can run a job, using the same check as `forge explain`."""
     try:
         found = backend.explain(job_id, workers=0)
     except ClientError:
@@ -122,7 +122,7 @@ def tell_nobody(backend: Backend, job_id: int) -> None:
 
 
 def resources(asked: object) -> str:
-    """Return what a job asks for in a line: `1 GPU, a share of its worker's CPUs and memory`."""
+    """Return a job's resources in one line: `1 GPU, a share of its worker's CPUs and memory`."""
     if not isinstance(asked, Mapping):
         return ""
     memory, disk = asked.get("memory_mb"), asked.get("disk_mb")

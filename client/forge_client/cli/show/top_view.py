@@ -1,4 +1,4 @@
-"""The screen of `forge top`: an overview, and the keys that it reads."""
+"""The screen of `forge top`: an overview, and its keyboard."""
 
 import os
 import sys
@@ -49,12 +49,12 @@ JOBS: list[tuple[str, Callable[[RunningJob], str]]] = [
 
 
 def view(seen: Overview, height: int | None = None, trouble: str = "") -> RenderableType:
-    """Return an overview as rich prints it.
+    """Render an overview for rich.
 
     Args:
-        seen: what is shown.
-        height: how many lines there are; None shows everything.
-        trouble: what is wrong now, if what is shown is no longer fresh.
+        seen: the overview.
+        height: the number of lines available; None shows everything.
+        trouble: the current problem, if the overview is stale.
     """
     workers, jobs = _fitting(len(seen.workers), len(seen.jobs), height)
     parts: list[RenderableType] = [_head(seen, trouble), Text()]
@@ -67,7 +67,7 @@ def view(seen: Overview, height: int | None = None, trouble: str = "") -> Render
 def _fitting(workers: int, jobs: int, height: int | None) -> tuple[int, int]:
     if height is None:
         return workers, jobs
-    # Each table has a title, a line before it, and may have one for what is left out.
+    # Each table has a title and a line before it, and may have a line about omitted rows.
     room = max(height - HEAD_LINES - 6, 2 * LEAST_ROWS)
     few = min(workers, max(LEAST_ROWS, room - min(jobs, room // 2)))
     return few, max(LEAST_ROWS, room - few)
@@ -155,7 +155,7 @@ def _cell(value: str) -> Text:
 
 
 def _plain(text: str) -> str:
-    # What others typed must not speak to this terminal.
+    # Text from other users must not send control codes to this terminal.
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -181,20 +181,20 @@ def _metrics(metrics: Mapping[str, float]) -> str:
 
 
 class Keyboard:
-    """Waits for keys; where none can be read, just waits."""
+    """Waits for keys; if keys cannot be read, it just waits."""
 
     def __init__(self, *, readable: bool) -> None:
         self._readable = readable
 
     def pressed(self, wanted: str, seconds: float) -> bool:
-        """Wait so long at most for one of some keys, and tell whether it was pressed."""
+        """Wait at most `seconds` for one of the wanted keys; return whether it was pressed."""
         until = time.monotonic() + seconds
         while self._readable and (left := until - time.monotonic()) > 0:
             ready, _, _ = select([sys.stdin], [], [], left)
             key = os.read(sys.stdin.fileno(), 1) if ready else b" "
             if key and key in wanted.encode():
                 return True
-            # A terminal that went away is at its end for ever.
+            # A terminal that has gone away stays at end of file.
             self._readable = bool(key)
         time.sleep(max(0.0, until - time.monotonic()))
         return False
@@ -202,7 +202,7 @@ class Keyboard:
 
 @contextmanager
 def keyboard() -> Iterator[Keyboard]:
-    """Read single keys inside the block; after it the terminal is as it was before."""
+    """Read single keys inside the block, and restore the terminal afterwards."""
     if not sys.stdin.isatty() or sys.platform == "win32":
         yield Keyboard(readable=False)
         return
@@ -211,7 +211,7 @@ def keyboard() -> Iterator[Keyboard]:
 
     before = termios.tcgetattr(sys.stdin)
     try:
-        # Ctrl-C stays a signal.
+        # Ctrl-C still sends a signal.
         tty.setcbreak(sys.stdin)
         yield Keyboard(readable=True)
     finally:

@@ -1,4 +1,4 @@
-"""Shows a job's output on stdout as it comes, and says on stderr how the job stands."""
+"""Shows a job's output on stdout as it arrives, and its status on stderr."""
 
 import sys
 
@@ -25,9 +25,9 @@ PHASES = {
 def wait_for(
     backend: Backend, job_id: int, part: Part | None = None, teller: "Teller | None" = None
 ) -> int:
-    """Follow a job to its end, and return the exit code that tells how it ended.
+    """Follow a job to its end, and return the exit code for how it ended.
 
-    After Ctrl-C it says how to come back; the job goes on.
+    After Ctrl-C, it says how to resume following; the job continues.
     """
     teller = teller or Teller(backend, job_id)
     try:
@@ -60,7 +60,7 @@ def exit_code(status: JobStatus) -> int:
         return ExitCode.TIMED_OUT
     if not status.exit_code or status.state == "cancelled":
         return ExitCode.NO_RESULT
-    # A job that a signal ended has a negative one in some runners, and what a shell says in others.
+    # After a signal, some runners report a negative code, others the code that a shell reports.
     return SIGNAL_BASE - status.exit_code if status.exit_code < 0 else status.exit_code
 
 
@@ -72,14 +72,14 @@ def _last_words(status: JobDetail) -> str:
 
 
 class Teller:
-    """Writes pieces as they are, or shaped, and a line on stderr wherever the job moves.
+    """Writes pieces unchanged or shaped, and a line on stderr whenever the job moves.
 
     Args:
-        backend: where the job is.
+        backend: the backend that has the job.
         job_id: the job.
-        shaping: what is made of the output; None leaves every byte as it is.
-        phases: whether each phase of an attempt is a move.
-        only: the attempt that is told of; None tells of all, from the first that is seen on.
+        shaping: how to transform the output; None leaves it unchanged.
+        phases: whether each phase of an attempt counts as a move.
+        only: the attempt to report; None reports all, from the first one seen.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Teller:
         sys.stdout.buffer.flush()
 
     def status(self, status: JobDetail) -> None:
-        """Say how the job stands, if that is news."""
+        """Report the job's status if it has changed."""
         before, self.known = self.known, status
         if status.terminal:
             self.rest()
@@ -125,13 +125,13 @@ class Teller:
             self._waits(status)
 
     def rest(self) -> None:
-        """Write the last lines, where no newline ended them."""
+        """Write the last lines that do not end with a newline."""
         for data in self._shaping.rest():
             self._write(data)
         sys.stdout.buffer.flush()
 
     def end_line(self) -> None:
-        """End the line that the job left open, on a terminal."""
+        """On a terminal, end the line that the job left open."""
         if not self._whole_line and sys.stdout.isatty():
             sys.stdout.write("\n")
         self._whole_line = True
@@ -148,11 +148,11 @@ class Teller:
             self._say(f"— asked to stop: {status.asked} —")
 
     def _begin(self, attempt: int) -> None:
-        """Say that an attempt has begun, and how those before it ended that nobody has told of."""
+        """Report the start of an attempt, and the ends of earlier ones not reported yet."""
         if attempt <= self._attempt or self._only not in (None, attempt):
             return
         ended = {row.attempt: row for row in self._backend.attempts(self._job_id) if not row.rank}
-        # Whoever looks at the end of a log has no use for all that came before.
+        # A reader who joins late does not need to hear about earlier attempts.
         for earlier in range(self._attempt or attempt, attempt):
             if earlier > self._attempt:
                 self._began(earlier, ended.get(earlier))
@@ -181,7 +181,7 @@ class Teller:
             self._say(f"job {status.job_id} {status.name!r} is {status.state}")
 
     def _retries(self, status: JobDetail) -> None:
-        """Say how the last attempt ended and what follows, or that a backed-off job is due."""
+        """Report the end of the last attempt and what follows, or that a delayed retry is due."""
         if self._ended >= status.attempt or self._only not in (None, status.attempt):
             return
         rows = self._backend.attempts(self._job_id)
