@@ -1,4 +1,4 @@
-"""Archives made by hand, so that they can be wrong in one way at a time."""
+"""Hand-made archives, so that a test can get one detail wrong at a time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tar(
 
 
 def compressed(data: bytes) -> bytes:
-    """Return it as one zstd frame with a checksum."""
+    """Return the archive as one zstd frame with a checksum."""
     return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(data)
 
 
@@ -52,7 +52,7 @@ def archive(*members: Member) -> bytes:
 
 
 def with_header(block: bytes, **fields: tuple[int, bytes]) -> bytes:
-    """Overwrite parts of a 512-byte header, each given as (offset, bytes), and sum it up again."""
+    """Overwrite parts of a 512-byte header, given as (offset, bytes), and fix its checksum."""
     changed = bytearray(block)
     for offset, value in fields.values():
         changed[offset : offset + len(value)] = value

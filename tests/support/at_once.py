@@ -1,4 +1,4 @@
-"""Calls made at the same moment, each in a thread of its own."""
+"""Run calls at the same moment, each in its own thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def at_once(*calls: Callable[[], T]) -> list[T]:
-    """Return what the calls return, in order; what one raises is raised here."""
+    """Return the results of the calls, in order; re-raise an exception from any of them."""
     barrier = Barrier(len(calls))
 
     def released(call: Callable[[], T]) -> T:

@@ -1,6 +1,6 @@
-"""Ports that stay free while who listens there is down.
+"""Ports that stay free while their listener is down.
 
-The kernel gives the ports of its own range to connections that go out, and may give ours away.
+The kernel assigns ports of its own range to outgoing connections, and could take ours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LOWEST, COUNT = 15_000, 17_000
 
 
 def free_port() -> int:
-    """Return a port of this machine at which nobody listens now, below the kernel's own."""
+    """Return an unused port of this machine, below the kernel's own range."""
     while True:
         port = LOWEST + secrets.randbelow(COUNT)
         with socket.socket() as probe, suppress(OSError):

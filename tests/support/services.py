@@ -1,4 +1,4 @@
-"""What a test needs from the machine: absent, it skips on a laptop and fails in CI."""
+"""Services that a test needs: if one is missing, the test skips on a laptop and fails in CI."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 
 def require(condition: object, what: str) -> None:
-    """Go on only if `condition` holds.
+    """Continue only if `condition` holds.
 
     Raises:
-        pytest.skip.Exception: it does not, and this is somebody's own machine.
-        pytest.fail.Exception: it does not, and the variable CI is set: there, a skip hides a hole.
+        pytest.skip.Exception: it does not, and this is a developer's machine.
+        pytest.fail.Exception: it does not, and CI is set, where a skip would hide a gap.
     """
     if condition:
         return
@@ -26,7 +26,7 @@ def require(condition: object, what: str) -> None:
 
 @cache
 def docker_answers() -> bool:
-    """Tell whether a Docker engine answers this user."""
+    """Tell whether a Docker engine accepts this user."""
     if shutil.which("docker") is None:
         return False
     asked = subprocess.run(

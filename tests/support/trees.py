@@ -1,4 +1,4 @@
-"""Random folders for tests, and what a folder holds."""
+"""Random folders for tests, and the contents of a folder."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NAMES = st.text(
     min_size=1,
     max_size=12,
 ) | st.sampled_from(["a", "b", "src", "train.py", "x" * 130, "ü" * 70, ".env", "-rf", " "])
-# Hypothesis knows the words of the code under test, and some of them never get into a bundle.
+# Hypothesis takes words from the code under test, and some of those are never bundled.
 _NAMES = _NAMES.filter(lambda name: name not in {*ALWAYS, *FILES})
 _PATHS = st.lists(_NAMES, min_size=1, max_size=4).map("/".join)
 
 
 def write(root: Path, tree: Tree) -> None:
-    """Lay a tree out below `root`; a path that collides with an earlier one is left out."""
+    """Write a tree below `root`; skip a path that collides with an earlier one."""
     for path, content in tree.items():
         target = root / path
         if content is None:
@@ -37,10 +37,10 @@ def write(root: Path, tree: Tree) -> None:
 
 
 def read(root: Path) -> Tree:
-    """Return what lies below `root`, with a folder listed only where it is empty.
+    """Return the contents of `root`; folders are listed only where they are empty.
 
     Raises:
-        AssertionError: something there is neither a file nor a folder.
+        AssertionError: an entry is neither a file nor a folder.
     """
     found: Tree = {}
     for path in sorted(root.rglob("*")):
@@ -56,5 +56,5 @@ def read(root: Path) -> Tree:
 
 
 def trees() -> SearchStrategy[Tree]:
-    """Generate trees; their names may be strange, and may collide."""
+    """Generate trees; names may be strange, and may collide."""
     return st.dictionaries(_PATHS, st.none() | st.binary(max_size=2000), max_size=12)

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline instead of a guess."""
+"""Wait for a condition, with a deadline instead of a guess."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Eventually(Protocol):
 
 
 def eventually(probe: Callable[[], T], timeout: float = 120, every: float = 0.02) -> T:
-    """Return the first truthy answer of `probe`, asked every `every` seconds.
+    """Return the first truthy result of `probe`, called every `every` seconds.
 
-    An AssertionError inside the probe counts as "not yet", so that a probe may assert.
+    An AssertionError inside the probe counts as "not yet", so a probe may assert.
 
     Raises:
-        AssertionError: nothing truthy within `timeout` seconds.
+        AssertionError: no truthy result within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     pause = threading.Event()

@@ -1,4 +1,4 @@
-"""Tiny wheels, built by hand, for projects that require something."""
+"""Tiny hand-made wheels, for projects with requirements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def wheel(folder: Path, name: str, version: str, requires: Sequence[str] = ()) -> Path:
-    """Make a wheel of one module, whose VERSION it is."""
+    """Make a wheel with one module, whose VERSION is the given version."""
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {need}\n" for need in requires)
@@ -35,7 +35,7 @@ def _digest(text: str) -> str:
 
 
 def project(folder: Path, name: str, version: str) -> Path:
-    """Make a project that requires one version of a package, and prints which one it has."""
+    """Make a project that requires one version of a package, and prints the version that it got."""
     wheel(folder / "wheels", name, version)
     (folder / "requirements.txt").write_text(
         "--no-index\n--find-links wheels\n-r more.txt\n", encoding="utf-8"

@@ -1,4 +1,4 @@
-"""A backend without a database: jobs and logs as a test wants them."""
+"""A backend without a database, with the jobs and logs that a test sets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ended(attempt: int, reason: str, **changes: Any) -> Attempt:  # noqa: ANN401
 
 @dataclass(eq=False)
 class FakeBackend:
-    """Answers with `states`, one after the other, and calls `look` at each question for a job."""
+    """Returns each of `states` in turn, and calls `look` whenever a job is read."""
 
     states: list[JobDetail] = field(default_factory=lambda: [job(state="succeeded")])
     pieces: list[tuple[LogChunk, bytes]] = field(default_factory=list)
@@ -52,7 +52,7 @@ class FakeBackend:
     slowest_s: float = 0.5
 
     def as_backend(self) -> Backend:
-        """Return it as what it stands for."""
+        """Return the fake, typed as a real backend."""
         return cast("Backend", self)
 
     def write(
@@ -64,7 +64,7 @@ class FakeBackend:
         rank: int = 0,
         at: datetime = NOON,
     ) -> None:
-        """Add output, as the next chunk of its token and rank."""
+        """Append output as the next chunk of its token and rank."""
         before = [one for one, _ in self.pieces if (one.token, one.rank) == (token, rank)]
         chunk = LogChunk(
             token=token, rank=rank, number=len(before), attempt=attempt, key="k",

@@ -1,4 +1,4 @@
-"""The `forge` command as a person runs it: a process of its own, in an environment of its own."""
+"""The `forge` command as a person runs it: in its own process and environment."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FORGE = Path(sys.executable).with_name("forge")
 
 @dataclass(frozen=True)
 class Command:
-    """Runs `forge` in a folder, for a user whose home is empty at first."""
+    """Runs `forge` in a folder, for a user whose home starts out empty."""
 
     home: Path
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run it to its end."""
+        """Run the command until it exits."""
         with Warm(
             "forge_client.main",
             [str(FORGE), *map(str, arguments)],
@@ -48,7 +48,7 @@ class Command:
 
     @contextmanager
     def started(self, *arguments: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
-        """Start it, as a shell does, with pipes for its output; it is killed at the block's end."""
+        """Start the command with pipes for its output; kill it at the end of the block."""
         with subprocess.Popen(
             [FORGE, *arguments],
             cwd=self.cwd,
@@ -70,7 +70,7 @@ class Command:
 
 
 def command(folder: Path, **env: str) -> Command:
-    """Return the command with its home and working folder below `folder`."""
+    """Return the command, with its home and working folder below `folder`."""
     home, cwd = folder / "home", folder / "cwd"
     home.mkdir()
     cwd.mkdir()

@@ -20,7 +20,7 @@ WAYS = ("direct", "http")
 
 @contextmanager
 def reaching(way: str, rig: Rig, store_url: str) -> Iterator[Client]:
-    """Lend a client of ann's, who may do everything."""
+    """Yield a client for ann, who has every permission."""
     if way == "direct":
         with Client(database_url=rig.url, store_url=store_url, owner="ann") as client:
             yield client

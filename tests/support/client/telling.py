@@ -1,4 +1,4 @@
-"""What a refused command must say."""
+"""What the output of a refused command must contain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def told(done: subprocess.CompletedProcess[str], exit_code: int, *said: str) -> None:
-    """Expect no data, and on stderr an error and a hint at its end that say all this."""
+    """Expect an empty stdout, and an error and a final hint with these texts on stderr."""
     assert done.returncode == exit_code, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""An Auto Scaling group in a simulated AWS, and the script that fits it to the queue."""
+"""An Auto Scaling group in a simulated AWS, and the script that scales it with the queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST = 3
 
 
 class Cloud:
-    """One group of at most LARGEST machines, which serves the queue of a rig."""
+    """A group of at most LARGEST machines that serves a rig's queue."""
 
     def __init__(self, endpoint: str, rig: Rig) -> None:
         self._endpoint = endpoint
@@ -59,7 +59,7 @@ class Cloud:
         return [machine["InstanceId"] for machine in group["Instances"]]
 
     def look(self, *, jobs_each: int = 1) -> str:
-        """Run the script once, and return what it said."""
+        """Run the script once, and return its output."""
         script = [sys.executable, str(SCRIPT), "--group", self.name]
         ended = subprocess.run(
             [*script, "--jobs-each", str(jobs_each)],
@@ -79,5 +79,5 @@ class Cloud:
         return ended.stderr
 
     def workers(self) -> list[Worker]:
-        """Let a worker start on every machine, as enrolment names them."""
+        """Start a worker on every machine, named as enrolment names them."""
         return [self._rig.worker(machine) for machine in sorted(self.machines())]

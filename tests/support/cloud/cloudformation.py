@@ -1,4 +1,4 @@
-"""The templates of infra/, as SAM's own translator turns them into CloudFormation."""
+"""The templates of infra/, as SAM's own translator converts them to CloudFormation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLE = {
 
 
 class _NoManagedPolicies:
-    """The templates name none, so nobody has to be asked for the list."""
+    """The templates use no managed policies, so the list need not be fetched."""
 
     def load(self) -> dict[str, str]:
         return {}
@@ -41,10 +41,10 @@ def parsed(name: str) -> dict[str, Any]:
 
 @cache
 def translated(name: str = "template.yaml") -> dict[str, Any]:
-    """Return what CloudFormation would be given, as if the code had been uploaded.
+    """Return the CloudFormation template, as if the code had been uploaded.
 
     Raises:
-        samtranslator.model.exceptions.InvalidDocumentException: SAM refuses the template.
+        samtranslator.model.exceptions.InvalidDocumentException: SAM rejects the template.
     """
     template: dict[str, Any] = yaml_parse((INFRA / name).read_text(encoding="utf-8"))
     template["Globals"]["Function"]["CodeUri"] = "s3://code/forge-lambda.zip"
@@ -55,13 +55,13 @@ def translated(name: str = "template.yaml") -> dict[str, Any]:
 
 
 def of_type(template: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
-    """Return the properties of a template's resources of one type, by name."""
+    """Return the properties of all resources of one type, by name."""
     resources = template["Resources"].items()
     return {name: r.get("Properties", {}) for name, r in resources if r["Type"] == kind}
 
 
 def cfn_lint(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run cfn-lint with everything that it warns of, and without a network."""
+    """Run cfn-lint with all warnings enabled, and without a network."""
     return subprocess.run(
         [CFN_LINT, "--regions", "eu-west-1", *options, "--", file],
         env={"PATH": "/usr/bin:/bin", "HTTPS_PROXY": "http://127.0.0.1:1"},
@@ -73,9 +73,9 @@ def cfn_lint(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def filled_in(text: str, **values: str) -> str:
-    """Return a text of `Fn::Sub` with its names replaced.
+    """Return the text of an `Fn::Sub` with its variables replaced.
 
     Raises:
-        KeyError: a name without a value.
+        KeyError: a variable has no value.
     """
     return re.sub(r"\$\{([A-Za-z:]+)\}", lambda found: values[found[1].replace(":", "")], text)

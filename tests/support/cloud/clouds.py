@@ -1,4 +1,4 @@
-"""Metadata servers that speak as AWS's, Google's and Azure's do, and refuse what those refuse."""
+"""Metadata servers that act like those of AWS, Google and Azure, and reject what those reject."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = tuple[int, str, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request; the names of its headers are in lower case."""
+    """A request; its header names are in lower case."""
 
     method: str
     path: str
@@ -31,7 +31,7 @@ class Asked:
 
 
 class FakeCloud:
-    """One metadata server; `ahead_s` is how wrong this machine's clock is, seen from it."""
+    """A metadata server; `ahead_s` is the offset of its clock from this machine's."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -48,7 +48,7 @@ class FakeCloud:
 
 
 class FakeAws(FakeCloud):
-    """IMDSv2, with version 1 turned off."""
+    """IMDSv2, with version 1 disabled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class FakeAws(FakeCloud):
 
 
 class FakeGcp(FakeCloud):
-    """Answers a question that waits for a change when there is one, or when its time is up."""
+    """Answers a wait-for-change request when there is a change, or when its timeout expires."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class FakeGcp(FakeCloud):
 
 
 class FakeAzure(FakeCloud):
-    """Scheduled events for a scale set, of which this machine is `pool_0`."""
+    """Scheduled events for a scale set that has this machine as `pool_0`."""
 
     machine = "pool_0"
 

@@ -1,4 +1,4 @@
-"""The events by which AWS calls the functions, as its documentation shows them."""
+"""The events with which AWS invokes the functions, as its documentation shows them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def http_event(
     Args:
         method: the HTTP method.
         path: the path, as the caller wrote it.
-        body: what is sent as JSON; None sends nothing.
-        headers: further headers.
-        query: what stands behind the question mark.
-        encoded: whether the body comes in base64, as it does for other content types.
+        body: the JSON body; None sends no body.
+        headers: additional headers.
+        query: the query string, without the question mark.
+        encoded: whether the body is base64-encoded, as it is for other content types.
     """
     event: dict[str, Any] = {
         "version": "2.0",
@@ -72,7 +72,7 @@ def http_event(
 
 
 def scheduled_event() -> dict[str, Any]:
-    """Return what EventBridge sends by the clock."""
+    """Return the event that EventBridge sends on a schedule."""
     return {
         "version": "0",
         "id": "53dc4d37-cffa-4f76-80c9-8b7d4a4d2eaa",

@@ -1,4 +1,4 @@
-"""A machine at AWS as its own programs see it: the metadata service, and the API behind IAM."""
+"""An AWS machine as its own programs see it: the metadata service, and the API behind IAM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROFILE = "/latest/meta-data/iam/security-credentials/"
 
 @dataclass
 class Aws:
-    """What the machine reaches; `handler` is the function behind the API, `url` the API's."""
+    """What the machine can reach; `handler` is the function behind the API, `url` the API's URL."""
 
     handler: Callable[[dict[str, Any], None], dict[str, Any]]
     instance: str = "i-0123456789abcdef0"
@@ -45,7 +45,7 @@ def aws(handler: Callable[[dict[str, Any], None], dict[str, Any]]) -> Iterator[A
 
         def do_GET(self) -> None:
             if self.headers.get("x-aws-ec2-metadata-token") != "session":
-                # IMDSv2 alone is let in.
+                # Only IMDSv2 is allowed.
                 _send(self, 401, "")
             elif self.path == PROFILE:
                 _send(self, 200, ROLE)
@@ -66,7 +66,7 @@ def aws(handler: Callable[[dict[str, Any], None], dict[str, Any]]) -> Iterator[A
             _send(self, answer["statusCode"], answer["body"])
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its signature
-            """Say nothing: the test says what went wrong."""
+            """Log nothing; a failing test has its own message."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         state.url = f"http://127.0.0.1:{server.server_port}"
@@ -93,7 +93,7 @@ def _credentials() -> dict[str, str]:
 
 
 def _signed(handler: BaseHTTPRequestHandler, body: str, url: str) -> bool:
-    """Sign the request again with what the machine was given, and compare."""
+    """Sign the request again with the machine's credentials, and compare."""
     said = handler.headers.get("Authorization", "")
     names = said.partition("SignedHeaders=")[2].partition(",")[0].split(";")
     headers = {name: handler.headers[name] for name in names if name in handler.headers}

@@ -1,4 +1,4 @@
-"""The functions behind an HTTP API's events, on loopback and without AWS."""
+"""The functions of an HTTP API, served on loopback without AWS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLEET = re.compile(r"/api/workers(/\d+)?")
 
 
 class Functions:
-    """Calls handlers as Lambda does: one event after the other, in one thread, JSON in between."""
+    """Calls handlers as Lambda does: one event at a time, in one thread, with JSON in between."""
 
     def __init__(self) -> None:
         self._modules: dict[str, Any] = {}
@@ -45,7 +45,7 @@ class Functions:
         self._thread.shutdown()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on as API Gateway does."""
+        """Forward a request as API Gateway does."""
         assert scope["type"] == "http", scope["type"]
         request = Request(scope, receive)
         event = event_of(request, await request.body())
@@ -66,20 +66,20 @@ class Functions:
                 module.tick()._database.close()
             else:
                 module.handler.services.close()
-        with suppress(RuntimeError):  # nothing but the tick was called
+        with suppress(RuntimeError):  # only the tick was called
             asyncio.get_event_loop().close()
 
 
 @contextmanager
 def functions(settings: ServerSettings) -> Iterator[Functions]:
-    """Lend the functions, with settings as the variables that they read."""
+    """Yield the functions, with settings as the environment variables that they read."""
     given = settings.model_dump(
         include={"database_url", "store_url", "heartbeat_s", "lease_ttl_s", "body_limit_bytes"}
     )
     given["server_secret"] = settings.server_secret.get_secret_value()
     variables = {f"FORGE_{name.upper()}": str(value) for name, value in given.items()}
     lent = Functions()
-    # The log of a process is configured once, and this is no process of its own.
+    # A process configures its log once, and the functions share this process.
     with (
         patch.dict("os.environ", variables),
         patch("forge_functions.handlers.lambda_handler.configure_log"),
@@ -92,7 +92,7 @@ def functions(settings: ServerSettings) -> Iterator[Functions]:
 
 
 def loaded(function: str) -> ModuleType:
-    """Load a function's module anew, since a handler keeps what it was first called with."""
+    """Import the function's module again, since a handler caches what its first call created."""
     spec = find_spec(f"forge_functions.handlers.{function}")
     assert spec is not None
     assert spec.loader is not None
@@ -102,7 +102,7 @@ def loaded(function: str) -> ModuleType:
 
 
 def function_of(path: str) -> str:
-    """Return the function that a path belongs to, as the template has it."""
+    """Return the function that the template routes a path to."""
     if path.startswith("/api/admin") or FLEET.fullmatch(path):
         return "admin"
     if path.startswith("/api/workers"):
@@ -112,7 +112,7 @@ def function_of(path: str) -> str:
 
 
 def event_of(request: Request, body: bytes) -> Event:
-    """Return the event, payload format 2.0, that API Gateway makes of a request."""
+    """Return the event, payload format 2.0, that API Gateway creates from a request."""
     headers: dict[str, str] = {}
     for name, value in request.headers.items():
         headers[name] = f"{headers[name]},{value}" if name in headers else value
@@ -130,7 +130,7 @@ def event_of(request: Request, body: bytes) -> Event:
 
 
 def response_of(answer: Answer) -> Response:
-    """Return the response that API Gateway makes of a function's answer."""
+    """Return the response that API Gateway creates from a function's answer."""
     body = answer.get("body", "")
     content = base64.b64decode(body) if answer.get("isBase64Encoded") else body.encode()
     response = Response(content, answer["statusCode"])

@@ -1,4 +1,4 @@
-"""The functions' zip, built once for all test processes of a run."""
+"""The functions' zip, built once for all processes of a test run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "infra" / "lambda_zip.py"
 RUNS_ON = (3, 11)
 BUILD_S = 300
-# What pip says when it cannot ask for a package that its cache does not hold.
+# pip's message when it cannot download a package that is missing from its cache.
 NOT_REACHED = ("Could not find a version", "No matching distribution", "Connection")
 
 
 def build(output: Path, **env: str) -> str:
-    """Build the zip and return what the script said.
+    """Build the zip and return the script's output.
 
     Raises:
-        pytest.skip.Exception: the packages cannot be had here.
+        pytest.skip.Exception: the packages are not available here.
     """
     if sys.version_info[:2] != RUNS_ON:
-        # Not for `require`: tests by another interpreter are right to leave it out.
+        # Not for `require`: a run with another interpreter may leave this test out.
         pytest.skip("the functions run on Python 3.11")
     ended = subprocess.run(
         [sys.executable, SCRIPT, "--output", output],
@@ -44,7 +44,7 @@ def build(output: Path, **env: str) -> str:
 
 
 def unpacked(shared: Path) -> Path:
-    """Return the zip's content, in a folder that all test processes share; the zip is beside it."""
+    """Return the zip's content, in a folder that all test processes share, beside the zip."""
     folder = shared / "lambda"
     with (shared / "lambda.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

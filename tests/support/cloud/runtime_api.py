@@ -1,4 +1,4 @@
-"""A Lambda runtime API on loopback, and functions that run under AWS's own client of it."""
+"""A Lambda runtime API on loopback, and functions that run under AWS's own client for it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VERSION = "/2018-06-01/runtime"
-# A cold start on a busy machine is the slowest thing here.
+# A cold start on a busy machine is the slowest step.
 ANSWER_S = 60.0
 MS = 1000
-# What Lambda adds to the path beside the zip; everything else has to come from there.
+# The paths that Lambda adds besides the zip; everything else must come from the zip.
 CLIENT = ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py")
 
 
@@ -33,7 +33,7 @@ class Failed(AssertionError):
 
 
 class RuntimeApi:
-    """Hands one function its events and takes its answers, one at a time as Lambda does."""
+    """Passes events to one function and takes its answers, one at a time as Lambda does."""
 
     def __init__(self, address: str, log: Path) -> None:
         self.address = address
@@ -42,7 +42,7 @@ class RuntimeApi:
         self._answers: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
 
     def invoke(self, event: dict[str, Any]) -> Any:  # noqa: ANN401  any JSON
-        """Return what the function answers to an event.
+        """Return the function's answer to an event.
 
         Raises:
             Failed: it raised, could not be imported, or did not answer.
@@ -57,11 +57,11 @@ class RuntimeApi:
         return json.loads(body)
 
     def next(self) -> tuple[str, bytes]:
-        """Wait for an event, as the function does."""
+        """Wait for an event, on the function's behalf."""
         return self._events.get()
 
     def answered(self, kind: str, body: bytes) -> None:
-        """Take an answer; `kind` is the last part of the path that it came by."""
+        """Accept an answer; `kind` is the last part of its URL path."""
         self._answers.put((kind, body))
 
     def _said(self) -> str:
@@ -95,23 +95,23 @@ def _server() -> tuple[ThreadingHTTPServer, list[RuntimeApi]]:
             api[0].answered(self.path.rpartition("/")[2], body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its signature
-            """Say nothing: the test says what went wrong."""
+            """Log nothing; a failing test has its own message."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    # A function that waits for its next event does so until it is killed.
+    # A function waits for its next event until it is killed.
     server.daemon_threads = True
     return server, api
 
 
 @contextmanager
 def function(handler: str, code: Path, workplace: Path, **env: str) -> Iterator[RuntimeApi]:
-    """Run a function as Lambda does: its code's folder, AWS's client, and nothing else.
+    """Run a function as Lambda does: with its own code and AWS's client, and nothing else.
 
     Args:
         handler: `module.function`.
         code: the unpacked zip.
-        workplace: a folder for what the run leaves behind.
-        **env: the function's variables.
+        workplace: a folder for files that the run creates.
+        **env: the function's environment variables.
     """
     server, served = _server()
     api = RuntimeApi(f"127.0.0.1:{server.server_address[1]}", workplace / f"{handler}.log")
@@ -119,7 +119,7 @@ def function(handler: str, code: Path, workplace: Path, **env: str) -> Iterator[
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     with api.log.open("wb") as log:
         process = subprocess.Popen(
-            # Without -S, the tests' own packages would stand in for what the zip lacks.
+            # Without -S, the tests' own packages would hide any that the zip lacks.
             [sys.executable, "-S", "-m", "awslambdaric", handler],
             cwd=code,
             env={**_environment(api.address, code, workplace), **env},

@@ -1,4 +1,4 @@
-"""What a database holds, as its catalog tells it: to compare two databases."""
+"""The contents of a database according to its catalog, to compare two databases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forge_schema.database.tables import metadata
 
 OURS = f"ARRAY[{', '.join(repr(name) for name in metadata.tables)}]::text[]"
 
-# Not-null constraints are rows of pg_constraint since Postgres 18; columns tell them everywhere.
+# Not-null constraints are rows of pg_constraint only since Postgres 18; columns always show them.
 QUERIES = {
     "columns": f"""
         SELECT table_name, column_name, data_type, udt_name, is_nullable, column_default,
@@ -40,8 +40,8 @@ QUERIES = {
         WHERE schemaname = 'public' ORDER BY 1
     """,
 }
-# What the models do not describe, and migrations make all the same; not the months, of which there
-# are others after the turn of one.
+# Objects that migrations create and the models do not describe. Monthly partitions are excluded,
+# since they change with the calendar.
 MADE = {
     "triggers": """
         SELECT tgrelid::regclass::text, tgname, pg_get_triggerdef(oid) FROM pg_trigger
@@ -69,17 +69,17 @@ MADE = {
 
 
 def rows(url: str, what: str) -> list[tuple[Any, ...]]:
-    """Return what a catalog query finds."""
+    """Return the rows of a catalog query."""
     with psycopg.connect(url) as connection:
         return connection.execute({**QUERIES, **MADE}[what]).fetchall()
 
 
 def everything(url: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Return what every catalog query finds."""
+    """Return the rows of all catalog queries."""
     return {what: rows(url, what) for what in (*QUERIES, *MADE)}
 
 
 def is_no_partition(name: str | None, kind: str, parents: object) -> bool:
-    """Leave out partitions, which come and go with the months, and Alembic's own table."""
+    """Exclude partitions, which come and go with the months, and Alembic's own table."""
     del parents
     return kind != "table" or name in metadata.tables

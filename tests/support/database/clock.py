@@ -1,4 +1,4 @@
-"""The database's clock in a test's hands: `forge_now()` reads a table that the test writes."""
+"""The database's clock under a test's control: `forge_now()` reads a table that the test writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-# Long after the server's start, of which the sweeper takes notice.
+# Long after the server's start, which the sweeper takes into account.
 START = datetime(2031, 1, 1, tzinfo=UTC)
 
 BY_TABLE = """
@@ -17,7 +17,7 @@ BY_TABLE = """
 
 
 class Steady:
-    """A monotonic clock by which everything takes the same: a millisecond for each reading."""
+    """A monotonic clock on which everything takes equally long: each reading adds a millisecond."""
 
     def __init__(self) -> None:
         self._readings = 0
@@ -28,7 +28,7 @@ class Steady:
 
 
 class Clock:
-    """Stands still until a test moves it."""
+    """Stands still until a test advances it."""
 
     def __init__(self, url: str, now: datetime = START) -> None:
         self._connection = psycopg.connect(url, autocommit=True)
@@ -37,12 +37,12 @@ class Clock:
         self.now = now
 
     def set(self, now: datetime) -> None:
-        """Make it `now`."""
+        """Set the time to `now`."""
         self._connection.execute("UPDATE test_clock SET now = %s", [now])
         self.now = now
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` go by."""
+        """Advance the time by `seconds`."""
         self.set(self.now + timedelta(seconds=seconds))
 
     def close(self) -> None:

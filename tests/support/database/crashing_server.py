@@ -1,4 +1,4 @@
-"""A Postgres server of a test's own, which it may end as a crash would."""
+"""A Postgres server of a test's own, which the test may crash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CrashingServer:
-    """Crashes and starts again by the installed programs."""
+    """Crashes and restarts with the installed programs."""
 
     def __init__(self, server: postgres.Server) -> None:
         self.server = server
@@ -48,7 +48,7 @@ class CrashingServer:
 
 @contextmanager
 def crashing_server() -> Iterator[CrashingServer]:
-    """Run one."""
+    """Run a server that can crash."""
     require(postgres.DEBIAN_15.is_dir(), "Postgres 15 (Debian's package postgresql-15)")
     with postgres.running(postgres.DEBIAN_15) as server:
         yield CrashingServer(server)
@@ -56,7 +56,7 @@ def crashing_server() -> Iterator[CrashingServer]:
 
 @contextmanager
 def bed_on(crashing: CrashingServer, root: Path) -> Iterator[Bed]:
-    """Make a bed of `process` workers whose database is on a server that may crash."""
+    """Make a bed of `process` workers whose database is on such a server."""
     url = crashing.server.url()
     upgrade(url)
     with bed("process", root, url) as made:

@@ -1,4 +1,4 @@
-"""Databases that behave as ours, but keep a transaction open or lose an answer."""
+"""Databases that behave like ours, but keep a transaction open or lose an answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Runs(Protocol):
 
 
 class Watched:
-    """A connection whose statements a database of a test's runs itself."""
+    """A connection that sends its statements through a test's database."""
 
     def __init__(self, database: Runs, connection: Connection) -> None:
         self._database = database
@@ -32,10 +32,11 @@ class Watched:
 
 
 class Recorded(Database):
-    """Notes what it runs, and loses the answers that a test tells it to lose.
+    """Records the statements that it runs, and loses the answers that a test tells it to lose.
 
-    A lost answer is that of a statement that committed: the caller sees the connection break.
-    `meanwhile` has by a statement's name what others do once it has run, before its caller goes on.
+    A lost answer belongs to a committed statement: the caller sees the connection break.
+    `meanwhile` maps a statement's name to a call that others make after it ran, before its caller
+    continues.
     """
 
     def __init__(self, url: str) -> None:
@@ -45,11 +46,11 @@ class Recorded(Database):
         self.meanwhile: dict[str, Callable[[], object]] = {}
 
     def lose(self, *names: str) -> None:
-        """Lose the next answer of each statement named; a transaction is called so."""
+        """Lose the next answer of each named statement; `transaction` names a transaction."""
         self.losing += names
 
     def names(self) -> list[str]:
-        """Return the names of the statements run, and forget them."""
+        """Return the names of the statements run so far, and clear them."""
         names = [name for name, _ in self.ran]
         self.ran.clear()
         return names
@@ -60,7 +61,7 @@ class Recorded(Database):
             yield cast("Connection", Watched(self, connection))
 
     def run(self, connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:
-        """Run a statement, and lose its answer where that is due."""
+        """Run a statement, and lose its answer if a test asked for that."""
         rows = run(connection, name, params)
         self.ran.append((name, params))
         if others := self.meanwhile.pop(name, None):
@@ -84,7 +85,7 @@ class Recorded(Database):
 
 
 class Pinned(Database):
-    """Runs everything on one connection, in the transaction that is open there."""
+    """Runs everything on one connection, in its open transaction."""
 
     def __init__(self, url: str, connection: Connection) -> None:
         super().__init__(url)
@@ -101,7 +102,7 @@ class Pinned(Database):
 
 @contextmanager
 def holding(url: str) -> Iterator[Pinned]:
-    """Give a database whose statements are committed together when the block ends."""
+    """Yield a database whose statements are committed together when the block ends."""
     with Connection.connect(url, row_factory=dict_row) as connection:
         connection.execute(SESSION)
         yield Pinned(url, connection)

@@ -1,4 +1,4 @@
-"""What a statement of the queue touches, told by EXPLAIN on the plan that workers get."""
+"""The buffers that a queue statement touches, measured by EXPLAIN on the plan that workers get."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARAMETER = re.compile(r"%\((\w+)\)s")
 def buffers(
     connection: psycopg.Connection[Any], name: str, params: Mapping[str, object]
 ) -> tuple[int, int]:
-    """Run a statement and take it back; returns the buffers it touched and the rows it returned.
+    """Run a statement and roll it back; return the buffers it touched and the rows it returned.
 
     The plan is the generic one of a prepared statement, under the settings of `Database`.
     """

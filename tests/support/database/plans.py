@@ -1,4 +1,4 @@
-"""What the database did for each statement that ran: which tables it read, how, and how much."""
+"""The work of each statement that ran: which tables it read, how, and how many rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PARAMETER = re.compile(r"%\((\w+)\)s")
 MONTH = re.compile(r"_(\d{4}_\d{2}|default)$")
 READS = re.compile(r"\s*(--[^\n]*\n\s*)*(SELECT|WITH)\b", re.IGNORECASE)
-# These grow with every job that there ever was.
+# These grow with every job ever submitted.
 HISTORY = frozenset(
     {
         "artifact",
@@ -40,17 +40,17 @@ HISTORY = frozenset(
         "test_result",
     }
 )
-# These hold what waits and runs, however long the history is.
+# These hold waiting and running jobs, however long the history is.
 PLACES = frozenset({"ready", "scheduled", "lease"})
-# So small, a partition is read faster than its index: that of a month to come has no row at all.
+# A partition this small is read faster than its index: a future month has no rows at all.
 SMALL = 1_000
-# As many as a page looks at before it says that there is more.
+# The number of rows that a page reads before it says that there are more.
 MOST_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class Scan:
-    """One reading of a table: `read` counts the rows that were looked at, kept or not."""
+    """One scan of a table; `read` counts the rows examined, kept or not."""
 
     table: str
     kind: str
@@ -59,23 +59,23 @@ class Scan:
 
     @property
     def whole(self) -> bool:
-        """Whether it goes through all of the table, by its pages or by an index."""
+        """Whether it reads the whole table, by its pages or by an index."""
         return not self.bounded
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one statement did, as EXPLAIN (ANALYZE) tells it."""
+    """The work of one statement, from EXPLAIN (ANALYZE)."""
 
     name: str
     root: Mapping[str, Any]
 
     def scans(self) -> list[Scan]:
-        """Return the readings of tables that took place."""
+        """Return the scans that were executed."""
         return list(_scans(self.root, limited=False))
 
     def read(self, tables: frozenset[str] = HISTORY) -> dict[str, int]:
-        """Return how many rows of each of these tables were looked at."""
+        """Return how many rows of each of these tables were read."""
         counted: dict[str, int] = {}
         for scan in self.scans():
             if scan.table in tables:
@@ -83,7 +83,7 @@ class Plan:
         return counted
 
     def faults(self, most: int = MOST_ROWS) -> list[str]:
-        """Say what of the history it reads without bound, and where it reads more than `most`."""
+        """List unbounded reads of the history, and tables with more than `most` rows read."""
         found = [
             f"goes through the whole of {scan.table} ({scan.kind})"
             for scan in self.scans()
@@ -101,10 +101,10 @@ class Plan:
 
 
 def assert_bounded(plans: list[Plan], most: int = MOST_ROWS) -> None:
-    """Hold that no statement's work grows with the history.
+    """Check that no statement's work grows with the history.
 
     Raises:
-        AssertionError: one does; it says which, what to do, and shows the plan.
+        AssertionError: a statement's work does; the message shows its plan and what to do.
     """
     assert plans, "no statement was run: nothing was shown"
     for plan in plans:
@@ -117,16 +117,16 @@ def assert_bounded(plans: list[Plan], most: int = MOST_ROWS) -> None:
 
 
 def explained(connection: psycopg.Connection[Any], name: str, params: Mapping[str, object]) -> Plan:
-    """Run a statement of `sql/` as a prepared one, take it back, and return what it did."""
+    """Run a statement of `sql/` as a prepared one, roll it back, and return its plan."""
     return _prepared(connection, name, statement(name), params)
 
 
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]:
-    """Give a list to which every statement that anybody here runs adds its plan.
+    """Yield a list that collects the plan of every statement run in this process.
 
-    Each is run twice, the first time to be explained and taken back, under the settings of the
-    connection on which it was to run.
+    Each statement runs twice: first explained and rolled back, under the settings of the connection
+    that it was meant for.
     """
     seen: list[Plan] = []
     busy = local()
@@ -163,7 +163,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]:
         yield seen
 
 
-# On a busy machine this process may rest for longer than a queue's transaction may.
+# On a busy machine this process may pause for longer than a queue's transaction may.
 UNHURRIED = b"SET LOCAL idle_in_transaction_session_timeout = 0"
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
 
@@ -210,7 +210,7 @@ def _scans(node: Mapping[str, Any], *, limited: bool) -> Iterator[Scan]:
         yield from _scans(part, limited=below)
 
 
-# Below these, everything is read before the first row goes up.
+# These nodes read all their input before they return a row.
 STOPS = {"Sort", "Aggregate", "Hash", "WindowAgg", "SetOp"}
 
 

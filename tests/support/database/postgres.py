@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
-# Tests kill processes, not machines: what the kernel has been handed is safe without fsync. When
-# autovacuum would run, the machine's load decides; a test that needs statistics takes them.
+# Tests kill processes, not machines, so data that the kernel has received is safe without fsync.
+# Autovacuum would run depending on the load; tests that need statistics analyze the tables.
 SETTINGS = """
 fsync = off
 full_page_writes = off
@@ -32,7 +32,7 @@ listen_addresses = ''
 """
 
 SINCE_15 = 150_000
-# A database is hundreds of small files, which are made in memory at a third of the cost.
+# A database is hundreds of small files; creating them in memory costs a third as much.
 MEMORY = Path("/dev/shm")  # noqa: S108  the folders below are made by mkdtemp
 ROOM_BYTES = 4 << 30
 _serial = count(1)
@@ -45,12 +45,12 @@ class Server:
     socket_dir: Path
 
     def url(self, database: str = "postgres") -> str:
-        """Return the URL of one of its databases."""
+        """Return the URL of one of the server's databases."""
         return f"postgresql://postgres@/{database}?host={self.socket_dir}"
 
     @contextmanager
     def database(self, template: str = "template1") -> Iterator[str]:
-        """Give the URL of a fresh copy of `template`, dropped afterwards, users and all."""
+        """Yield the URL of a fresh copy of `template`; drop it and its users afterwards."""
         name = f"test_{next(_serial)}"
         self._copy(template, name)
         try:
@@ -59,7 +59,7 @@ class Server:
             self._execute("DROP DATABASE {} WITH (FORCE)", name)
 
     def create_template(self, name: str) -> str:
-        """Create an empty database to be filled and then copied, and return its URL."""
+        """Create an empty database as a template, and return its URL."""
         self._execute("CREATE DATABASE {} TEMPLATE template0", name)
         return self.url(name)
 
@@ -76,14 +76,14 @@ class Server:
 
 
 def fast_folder() -> Path | None:
-    """Return where to put servers, or None for where all temporary files go."""
+    """Return the folder for servers, or None for the default temporary folder."""
     roomy = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES
     return MEMORY if roomy else None
 
 
 @contextmanager
 def running(binaries: Path | None) -> Iterator[Server]:
-    """Run the server whose programs lie in `binaries`, or the embedded one for None."""
+    """Run the server with the programs in `binaries`, or the embedded one if None."""
     with _folder() as folder:
         server = _installed(folder, binaries) if binaries else _embedded(folder)
         with server as running_server:
@@ -92,8 +92,8 @@ def running(binaries: Path | None) -> Iterator[Server]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    # Not pytest's tmp_path: it is closed to the other user as whom root has to run Postgres,
-    # and too long for a socket's name.
+    # Not pytest's tmp_path: it is closed to the user that runs Postgres when the tests run as root,
+    # and its path is too long for a socket.
     folder = Path(tempfile.mkdtemp(prefix="forge-pg-", dir=fast_folder()))
     try:
         yield folder
@@ -125,7 +125,7 @@ def _installed(folder: Path, binaries: Path) -> Iterator[Server]:
         os.chown(folder, user.pw_uid, user.pw_gid)
 
     def call(program: str, *arguments: str) -> None:
-        # Output goes to a file: a server that inherits a pipe would keep it open for ever.
+        # Output goes to a file: a server that inherits a pipe would keep it open forever.
         with (folder / "calls.log").open("ab") as log:
             subprocess.run(
                 [str(binaries / program), "-D", str(data), *arguments],

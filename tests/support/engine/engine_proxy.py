@@ -1,4 +1,4 @@
-"""A door to the Docker engine that a test can shut, as an engine that restarts would."""
+"""A proxy to the Docker engine that a test can close, as if the engine were restarting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENGINE = "/var/run/docker.sock"
 
 
 class EngineProxy:
-    """Listens on a socket of its own and passes everything on to the engine while open."""
+    """Listens on its own socket and forwards everything to the engine while open."""
 
     def __init__(self, path: Path) -> None:
         self.url = f"unix://{path}"
@@ -26,7 +26,7 @@ class EngineProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
 
     def open(self) -> None:
-        """Begin to answer."""
+        """Start accepting connections."""
         self._path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._path))
@@ -34,7 +34,7 @@ class EngineProxy:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def shut(self) -> None:
-        """Refuse new connections and cut those that are there."""
+        """Refuse new connections and break the existing ones."""
         if self._listener is not None:
             self._path.unlink(missing_ok=True)
             _hang_up(self._listener)
@@ -72,7 +72,7 @@ def _pass_on(ours: socket.socket, engine: socket.socket) -> None:
 
 @contextlib.contextmanager
 def engine_proxy(path: Path) -> Iterator[EngineProxy]:
-    """Open a proxy to which DOCKER_HOST leads."""
+    """Start a proxy and point DOCKER_HOST at it."""
     proxy = EngineProxy(path)
     proxy.open()
     before = os.environ.get("DOCKER_HOST")

@@ -30,7 +30,7 @@ ROOMY = 1 << 40
 
 
 class Counting(FileStore):
-    """A store that counts what it hands out."""
+    """A store that counts downloads."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -43,7 +43,7 @@ class Counting(FileStore):
 
 @dataclass
 class ImageDesk:
-    """Makes attempts below `root`; what they leave in the engine is removed at the end."""
+    """Makes attempts below `root`; their leftovers in the engine are removed at the end."""
 
     root: Path
     engine: DockerClient
@@ -69,7 +69,7 @@ class ImageDesk:
         return made
 
     def project(self, **files: str) -> Attempt:
-        """Return an attempt whose project is of its own and has a Dockerfile."""
+        """Return an attempt with a project of its own that has a Dockerfile."""
         made = self.attempt(bundle=uuid.uuid4().hex * 2, dockerfile="Dockerfile")
         for name, text in files.items():
             (made.folders.work / name).write_text(text)
@@ -83,24 +83,24 @@ class ImageDesk:
         return made
 
     def ready(self, attempt: Attempt, images: Images | None = None) -> RunSpec:
-        """Make the image ready and return the start."""
+        """Prepare the image and return the start."""
         image = attempt.grant.spec.get("image")
         spec = make_spec(self.root, ("true",), image=image, memory_mb=256)
         return (images or self.images).provide(spec, attempt, DockerRunner())
 
     def run(self, spec: RunSpec, *command: str) -> bytes:
-        """Run a command in the image that was made ready, and return what it prints."""
+        """Run a command in the prepared image, and return its output."""
         job = Job(spec, DockerRunner().start(replace(spec, command=command)))
         self.jobs.append(job)
         assert job.result().code == 0, job.output
         return job.output
 
     def keep(self, data: bytes, digest: str) -> None:
-        """Have the store hold a saved image."""
+        """Put a saved image into the store."""
         self.store.put(keys.image(digest), data)
 
     def close(self) -> None:
-        """Remove what was made."""
+        """Remove everything that was made."""
         for job in self.jobs:
             job.handle.remove()
         for key in self.keys:
@@ -108,13 +108,13 @@ class ImageDesk:
 
 
 def said(attempt: Attempt) -> str:
-    """Return what stands in an attempt's log."""
+    """Return the content of an attempt's log."""
     return attempt.folders.log.read_text(encoding="utf-8")
 
 
 @contextmanager
 def image_desk(root: Path) -> Iterator[ImageDesk]:
-    """Lend a desk; the images of ours that came of it are removed."""
+    """Yield a desk; remove the images that it made."""
     require_docker()
     with closing(docker.from_env()) as engine:
         desk = ImageDesk(root, engine, Counting(root / "store"))

@@ -37,7 +37,7 @@ def one_file(name: str, data: bytes) -> bytes:
 
 @dataclass
 class Registry:
-    """What it serves: objects by the end of their path; `asked` are the paths asked for."""
+    """The content it serves: objects by the end of their path; `asked` has the requested paths."""
 
     host: str = ""
     objects: dict[str, tuple[str, bytes]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""A Docker engine of the test's own, which can be killed and started again as often as it likes.
+"""A Docker engine of the test's own, which can be killed and restarted any number of times.
 
-It has its own network namespace, since an engine takes the bridges that it finds for its own.
+It has its own network namespace, since an engine takes over the bridges that it finds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 IMAGE = "forge-test-small:latest"
-# A shell and little more: the tests' own image takes an engine ten seconds to load.
+# A shell and little more: an engine takes ten seconds to load the tests' own image.
 PROGRAMS = "/bin/sh /bin/sleep /bin/true"
 PACKS = f"tar -chf - {PROGRAMS} $(ldd {PROGRAMS} | grep -o '/lib[^ ]*' | sort -u) 2>/dev/null"
 FILL = 'docker run --rm --network none "$3" sh -c "$1" | docker -H "$2" import - "$4"'
@@ -33,7 +33,7 @@ END_S = 60
 
 
 class OwnEngine:
-    """Everything of it lies in `root`; `live_restore` is whether it leaves containers alone."""
+    """All its files are in `root`; `live_restore` keeps containers running without the engine."""
 
     def __init__(self, root: Path, *, live_restore: bool) -> None:
         self.url = f"unix://{root}/s"
@@ -43,7 +43,7 @@ class OwnEngine:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the engine, and wait until it answers."""
         root = self._root
         (root / "config.toml").write_text(CONFIG)
         address = root / "c"
@@ -58,7 +58,7 @@ class OwnEngine:
         eventually(lambda: self.docker("version").returncode == 0)
 
     def kill(self) -> None:
-        """End it as a crash would; its containers stay."""
+        """Kill the engine as a crash would; its containers stay."""
         for process in reversed(self._processes):
             process.kill()
             process.wait()
@@ -66,12 +66,12 @@ class OwnEngine:
         (self._root / "c").unlink(missing_ok=True)
 
     def docker(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Ask it something."""
+        """Run a docker command on the engine."""
         command = ["docker", "-H", self.url, *words]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def containers(self) -> list[str]:
-        """Return the names of its containers, running or not."""
+        """Return the names of all its containers, running or not."""
         return self.docker("ps", "-a", "--format", "{{.Names}}").stdout.split()
 
     def main_process(self, name: str) -> int:
@@ -79,12 +79,12 @@ class OwnEngine:
         return int(self.docker("inspect", name, "--format", "{{.State.Pid}}").stdout)
 
     def mounts(self) -> list[str]:
-        """Return what is mounted for containers."""
+        """Return the mounts that containers use."""
         mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         return [place for place in mounted if place.startswith(f"{self._root}/data/")]
 
     def close(self) -> None:
-        """Have it leave nothing behind."""
+        """Stop the engine and remove everything it created."""
         if self._processes:
             for name in self.containers():
                 self.docker("rm", "-f", name)
@@ -109,10 +109,10 @@ class OwnEngine:
 
 @contextmanager
 def own_engine(*, live_restore: bool) -> Iterator[OwnEngine]:
-    """Start an engine that has a small image; at its end nothing is left of it."""
+    """Start an engine that has a small image; remove all of it at the end."""
     require_docker()
     require(os.geteuid() == 0 and shutil.which("dockerd"), "root, and dockerd")
-    # Not below pytest's folder: the path of a socket must be short.
+    # Not below pytest's folder: a socket's path must be short.
     engine = OwnEngine(Path(tempfile.mkdtemp(prefix="forge-e-")), live_restore=live_restore)
     try:
         engine.start()

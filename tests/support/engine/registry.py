@@ -1,4 +1,4 @@
-"""An image registry that has no image: it answers, and says so."""
+"""An image registry without images: it answers that it has none."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ UNKNOWN = {"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"
 
 @contextmanager
 def empty_registry() -> Iterator[str]:
-    """Serve on loopback, where an engine speaks plain HTTP, and lend host and port."""
+    """Serve on loopback, where an engine speaks plain HTTP, and yield host and port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Empty)
     thread = Thread(target=server.serve_forever)
     thread.start()

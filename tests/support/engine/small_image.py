@@ -1,4 +1,4 @@
-"""A small image, made of this machine's own shell, and what is made of it."""
+"""A small image, built from this machine's own shell, and helpers for images based on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAMS = ("sh", "cat", "sleep")
 
 
 def layer(**files: bytes) -> bytes:
-    """Return a tar with a shell, a few programs, and files at its root."""
+    """Return a tar with a shell, a few programs, and files in its root."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for path in sorted(_parts()):
@@ -47,7 +47,7 @@ def _parts() -> set[str]:
 
 @contextmanager
 def small_image(engine: DockerClient, **files: bytes) -> Iterator[str]:
-    """Lend an image of a name of its own; it holds `files`, so that no two are the same."""
+    """Yield a uniquely named image that contains `files`, so that no two images are the same."""
     require_docker()
     name = f"forge-test-{uuid.uuid4().hex[:12]}:latest"
     repository = name.partition(":")[0]
@@ -68,13 +68,13 @@ def saved(engine: DockerClient, name: str, into: Path) -> Path:
 
 
 def images_named(engine: DockerClient, part: str) -> list[str]:
-    """Return the names of the engine's images that hold a word."""
+    """Return the names of the engine's images that contain a word."""
     tags = [tag for image in engine.images.list() for tag in image.tags]
     return sorted(tag for tag in tags if part in tag)
 
 
 def remove_images(engine: DockerClient, *names: str) -> None:
-    """Remove names, and images that have no other."""
+    """Remove names, and images that have no other name."""
     for name in names:
         with suppress(APIError):
             engine.images.remove(name, force=True)

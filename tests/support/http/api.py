@@ -1,4 +1,4 @@
-"""The HTTP functions in a test's hands: a real server on the test's queue, and callers of it."""
+"""The HTTP functions under test: a real server on the test's queue, and its callers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPEC = {
 
 
 class Api:
-    """A server, and the keys by which it is called."""
+    """A server, and the keys used to call it."""
 
     def __init__(self, app: FastAPI, url: str, rig: Rig) -> None:
         self.app = app
@@ -49,24 +49,24 @@ class Api:
     def key(
         self, owner: str = "ann", role: Role = Role.SUBMITTER, lasts: timedelta | None = None
     ) -> Caller:
-        """Make a key and return who calls with it."""
+        """Create a key and return a caller that uses it."""
         key_id, text = self.keys.create(owner, role, lasts=lasts)
         return Caller(self, bearer(text), key_id)
 
     def signing_key(self, owner: str = "ann", role: Role = Role.SUBMITTER) -> Signer:
-        """Make a key whose requests have to be signed."""
+        """Create a key that requires signed requests."""
         private = Ed25519PrivateKey.generate()
         public = private.public_key().public_bytes_raw()
         key_id, text = self.keys.create(owner, role, public_key=public)
         return Signer(self, bearer(text), key_id, private)
 
     def caller(self, headers: dict[str, str] | None = None) -> Caller:
-        """Return somebody who calls with these headers."""
+        """Return a caller that sends these headers."""
         return Caller(self, headers or {}, "")
 
 
 class Caller:
-    """Somebody with credentials."""
+    """A client with credentials."""
 
     def __init__(self, api: Api, headers: dict[str, str], key_id: str) -> None:
         self.api = api
@@ -74,15 +74,15 @@ class Caller:
         self.key_id = key_id
 
     def call(self, method: str, path: str, body: object = None) -> httpx.Response:
-        """Send a request, with a body in JSON unless it is None."""
+        """Send a request, with `body` as JSON unless it is None."""
         headers, content = self.headers, b""
         if body is not None:
-            # Not httpx's own way, which sends nothing that a caller must not.
+            # Unlike httpx's own encoder, this also sends JSON that no caller must send.
             headers, content = {**headers, "Content-Type": JSON}, json.dumps(body).encode()
         return self.api.http.request(method, path, headers=headers, content=content)
 
     def get(self, path: str) -> Any:  # noqa: ANN401  whatever JSON holds
-        """Return what a path answers."""
+        """Send a GET request and return the answer."""
         return good(self.call("GET", path))
 
     def post(self, path: str, body: object = None) -> Any:  # noqa: ANN401  as above
@@ -97,7 +97,7 @@ class Caller:
 
 
 class Signer(Caller):
-    """Somebody who signs, in the way that docs/http-api.md tells."""
+    """A client that signs its requests as docs/http-api.md describes."""
 
     def __init__(
         self, api: Api, headers: dict[str, str], key_id: str, private: Ed25519PrivateKey
@@ -106,7 +106,7 @@ class Signer(Caller):
         self._private = private
 
     def signed(self, method: str, path: str, body: bytes = b"", **said: str) -> dict[str, str]:
-        """Return the headers of a request; `said` may have its timestamp and nonce."""
+        """Return a request's headers; `said` may set the timestamp and nonce."""
         timestamp = said.get("timestamp") or str(int(self.api.rig.clock.now.timestamp()))
         nonce = said.get("nonce") or secrets.token_urlsafe(16)
         digest = hashlib.sha256(body).hexdigest()
@@ -130,7 +130,7 @@ def opened(
     store: Path | str,
     **settings: Any,  # noqa: ANN401  fields of all types
 ) -> Iterator[Api]:
-    """Serve a rig's queue and a store by its URL or folder; `settings` are the server's."""
+    """Serve a rig's queue and a store given by URL or folder; `settings` are the server's."""
     store_url = store if isinstance(store, str) else store.as_uri()
     app = quick_app(server_settings(rig.url, store_url, **settings))
     with serving(app) as url:
@@ -140,7 +140,7 @@ def opened(
 
 
 def canonical(url: str) -> str:
-    """Return the path and the query of a URL as they are signed."""
+    """Return a URL's path and query in the form in which they are signed."""
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in pairs)
@@ -153,13 +153,13 @@ def bearer(text: str) -> dict[str, str]:
 
 
 def good(answer: httpx.Response) -> Any:  # noqa: ANN401  whatever JSON holds
-    """Return what a good answer says."""
+    """Return the body of a successful answer."""
     assert answer.is_success, f"{answer.status_code}: {answer.text}"
     return answer.json()
 
 
 def problem(answer: httpx.Response, status: int, code: str) -> str:
-    """Check that an answer is an error in its one shape, and return its message."""
+    """Check that an answer is an error in the common format, and return its message."""
     said = answer.json()
     assert (answer.status_code, said.get("code")) == (status, code), answer.text
     assert set(said) >= {"code", "message", "hint", "request_id"}

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority that nobody trusts, and a server's for loopback."""
+"""Certificates for tests: an untrusted authority, and a server's certificate for loopback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files in PEM: the authority's certificate, the server's certificate and its key."""
+    """PEM files: the authority's certificate, the server's certificate and its key."""
 
     authority: Path
     server: Path
@@ -28,7 +28,7 @@ class Certificates:
 
 
 def certificates(folder: Path) -> Certificates:
-    """Make an authority and let it vouch for 127.0.0.1."""
+    """Create an authority and have it sign a certificate for 127.0.0.1."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     name = _name("an authority of tests")
     authority = (

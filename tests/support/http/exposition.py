@@ -1,4 +1,4 @@
-"""What a `/metrics` page says, as numbers."""
+"""Parse a `/metrics` page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Labels = frozenset[tuple[str, str]]
 
 
 class Exposition:
-    """The samples of a page by name and labels; `names` has also families without a sample."""
+    """A page's samples by name and labels; `names` also has families without samples."""
 
     def __init__(self, text: str) -> None:
         families = list(text_string_to_metric_families(text))
@@ -20,13 +20,13 @@ class Exposition:
             self.names |= {family.name + end for end in counts.get(family.type, [""])}
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Return a sample's value; None where there is none."""
+        """Return a sample's value; None if it is missing."""
         return self.samples.get((name, frozenset(labels.items())))
 
     def sum(self, name: str) -> float:
-        """Return the sum of a name's samples, whatever their labels."""
+        """Return the sum of a name's samples over all labels."""
         return sum(value for (found, _), value in self.samples.items() if found == name)
 
     def labels(self, name: str) -> set[Labels]:
-        """Return the labels of every sample of a name."""
+        """Return the labels of every sample with this name."""
         return {labels for found, labels in self.samples if found == name}

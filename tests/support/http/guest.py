@@ -1,4 +1,4 @@
-"""Somebody at a browser, as far as the server can tell: cookies, forms, an origin."""
+"""A browser from the server's point of view: cookies, forms, an origin."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TOKEN = re.compile(r'"X-CSRF-Token": "([0-9a-f]{64})"')
 
 
 class Guest:
-    """Opens pages; its requests come from the server's own origin unless told otherwise."""
+    """Opens pages; sends requests from the server's own origin unless told otherwise."""
 
     def __init__(self, api: Api, **headers: str) -> None:
         self.api = api
-        # A connection that rested may be closed just as it is used again.
+        # The server may close an idle connection just as the client uses it again.
         fresh = httpx.Limits(max_keepalive_connections=0)
         given = {"Accept": "text/html", **headers}
         self.http = httpx.Client(base_url=api.url, timeout=60, headers=given, limits=fresh)
@@ -34,27 +34,27 @@ class Guest:
         return self
 
     def send_key(self, text: str, to: str = "/") -> httpx.Response:
-        """Send the login's form."""
+        """Send the login form."""
         return self.form("/login", key=text, next=to)
 
     def page(self, path: str) -> str:
-        """Return a page that is to be there."""
+        """Return a page that must exist."""
         answer = self.http.get(path)
         assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:500]}"
         return answer.text
 
     def token(self) -> str:
-        """Return what every form of this session sends."""
+        """Return the token that every form of this session sends."""
         found = TOKEN.search(self.page("/queues"))
         assert found is not None
         return found[1]
 
     def act(self, path: str, **fields: str) -> httpx.Response:
-        """Send a form of a page of this session."""
+        """Send a form of one of this session's pages."""
         return self.form(path, csrf=self.token(), **fields)
 
     def form(self, path: str, **fields: str) -> httpx.Response:
-        """Send a form, from this server's origin."""
+        """Send a form from this server's origin."""
         return self.http.post(path, data=fields, headers={"Origin": self.api.url})
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Guest:
 
 
 def link(api: Api, key: str) -> str:
-    """Return what `forge dashboard` asks for."""
+    """Return the login link that `forge dashboard` requests."""
     answer = api.http.post("/login/link", headers=bearer(key))
     assert answer.status_code == 200, answer.text
     path: str = answer.json()["path"]

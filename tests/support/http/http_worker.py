@@ -1,4 +1,4 @@
-"""A worker of the protocol without a machine: it speaks to a server and runs nothing."""
+"""A worker that speaks the protocol but runs nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIGEST = "ab" * 32
 
 @dataclass
 class RawWorker:
-    """Sends what a test says, as JSON, with its own token."""
+    """Sends the JSON that a test gives it, with its own token."""
 
     api: Api
     id: int
@@ -47,7 +47,7 @@ class RawWorker:
         return self.api.http.get(f"/api/workers{path}", headers=self.headers, **options)
 
     def machine(self, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  fields of all types
-        """Return what it says of itself."""
+        """Return the machine that it reports."""
         return {"boot_id": str(self.boot_id), **FREE, **changes}
 
     def register(self, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  as above
@@ -65,7 +65,7 @@ class RawWorker:
 
 
 def good(answer: httpx.Response) -> dict[str, Any]:
-    """Return what a good answer says."""
+    """Return the body of a successful answer."""
     assert answer.is_success, f"{answer.status_code}: {answer.text}"
     said: dict[str, Any] = answer.json()
     return said
@@ -79,7 +79,7 @@ def raw_worker(
     labels: dict[str, str] | None = None,
     registered: bool = True,
 ) -> RawWorker:
-    """Make a worker as an admin does, and register it."""
+    """Create a worker as an admin does, and register it."""
     worker_id, token = api.workers.create(name, kind=kind, labels=labels)
     made = RawWorker(api, worker_id, name, token)
     if registered:
@@ -88,7 +88,7 @@ def raw_worker(
 
 
 def held(grant: dict[str, Any]) -> dict[str, Any]:
-    """Return a grant's token, as the paths below its job want it."""
+    """Return a grant's token in the form that the paths below its job take."""
     return {"token": grant["token"], "nonce": grant["nonce"]}
 
 
@@ -105,7 +105,7 @@ def machine(boot_id: UUID | None = None, **changes: Any) -> Machine:  # noqa: AN
 
 @contextmanager
 def session(urls: Sequence[str], token: str, *, longest_pause_s: float = 0.2) -> Iterator[Session]:
-    """Open a session of a worker's with some servers."""
+    """Open a worker's session with some servers."""
     opened = Session(Servers(urls, longest_pause_s=longest_pause_s), lambda: token, tls_context())
     try:
         yield opened
@@ -123,7 +123,7 @@ def gateway(urls: Sequence[str], token: str) -> Iterator[HttpGateway]:
 
 
 def claimed(made: HttpGateway, count: int = 1) -> list[Grant]:
-    """Claim with room for everything."""
+    """Claim with enough room for everything."""
     return made.finish_and_claim([], PLENTY, count)[1]
 
 

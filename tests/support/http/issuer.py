@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 AUDIENCE = "forge-here"
-# A service account of a cluster that has this issuer.
+# A service account of a cluster that uses this issuer.
 ACCOUNT = "forge:forge-worker"
 
 
 class Issuer:
-    """Signs tokens, and publishes its keys until it is broken."""
+    """Signs tokens, and publishes its keys until the test breaks it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -34,7 +34,7 @@ class Issuer:
         self.publish()
 
     def publish(self) -> None:
-        """Answer as an issuer does."""
+        """Serve the issuer's documents."""
         ours = {
             "rsa": RSAAlgorithm.to_jwk(self.rsa.public_key(), as_dict=True),
             "ec": ECAlgorithm.to_jwk(self.ec.public_key(), as_dict=True),
@@ -44,7 +44,7 @@ class Issuer:
         self.answers = {"/.well-known/openid-configuration": about, "/keys": {"keys": keys}}
 
     def token(self, kid: str = "rsa", **claims: Any) -> str:  # noqa: ANN401  claims of all types
-        """Sign a token for ann, who is a submitter; `claims` change it, None leaves one out."""
+        """Sign a token for ann, a submitter; `claims` replace its claims, None removes one."""
         soon = datetime.now(UTC) + timedelta(minutes=5)
         said = {"iss": self.url, "aud": AUDIENCE, "sub": "ann", "exp": soon}
         said |= {"forge_role": "submitter", **claims}
@@ -58,7 +58,7 @@ class Issuer:
         account: str = ACCOUNT,
         **claims: Any,  # noqa: ANN401  as above
     ) -> str:
-        """Sign a token as a cluster does for a pod of a service account, `namespace:name`."""
+        """Sign a token as a cluster does for a pod of the service account `namespace:name`."""
         namespace, _, service = account.partition(":")
         bound = {
             "namespace": namespace,
@@ -71,7 +71,7 @@ class Issuer:
 
 @contextmanager
 def issuing() -> Iterator[Issuer]:
-    """Run an issuer."""
+    """Run an issuer until the block ends."""
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -83,7 +83,7 @@ def issuing() -> Iterator[Issuer]:
             self.wfile.write(page if isinstance(page, bytes) else json.dumps(page).encode())
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its own name
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
         issuer = Issuer(f"http://127.0.0.1:{server.server_address[1]}")

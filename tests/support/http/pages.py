@@ -1,4 +1,4 @@
-"""The dashboard without a browser: who logs in by a key, opens pages and sends their forms."""
+"""The dashboard without a browser: log in by a key, open pages and send their forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 
 
 class Reader:
-    """Somebody at a browser, without script."""
+    """A browser without JavaScript."""
 
     def __init__(self, api: Api, role: Role = Role.ADMIN, owner: str = "root") -> None:
         self.http = httpx.Client(
@@ -32,7 +32,7 @@ class Reader:
         return answer.text
 
     def post(self, path: str, *, shown: str = "/workers", **fields: str) -> httpx.Response:
-        """Send a form, by the token that a page has."""
+        """Send a form with the token from a page."""
         found = CSRF.search(self.page(shown))
         assert found is not None, f"there is no form on {shown}"
         return self.http.post(path, data={"csrf": found[1], **fields})

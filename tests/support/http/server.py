@@ -1,4 +1,4 @@
-"""The server for tests: the real app under uvicorn, in a thread, on a port of its own."""
+"""The server for tests: the real app under uvicorn, in a thread, on its own port."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def server_settings(database_url: str, store_url: str, **changes: Any) -> ServerSettings:  # noqa: ANN401  fields of all types
-    """Make settings of a server with a secret of its own."""
+    """Create settings for a server with its own secret."""
     given = {"server_secret": secrets.token_hex(32), "long_poll_s": 2.0, **changes}
     return ServerSettings(database_url=database_url, store_url=store_url, **given)
 
@@ -30,7 +30,7 @@ def server_settings(database_url: str, store_url: str, **changes: Any) -> Server
 def quick_app(settings: ServerSettings) -> FastAPI:
     """Return the app with every path; all apps of this process share their routes.
 
-    At an app's first request FastAPI works out all its routes, which takes a third of a second.
+    At an app's first request FastAPI prepares all its routes, which takes a third of a second.
     """
     app = whole_app(settings)
     app.router.routes[:] = _first_app().router.routes
@@ -44,14 +44,14 @@ def _first_app() -> FastAPI:
 
 @contextmanager
 def served(settings: ServerSettings) -> Iterator[str]:
-    """Serve every path on loopback, and lend the server's URL."""
+    """Serve every path on loopback, and yield the server's URL."""
     with serving(quick_app(settings)) as url:
         yield url
 
 
 @contextmanager
 def serving(app: FastAPI, **options: Any) -> Iterator[str]:  # noqa: ANN401  uvicorn's own
-    """Serve an app on loopback until the block ends, and lend its URL."""
+    """Serve an app on loopback until the block ends, and yield its URL."""
     try:
         with listening(app, **options) as url:
             yield url
@@ -61,9 +61,9 @@ def serving(app: FastAPI, **options: Any) -> Iterator[str]:  # noqa: ANN401  uvi
 
 @contextmanager
 def listening(app: ASGIApp, **options: Any) -> Iterator[str]:  # noqa: ANN401  as above
-    """Serve anything on loopback until the block ends, and lend its URL."""
+    """Serve any ASGI app on loopback until the block ends, and yield its URL."""
     with socket.socket() as port:
-        # asyncio does it for the sockets that it makes itself; without, an answer takes 40 ms more.
+        # asyncio sets this on the sockets that it creates; without it, an answer takes 40 ms more.
         port.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", **options))

@@ -1,4 +1,4 @@
-"""`forge-server` as a process of its own, which a test may kill and start again."""
+"""`forge-server` as its own process, which a test may kill and restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAVE_S = 60.0
 
 @dataclass
 class ServerProcess:
-    """One server on a port of its own, which it keeps over its restarts."""
+    """A server with its own port, which it keeps across restarts."""
 
     root: Path
     environment: Mapping[str, str]
@@ -51,13 +51,13 @@ class ServerProcess:
 
     @property
     def memory_bytes(self) -> int:
-        """What the process has in memory now."""
+        """The process's resident memory now."""
         assert self.process is not None
         rss: int = psutil.Process(self.process.pid).memory_info().rss
         return rss
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         said = self.root / f"server-{self.port}-{self.starts}.log"
         self.starts += 1
         with said.open("wb") as log:
@@ -71,19 +71,19 @@ class ServerProcess:
         assert self.running, self.output
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill the server as a power cut would."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(LEAVE_S)
 
     def leave(self) -> int:
-        """Have it leave, and return its exit code."""
+        """Stop the server gracefully, and return its exit code."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(LEAVE_S)
 
     def _answers(self) -> bool:
-        # Nothing is there, which is told for less than the document costs.
+        # An unknown path: the answer is cheaper than the document.
         with suppress(httpx.TransportError):
             answer = httpx.get(f"{self.url}/none", verify=False)  # noqa: S501  any certificate
             return answer.status_code == HTTPStatus.NOT_FOUND

@@ -1,4 +1,4 @@
-"""Bytes between a worker and a server, which a test may cut off or hold up on their way."""
+"""A TCP proxy between a worker and a server, which a test may cut or delay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STREAM = b"text/event-stream"
 
 
 class TcpProxy:
-    """Passes everything on; `holds_streams` has a stream of events never arrive."""
+    """Forwards everything; with `holds_streams`, event streams never arrive."""
 
     def __init__(self, target: str) -> None:
         self._target = int(urlsplit(target).port or 0)
@@ -29,12 +29,12 @@ class TcpProxy:
         self._threads[0].start()
 
     def cut(self) -> None:
-        """Break every connection off."""
+        """Break every connection."""
         while self._ends:
             _hang_up(self._ends.pop())
 
     def close(self) -> None:
-        """Break everything off, and take no more."""
+        """Break every connection, and accept no more."""
         _hang_up(self._listener)
         self._threads[0].join(60)
         self.cut()

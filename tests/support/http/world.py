@@ -1,4 +1,4 @@
-"""Everything that a path can name, made anew for each request, and everybody who may call."""
+"""Everything that a path can name, created anew for each request, and every kind of caller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Headers = dict[str, str]
 
 
 class World:
-    """A queue with ann's jobs, which a worker of this world may hold."""
+    """A queue with ann's jobs, which this world's worker may hold."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -36,8 +36,8 @@ class World:
         self.callers = self._callers()
 
     def call(self, kind: str, method: str, path: str, body: object) -> int:
-        """Send a request of one kind of caller, and return the answer's status."""
-        # A caller whose secret is wrong tries it at every path here.
+        """Send a request as one kind of caller, and return the answer's status."""
+        # A caller with a wrong secret tries it on every path here, and must not be locked out.
         self.api.services.failures = Failures()
         return self.api.caller(self.callers[kind]).call(method, path, body).status_code
 
@@ -75,11 +75,11 @@ class World:
         return f"name-{next(self._serial)}"
 
     def job(self) -> int:
-        """Submit a job of ann's."""
+        """Submit a job for ann."""
         return self.api.rig.submit(owner="ann")
 
     def sweep(self) -> str:
-        """Submit a job of a sweep of ann's."""
+        """Submit a job of a sweep for ann."""
         self.api.rig.submit(owner="ann", kind="benchmark", sweep="batches")
         return "batches"
 
@@ -91,7 +91,7 @@ class World:
         return grant.fence.job_id
 
     def absent_worker(self) -> int:
-        """Return a worker that never came."""
+        """Return a worker that never connected."""
         return self.api.workers.create(self._name())[0]
 
     def spare_key(self) -> str:
@@ -99,7 +99,7 @@ class World:
         return self.api.keys.create("eve", Role.VIEWER)[0]
 
     def template(self) -> str:
-        """Return a template of ann's, which a request before may have removed."""
+        """Return a template of ann's, which an earlier request may have removed."""
         self.api.rig.rows(
             "INSERT INTO template (owner, name, spec, updated_at)"
             " VALUES ('ann', 'nightly', '{}', forge_now()) ON CONFLICT DO NOTHING"
@@ -107,7 +107,7 @@ class World:
         return "nightly"
 
     def lease(self) -> tuple[dict[str, Any], AttemptKeys]:
-        """Have the holder hold a job of ann's; return its grant and what it may write."""
+        """Have the holder lease a job of ann's; return its grant and the keys that it may write."""
         self.api.rig.submit(owner="ann", priority=1000)
         (grant,) = self.holder.claim()
         fence = Fence(grant["job_id"], grant["token"], UUID(grant["nonce"]))

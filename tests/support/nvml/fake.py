@@ -1,4 +1,4 @@
-"""GPUs that are not there: the state that the tests' own libnvidia-ml serves to the real pynvml."""
+"""Simulated GPUs: the state that the tests' own libnvidia-ml serves to the real pynvml."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into `folder` under the name by which pynvml looks for it."""
+    """Compile the library into `folder`, with the file name that pynvml looks for."""
     require(shutil.which("gcc"), "gcc, for the tests' NVML")
     library = folder / "libnvidia-ml.so.1"
     flags = ["-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-Wall", "-pthread"]
@@ -34,7 +34,7 @@ def build(folder: Path) -> Path:
 
 @dataclass
 class FakeNvml:
-    """The GPUs of a machine, which every process with this `environment` sees at once."""
+    """A machine's GPUs, which every process with this `environment` sees."""
 
     library: Path
     state: Path
@@ -50,11 +50,11 @@ class FakeNvml:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which another process finds the library and its state."""
+        """The variables with which another process finds the library and its state."""
         return {"LD_LIBRARY_PATH": str(self.library.parent), VARIABLE: str(self.state)}
 
     def gpu(self, uuid: str, name: str = "NVIDIA A100", vram_mb: int = 40_960) -> str:
-        """Add a GPU that does nothing, and return its UUID."""
+        """Add an idle GPU, and return its UUID."""
         idle = {"utilisation": 0, "memory": 0, "power": 50_000, "temperature": 30, "energy": 0}
         known = {"name": name, "vram": vram_mb * MIB, "capability": "8.0", "ecc": 0}
         self._gpus[uuid] = {**known, **idle}
@@ -62,7 +62,7 @@ class FakeNvml:
         return uuid
 
     def slice(self, uuid: str, parent: str, name: str, vram_mb: int) -> str:
-        """Add a MIG slice of a GPU, which is in MIG mode from then on, and return its UUID."""
+        """Add a MIG slice to a GPU, which enters MIG mode, and return the slice's UUID."""
         self._gpus[parent]["mig"] = 1
         known = {"name": name, "vram": vram_mb * MIB, "memory": 0, "capability": "8.0"}
         self._slices[uuid] = {"parent": parent, "instance": len(self._slices) + 1, **known}
@@ -70,7 +70,7 @@ class FakeNvml:
         return uuid
 
     def set(self, uuid: str, **values: object) -> None:
-        """Change what a GPU answers, None for what it does not support.
+        """Change a GPU's readings; None means not supported.
 
         `utilisation` in percent, `memory` in bytes, `power` in milliwatts, `temperature` in °C,
         `energy` in millijoules, `ecc` in uncorrected errors, `mig` 0 or 1.
@@ -80,31 +80,31 @@ class FakeNvml:
         self._write()
 
     def process(self, uuid: str, pid: int, memory: int, kind: str = "compute") -> None:
-        """Have a process use a GPU, with so many bytes of its memory; `kind` or `graphics`."""
+        """Add a process that uses a GPU and this many bytes of its memory; `kind` or `graphics`."""
         self._processes[uuid, pid] = (kind, memory)
         self._write()
 
     def stranger(self, uuid: str, memory: int = 1024 * MIB, pid: int = 1) -> None:
-        """Have a process that is no job of anybody use a GPU."""
+        """Add a process that uses a GPU and belongs to no job."""
         self.set(uuid, memory=memory)
         self.process(uuid, pid, memory)
 
     def gone(self, uuid: str, pid: int = 1) -> None:
-        """Have a process use a GPU no more."""
+        """Remove a process from a GPU."""
         del self._processes[uuid, pid]
         self.set(uuid, memory=0)
 
     def xid(self, uuid: str, code: int) -> None:
-        """Have a GPU report an XID to whoever listens."""
+        """Report an XID of a GPU to all listeners."""
         self.event(uuid, pynvml.nvmlEventTypeXidCriticalError, code)
 
     def event(self, uuid: str, kind: int, data: int = 0) -> None:
-        """Have a GPU report an event to whoever listens."""
+        """Report an event of a GPU to all listeners."""
         self._events.append((uuid, kind, data))
         self._write()
 
     def fail(self, uuid: str, error: int | None = pynvml.NVML_ERROR_GPU_IS_LOST) -> None:
-        """Have a GPU answer everything with an error, until that is None."""
+        """Make every call for a GPU fail with an error, until that is set to None."""
         if error is None:
             self._errors.pop(uuid, None)
         else:
@@ -112,14 +112,14 @@ class FakeNvml:
         self._write()
 
     def remove(self, uuid: str) -> None:
-        """Take a GPU or a slice away, as if the machine had been started without it."""
+        """Remove a GPU or a slice, as if the machine had been started without it."""
         self._gpus.pop(uuid, None)
         self._slices.pop(uuid, None)
         self._write()
 
     @contextmanager
     def here(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Have this process see the GPUs while the block runs."""
+        """Let this process see the GPUs while the block runs."""
         with patch.context() as inside:
             inside.setattr(pynvml, "nvmlLib", CDLL(str(self.library)))
             inside.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -135,7 +135,7 @@ class FakeNvml:
         for number, (uuid, type_, data) in enumerate(self._events, 1):
             lines.append(["event", str(number), uuid, str(type_), str(data)])
         lines += [["fail", uuid, str(error)] for uuid, error in self._errors.items()]
-        # Read at any moment, so it is never half written.
+        # Readers may open it at any moment, so it must never be half written.
         new = self.state.with_suffix(".new")
         new.write_text("".join("\t".join(line) + "\n" for line in lines))
         new.replace(self.state)

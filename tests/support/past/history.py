@@ -1,4 +1,4 @@
-"""A database with a past: six months of jobs, most of them ended, made by few statements."""
+"""A database with six months of history: mostly ended jobs, inserted by few statements."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SHAPE = """
     )
     RETURNING id
 """
-# Foreign keys would be looked up row by row: what is referred to is drawn from the tables. The
-# statistics are of all rows of a month, so that no plan depends on which ones were drawn.
+# Foreign key checks would look up every row, although the values are drawn from those tables. The
+# statistics cover all rows of a month, so that no plan depends on the rows that were sampled.
 SETTINGS = """
     SET session_replication_role = replica;
     SET work_mem = '512MB';
@@ -46,7 +46,7 @@ SETTINGS = """
     SET jit = off;
     SET default_statistics_target = 1000;
 """
-# No plan depends on the specs: to sort 300,000 of them would take longer than all other columns.
+# No plan depends on the specs; sorting 300,000 of them would take longer than all other columns.
 ANALYSE = (
     "ALTER TABLE job ALTER spec SET STATISTICS 0",
     "VACUUM (ANALYZE)",
@@ -57,7 +57,7 @@ ANALYSE = (
 
 @dataclass(frozen=True)
 class Past:
-    """What is in such a database: how many of each."""
+    """Counts of what such a database contains."""
 
     attempts: int
     jobs: int
@@ -67,10 +67,10 @@ class Past:
 
 
 def fill(url: str, attempts: int = ATTEMPTS) -> Past:
-    """Give a migrated, empty database a past of about so many attempts; as a superuser.
+    """Fill a migrated, empty database with about this many attempts; needs a superuser.
 
-    500 workers, 200 lanes and 20 owners; the jobs that wait and run are as many as a hundredth and
-    a two-thousandth of the attempts. Twice called, it makes the same but for the time of the call.
+    There are 500 workers, 200 lanes and 20 owners; a hundredth as many jobs wait as there are
+    attempts, and a two-thousandth run. Two calls give the same rows, except for times.
     """
     past = Past(
         attempts=attempts,

@@ -1,4 +1,4 @@
-"""A database with a past as the reading side sees it, and some jobs in it that are worth a look."""
+"""A database with a history as the read queries see it, with some notable jobs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from forge_schema.database.pool import Database
     from support.past.history import Past
 
-# By primary keys, or a few rows from one end: cheap, whatever lies there.
+# Reads by primary key, or of a few rows from one end: cheap, whatever the table holds.
 FOUND = {
     "newest": "SELECT job_id FROM outcome WHERE state = 'succeeded' ORDER BY job_id DESC LIMIT 1",
     "oldest": "SELECT min(job_id) AS job_id FROM outcome",
-    # The one that wrote a lot; see past/08_stored.sql.
+    # The job with a lot of output; see past/08_stored.sql.
     "long": (
         "SELECT job_id FROM outcome WHERE job_id % 50 = 0 AND token IS NOT NULL"
         " ORDER BY job_id DESC LIMIT 1"
@@ -32,7 +32,7 @@ FOUND = {
 
 @dataclass
 class World:
-    """What is asked, and of which jobs: by a word as in `FOUND`."""
+    """The calls to make and their jobs, selected by a key of `FOUND`."""
 
     database: Database
     past: Past
@@ -58,12 +58,12 @@ class World:
 
     @property
     def middle(self) -> int:
-        """The id of a job in the midst of the past."""
+        """The id of a job in the middle of the history."""
         return self.past.jobs // 2
 
 
 def world(database: Database, past: Past) -> World:
-    """Look for the jobs."""
+    """Find the jobs."""
     with database.reporting() as connection:
         found = {
             word: connection.execute(query).fetchall()[0]["job_id"] for word, query in FOUND.items()

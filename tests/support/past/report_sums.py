@@ -1,4 +1,4 @@
-"""What the reporting views must tell, computed from the tables by the shortest way in Python."""
+"""The expected rows of the reporting views, computed from the tables by simple Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def midnight(day: date) -> datetime:
 
 
 def days(first: datetime, last: datetime) -> Iterable[tuple[date, float]]:
-    """Give each day from one moment to another, with the seconds between them on that day."""
+    """Yield each day between two moments, with the seconds of the interval on that day."""
     day = day_of(first)
     while day <= day_of(last):
         seconds = min(last, midnight(day + DAY)) - max(first, midnight(day))
@@ -58,7 +58,7 @@ def percentile(values: Iterable[float], share: float) -> float:
 
 
 class Sums:
-    """The tables as they are now; a method for each view gives its single pieces."""
+    """The tables as they are now; one method per view yields its individual parts."""
 
     def __init__(self, rows: Callable[[str], list[Row]], now: datetime) -> None:
         self.now = now
@@ -71,7 +71,7 @@ class Sums:
         self.outcomes = {row["job_id"]: row for row in self.tables["outcome"]}
 
     def of(self, held: Row) -> Row:
-        """Return whose and where an attempt, a lease or a ready job is."""
+        """Return the owner and place of an attempt, a lease or a ready job."""
         lane = self.lanes[held["lane_id"]]
         return {
             **{name: lane[name] for name in ("owner", "queue", "shape_id")},
@@ -258,7 +258,7 @@ class Sums:
 
 
 def fits(shape: Row, worker: Row) -> bool:
-    """Tell whether a worker fits one of the few shapes that these tests ask for."""
+    """Tell whether a worker fits one of the few shapes that these tests request."""
     named = [gpu for gpu in worker["gpus"] if fnmatch(gpu["name"], shape["gpu_model"])]
     labels = all(
         fnmatch(worker["labels"].get(name, ""), glob) for name, glob in shape["labels"].items()
@@ -391,7 +391,7 @@ SINGLE: dict[str, Callable[[Sums], list[Row]]] = {
     "lost_time": Sums.lost_time,
     "stuck": Sums.stuck,
 }
-# Where the rows of the view are its groups.
+# Views whose rows are already groups.
 VIEWS = [name for name in GROUPED if name not in SINGLE]
 ROW_KEYS = ("job_id", "attempt", "rank", "gpu", "kind", "worker_id", "since")
 
@@ -399,7 +399,7 @@ ROW_KEYS = ("job_id", "attempt", "rank", "gpu", "kind", "worker_id", "since")
 def grouped(
     pieces: list[Row], by: Sequence[str], sums: Callable[[Sequence[Row]], Row]
 ) -> list[Row]:
-    """Return one row for each group of pieces."""
+    """Return one row for each group of parts."""
     groups: defaultdict[tuple[object, ...], list[Row]] = defaultdict(list)
     for piece in pieces:
         groups[tuple(piece[column] for column in by)].append(piece)
@@ -407,7 +407,7 @@ def grouped(
 
 
 def computed(sums: Sums, name: str, columns: Sequence[str]) -> tuple[list[Row], list[str]]:
-    """Return the rows of a view that has these columns, and the columns that tell them apart."""
+    """Return a view's rows with these columns, and the columns that identify them."""
     if name in SINGLE:
         return SINGLE[name](sums), [key for key in ROW_KEYS if key in columns]
     pieces, made = GROUPED[name]
@@ -417,7 +417,7 @@ def computed(sums: Sums, name: str, columns: Sequence[str]) -> tuple[list[Row], 
 
 
 def difference(found: Sequence[Row], wanted: Sequence[Row], keys: Sequence[str]) -> str | None:
-    """Tell where rows first differ, a number only where it is not nearly the same."""
+    """Describe the first difference between rows, with a tolerance for numbers."""
 
     def place(row: Row) -> list[str]:
         return [str(row[key]) for key in keys]

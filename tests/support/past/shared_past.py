@@ -1,4 +1,4 @@
-"""One database with a past for all test processes of a run: the first that asks makes it."""
+"""One database with a history for all processes of a test run; the first to need it creates it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NAME = "forge_past"
 
 @contextmanager
 def shared_past(folder: Path, attempts: int, binaries: Path | None) -> Iterator[tuple[str, Past]]:
-    """Lend the URL of the database, and what is in it; the last one to leave stops its server.
+    """Yield the database's URL and counts; the last process to leave stops the server.
 
-    Who asks must change nothing there that another could see, but may add a little.
+    Callers may add a little, but must not change anything that others could see.
     """
     told = folder / "past.json"
     with ExitStack() as stack:
@@ -31,7 +31,7 @@ def shared_past(folder: Path, attempts: int, binaries: Path | None) -> Iterator[
                 known = json.loads(told.read_text(encoding="utf-8"))
             else:
                 known = _made(stack, told, attempts, binaries)
-            # Released with this process too, however it ends; who made the server waits for it.
+            # Released when this process exits, however it ends; the server's creator waits for it.
             stack.enter_context(_locked(folder / "past.users", fcntl.LOCK_SH))
         yield known["url"], Past(**known["past"])
 

@@ -1,4 +1,4 @@
-"""A queue with a varied past: days of a small fleet's life, by the queue's own verbs."""
+"""A queue with a varied history: days in the life of a small fleet, by the queue's own verbs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENDS = {
     Reason.STORAGE_FAILED: 1,
     Reason.START_FAILED: 1,
 }
-# A gang's other rank, as the same lease on another worker would leave it.
+# A gang's other rank, as the same lease on another worker would write it.
 SECOND_RANK = """
     INSERT INTO {table}
     SELECT (jsonb_populate_record(first, jsonb_build_object(
@@ -55,7 +55,7 @@ class Held:
 
 @dataclass
 class Fleet:
-    """Workers that claim, run, fail and vanish as the dice have it."""
+    """Workers that claim, run, fail and vanish at random."""
 
     rig: Rig
     dice: Random
@@ -71,7 +71,7 @@ class Fleet:
         return worker
 
     def step(self) -> None:
-        """Let some time go by, in which a little of everything happens."""
+        """Advance the time; a little of everything happens."""
         self.rig.clock.advance(self.dice.uniform(300, 7000))
         self.lose()
         for _ in range(self.dice.randrange(4)):
@@ -84,7 +84,7 @@ class Fleet:
             self.change_a_mind()
 
     def lose(self) -> None:
-        """Renew what is held, but for what is lost."""
+        """Renew all leases except the lost ones."""
         lost = self.dice.choice(self.held) if self.held and self.dice.random() < 0.1 else None
         for worker in self.workers:
             worker.renew(*(one.grant for one in self.held if one.worker is worker and one != lost))
@@ -144,7 +144,7 @@ class Fleet:
         )
 
     def change_a_mind(self) -> None:
-        """Cancel what waits, or retry what failed."""
+        """Cancel a waiting job, or retry a failed one."""
         for job in self.rig.jobs.jobs(count=20):
             if job["state"] == State.READY and self.dice.random() < 0.1:
                 self.rig.queue.cancel(job["job_id"])
@@ -153,7 +153,7 @@ class Fleet:
 
 
 def fill(rig: Rig, steps: int = 60, seed: int = 7) -> None:
-    """Fill a queue; the same seed makes the same past."""
+    """Fill a queue; the same seed gives the same history."""
     fleet = Fleet(rig, Random(seed))  # noqa: S311  it is to be repeated
     fleet.add("big", 2, price_per_hour=3.0)
     fleet.add("free", 1)
@@ -168,7 +168,7 @@ def fill(rig: Rig, steps: int = 60, seed: int = 7) -> None:
 
 
 def _leave(fleet: Fleet, worker: Worker) -> None:
-    """Have a spot machine give all back and go, and its row with it."""
+    """Have a spot machine give back its jobs, leave, and lose its row."""
     for one in [one for one in fleet.held if one.worker is worker]:
         fleet.rig.finish(one.grant, Reason.PREEMPTED, usage=fleet.usage(one))
         fleet.held.remove(one)
@@ -181,7 +181,7 @@ def _leave(fleet: Fleet, worker: Worker) -> None:
 
 
 def _present(fleet: Fleet) -> None:
-    """Have something of all that can be stuck, beside what is not."""
+    """Create every kind of stuck job, beside healthy ones."""
     rig = fleet.rig
     worker = fleet.add("idle", 0)
     moon = rig.submit(labels={"zone": "moon"})
@@ -198,10 +198,10 @@ def _present(fleet: Fleet) -> None:
     rig.submit(name="over", queue="full")
     rig.admin.set_queue("full", {"max_jobs": 0})
     rig.clock.advance(timedelta(hours=1).total_seconds())
-    # The third one's lease runs out.
+    # The third job's lease runs out.
     quiet, loud = fleet.held[-3:-1]
     rig.records.add_log_chunk(loud.grant.fence, LogChunk(0, "k", 0, 1, "ab" * 32))
-    # One has nothing to do.
+    # One worker stays idle.
     fleet.add("rest", 0).renew()
     fences = [quiet.grant.fence, loud.grant.fence]
     rig.queue.renew(worker.id, worker.machine.boot_id, fences, WorkerStatus.IDLE)

@@ -1,4 +1,4 @@
-"""A run for the checker: one job, a worker that is frozen past its lease's end, and another."""
+"""A run for the checker: a worker freezes past its lease's end, and another takes its one job."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 ROOM = Capacity(8, 8000, 8000, 0)
 STEP_S = 10
-# Sweepers that were away hold off for a while; so long, none ends a lease without cause.
+# Sweepers that were away hold off for this long, so that none ends a lease without cause.
 STEPS = 100
 
 
 @dataclass
 class Member:
-    """A worker with a connection of its own name; what it does is what an agent would."""
+    """A worker with its own named connection, which acts as an agent would."""
 
     id: int
     boot_id: UUID
@@ -56,7 +56,7 @@ class Member:
         self.queue.report(grant.fence, Phase.RUNNING, devices=["GPU-1"])
 
     def write(self, grant: Grant) -> None:
-        """Store a piece of log and an artifact, and index both."""
+        """Store a chunk of log and an artifact, and index both."""
         keys, data = AttemptKeys(grant.fence.job_id, grant.attempt, grant.fence.mark), b"done\n"
         digest = hashlib.sha256(data).hexdigest()
         self.store.put(keys.log_chunk(0), zstandard.compress(data))
@@ -71,7 +71,7 @@ class Member:
 
 
 class Script:
-    """The run, the same whatever the statements are; where they are fenced, it ends well."""
+    """The run, identical for all versions of the statements; with intact fences it ends well."""
 
     def __init__(self, rig: Rig, store_url: str, history: History) -> None:
         self.rig = rig
@@ -88,7 +88,7 @@ class Script:
         self._stack.close()
 
     def run(self) -> None:
-        """Let a worker freeze with the job, another run it, the first wake, and both go on."""
+        """Freeze a worker with the job, let another run it, wake the first, and continue both."""
         frozen, other = self._member("frozen"), self._member("other")
         self._submit("first")
         job_id = self._submit("first")
@@ -101,14 +101,14 @@ class Script:
         self._renew_while_a_sweeper_looks(other, grant)
         other.write(grant)
         other.succeed(grant)
-        # What a mutation made ready again, or added, is run too.
+        # Also run jobs that a mutation made ready again, or added.
         while left := other.claim():
             other.write(left[0])
             other.succeed(left[0])
         self.history.note("seen", job_id=job_id, state=self.rig.state(job_id).value)
 
     def run_many(self, count: int) -> list[int]:
-        """Let one worker do so many jobs, each with a key of its own, beside an idle one."""
+        """Let one worker run this many jobs, each with its own key, beside an idle worker."""
         self._member("idle")
         worker = self._member("busy")
         for number in range(count):
@@ -123,7 +123,7 @@ class Script:
         return jobs
 
     def reasons(self) -> list[str]:
-        """Return why the attempts ended, in order."""
+        """Return the reason of each attempt, in order."""
         rows = self.rig.rows("SELECT reason FROM attempt ORDER BY token")
         return [row["reason"] for row in rows]
 
@@ -147,7 +147,7 @@ class Script:
         return job_id
 
     def _wake(self, frozen: Member, stale: Grant) -> None:
-        """Have a worker go on that does not know yet that its lease is another's."""
+        """Let a worker continue that does not know yet that it lost its lease."""
         frozen.renew(stale)
         frozen.write(stale)
         frozen.succeed(stale)
@@ -163,7 +163,7 @@ class Script:
                 return
 
     def _renew_while_a_sweeper_looks(self, holder: Member, grant: Grant) -> None:
-        """Let the lease run out, and its holder be heard between a sweeper's two looks."""
+        """Let the lease expire, and have its holder renew between a sweeper's two looks."""
         for row in self.rig.rows(
             "SELECT expires_at FROM lease WHERE token = %s", grant.fence.token
         ):

@@ -1,4 +1,4 @@
-"""Constructed cases of jobs that wait: what is to be said of each, and what is to start it."""
+"""Constructed cases of waiting jobs: the expected explanation, and the remedy that helps."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ T4 = {"name": "NVIDIA T4", "vram_mb": 16_384}
 
 @dataclass(frozen=True)
 class Case:
-    """A scene that returns its job; what is said of the job and of worker w; the first remedy.
+    """A scene that returns its job; the expected texts for job and worker w; the first remedy.
 
-    `cure` is what brings the remedy about, where its own fields do not say it all.
+    `cure` applies the remedy where its own fields do not say everything.
     """
 
     name: str
@@ -53,7 +53,7 @@ def unfit(
 
 
 def lacking(name: str, job: dict[str, Any], says: str, **comes: Any) -> Case:  # noqa: ANN401  as above
-    """Return a case that only another worker helps."""
+    """Return a case that only another worker can cure."""
     made = alone(job, labels={"forge.runs": "projects"})
     cure: Callable[[Scene], object] = lambda scene: scene.worker("new", **comes)  # noqa: E731
     return Case(name, made, Outlook.UNFIT, Chance.UNFIT, "add_worker", None, says, cure)
@@ -78,7 +78,7 @@ def pause_owner(scene: Scene, *, paused: bool) -> None:
 
 
 def limited(whose: str, gpus: int, **limits: Any) -> Callable[[Scene], int]:  # noqa: ANN401  limits as `Limits` takes them
-    """Return a scene with one job of ann's that runs, and limits that it uses up."""
+    """Return a scene with a running job of ann's, and limits that it uses up."""
 
     def made(scene: Scene) -> int:
         scene.worker(gpus=[A100] * 4)
@@ -106,7 +106,7 @@ def gpus_busy(scene: Scene) -> int:
 
 
 def gpu_of_another_worker(scene: Scene) -> int:
-    """Make two workers of one machine: what the one has of its GPU, the other has not."""
+    """Make two workers on one machine: a GPU in use by one is not free for the other."""
     scene.worker("other", gpus=[T4])
     scene.hold("other", gpus=1, devices=(0,))
     scene.worker(gpus=[T4])
@@ -153,7 +153,7 @@ def constrained(scene: Scene) -> int:
 
 
 def behind(*others: dict[str, Any]) -> Callable[[Scene], int]:
-    """Return a scene with others that go before."""
+    """Return a scene with other jobs ahead in the queue."""
 
     def made(scene: Scene) -> int:
         scene.worker()
@@ -173,7 +173,7 @@ def behind_by_share(scene: Scene) -> int:
 
 
 def reserved(scene: Scene) -> int:
-    """Make a job that a worker keeps two GPUs for while it has but one free."""
+    """Make a job for which a worker reserves two GPUs while only one is free."""
     scene.patience_s = 0.0
     scene.worker(gpus=[A100, A100])
     scene.hold(gpus=1, devices=(0,))

@@ -1,4 +1,4 @@
-"""Random fleets and queues, and what each worker's real claim then takes of them."""
+"""Random fleets and queues, and the jobs that each worker's real claim then takes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ WORLDS = st.fixed_dictionaries(
 
 @dataclass
 class Member:
-    """A worker by its real slots: what is free is counted as the agent counts it."""
+    """A worker with its real slots: free resources are counted as the agent counts them."""
 
     id: int
     slots: Slots
@@ -93,19 +93,19 @@ class Member:
 
     @property
     def claims(self) -> bool:
-        """Whether its agent would ask for jobs; the queue itself refuses those that are to go."""
+        """Whether its agent would request jobs; the queue itself refuses leaving workers."""
         leaves = self.described["kind"] is WorkerKind.EPHEMERAL and bool(self.held)
         return self.described["state"] not in {"offline", "constrained", "draining"} and not leaves
 
     def frees(self) -> Iterator[Capacity]:
-        """Yield what is free, for each kind of free GPU in turn."""
+        """Yield the free resources, for each kind of free GPU in turn."""
         for choice in self.slots.choices():
             with self.slots.offer(choice) as (free, _):
                 yield free
 
 
 class ExplainedWorld:
-    """One example, in a transaction that is taken back."""
+    """One example, in a transaction that is rolled back."""
 
     def __init__(
         self, connection: Connection, url: str, drawn: dict[str, Any], locks: Path
@@ -145,7 +145,7 @@ class ExplainedWorld:
         return Member(worker_id, slots, described)
 
     def _fill(self, member: Member) -> None:
-        """Have a worker claim as its agent does, and tell which GPUs it gave, or not yet."""
+        """Have a worker claim as its agent does; return the GPUs that it gave, as far as known."""
         most = member.described["takes"]
         for choice in member.slots.choices():
             with member.slots.offer(choice) as (free, _):
@@ -154,7 +154,7 @@ class ExplainedWorld:
                 for grant in self.claim(member, free):
                     slot = member.slots.lend(grant.fence.token, needs(grant))
                     member.held.append(grant.fence.token)
-                    # Which of two kinds it gave, nobody else can tell.
+                    # If it gave one of two kinds, nobody else can tell which.
                     if member.described["tells"] or len(set(member.described["gpus"])) > 1:
                         self.queue.report(grant.fence, Phase.RUNNING, devices=slot.gpu_uuids)
 
@@ -168,12 +168,12 @@ class ExplainedWorld:
             )
 
     def claim(self, member: Member, free: Capacity) -> list[Any]:
-        """Claim one job for a worker that knows nothing from before."""
+        """Claim one job for a worker without prior knowledge."""
         lanes = Lanes(self.database, member.id, refresh_s=-1, patience_s=self.patience_s)
         return self.queue.claim(lanes, free)
 
     def taken(self, member: Member, *, of: int | None = None) -> set[int]:
-        """Return what a worker's claims take, each into what is free now; as if `of` were alone."""
+        """Return the jobs that a worker's claims take, with all room free, or just `of`."""
         if not member.claims:
             return set()
         found = set()
@@ -185,7 +185,7 @@ class ExplainedWorld:
         return found
 
     def waiting(self) -> list[int]:
-        """Return the jobs that nobody holds."""
+        """Return the jobs that no worker holds."""
         rows = self.connection.execute(
             "SELECT job_id FROM ready UNION ALL SELECT job_id FROM scheduled"
         )
@@ -198,7 +198,7 @@ class ExplainedWorld:
 
 
 class Worlds:
-    """Makes worlds on one connection; what each wrote is taken back."""
+    """Makes worlds on one connection; everything they write is rolled back."""
 
     def __init__(self, url: str, locks: Path) -> None:
         self._url = url
@@ -219,7 +219,7 @@ class Worlds:
 
     @contextmanager
     def undone(self) -> Iterator[Connection]:
-        """Lend the connection, and take back what is done on it."""
+        """Yield the connection, and roll back everything done on it."""
         with self._connection.transaction(force_rollback=True):
             yield self._connection
 

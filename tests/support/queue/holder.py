@@ -1,4 +1,4 @@
-"""A worker that runs nothing: it holds one job, writes what a test says, and ends the job."""
+"""A worker that runs nothing: it holds one job, writes what a test gives it, and ends the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state machine: verbs in any order, stale writers, lost answers; and what must hold."""
+"""The state machine: verbs in any order, stale writers, lost answers; and the invariants."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHA = "ab" * 32
-REMEMBERS = 2  # the worker that keeps what it knows of its lanes, watermarks and all
+REMEMBERS = 2  # the worker that keeps its lane cache, including watermarks
 small = st.integers(0, 2)
 some = st.integers(0, 99)
 workers = st.integers(0, 2)
-# Mostly the answer arrives. Once, and the verb asks again by itself; so often, and its caller sees
-# that the database is unreachable, although all was done.
+# Usually the answer arrives. After one loss the verb retries by itself; after this many, its caller
+# sees that the database is unreachable, although everything was committed.
 GIVES_UP = 4
 lost = st.sampled_from([0, 0, 0, 0, 1, 1, GIVES_UP])
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Speaks to a real queue and to the model of it, and compares them after every step."""
+    """Drives a real queue and a model of it, and compares them after every step."""
 
     rig: Rig
     team: Sequence[Worker]
@@ -69,7 +69,7 @@ class QueueMachine(RuleBasedStateMachine):
         worker.lanes = Lanes(self.rig.database, worker.id, refresh_s=3600)
 
     def _call(self, statement: str, lost: int, verb: Callable[[], T]) -> T:
-        """Call a verb whose statement loses so many answers; one that gave up is called again."""
+        """Call a verb whose statement loses this many answers; call it again if it gave up."""
         self.rig.database.lose(*[statement] * lost)
         if lost >= GIVES_UP:
             with pytest.raises(DatabaseUnreachable):
@@ -85,7 +85,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _failed(self) -> list[Job]:
         return self.model.at(State.FAILED) + self.model.at(State.DEAD)
 
-    # What a user does.
+    # User actions.
 
     @initialize(
         target=jobs,
@@ -137,7 +137,7 @@ class QueueMachine(RuleBasedStateMachine):
             idempotency_key=key,
         )
         content, known = self.keys.get(key or "", (None, None))
-        # Whoever sends no key and gives up cannot tell that it was done, so has no right to ask.
+        # Without a key, a client that gives up cannot learn whether the job was submitted.
         lost = lost if key else min(lost, 1)
         if content not in {None, wanted.content_digest()}:
             with pytest.raises(IdempotencyConflict):
@@ -190,7 +190,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _retry(self, job_id: int, *, lost: int) -> None:
         if self.model.retry(self.model.jobs[job_id]):
-            # Given up and asked anew, it is another request, and the job is ready by then.
+            # After giving up, this is another request, and the job is ready by then.
             refused = pytest.raises(NotRetryable) if lost >= GIVES_UP else nullcontext()
             with refused:
                 self._call("retry", lost, lambda: self.rig.queue.retry(job_id))
@@ -199,7 +199,7 @@ class QueueMachine(RuleBasedStateMachine):
             with pytest.raises(NotRetryable):
                 self._call("retry", min(lost, 1), lambda: self.rig.queue.retry(job_id))
 
-    # What a worker does.
+    # Worker actions.
 
     @rule(target=fences, number=workers, count=st.integers(1, 3))
     def claim(self, number: int, count: int) -> MultipleResults[Fence]:
@@ -263,7 +263,7 @@ class QueueMachine(RuleBasedStateMachine):
         answers = self._call("finish", lost, lambda: self.rig.queue.finish(ends))
         for answer, end in zip(answers, ends, strict=True):
             expected = live.get(end.fence) or self._end(end)
-            # Told of one statement: both leases of a job were ended by then.
+            # The answer has the state after the statement, which ended both leases of a job.
             state = self.model.jobs[answer.job_id].state if not live.get(end.fence) else None
             assert answer == expected
             assert state in {None, answer.state} or not answer.reason
@@ -348,7 +348,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.write_records(forged, 0, lost=0)
         assert worker.renew_fences([forged]).standings == {forged: Standing.LOST}
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def every_job_is_in_one_place_as_the_model_has_it(self) -> None:
@@ -402,7 +402,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _granted(
         self, number: int, wanted: list[Job], count: int, fences: list[Fence] | None
     ) -> None:
-        """Compare new leases with those expected; `fences` are what the worker was told of."""
+        """Compare new leases with those expected; `fences` are those that the worker received."""
         held = {job.fence for job in self.model.jobs.values()}
         rows = [row for row in places(self.rig).values() if row["state"] == State.RUNNING]
         new = [f for row in rows if (f := fence(row)) is not None and f not in held]
@@ -427,7 +427,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert told == (job.attempt, *job.spends)
 
     def _learn_pause(self, job: Job, row: Row) -> None:
-        """Take the pause that was drawn by lot, which must be within its bounds."""
+        """Copy the randomly drawn pause into the model; it must be within its bounds."""
         if job.state is not State.SCHEDULED or job.run_at is not None:
             return
         run_at: datetime = row["run_at"]

@@ -1,4 +1,4 @@
-"""The queue as it ought to be, in plain Python and one thread: what the state machine expects."""
+"""The expected behaviour of the queue, in single-threaded Python, for the state machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINE
 
 @dataclass
 class Ending:
-    """An attempt that is over."""
+    """An ended attempt."""
 
     fence: Fence
     reason: Reason
@@ -29,7 +29,7 @@ class Ending:
 
 @dataclass
 class Job:
-    """A job: what it may cost, where it is, and what it went through."""
+    """A job: its budgets, its place, and its history."""
 
     id: int
     nice: int
@@ -62,12 +62,12 @@ class Job:
         return tuple(self.spent[budget] for budget in CHARGED)
 
     def starts_free(self, reason: Reason) -> bool:
-        """Tell whether a start that failed costs the job nothing."""
+        """Tell whether a failed start is free of charge."""
         failed = [one.worker for one in self.history if one.reason is Reason.START_FAILED]
         return reason is Reason.START_FAILED and len(failed) < 3 and self.worker not in failed
 
     def verdict(self, reason: Reason) -> State:
-        """Return where the job goes when its attempt ends so, once that has been charged."""
+        """Return the job's next place when its attempt ends like this, after it was charged."""
         if reason is Reason.SUCCEEDED:
             return State.SUCCEEDED
         if reason is Reason.CANCELLED or self.asked is Asked.CANCELLED:
@@ -92,7 +92,7 @@ class Model:
         return [job for job in self.jobs.values() if job.state is state]
 
     def claimable(self, zone: str | None) -> list[Job]:
-        """Return what a worker of a zone can serve, best first."""
+        """Return the jobs that a worker of a zone can serve, best first."""
         fitting = [job for job in self.at(State.READY) if job.zone in {None, zone}]
         return sorted(fitting, key=lambda job: (job.nice, job.id))
 
@@ -116,7 +116,7 @@ class Model:
         return job if job.fence == fence else None
 
     def end(self, fence: Fence, reason: Reason) -> Ended:
-        """End an attempt, or say how it was ended."""
+        """End an attempt, or return how it ended earlier."""
         job = self.held(fence)
         if job is None:
             return self.ended(fence, reason)
@@ -133,7 +133,7 @@ class Model:
 
     @staticmethod
     def told(job: Job, reason: Reason) -> Reason:
-        """Return the reason that the outcome tells."""
+        """Return the reason that the outcome reports."""
         if job.state is State.CANCELLED:
             return Reason.CANCELLED
         if job.state is State.FAILED and job.asked is Asked.TIMEOUT:
@@ -141,7 +141,7 @@ class Model:
         return reason
 
     def ended(self, fence: Fence, reason: Reason) -> Ended:
-        """Say how an attempt was ended before."""
+        """Return how an attempt ended earlier."""
         job = self.jobs[fence.job_id]
         for ending in job.history:
             if ending.fence == fence:
@@ -156,7 +156,7 @@ class Model:
         return Standing(job.asked.value) if job.asked else Standing.OK
 
     def cancel(self, job: Job) -> State:
-        """Cancel a job where it waits, ask for it where it runs."""
+        """Cancel a waiting job; request the cancellation of a running one."""
         if job.state is State.RUNNING:
             job.asked = Asked.CANCELLED
             job.may_run_again = False
@@ -166,7 +166,7 @@ class Model:
         return job.state
 
     def retry(self, job: Job) -> bool:
-        """Open a failed or dead job again; False when it is neither."""
+        """Reopen a failed or dead job; return False if it is neither."""
         if job.state not in {State.FAILED, State.DEAD}:
             return False
         job.state, job.reason, job.accepted = State.READY, None, None
@@ -174,7 +174,7 @@ class Model:
         return True
 
     def expired(self) -> list[Job]:
-        """Return what the tick requeues now."""
+        """Return the jobs that the tick requeues now."""
         running = self.at(State.RUNNING)
         due = [job for job in running if job.expires_at and job.expires_at < self.now]
         soon = self.now + self.ttl / 3
@@ -184,11 +184,11 @@ class Model:
         return [job for job in due if job.expires_at and job.expires_at < self.now - self.ttl]
 
     def due(self) -> list[Job]:
-        """Return what the tick promotes now."""
+        """Return the jobs that the tick promotes now."""
         return [job for job in self.at(State.SCHEDULED) if job.run_at and job.run_at <= self.now]
 
     def overrun(self, windows: Windows) -> list[tuple[Job, Reason]]:
-        """Return what the tick ends itself now, and why; it notes what is asked to end."""
+        """Return the jobs that the tick itself ends now, with reasons; record requests to end."""
         over = [(job, self._why(job)) for job in self.at(State.RUNNING) if self._over(job, windows)]
         for job in self.at(State.RUNNING):
             if job.asked is not None:
@@ -211,14 +211,14 @@ class Model:
         return Reason(job.asked.value) if job.asked else Reason.START_FAILED
 
     def overdue(self) -> list[Job]:
-        """Return what the tick asks to end now."""
+        """Return the jobs that the tick asks to end now."""
         running = [job for job in self.at(State.RUNNING) if job.asked is None]
         return [job for job in running if job.deadline_at and job.deadline_at < self.now]
 
 
 @dataclass
 class Sweepers:
-    """What the sweepers remember together: when one of them was here, and until when all hold."""
+    """The sweepers' shared memory: when one of them last ran, and until when all hold off."""
 
     ticked_at: datetime
     ttl: timedelta
@@ -227,7 +227,7 @@ class Sweepers:
     holds_until: datetime | None = None
 
     def look(self, now: datetime, gap: timedelta | None) -> bool:
-        """Note a look for leases that ran out; True when none is to be ended.
+        """Record a look for expired leases; return True when none may be ended.
 
         Without a gap, no pause is too long.
         """
@@ -244,7 +244,7 @@ class Sweepers:
 
 
 def as_modelled(job: Job) -> tuple[object, ...]:
-    """Return a job as a row of the tables should have it."""
+    """Return a job as the row that the tables should have."""
     budgets = None if job.state.terminal else job.spends
     ends = (job.worker, job.expires_at, job.deadline_at, job.asked)
     run_at = job.run_at if job.state is State.SCHEDULED else None

@@ -1,4 +1,4 @@
-"""The state machine in time: leases run out, sweepers tick and die, others act in between."""
+"""The state machine over time: leases expire, sweepers tick and die, others act in between."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BESIDE = ("tick", "renew", "succeed", "preempted", "stalled", "cancel")
 
 
 class RacingMachine(QueueMachine):
-    """All of the queue's machine; `examples` and `steps` count what was run."""
+    """The whole state machine; `examples` and `steps` count the runs."""
 
     examples = 0
     steps = 0
@@ -43,7 +43,7 @@ class RacingMachine(QueueMachine):
         super().__init__()
         type(self).examples += 1
         self.rig.database.meanwhile.clear()
-        # The same steps come to the same, pauses that are drawn by lot included.
+        # The same steps give the same result, including pauses drawn at random.
         with self.rig.database.connection() as connection:
             connection.execute("SELECT setseed(0.5)")
         self.rig.rows(FRESH_SWEEPER)
@@ -54,7 +54,7 @@ class RacingMachine(QueueMachine):
     def every_step_is_counted(self) -> None:
         type(self).steps += 1
 
-    # What time does.
+    # The passing of time.
 
     @rule(seconds=st.sampled_from([1, 10, 31, 60, 119, 121, 300]))
     def advance(self, seconds: int) -> None:
@@ -77,7 +77,7 @@ class RacingMachine(QueueMachine):
     @precondition(lambda self: self.model.at(State.RUNNING))
     @rule(number=some, verb=st.sampled_from(["cancel", "preempt"]), again=st.booleans())
     def let_what_was_asked_for_be_held_on_to(self, number: int, verb: str, *, again: bool) -> None:
-        """Its worker renews and renews, and does not end it."""
+        """Its worker keeps renewing, and does not end it."""
         job = self._running(number)
         self.report_what_runs(number, lost=0)
         self.administer(job.id, verb, lost=0)
@@ -114,7 +114,7 @@ class RacingMachine(QueueMachine):
         assert not held
 
     def _tick_until(self, statement: str) -> None:
-        """Let a sweeper die once it has run a statement: the rest is left to the next one."""
+        """Let a sweeper die after it ran a statement; the next sweeper does the rest."""
         listed = self._listed(GIVES_UP if statement == "expired" else 1)
         self.rig.database.lose(*[statement] * GIVES_UP)
         try:
@@ -125,19 +125,19 @@ class RacingMachine(QueueMachine):
             until = ""
         self.rig.database.losing.clear()
         if until == "finish" and not listed:
-            # It died when it had ended what was held too long.
+            # It died after ending the leases that were held too long.
             until = ""
         if until != "expired":
             self._moved(listed, until)
 
     def _listed(self, looks: int = 1, gap: timedelta | None = None) -> list[Job]:
-        """Return the leases that a sweeper finds run out, unless the sweepers hold off."""
+        """Return the expired leases that a sweeper finds, unless the sweepers hold off."""
         holds = [self.sweepers.look(self.model.now, gap) for _ in range(looks)]
         return [] if holds[-1] else self.model.expired()
 
     @rule(seconds=st.sampled_from([10, 29, 31, 121, 250]), times=st.integers(1, 5))
     def tick_after_pauses(self, seconds: int, times: int) -> None:
-        """A sweeper that takes long pauses for outages: at first it holds off, then it does not."""
+        """A sweeper takes long pauses for outages: it holds off first, and later does not."""
         for _ in range(times):
             self.advance(seconds)
             listed = self._listed(gap=GAP)
@@ -145,7 +145,7 @@ class RacingMachine(QueueMachine):
             assert (ticked.requeued, ticked.promoted, ticked.overdue) == self._moved(listed)
 
     def _moved(self, listed: list[Job], until: str = "") -> tuple[int, int, int]:
-        """Move in the model what a tick moves that found these leases run out."""
+        """Apply to the model a tick that found these leases expired."""
         expired = [job for job in listed if job.expires_at and job.expires_at < self.model.now]
         for job in expired:
             assert job.fence is not None
@@ -162,12 +162,12 @@ class RacingMachine(QueueMachine):
             self.model.end(job.fence, reason)
         return len(expired), len(due), len(overdue)
 
-    # What others do meanwhile.
+    # Concurrent actions of others.
 
     @precondition(lambda self: self.model.at(State.RUNNING))
     @rule(number=some, what=st.sampled_from(BESIDE), seconds=st.sampled_from([121, 121, 250]))
     def tick_while_others_act(self, number: int, what: str, seconds: int) -> None:
-        """A sweeper has found leases that ran out; others are quicker than its second look."""
+        """A sweeper has found expired leases; others act before its second look."""
         self.advance(seconds)
         listed = self._listed()
         act = partial(self._act, what, self._running(number))
@@ -202,7 +202,7 @@ class RacingMachine(QueueMachine):
 
     @rule(number=workers, lost=lost)
     def restart_the_agent(self, number: int, *, lost: int) -> None:
-        """A new boot of a worker: what it holds stays its own, and its older boot is refused."""
+        """A new boot of a worker keeps its leases, and its older boot is refused."""
         worker = self.team[number]
         worker.machine = replace(worker.machine, boot_id=uuid4())
         register = partial(self.rig.registry.register, worker.name, worker.machine)
@@ -211,7 +211,7 @@ class RacingMachine(QueueMachine):
     @precondition(lambda self: self.model.at(State.RUNNING))
     @rule(target=QueueMachine.fences, number=some, times=st.integers(2, 10))
     def preempt_again_and_again(self, number: int, times: int) -> MultipleResults[Fence]:
-        """A job that is given back however often is charged no failure, and waits for nobody."""
+        """A job may be given back any number of times, without a charged failure or a wait."""
         job, granted = self._running(number), []
         failures, losses, _ = job.spends
         for _ in range(times):
@@ -221,7 +221,7 @@ class RacingMachine(QueueMachine):
             assert self.rig.queue.finish([end])[0] == self._end(end)
             assert job.state is not State.SCHEDULED
             assert job.spends[:2] == (failures, losses)
-            # The worker that serves every zone, and looks at its lanes anew.
+            # The worker that serves every zone, and reads its lanes anew.
             grants = self.team[0].claim(1)
             wanted = self.model.claimable(self._zone(0))
             self._granted(0, wanted, 1, [grant.fence for grant in grants])

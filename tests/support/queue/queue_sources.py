@@ -1,4 +1,4 @@
-"""The state machine with jobs that start from the checkpoints of others, which are thinned out."""
+"""The state machine with jobs that start from other jobs' checkpoints, which are thinned out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCES = """
 
 
 class SourcedMachine(RacingMachine):
-    """What another job starts from is there until that job has ended."""
+    """A checkpoint that another job starts from stays until that job has ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class SourcedMachine(RacingMachine):
     @precondition(lambda self: self.model.at(State.RUNNING))
     @rule(target=QueueMachine.jobs, number=some, lost=lost)
     def thin_out_around_a_source(self, number: int, *, lost: int) -> int | MultipleResults[int]:
-        """Of three checkpoints of one age the middle one would go, and another starts from it."""
+        """The middle of three equally old checkpoints would go, but another job starts from it."""
         job = self._running(number)
         assert job.fence is not None
         for which in range(2):

@@ -1,4 +1,4 @@
-"""The queue's tables as the state machine compares them, and how they are emptied between runs."""
+"""The queue's tables as the state machine compares them, and how to empty them between runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# Workers, lanes and what these stand on are kept. The history's triggers would refuse.
+# Keeps workers, lanes and the rows that they refer to. The history's triggers would refuse.
 QUEUE = ("job", "ready", "scheduled", "lease", "outcome", "attempt", "event")
 RECORDS = ("log_chunk", "checkpoint", "artifact", "metric")
 EMPTY = "SET session_replication_role = replica;" + "".join(
@@ -41,12 +41,12 @@ PLACES = """
 
 
 def empty(rig: Rig) -> None:
-    """Delete every job and all that came of it."""
+    """Delete every job and all rows that belong to it."""
     rig.rows(EMPTY)
 
 
 def places(rig: Rig) -> dict[int, Row]:
-    """Return where each job is.
+    """Return the place of each job.
 
     Raises:
         AssertionError: a job is in more than one place.
@@ -67,12 +67,12 @@ def histories(rig: Rig) -> dict[int, list[Row]]:
 
 
 def fence(row: Row) -> Fence | None:
-    """Return the fence that a row tells, if any."""
+    """Return the fence in a row, if any."""
     return Fence(row["job_id"], row["token"], row["nonce"]) if row["token"] else None
 
 
 def as_stored(row: Row) -> tuple[object, ...]:
-    """Return a row of `places` as the model has it."""
+    """Return a row of `places` in the model's form."""
     state, spent = row["state"], (row["failures"], row["losses"], row["preemptions"])
     ends = (row["worker_id"], row["expires_at"], row["deadline_at"], row["asked"])
     budgets = None if spent == (None, None, None) else spent

@@ -16,7 +16,7 @@ from forge_schema.queue.registry import Registry
 
 
 def work(url: str, name: str) -> tuple[list[list[int]], int]:
-    """Run all there is, one job at a time; returns [priority, job] of each, and the accepted."""
+    """Run all jobs, one at a time; return [priority, job] of each, and those accepted."""
     with Database(url) as database:
         queue = Queue(database, actor=f"worker:{name}")
         machine = Machine(boot_id=uuid4(), cpus=1, memory_mb=1, disk_mb=1)

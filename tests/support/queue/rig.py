@@ -1,4 +1,4 @@
-"""A queue for tests: a database of its own, a clock that stands still, workers without machines."""
+"""A queue for tests: its own database, a clock that stands still, workers without machines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spec(**changes: Any) -> JobSpec:  # noqa: ANN401  fields of all types
 
 @dataclass
 class Worker:
-    """A registered worker that runs nothing; it looks at its lanes anew with every claim."""
+    """A registered worker that runs nothing; it reads its lanes anew with every claim."""
 
     rig: Rig
     name: str
@@ -58,21 +58,21 @@ class Worker:
         return self.rig.queue.claim(self.lanes, self.free, count=count)
 
     def claim_one(self) -> Grant:
-        """Claim the one job that there must be."""
+        """Claim one job, which must exist."""
         (grant,) = self.claim()
         return grant
 
     def renew(self, *grants: Grant) -> Renewal:
-        """Renew what it holds."""
+        """Renew the worker's leases."""
         return self.renew_fences([grant.fence for grant in grants])
 
     def renew_fences(self, fences: list[Fence]) -> Renewal:
-        """Renew what it says that it holds."""
+        """Renew the given leases as this worker."""
         return self.rig.queue.renew(self.id, self.machine.boot_id, fences, WorkerStatus.BUSY)
 
 
 class Rig:
-    """Everything that a test of the queue talks to."""
+    """Everything that a queue test talks to."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -80,7 +80,7 @@ class Rig:
         self.database = Recorded(url)
         self.database.open()
         self.queue = Queue(self.database, actor="user:ann")
-        # However far a test moves the clock, that is no outage.
+        # However far a test moves the clock, that does not count as an outage.
         self.tick = Tick(Queue(self.database, actor="sweeper"), every=CENTURY)
         self.registry = Registry(self.database, actor="user:root")
         self.admin = Limits(self.database, actor="user:root")
@@ -95,11 +95,11 @@ class Rig:
         self.clock.close()
 
     def submit(self, **changes: Any) -> int:  # noqa: ANN401  fields of all types
-        """Submit one job, described as for `spec`."""
+        """Submit one job, with arguments as for `spec`."""
         return self.submit_many(1, **changes)[0]
 
     def submit_many(self, count: int, **changes: Any) -> list[int]:  # noqa: ANN401  as above
-        """Submit equal jobs; what they bring along counts as uploaded."""
+        """Submit identical jobs; their bundles and images count as uploaded."""
         job = spec(**changes)
         for sha256 in named(job):
             Uploads(self.database).add(job.owner, sha256)
@@ -131,7 +131,7 @@ class Rig:
         return self.queue.finish([End(grant.fence, reason, **changes)])[0]
 
     def expire(self) -> None:
-        """Let every lease run out."""
+        """Let every lease expire."""
         self.clock.advance(self.queue.ttl.total_seconds() + 1)
 
     def state(self, job_id: int) -> State:
@@ -139,13 +139,13 @@ class Rig:
         return State(self.jobs.job(job_id)["state"])
 
     def places(self, job_id: int) -> list[str]:
-        """Return the tables that hold a job."""
+        """Return the tables that contain a job."""
         found = [f"SELECT '{t}' AS place FROM {t} WHERE job_id = %(job_id)s" for t in PLACES]
         rows = self._eye.execute(" UNION ALL ".join(found), {"job_id": job_id})
         return [row["place"] for row in rows]
 
     def rows(self, query: str, *params: object) -> list[dict[str, Any]]:
-        """Look into the tables behind the queue's back."""
+        """Query the tables directly."""
         cursor = self._eye.execute(query, params)
         return cursor.fetchall() if cursor.description else []
 
@@ -160,18 +160,18 @@ class Rig:
         return counted
 
     def actions(self, job_id: int) -> list[str]:
-        """Return what the audit trail says was done about a job."""
+        """Return the actions that the audit trail has for a job."""
         return [event["action"] for event in self.jobs.events(job_id)]
 
     @contextmanager
     def uncommitted(self) -> Iterator[Queue]:
-        """Give a queue whose verbs take effect together when the block ends."""
+        """Yield a queue whose verbs are committed together when the block ends."""
         with holding(self.url) as database:
             yield Queue(database, actor="user:bob")
 
     @contextmanager
     def listening(self) -> Iterator[Callable[[], list[str]]]:
-        """Listen as workers do; the callable given returns what was heard since."""
+        """Listen as workers do; the yielded callable returns the latest notifications."""
         with psycopg.connect(self.url, autocommit=True) as ear:
             ear.execute("LISTEN forge")
             heard: list[str] = []
@@ -184,7 +184,7 @@ class Rig:
             yield one
 
     def _told(self, ear: psycopg.Connection[Any]) -> list[str]:
-        # What was told before the mark comes before it, however busy the machine is.
+        # Notifications sent before the mark arrive before it, however busy the machine is.
         self.rows("SELECT pg_notify('forge', 'mark')")
         told: list[str] = []
         for notice in ear.notifies(timeout=120):
@@ -194,14 +194,14 @@ class Rig:
         return told
 
     def break_connections(self) -> None:
-        """Break every connection that holds a transaction open."""
+        """Break every connection with an open transaction."""
         self.rows(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND state = 'idle in transaction'"
         )
 
     def wait_until_blocked(self, count: int = 1) -> None:
-        """Wait until so many statements wait for somebody's lock."""
+        """Wait until this many statements are blocked by a lock."""
         eventually(
             lambda: (
                 self.row(
@@ -214,6 +214,6 @@ class Rig:
 
 
 def stale(grant: Grant, **changes: int | UUID) -> Fence:
-    """Return a grant's fence, wrong in one way."""
+    """Return a grant's fence with one field wrong."""
     fence = {field.name: getattr(grant.fence, field.name) for field in fields(Fence)}
     return Fence(**{**fence, **changes})

@@ -1,4 +1,4 @@
-"""A queue in a transaction that is taken back: cheap enough for many constructed cases."""
+"""A queue in a transaction that is rolled back: cheap enough for many constructed cases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Scene:
         return self.queue.submit([spec(**changes)])[0]
 
     def claim(self, name: str = "w", **free: Any) -> Grant | None:  # noqa: ANN401  as above
-        """Claim for a worker that has all of it free, or what is said."""
+        """Claim for a worker with everything free, unless stated otherwise."""
         worker_id, machine = self.machines[name]
         whole: dict[str, Any] = {
             "cpus": machine.cpus,
@@ -81,12 +81,12 @@ class Scene:
         self.queue.finish([End(grant.fence, reason, **changes)])
 
     def heartbeat(self, name: str, status: WorkerStatus, **condition: object) -> None:
-        """Have a worker say how it is."""
+        """Send a worker's heartbeat."""
         worker_id, machine = self.machines[name]
         self.queue.renew(worker_id, machine.boot_id, [], status, condition)
 
     def sql(self, text: str, *params: object) -> None:
-        """Write behind the queue's back."""
+        """Run SQL directly on the tables."""
         self.connection.execute(text.encode(), params)
 
     def explain(self, job_id: int, **options: Any) -> Explanation:  # noqa: ANN401  as above
@@ -101,13 +101,13 @@ class Scenes:
         self._url = url
         self._connection = Connection.connect(url, row_factory=dict_row)
         self._connection.execute(SESSION)
-        # Every statement of a scene is in one transaction, however slow the machine.
+        # All statements of a scene run in one transaction, however slow the machine is.
         self._connection.execute("SET idle_in_transaction_session_timeout = 0")
         self._connection.commit()
 
     @contextmanager
     def scene(self) -> Iterator[Scene]:
-        """Lend a scene, and take back what was done in it."""
+        """Yield a scene, and roll it back at the end."""
         with self._connection.transaction(force_rollback=True):
             yield Scene(self._url, self._connection)
 

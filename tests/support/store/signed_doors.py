@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from support.store.storage import Bucket
 
 LASTS_S = 900
-# None is asked: whoever holds a URL needs no database.
+# Never queried: the holder of a URL needs no database.
 NO_DATABASE = "postgresql://nobody@127.0.0.1:1/none"
 
 
 class Door(Protocol):
-    """A store behind signed URLs; `store` looks at it from behind."""
+    """A store behind signed URLs; `store` accesses it directly."""
 
     store: Store
 
     @property
     def signer(self) -> Signer:
-        """What the server signs with."""
+        """The key that the server signs with."""
 
     def aged(self, seconds: float) -> Signer:
         """Return a signer whose URLs were signed this long ago."""
@@ -44,12 +44,12 @@ class Door(Protocol):
         """Return a signer with another secret."""
 
     def refusal(self, answer: httpx.Response) -> str:
-        """Return the code in an answer."""
+        """Return the error code of an answer."""
 
 
 @dataclass
 class S3Door:
-    """A bucket; `verifier` stands before it."""
+    """A bucket behind the proxy `verifier`."""
 
     store: Store
     url: str
@@ -103,7 +103,7 @@ class ServerDoor:
 
 @contextmanager
 def s3_door(bucket: Bucket) -> Iterator[S3Door]:
-    """Stand a verifying proxy before a bucket."""
+    """Put a verifying proxy in front of a bucket."""
     with verifying_proxy(bucket.endpoint) as verifier:
         yield S3Door(open_store(bucket.url()), bucket.url(verifier.url), verifier)
 
@@ -118,7 +118,7 @@ def server_door(store_url: str) -> Iterator[ServerDoor]:
 
 @dataclass(frozen=True)
 class Request:
-    """A request to be sent as it stands, which a test may change before."""
+    """A prepared request, which a test may change before sending it."""
 
     method: str
     url: str
@@ -137,12 +137,12 @@ class Request:
         )
 
     def rewritten(self, old: str, new: str) -> Request:
-        """Change the URL, which must have the old text."""
+        """Change the URL, which must contain the old text."""
         assert old in self.url
         return replace(self, url=self.url.replace(old, new, 1))
 
     def headed(self, **headers: str | None) -> Request:
-        """Change headers, named with underscores; None drops one that was there."""
+        """Change headers, named with underscores; None removes an existing one."""
         changed = dict(self.headers)
         for name, value in headers.items():
             word = next((h for h in changed if h.lower() == name.replace("_", "-")), None)
@@ -155,7 +155,7 @@ class Request:
 
 
 def put(signer: Signer, key: str, content: bytes, *, if_absent: bool = False) -> Request:
-    """Ask for a signed PUT of this content."""
+    """Sign a PUT of this content."""
     digest = hashlib.sha256(content).hexdigest()
     return Request.of(
         signer.put(key, size=len(content), sha256=digest, if_absent=if_absent), content
@@ -163,5 +163,5 @@ def put(signer: Signer, key: str, content: bytes, *, if_absent: bool = False) ->
 
 
 def get(signer: Signer, key: str) -> Request:
-    """Ask for a signed GET."""
+    """Sign a GET."""
     return Request.of(signer.get(key))

@@ -1,4 +1,4 @@
-"""forge-server, but S3 takes a million bytes in one upload."""
+"""forge-server, with at most a million bytes per upload to S3."""
 
 from __future__ import annotations
 

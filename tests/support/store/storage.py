@@ -32,7 +32,7 @@ HOP_BY_HOP = {"connection", "transfer-encoding", "content-length"}
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """Run an S3 server of the test's own; yields its endpoint URL."""
+    """Run a private S3 server; yield its endpoint URL."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -43,7 +43,7 @@ def moto_server() -> Iterator[str]:
 
 
 def s3_client(endpoint: str) -> S3Client:
-    """Make a plain client, to look at the server behind the store's back."""
+    """Create a plain client, to inspect the server without the store."""
     return boto3.session.Session().client(
         "s3",
         endpoint_url=endpoint,
@@ -55,14 +55,14 @@ def s3_client(endpoint: str) -> S3Client:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket of the test's own; `client` looks into it behind the store's back."""
+    """A bucket of the test's own; `client` accesses it without the store."""
 
     name: str
     endpoint: str
     client: S3Client
 
     def url(self, endpoint: str | None = None) -> str:
-        """Return the URL of a store in it, by its own endpoint or another."""
+        """Return the URL of a store in the bucket, through its own endpoint or another."""
         return s3_url(self.name, endpoint or self.endpoint)
 
 
@@ -77,7 +77,7 @@ def new_bucket(endpoint: str) -> Iterator[Bucket]:
 
 
 def use_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let boto3 find the credentials that moto lets in, and nobody else's."""
+    """Give boto3 the credentials that moto accepts, and no others."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -93,15 +93,15 @@ Fault = Callable[[BaseHTTPRequestHandler, bytes], bool]
 
 
 class Proxy:
-    """Passes requests on to an S3 server, except where a test's `fault` steps in."""
+    """Forwards requests to an S3 server, unless a test's `fault` intervenes."""
 
     def __init__(self, target: str, listening: str) -> None:
         self.target, self.url = urlsplit(target), listening
         self.fault: Fault | None = None
-        # How much of an answer's body gets through; 0: the server has acted, but nobody hears.
+        # Bytes of an answer's body that get through; with 0 the server acts, but nobody hears.
         self.answer_limit: Callable[[str, str], int | None] = lambda _method, _path: None
         self.seen: list[str] = []
-        # moto looks for the object and writes it in two steps; S3 does both in one.
+        # moto checks for the object and writes it in two steps; S3 does both atomically.
         self.one_at_a_time = threading.Lock()
 
 
@@ -118,7 +118,7 @@ def proxy(target: str) -> Iterator[Proxy]:
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do  # noqa: N815  http.server's names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its signature
-            """Say nothing: the test says what went wrong."""
+            """Log nothing; a failing test has its own message."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         state = Proxy(target, f"http://127.0.0.1:{server.server_port}")
@@ -138,7 +138,7 @@ def _pass_on(handler: BaseHTTPRequestHandler, state: Proxy) -> None:
     length = int(handler.headers.get("Content-Length", 0))
     body = handler.rfile.read(length)
     if len(body) < length:
-        # Its sender is gone; the server would wait for the rest of it.
+        # The sender is gone; the server would wait for the rest of the body.
         drop(handler)
         return
     state.seen.append(f"{handler.command} {handler.path}")
@@ -176,7 +176,7 @@ def _ask(
 
 
 def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"") -> bool:
-    """Answer in the server's place; returns True, as a `fault` that dealt with the request."""
+    """Answer instead of the server; return True, as a `fault` that handled the request."""
     handler.send_response(status)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
@@ -185,7 +185,7 @@ def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"") -> b
 
 
 def drop(handler: BaseHTTPRequestHandler) -> bool:
-    """Break the connection off; returns True, as a `fault` that dealt with the request."""
+    """Break the connection; return True, as a `fault` that handled the request."""
     handler.close_connection = True
     handler.wfile.flush()
     handler.connection.shutdown(socket.SHUT_RDWR)
@@ -193,12 +193,12 @@ def drop(handler: BaseHTTPRequestHandler) -> bool:
 
 
 def unfinished_uploads(client: S3Client, bucket: str) -> int:
-    """Count the multipart uploads that nobody finished or aborted."""
+    """Count the multipart uploads that were neither finished nor aborted."""
     return len(client.list_multipart_uploads(Bucket=bucket).get("Uploads", []))
 
 
 def kill_in_mid_upload(url: str, source: Path, env: dict[str, str]) -> None:
-    """Start to store a file in a process that dies by SIGKILL once a piece of it has gone."""
+    """Start storing a file in a process that dies by SIGKILL after one part was sent."""
     code = (
         "import os, signal, sys; from pathlib import Path;"
         "from forge_schema.storage import open_store;"

@@ -1,6 +1,6 @@
-"""S3's own checks of a presigned request, which moto leaves out, as a proxy in front of it.
+"""A proxy that makes S3's own checks of presigned requests, which moto omits.
 
-The signature is computed again, by botocore's signing code, from the request as it came.
+It computes the signature again from the received request, with botocore's signing code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SKEW = timedelta(minutes=15)
 
 
 class Denied(Exception):
-    """What S3 answers: a status and a code."""
+    """An S3 error: a status and a code."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
@@ -38,9 +38,9 @@ class Denied(Exception):
 
 @dataclass
 class Verifier:
-    """Judges requests by one key pair, on a clock that a test may set ahead.
+    """Checks requests against one key pair, on a clock that a test may set ahead.
 
-    `holders` lets through what a holder of the keys has signed in a header, unjudged.
+    `holders` lets requests through unchecked if the keys' holder signed them in a header.
     """
 
     url: str
@@ -51,12 +51,12 @@ class Verifier:
     refused: list[str] = field(default_factory=list)
 
     def fault(self, handler: BaseHTTPRequestHandler, body: bytes) -> bool:
-        """Answer what S3 would refuse; let the rest through."""
+        """Answer with S3's error if S3 would refuse; let the rest through."""
         try:
             self._judge(handler, body)
         except Denied as denied:
             self.refused.append(denied.code)
-            # Of a body without a length nothing was read.
+            # A body without a length was not read.
             handler.close_connection = True
             return answer(handler, denied.status, f"<Code>{denied.code}</Code>".encode())
         return False
@@ -111,7 +111,7 @@ def _query(path: str) -> dict[str, str]:
     needed = {"Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature"}
     if len(query) != len(pairs) or not {f"X-Amz-{name}" for name in needed} <= query.keys():
         raise Denied(403, "AccessDenied")
-    # The signature comes last, as botocore writes it: what follows it would not be signed.
+    # The signature comes last, as botocore writes it: anything after it would be unsigned.
     if pairs[-1][0] != SIGNATURE or query["X-Amz-Algorithm"] != "AWS4-HMAC-SHA256":
         raise Denied(400, "AuthorizationQueryParametersError")
     return query
@@ -121,14 +121,14 @@ def _check_headers(handler: BaseHTTPRequestHandler, signed: list[str]) -> None:
     came = {name.lower() for name in handler.headers}
     if "host" not in signed or not set(signed) <= came:
         raise Denied(403, "SignatureDoesNotMatch")
-    # S3 takes none of its own headers from somebody who only holds the URL.
+    # S3 accepts no extra headers of its own from a holder of the URL.
     if {name for name in came if name.startswith("x-amz-")} - set(signed):
         raise Denied(403, "AccessDenied")
 
 
 @contextmanager
 def verifying_proxy(target: str) -> Iterator[Verifier]:
-    """Run one in front of an S3 server; it takes presigned requests only."""
+    """Run a verifying proxy in front of an S3 server; it accepts presigned requests only."""
     with proxy(target) as running:
         verifier = Verifier(running.url)
         running.fault = verifier.fault

@@ -1,8 +1,8 @@
-"""Our programs as processes of their own, without the second that each takes to import itself.
+"""Our programs as separate processes, without the second that each needs to import itself.
 
-They are forked from one process that has imported the program and done nothing else. Everything is
-theirs but what the kernel keeps of an exec: their command line and their first environment, which
-a test that looks for them in /proc has to get by `subprocess`.
+They are forked from a process that has imported the program and done nothing else. Only what the
+kernel keeps from an exec is not their own: the command line and the initial environment. A test
+that looks for those in /proc has to start the program with `subprocess`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SCRIPT = Path(__file__).with_name("zygote.py")
 def started(
     module: str, argv: list[str], env: Mapping[str, str], log: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Start one of our programs, which says what it has to say into `log`."""
-    # What the loader of libraries reads, it reads once.
+    """Start one of our programs, with its output in `log`."""
+    # The dynamic loader reads its variables only once.
     if any(name.startswith("LD_") and os.environ.get(name) != env[name] for name in env):
         cold = [sys.executable, "-m", module, *argv]
         return subprocess.Popen(cold, env=env, stdout=log, stderr=log)
@@ -37,7 +37,7 @@ def started(
 
 
 class Nursery:
-    """The process from which those of one program are forked."""
+    """The process from which all processes of one program are forked."""
 
     def __init__(self, module: str, path: str) -> None:
         self._lock = Lock()
@@ -47,7 +47,7 @@ class Nursery:
         atexit.register(self._close)
 
     def fork(self, request: dict[str, Any], streams: list[int]) -> tuple[int, socket.socket]:
-        """Return a new process, and the socket on which its status will be told."""
+        """Return a new process, and the socket that will report its status."""
         told, theirs = socket.socketpair()
         with theirs, self._lock:
             message, files = json.dumps(request).encode(), [*streams, theirs.fileno()]
@@ -64,7 +64,7 @@ class Nursery:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                # Not with the folder of the script on the path, which the program would not have.
+                # Without the script's folder on the path, which the program would not have.
                 [sys.executable, "-P", SCRIPT, str(theirs.fileno()), self._module],
                 env={**os.environ, **({"PYTHONPATH": self._path} if self._path else {})},
                 stdin=subprocess.DEVNULL,
@@ -73,14 +73,14 @@ class Nursery:
             )
 
     def _begin_again(self) -> None:
-        # One test that ends it by mistake is told of, and the tests after it are not to blame.
+        # If a test ends it by mistake, that is reported, and later tests are not affected.
         code = self._process.wait()
         sys.stderr.write(f"what {self._module} is forked from ended with {code}\n")
         self._control.close()
         self._begin()
 
     def _close(self) -> None:
-        # What it started goes on.
+        # Processes that it started continue.
         self._control.close()
         self._process.wait()
 
@@ -91,7 +91,7 @@ def _nursery(module: str, path: str) -> Nursery:
 
 
 class Warm(subprocess.Popen[Any]):
-    """A process as of `subprocess`, of the program `module`, forked."""
+    """A forked process of the program `module`, with the interface of `subprocess`."""
 
     def __init__(self, module: str, argv: list[str], **options: Any) -> None:  # noqa: ANN401  Popen's
         self._module = module

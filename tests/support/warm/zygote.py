@@ -1,7 +1,7 @@
 """One program, imported once and forked for each request; arguments: a socket's number, a module.
 
-A request is one message: what the process is to be, and its three streams and the socket on which
-its process id is told, and its status when it has ended.
+A request is one message: the description of the process, its three streams, and the socket that
+reports its process id and, when it has ended, its status.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import ModuleType
 
-# What the programs import only where it is wanted.
+# Modules that the programs import lazily.
 LATER = {
     "forge_client.main": (
         "forge_client.http.backend", "forge_client.direct.backend", "forge_client.direct.migration",
@@ -35,7 +35,7 @@ REQUEST_BYTES = 1 << 20
 
 
 class Zygote:
-    """Waits for requests, and for the processes that it made to end."""
+    """Waits for requests, and for the processes that it forked to end."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
@@ -45,11 +45,11 @@ class Zygote:
         os.set_blocking(waker, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(waker)
-        # Ctrl-C is for those who asked for the processes.
+        # Ctrl-C is meant for the tests, not for this process.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def serve(self) -> None:
-        """Fork until nobody can ask any more; returns in each process that was made."""
+        """Fork until the clients are gone; returns in each forked process."""
         control = self.control.fileno()
         while True:
             ready, _, _ = select.select([control, self.woken], [], [])
@@ -74,7 +74,7 @@ class Zygote:
         for stream in streams[:3]:
             os.close(stream)
         self.told[pid] = told
-        # Whoever asked may be gone.
+        # The client may be gone.
         with suppress(OSError):
             told.sendall(pid.to_bytes(4))
         return pid
@@ -90,7 +90,7 @@ class Zygote:
 
 
 def become(request: dict[str, Any], streams: list[int]) -> None:
-    """Make this process what was asked for."""
+    """Turn this process into the requested one."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in enumerate(streams):
@@ -115,9 +115,9 @@ def ended(program: ModuleType) -> int:
 
 
 class Leaving:
-    """Ends a process before Python takes down, and so copies, all that it shares with the others.
+    """Ends a process before Python cleans up, which would copy all the shared memory.
 
-    What is registered first is called last, after whatever the program has to do at its end.
+    Callbacks registered first run last, after all of the program's own exit callbacks.
     """
 
     status: int | None = None
@@ -133,12 +133,12 @@ class Leaving:
 
 
 def main() -> None:
-    """Import the program, and run it in each process that is asked for."""
+    """Import the program, and run it in each requested process."""
     leaving = Leaving()
     control, module = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
     program = import_module(module)
     for name in LATER.get(module, ()):
-        # One that is blocked, or not there, is so for the program too.
+        # A module that is blocked or missing is so for the program too.
         with suppress(ImportError):
             import_module(name)
     gc.collect()

@@ -1,4 +1,4 @@
-"""A program that starts one job and waits to be killed: arguments are the runner and a RunSpec."""
+"""A program that starts one job and waits to be killed; arguments are the runner and a RunSpec."""
 
 import pickle
 import signal

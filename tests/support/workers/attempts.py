@@ -1,4 +1,4 @@
-"""Attempts without an agent: a lease from a real queue, and folders to work in."""
+"""Attempts without an agent: a lease from a real queue, and work folders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLENTY = Capacity(1000, 1 << 20, 1 << 30)
 
 
 class CountingStore(FileStore):
-    """A store in a folder that knows which objects it was given."""
+    """A store in a folder that records the objects put into it."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -46,7 +46,7 @@ class CountingStore(FileStore):
 
 @dataclass
 class Desk:
-    """A queue with a worker that is none: it claims, and leaves the rest to the test."""
+    """A queue with a passive worker: it claims, and leaves the rest to the test."""
 
     gateway: SqlGateway
     database: Database
@@ -85,7 +85,7 @@ def attempt_of(grant: Grant, root: Path) -> Attempt:
 
 
 def some_grant(job_id: int = 7, token: int = 3) -> Grant:
-    """Return a grant that no queue knows of."""
+    """Return a grant that no queue knows."""
     spec = JobSpec(name="j", owner="ann", command=["true"])
     return Grant(
         job_id=job_id,

@@ -1,4 +1,4 @@
-"""The digits example as a job: how it is submitted, and what it left."""
+"""The digits example as a job: how to submit it, and how to read its output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def train(made: Bed, *, epochs: int, seconds_per_epoch: float = 0.0, **fields: A
 
 
 def trained(made: Bed, job: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the result and the weights that a training left."""
+    """Return a training's result and weights."""
     artifacts = made.artifacts(job)
     with np.load(io.BytesIO(artifacts["model.npz"])) as stored:
         return json.loads(artifacts["result.json"]), dict(stored)

@@ -1,4 +1,4 @@
-"""Workers that have nothing but URL and token, on a real server, and a sweeper beside it."""
+"""Workers with only a URL and a token, on a real server, with a sweeper."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# What a worker must not need.
+# Variables that a worker must not need.
 DIRECT = ("FORGE_DATABASE_URL", "FORGE_STORE_URL", "FORGE_LEASE_TTL_S", "FORGE_SWEEP_S")
-# A lease outlives a machine that is busy for a moment.
+# Long enough for a lease to survive a briefly busy machine.
 TTL_S = 8.0
 
 
 @dataclass
 class HttpBed(Bed):
-    """A bed whose workers are made by an admin and speak to `servers`, the first preferred."""
+    """A bed whose workers are created by an admin and use `servers`, preferring the first."""
 
     servers: list[ServerProcess] = field(default_factory=list)
     tokens: dict[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class HttpBed(Bed):
         self.admin = WorkerTokens(self.database, actor="user:root")
 
     def speaks_to(self, server: ServerProcess, worker: Worker) -> bool:
-        """Tell whether a worker said last that it speaks to a server."""
+        """Tell whether a worker's last log entry says that it uses a server."""
         said = [line for line in worker.output.splitlines() if "server_chosen" in line]
         return bool(said) and said[-1].endswith(server.url)
 
@@ -52,7 +52,7 @@ class HttpBed(Bed):
         kind: WorkerKind = WorkerKind.PERSISTENT,
         labels: dict[str, str] | None = None,
     ) -> int:
-        """Make a worker, as an admin does, and return its id."""
+        """Create a worker, as an admin does, and return its id."""
         worker_id, token = self.admin.create(f"{name}-{self.token}", kind=kind, labels=labels)
         self.ids[name], self.tokens[name] = worker_id, token
         return worker_id
@@ -66,13 +66,13 @@ class HttpBed(Bed):
             "FORGE_URL": ",".join(server.url for server in self.servers),
             "FORGE_TOKEN": self.tokens[name],
             "FORGE_RECONNECT_LIMIT_S": "1",
-            # The server's, which a test may have in its own environment.
+            # These are for the server; the test's own environment may contain them.
             "AWS_ACCESS_KEY_ID": "",
             "AWS_SECRET_ACCESS_KEY": "",
         }
 
     def worker_status(self, name: str = "one") -> str:
-        """Return what the queue thinks a worker does."""
+        """Return a worker's status according to the queue."""
         status: str = self.registry.worker(self.ids[name])["status"]
         return status
 
@@ -89,9 +89,9 @@ def http_bed(
     servers_store_url: str | None = None,
     **settings: object,
 ) -> Iterator[HttpBed]:
-    """Make a bed; at its end nothing may be left behind. `settings` are the servers'.
+    """Make a bed, and check at its end that nothing is left behind. `settings` are the servers'.
 
-    They may reach the store by another URL than the test.
+    The servers may reach the store by another URL than the test.
     """
     settings = {"lease_ttl_s": ttl_s, **settings}
     if kind == "docker":
@@ -131,7 +131,7 @@ def _running(
     if count == 0:
         yield []
         return
-    # Several servers are one to those who hold a signed URL: their secret is the same.
+    # Several servers look like one to the holder of a signed URL, since they share a secret.
     settings = {"server_secret": "s" * 32, **settings}
     with (
         server_process(root, database_url, store_url, **settings) as server,

@@ -1,4 +1,4 @@
-"""A bench on which tests run jobs with one runner, and which leaves nothing behind."""
+"""A bench that runs tests' jobs with one runner, and cleans up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def base_image_is_here() -> bool:
 
 
 def require_docker() -> None:
-    """Go on only with an engine that has the tests' image."""
+    """Continue only with an engine that has the tests' image."""
     require(docker_answers(), "a Docker engine")
     require(base_image_is_here(), f"the image {BASE_IMAGE} (.ci/base-image.sh makes it)")
 
@@ -52,7 +52,7 @@ def make_runner(kind: str) -> Runner:
 
 
 def make_spec(root: Path, command: tuple[str, ...], **changes: Any) -> RunSpec:  # noqa: ANN401  fields of all types
-    """Return a job whose folders lie in `root`, small and with a grace of 20 s."""
+    """Return a small job with folders in `root` and a grace of 20 s."""
     name = changes.setdefault("name", f"forge-test-{uuid.uuid4().hex[:16]}")
     places = {
         folder: root / name / folder
@@ -78,20 +78,20 @@ def make_spec(root: Path, command: tuple[str, ...], **changes: Any) -> RunSpec: 
 
 @dataclass
 class Job:
-    """A started job and what a test asks about it."""
+    """A started job, and queries about it."""
 
     spec: RunSpec
     handle: Handle
 
     def result(self, timeout: float = LONG_S) -> Exit:
-        """Return the exit, which must come within `timeout` seconds."""
+        """Return the exit, which must arrive within `timeout` seconds."""
         ended = self.handle.wait(timeout)
         assert ended is not None, f"still running after {timeout:g} s"
         return ended
 
     @property
     def output(self) -> bytes:
-        """All that the job has printed so far."""
+        """Everything that the job has printed so far."""
         return self.spec.log_path.read_bytes()
 
     def expect(self, text: bytes) -> None:
@@ -117,11 +117,11 @@ class Bench:
 
     @property
     def interpreter(self) -> str:
-        """The Python that jobs of this runner find."""
+        """The Python that this runner's jobs find."""
         return "python3" if self.runner.kind == "docker" else sys.executable
 
     def start(self, spec: RunSpec) -> Job:
-        """Start what `spec` says."""
+        """Start the job in `spec`."""
         job = Job(spec, self.runner.start(spec))
         self.jobs.append(job)
         return job
@@ -133,7 +133,7 @@ class Bench:
 
 
 def processes_with(token: str) -> list[int]:
-    """Return the machine's live processes, in containers too, that name `token`."""
+    """Return the machine's live processes, including those in containers, that name `token`."""
     return [
         process.info["pid"]
         for process in psutil.process_iter(["pid", "cmdline", "status"])
@@ -145,7 +145,7 @@ def processes_with(token: str) -> list[int]:
 
 @contextmanager
 def abandoned(kind: str, spec: RunSpec, ready: bytes) -> Iterator[None]:
-    """Have another process start the job, and kill that process once the job has said `ready`."""
+    """Have another process start the job, and kill that process once the job printed `ready`."""
     packed = spec.log_path.with_name("spec")
     packed.write_bytes(pickle.dumps(replace(spec, env=dict(spec.env), labels=dict(spec.labels))))
     folder = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""Real workers on a database and a store of the test's own, and what a test asks about them."""
+"""Real workers on a test's own database and store, and queries about them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from support.workers.runners import require_docker
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Seconds, all short; the lease outlives a machine that is busy for a moment.
+# Seconds, all short; the lease outlasts a briefly busy machine.
 FAST = {
     "FORGE_HEARTBEAT_S": "0.5",
     "FORGE_LEASE_TTL_S": "8",
@@ -47,7 +47,7 @@ SMALL = Resources(cpus=0.5, memory_mb=256, disk_mb=500)
 
 @dataclass
 class Worker:
-    """One agent process; `said` is what it wrote to its own log."""
+    """One agent process; `said` is its own log."""
 
     name: str
     folder: Path
@@ -63,7 +63,7 @@ class Worker:
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it as a power cut would."""
         self.process.kill()
         self.process.wait(LEAVE_S)
 
@@ -99,7 +99,7 @@ class Bed:
         return "python3" if self.kind == "docker" else sys.executable
 
     def settings(self, name: str) -> dict[str, str]:
-        """Return the variables with which a worker of this bed is started."""
+        """Return the environment variables for a worker of this bed."""
         image = BASE_IMAGE if self.kind == "docker" else ""
         return {
             **FAST,
@@ -140,7 +140,7 @@ class Bed:
             "owner": "ann",
             "resources": SMALL,
             "backoff_s": 0,
-            # What goes wrong unasked shall show, and not be tried again until it goes well.
+            # Unexpected failures must show, and not be retried until one succeeds.
             "max_failures": 0,
             "max_losses": 0,
             "grace_s": 10,
@@ -179,11 +179,11 @@ class Bed:
         assert row["state"] == "succeeded", (history, self.log(job_id)[-500:])
 
     def reasons(self, job_id: int) -> list[str]:
-        """Return why each attempt ended, in order."""
+        """Return the reason of each attempt, in order."""
         return [row["reason"] for row in self.jobs.attempts(job_id)]
 
     def log(self, job_id: int, attempt: int | None = None) -> bytes:
-        """Return what is stored of a job's output, each chunk checked against its row."""
+        """Return a job's stored output, with each chunk checked against its row."""
         chunks = self.jobs.log_chunks(job_id, after=(0, 0, -1), attempt=attempt)
         pieces = []
         place: dict[int, int] = {}
@@ -196,7 +196,7 @@ class Bed:
         return b"".join(pieces)
 
     def says(self, job_id: int, text: str, timeout: float = 120) -> None:
-        """Wait until a job's stored output has `text`."""
+        """Wait until a job's stored output contains `text`."""
         eventually(lambda: text.encode() in self.log(job_id), timeout, 0.05)
 
     def artifacts(self, job_id: int) -> dict[str, bytes]:
@@ -219,17 +219,17 @@ class Bed:
             return len(connection.execute("SELECT job_id FROM lease").fetchall())
 
     def left_behind(self) -> list[str]:
-        """Return what of this bed's workers and jobs is still on the machine."""
+        """Return processes, containers and folders of this bed that are still on the machine."""
         places = [str(worker.folder) for worker in self.workers]
         left = [f"folder {path}" for place in places for path in Path(place).glob("jobs/*")]
         left += [f"process {line}" for line in processes_below(places)]
         return left + [f"container {name}" for name in self._containers()]
 
     def close(self) -> None:
-        """Have the workers leave, and see that nothing is left of them.
+        """Stop the workers gracefully, and check that nothing is left of them.
 
         Raises:
-            AssertionError: a worker did not leave well, or something is left.
+            AssertionError: a worker did not exit cleanly, or something is left.
         """
         for worker in self.workers:
             if worker.running:
@@ -238,11 +238,11 @@ class Bed:
                 assert code == 0, worker.output
         assert self.left_behind() == []
         assert self.leases() == 0
-        # They end by themselves, just after their agent.
+        # They exit by themselves, just after their agent.
         eventually(lambda: not [one for worker in self.workers for one in keepers_of(worker)])
 
     def end_all(self) -> None:
-        """End everything by force, whatever the test came to."""
+        """End everything by force, whatever the test's outcome."""
         for worker in self.workers:
             if worker.running:
                 worker.send(signal.SIGCONT)
@@ -254,12 +254,12 @@ class Bed:
                 os.kill(int(line.split()[0]), signal.SIGKILL)
 
     def _containers(self) -> list[str]:
-        # To ask the engine costs more than many a test.
+        # A query to the engine costs more than many tests.
         return containers_of(self.token) if self.kind == "docker" else []
 
 
 def processes_below(places: list[str]) -> list[str]:
-    """Return the live processes that work in one of the folders or name it, as "pid command"."""
+    """Return live processes that work in one of the folders or name it, as "pid command"."""
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "cwd", "environ", "status"]):
         info = process.info
@@ -272,7 +272,7 @@ def processes_below(places: list[str]) -> list[str]:
 
 
 def keepers_of(worker: Worker) -> list[int]:
-    """Return the programs that keep the pipes of a worker's process."""
+    """Return the programs that hold the pipes of a worker's process."""
     words = [MARK, str(worker.process.pid)]
     found = psutil.process_iter(["pid", "cmdline"])
     return [one.info["pid"] for one in found if (one.info["cmdline"] or [])[-2:] == words]
@@ -298,7 +298,7 @@ def bed(
     store_url: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Bed]:
-    """Make a bed of `process` or `docker` workers; at its end nothing may be left behind."""
+    """Make a bed of `process` or `docker` workers; check at its end that nothing is left behind."""
     if kind == "docker":
         require_docker()
     if store_url is None:
