@@ -1,7 +1,7 @@
 """The chaos suite: `make chaos SEED=… MINUTES=…`.
 
-Runs jobs on a bed of its own, strikes it with faults by a seeded schedule, and checks at the end
-that nothing was lost, done twice, or left behind. Exits with 1 for a violation.
+Runs jobs on its own bed, injects faults on a seeded schedule, and checks at the end that nothing
+was lost, done twice, or left behind. Exits with 1 for a violation.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from chaos.twins import run_two
 
 
 def main() -> int:
-    """Carry one run out and say what it came to."""
+    """Execute one run and report its outcome."""
     told = _parser().parse_args()
     for name in list(os.environ):
         if name.startswith(("AWS_", "FORGE_")) and not name.startswith("FORGE_TEST_"):
             del os.environ[name]
     folder = told.folder or Path(tempfile.mkdtemp(prefix="forge-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
-    # Postgres runs as a user of its own.
+    # Postgres runs as another user.
     folder.chmod(0o755)
     options = Options(
         seed=secrets.randbelow(1_000_000) if told.seed is None else told.seed,
@@ -45,7 +45,7 @@ def main() -> int:
         containers=not told.no_containers,
         old=not told.no_old,
     )
-    # Connections that break are what this is about: what is said of them is no news.
+    # Broken connections are expected here, so their log messages are noise.
     stamina.instrumentation.set_on_retry_hooks([])
     with (folder / "bed.log").open("w", encoding="utf-8") as log, redirect_stderr(log):
         logging.basicConfig(stream=log, force=True)
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def tell(outcome: Outcome, options: Options, *, keep: bool = False) -> int:
-    """Print what a run came to, and return an exit code; a violation's folder is kept."""
+    """Print a run's outcome, and return an exit code; after a violation the folder is kept."""
     figures = outcome.figures
     for text in outcome.stories:
         sys.stdout.write(f"\n{text}\n")

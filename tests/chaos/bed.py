@@ -1,4 +1,4 @@
-"""The bed of a run: everything that is started for it, and that its faults strike."""
+"""The bed of a run: all the processes and services that it starts, and that faults hit."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from chaos.parts.member import Member
     from support.engine.own_engine import OwnEngine
 
-# Doors to the database: for two groups of workers, for the pooler, the servers, the clients.
+# Proxies to the database: for two groups of workers, the pooler, the servers, the clients.
 TO_DATABASE = ("db-a", "db-b", "db-pool", "db-server", "db-client")
 TO_SERVERS = ("http-0", "http-1")
-# One worker of so many is in the namespace.
+# One in this many workers is in the namespace.
 APART = 5
 
 
 @dataclass
 class Bed:
-    """Where everything is. `url` leads to the database as it is now, past all doors."""
+    """The services and their addresses. `url` leads to the current database, past all proxies."""
 
     options: Options
     history: History
@@ -97,16 +97,16 @@ class Bed:
         return next(member for member in self.members if member.name == name)
 
     def through(self, name: str) -> str:
-        """Return the database's URL by a door."""
+        """Return the database's URL through a proxy."""
         return f"postgresql://postgres@127.0.0.1:{self.door(name).port}/forge"
 
     def find_primary(self) -> None:
-        """Have all doors lead to the node that is the primary now."""
+        """Point all proxies at the current primary."""
         for name in TO_DATABASE:
             self.doors.lead(self.door(name), self.pair.primary.port)
 
     def over_http(self) -> HttpSubmitter:
-        """Make a key, and return a client that submits with it."""
+        """Create a key, and return a client that submits with it."""
         with Database(self.url) as database:
             key = Keys(database, actor="user:root").create("root", Role.ADMIN)[1]
         urls = [f"http://127.0.0.1:{self.door(name).port}" for name in TO_SERVERS]
@@ -127,7 +127,7 @@ class Bed:
 
 @contextmanager
 def bed(options: Options) -> Iterator[Bed]:
-    """Start everything but the processes of the fleet, and end it all when the block ends."""
+    """Start everything but the fleet's processes, and stop it all when the block ends."""
     with ExitStack() as stack:
         logs = options.folder / "logs"
         logs.mkdir()
@@ -156,7 +156,7 @@ def bed(options: Options) -> Iterator[Bed]:
 
 
 def _pooled(made: Bed, otherwise: str) -> dict[str, object]:
-    """Return how the database is reached through the pooler, or by a door where there is none."""
+    """Return the database's URL through the pooler, or through a proxy if there is no pooler."""
     if made.pooler is None:
         return {"database_url": made.through(otherwise)}
     return {"database_url": made.pooler.url, "prepare": False}
@@ -183,7 +183,7 @@ def _add_workers(made: Bed, stack: ExitStack) -> None:
         tokens = WorkerTokens(database, actor="user:root")
         queue_id = str(Registry(database, actor="user:root").queue_id())
         for number in range(made.options.workers):
-            # The same workers of two queues meet at each engine.
+            # Both queues have workers at each engine.
             kind = kind_of(number) if number >= len(made.options.engines) else "container"
             if kind == "container" and made.engine is None:
                 kind = "direct"
@@ -219,7 +219,7 @@ def _settings(made: Bed, number: int, kind: str) -> dict[str, object]:
 
 
 def _fit_out(made: Bed, one: Worker, stack: ExitStack) -> None:
-    """Give a worker its disk or its engine, and note where it may leave nothing."""
+    """Give a worker its disk or its engine, and record where it must leave nothing behind."""
     assert one.place is not None
     if one.kind == "small disk":
         made.small_disk = stack.enter_context(small_disk(one.place))
@@ -233,5 +233,5 @@ def _fit_out(made: Bed, one: Worker, stack: ExitStack) -> None:
 
 
 def fleet_of(made: Bed) -> Fleet:
-    """Return who watches over the processes of a bed."""
+    """Return the supervisor of a bed's processes."""
     return Fleet(made.members)

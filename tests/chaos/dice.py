@@ -1,4 +1,4 @@
-"""Chance that is the same in every run of one seed."""
+"""Random numbers that are the same in every run of a seed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from random import Random
 
 
 def dice_of(seed: int, *use: object) -> Random:
-    """Return dice of their own for one use, so that no other use moves them."""
+    """Return a random generator for one purpose, independent of all others."""
     words = " ".join(map(str, (seed, *use)))
     return Random(words)  # noqa: S311  it is to be repeated

@@ -1,4 +1,4 @@
-"""What a run came to, in figures: one JSON line, and a table."""
+"""The figures of a run: one JSON line, and a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Counts = dict[str, int]
 
 @dataclass
 class Figures:
-    """Counts; `cancelled_at_the_end` jobs were cancelled since they took too long to end."""
+    """Counts; `cancelled_at_the_end` jobs were cancelled because they took too long."""
 
     seed: int
     minutes: float
@@ -49,7 +49,7 @@ class Figures:
         return asdict(self)
 
     def table(self) -> str:
-        """Return the figures for people."""
+        """Return the figures as a readable table."""
         rows = {
             "seed": self.seed,
             "minutes": f"{self.minutes:.1f}",

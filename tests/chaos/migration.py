@@ -1,4 +1,4 @@
-"""The database is migrated: under running workers of the version before, where that is at hand."""
+"""Migrate the database, under running workers of the previous version where that is available."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from support.waiting import eventually
 if TYPE_CHECKING:
     from chaos.bed import Bed
 
-# One old worker for so many new ones.
+# New workers for each old one.
 FOR_EACH = 8
 JOBS = 6
 UNDER_WAY_S = 60.0
 
 
 def migrated(made: Bed) -> None:
-    """Bring the bed's empty database to this version; what ran before goes on."""
+    """Migrate the bed's empty database to this version, while older workers keep running."""
     if made.old is None:
         upgrade(made.url)
         install(made.url)

@@ -1,4 +1,4 @@
-"""What a run is told: its seed, its length, its size."""
+"""The options of a run: its seed, its length, its size."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ HEARTBEAT_S = 1.5
 
 @dataclass(frozen=True)
 class Options:
-    """`jobs_per_s` are submitted, a fault strikes each `gap_s` on average, times in seconds.
+    """`jobs_per_s` is the submit rate, `gap_s` the mean time between faults; times are in seconds.
 
-    `drain_s` is how long jobs may take to end by themselves once all is healed. `only` names the
-    kinds of faults wanted, none means all; `lasting` is how many jobs may be unfinished at once.
-    With `old`, the run begins with workers of the version before, and the database is migrated
-    under them. `token` is in the names of all workers; `engines` are used by all container workers
-    in turn, and the first of them is the one that faults strike.
+    `drain_s` is how long jobs may take to end once all faults are healed. `only` names the kinds of
+    faults wanted; empty means all. `lasting` is the most unfinished jobs at once. With `old`, the
+    run starts with workers of the previous version; the database is migrated under them. `token`
+    is part of all workers' names. All container workers use `engines` in turn; faults hit only the
+    first.
     """
 
     seed: int

@@ -1,4 +1,4 @@
-"""One run: start everything, strike as planned, heal, wait until all is at rest, then ask."""
+"""One run: start everything, inject faults, heal, wait until all is at rest, then check."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chaos.parts.member import Member
 
 PROGRESS_S = 60.0
-# Once cancelled, a job has ended within a renewal and its grace.
+# A cancelled job ends within a renewal and its grace.
 CANCELLED_S = 60.0
 # Two runs on one machine would choose the same free ports.
 STARTING = threading.Lock()
@@ -36,17 +36,17 @@ STARTING = threading.Lock()
 
 @dataclass
 class Outcome:
-    """What a run came to; `stories` tell each violation."""
+    """The outcome of a run; `stories` describe each violation."""
 
     figures: Figures
     stories: list[str]
 
 
 def run(options: Options) -> Outcome:
-    """Carry a run out.
+    """Execute a run.
 
     Raises:
-        AssertionError: the bed itself did not come up.
+        AssertionError: the bed itself did not start.
     """
     figures = Figures(options.seed, options.minutes, options.workers)
     with ExitStack() as stack:
@@ -108,7 +108,7 @@ def _strike(made: Bed, clients: Clients, figures: Figures) -> None:
 
 
 def _come_to_rest(made: Bed, clients: Clients, figures: Figures) -> None:
-    """Wait for every acknowledged job's end; those that take too long are cancelled."""
+    """Wait for every acknowledged job to end; cancel those that take too long."""
     clients.stop_submitting()
     made.history.note("healed", fault="all", target="all")
     _say(f"all is healed; {len(clients.open_jobs)} jobs are left")
@@ -119,10 +119,9 @@ def _come_to_rest(made: Bed, clients: Clients, figures: Figures) -> None:
 
 
 def _leave(made: Bed, figures: Figures) -> None:
-    """Have the workers leave in good order, then everything else.
+    """Stop the workers gracefully, then everything else.
 
-    One that was not up again, since it was told to wait before its next start, is cleared as its
-    operator would clear it.
+    A worker that is still waiting for its next start is cleaned up as its operator would do it.
     """
     absent = [one for one in made.workers if not (one.running and one.says("ready"))]
     figures.troubles += _gone(made.workers)
@@ -133,13 +132,13 @@ def _leave(made: Bed, figures: Figures) -> None:
 
 
 def _gone(members: Sequence[Member]) -> list[str]:
-    """Have processes leave, and return what is to be said of those that did not leave well."""
+    """Stop processes, and report those that did not exit cleanly."""
     for member in members:
         member.leave_alone()
         member.send(signal.SIGTERM)
     troubles = []
     for member in members:
-        # One that had not begun to listen to signals leaves as any process does.
+        # Before it handles signals, it exits as any process does.
         if (code := member.ended(LEAVE_S)) not in {0, -signal.SIGTERM}:
             troubles.append(f"{member.name} left with {code}")
             member.kill()
@@ -161,7 +160,7 @@ def _line(clients: Clients, striker: Striker) -> str:
 
 @contextmanager
 def _progress(line: Callable[[], str]) -> Iterator[None]:
-    """Say a line each minute while the block runs."""
+    """Print a line each minute while the block runs."""
     ending = threading.Event()
     began = monotonic()
 

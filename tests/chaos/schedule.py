@@ -1,4 +1,4 @@
-"""What strikes when: a pure function of the seed and of what can be struck."""
+"""The schedule of faults: a pure function of the seed and of the possible targets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-# Nothing strikes before the first jobs are under way.
+# No fault before the first jobs are running.
 QUIET_S = 3.0
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault, its weight among the others, its targets, and how long it may last."""
+    """A kind of fault: its relative weight, its targets, and how long it may last."""
 
     name: str
     weight: float
@@ -28,9 +28,9 @@ class Kind:
 
 @dataclass(frozen=True)
 class Blow:
-    """One fault: it strikes `at_s` seconds after the start, and is healed `lasts_s` later.
+    """A fault that starts `at_s` seconds into the run, and is healed `lasts_s` later.
 
-    `seed` is for what the fault itself leaves to chance.
+    `seed` is for the fault's own random choices.
     """
 
     at_s: float
@@ -41,9 +41,9 @@ class Blow:
 
 
 def schedule(seed: int, seconds: float, gap_s: float, kinds: Sequence[Kind]) -> list[Blow]:
-    """Return what strikes within so many seconds, one blow each `gap_s` on average.
+    """Return the faults of this many seconds, one every `gap_s` on average.
 
-    Each kind comes once, in an order of chance, before any of them is left to its weight.
+    Each kind comes once, in random order, before weights decide.
     """
     dice = dice_of(seed, "schedule")
     first = [kind for kind in kinds if kind.targets]

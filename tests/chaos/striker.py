@@ -1,4 +1,4 @@
-"""The striker: carries a schedule out, each blow in a thread of its own."""
+"""The striker executes a schedule, each fault in its own thread."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from chaos.faults.fault import Fault
     from chaos.schedule import Blow
 
-# A blow whose target another one still has in hand is left out after so long.
+# A fault is skipped if another one uses its target for longer than this.
 BUSY_S = 20.0
 HEALS = 5
 AGAIN_S = 3.0
 
 
 class Striker:
-    """No two blows have the same thing in hand; `struck` counts those that came to pass."""
+    """No two faults use the same resource at once; `struck` counts the faults injected."""
 
     def __init__(self, faults: Mapping[str, Fault], history: History) -> None:
         self._faults = faults
@@ -35,7 +35,7 @@ class Striker:
         self.unhealed: list[str] = []
 
     def carry_out(self, blows: Sequence[Blow], seconds: float) -> None:
-        """Strike as planned; return after so many seconds, when all is healed."""
+        """Inject faults as planned; return after this many seconds, when all are healed."""
         began = monotonic()
         threads = []
         for blow in blows:
@@ -73,7 +73,7 @@ class Striker:
         self._history.note("healed", fault=blow.kind, target=blow.target)
 
     def _heal(self, heal: Callable[[], None], what: str) -> None:
-        """Heal, again where that fails: what is needed for it may be down by another blow."""
+        """Heal; retry on failure, since another fault may block the healing."""
         pause = threading.Event()
         for _ in range(HEALS):
             try:

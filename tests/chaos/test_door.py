@@ -1,4 +1,4 @@
-"""A door does to what passes what its faults say."""
+"""A proxy does to its traffic what its faults say."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
 @contextmanager
 def counting() -> Iterator[tuple[int, list[bytes]]]:
-    """Serve on a port, and keep what was asked."""
+    """Serve on a port, and record the requests."""
     asked: list[bytes] = []
 
     class Handler(socketserver.BaseRequestHandler):

@@ -1,4 +1,4 @@
-"""The schedule of a run, and its jobs, follow from the seed alone."""
+"""The seed alone determines a run's schedule and jobs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Three minutes of the chaos suite: small, with a fixed seed, beside the other tests.
 
-On somebody's own machine, what that lacks is left out of the run.
+On a developer's machine, the run leaves out whatever the machine cannot do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def test_nothing_is_lost_done_twice_or_left_behind() -> None:
     if os.environ.get("CI"):
         require(pooler_is_here(), "PgBouncer (Debian's package pgbouncer)")
         require(engine_may_run(), "root, dockerd, and the tests' image")
-    # Not below pytest's folder: Postgres runs as a user of its own, and must get there.
+    # Not below pytest's folder, which Postgres, running as another user, cannot enter.
     folder = Path(tempfile.mkdtemp(prefix="forge-chaos-"))
     folder.chmod(0o755)
     options = Options(

@@ -1,4 +1,4 @@
-"""Two queues on one machine, whose workers have the same names and use the same two engines."""
+"""Two queues on one machine, whose workers have the same names and share two engines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def run_two(options: Options) -> list[tuple[Outcome, Options]]:
-    """Carry two runs out at once, each with faults and a folder of its own.
+    """Execute two runs at once, each with its own faults and folder.
 
     Raises:
-        AssertionError: a bed did not come up.
+        AssertionError: a bed did not start.
     """
-    # The one that ends first must not take the other's credentials away.
+    # The first run to end must not remove the other's credentials.
     with ExitStack() as stack, patch.dict(os.environ, AWS), ThreadPoolExecutor(2) as threads:
         there = options.containers and engine_may_run()
         engines = [stack.enter_context(engine_with_image()) for _ in range(2 if there else 0)]
@@ -35,5 +35,5 @@ def run_two(options: Options) -> list[tuple[Outcome, Options]]:
 def _queue(options: Options, n: int, engines: tuple[OwnEngine, ...]) -> Options:
     folder = options.folder / f"queue-{n}"
     folder.mkdir(mode=0o755)
-    # Workers of the version before know each other by name, and would kill each other's jobs.
+    # Workers of the previous version identify each other by name, and would kill each other's jobs.
     return replace(options, seed=options.seed + n, folder=folder, engines=engines, old=False)

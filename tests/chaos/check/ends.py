@@ -1,4 +1,4 @@
-"""How attempts and jobs end: once, by the last lease, within their budgets."""
+"""Attempts and jobs end once, by the last lease, within their budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked at: the database as one snapshot, the store, and the history beside them."""
+"""The evidence: a snapshot of the database, the store, and the history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# told: the history. held: every lease that was ever granted, `finished_at` NULL while it lives.
+# told: the history. held: every lease ever granted, `finished_at` NULL while it is live.
 # tried: the attempts with the budget that each was charged to; a retry begins a new era of budgets.
 TABLES = """
     CREATE TEMP TABLE told (
@@ -64,7 +64,7 @@ TABLES = """
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the invariants are checked against."""
+    """The data that the invariants are checked against."""
 
     connection: psycopg.Connection[Row]
     store: Store
@@ -74,13 +74,13 @@ class Evidence:
         return self.connection.execute(query.encode()).fetchall()
 
     def notes(self, kind: str) -> list[dict[str, Any]]:
-        """Return what the entries of a kind tell."""
+        """Return the values of all entries of a kind."""
         return [entry.values for entry in self.entries if entry.kind == kind]
 
 
 @contextmanager
 def evidence(database_url: str, store_url: str, history_path: Path) -> Iterator[Evidence]:
-    """Open it all; what changes in the database meanwhile is not seen."""
+    """Open all the evidence; later changes to the database are not visible."""
     entries = list(read(history_path))
     with psycopg.connect(database_url, row_factory=dict_row) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

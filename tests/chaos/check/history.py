@@ -1,4 +1,4 @@
-"""What clients and the bed saw, written down as it happened: one JSON line for each thing."""
+"""Observations of the clients and the bed, recorded as they happen: one JSON line each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line: its kind, when it was noted by both clocks in seconds, and what it tells."""
+    """A line: its kind, its time on both clocks in seconds, and its values."""
 
     kind: str
     wall: float
@@ -27,19 +27,19 @@ class Entry:
 
 
 class History:
-    """An append-only file; any number of threads and processes may note in it at once.
+    """An append-only file; any number of threads and processes may write to it at once.
 
-    The checker reads these kinds (values beyond those named are kept and shown):
+    The checker reads these kinds (other values are kept and shown):
 
-    - `submitted`: `job_id`, `key` (the idempotency key): one acknowledged submit, again each time
-      that a repeat was acknowledged; `writes`: the artifacts that it has whenever it succeeds
-    - `cancelled`: `job_id`, `state`: an acknowledged cancel, and the state that it answered
-    - `seen`: `job_id`, `state`: the state of a job as a client was shown it
-    - `folder`: `path`: a worker's folder, in which no job may have left anything, nor a process
-    - `engine`: `url`, `labels` (`name=value`): no container with all of them may be left there
-    - `process`: `pid`, `started` (in ticks, as `/proc/PID/stat` tells it): it must be gone
+    - `submitted`: `job_id`, `key` (the idempotency key): one entry for each acknowledged submit
+      and repeat; `writes`: the artifacts that the job has whenever it succeeds
+    - `cancelled`: `job_id`, `state`: an acknowledged cancel, and the state in the answer
+    - `seen`: `job_id`, `state`: the state of a job as shown to a client
+    - `folder`: `path`: a worker's folder, in which no job may leave files or processes
+    - `engine`: `url`, `labels` (`name=value`): no container with all of these labels may be left
+    - `process`: `pid`, `started` (in ticks, as in `/proc/PID/stat`): it must have exited
 
-    `clock` gives the time in seconds; it is that by which entries and rows are put in order.
+    `clock` gives the time in seconds; entries and rows are ordered by it.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -48,14 +48,14 @@ class History:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def note(self, kind: str, **values: object) -> None:
-        """Note one thing, seen now; values are what JSON can hold, others as their `str`."""
+        """Record an observation made now; values must fit JSON, or are stored as their `str`."""
         line = {
             "kind": kind,
             "wall": self._clock(),
             "monotonic": time.monotonic(),
             "values": values,
         }
-        # One write to a file opened for appending: lines of different writers do not mix.
+        # One write to a file opened for appending, so that writers do not mix lines.
         os.write(self._file, json.dumps(line, default=str).encode() + b"\n")
 
     def close(self) -> None:
@@ -63,9 +63,9 @@ class History:
 
 
 def read(path: Path) -> Iterator[Entry]:
-    """Read the entries in the order in which they were written; none where there is no file.
+    """Read the entries in the order in which they were written; a missing file has none.
 
-    The last line of a writer that was killed may be a part of one, and is left out.
+    The last line of a killed writer may be incomplete, and is then left out.
     """
     if not path.exists():
         return

@@ -1,8 +1,8 @@
 """All invariants in one table, and the check of a run against them.
 
 Before the first lease, a run installs the witness in its database (`witness.install`). It starts
-each worker that has direct access with `PGAPPNAME` set to the worker's name, so that the witness
-can tell whose connection ended a lease.
+each worker with direct access with `PGAPPNAME` set to the worker's name, so that the witness
+knows whose connection ended a lease.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INVARIANTS: tuple[Invariant, ...] = (
 
 
 def violations(database_url: str, store_url: str, history_path: Path) -> list[Violation]:
-    """Check a run that has come to rest; an empty list is what one hopes for."""
+    """Check a finished run; return the violations, ideally none."""
     install(database_url)
     with evidence(database_url, store_url, history_path) as found:
         return [broken for one in INVARIANTS for broken in one.look(found)]

@@ -1,4 +1,4 @@
-"""Leases: their tokens, their intervals, who renews them and who ends them."""
+"""Leases: their tokens, their intervals, and who renews and ends them."""
 
 from __future__ import annotations
 

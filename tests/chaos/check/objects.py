@@ -1,4 +1,4 @@
-"""What was stored: the index rows, and the objects behind them."""
+"""Stored objects and their index rows."""
 
 from __future__ import annotations
 

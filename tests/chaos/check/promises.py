@@ -1,4 +1,4 @@
-"""What clients were promised, by their own history, and what became of it."""
+"""Check that acknowledgements to clients, from their own history, were honoured."""
 
 from __future__ import annotations
 

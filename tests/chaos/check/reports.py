@@ -1,4 +1,4 @@
-"""The reports of what a run leaves behind, against the same sums in Python."""
+"""Check the reports on a run's data against the same sums in Python."""
 
 from __future__ import annotations
 

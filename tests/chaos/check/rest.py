@@ -1,4 +1,4 @@
-"""At rest, when faults have stopped and workers have left: nothing is left behind."""
+"""At rest, when faults have stopped and workers have exited, nothing may be left behind."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _processes(evidence: Evidence) -> Iterator[tuple[str, Row]]:
 
 
 def _started(pid: int) -> int | None:
-    """Return when a live process was started, in the kernel's ticks since it came up."""
+    """Return the start time of a live process, in the kernel's ticks since boot."""
     with suppress(OSError):
         told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         state, *fields = told.rpartition(")")[2].split()

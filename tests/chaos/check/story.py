@@ -1,4 +1,4 @@
-"""The story of a violation: what happened to its job, in order, and what must not have."""
+"""The story of a violation: the events of its job, in order, and the broken invariant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chaos.check.violation import Violation
 
 LINES = 12
-# Everything that a database keeps about one job, as `at`, `token` and `what`.
+# All that a database has about one job, as `at`, `token` and `what`.
 TOLD = """
     SELECT at, token, format('%%s by %%s', action, actor) AS what, 1 AS place
     FROM event WHERE job_id = %(job_id)s
@@ -42,7 +42,7 @@ TOLD = """
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that happened, at a time in seconds."""
+    """An event, with its time in seconds."""
 
     at: float
     what: str
@@ -50,7 +50,7 @@ class Line:
 
 
 def story(violation: Violation, database_url: str, history_path: Path) -> str:
-    """Tell in few lines how it came to a violation; the last line is the invariant."""
+    """Describe in a few lines how a violation came about; the last line is the invariant."""
     lines = _lines(violation.job_id, database_url, history_path) if violation.job_id else []
     told = _shortened([*_merged(lines)])
     began = lines[0].at if lines else 0.0
@@ -79,7 +79,7 @@ def _lines(job_id: int, database_url: str, history_path: Path) -> list[Line]:
 
 
 def _merged(lines: list[Line]) -> Iterator[Line]:
-    """Make one of what is told many times in a row."""
+    """Merge repeated events into one."""
     for what, same in groupby(lines, key=lambda line: line.what):
         group = list(same)
         times = f" ({len(group)} times)" if len(group) > 1 else ""
@@ -87,7 +87,7 @@ def _merged(lines: list[Line]) -> Iterator[Line]:
 
 
 def _shortened(lines: list[Line]) -> list[Line]:
-    """Keep the beginning and the end, which are what a violation is about."""
+    """Keep the beginning and the end, which matter for a violation."""
     if len(lines) <= LINES:
         return lines
     left_out = len(lines) - LINES + 1

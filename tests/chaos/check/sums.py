@@ -1,4 +1,4 @@
-"""What is written down more than once must tell the same: places, events, reports."""
+"""Data recorded in several places must agree: places, events, reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An invariant, and what is found where it does not hold."""
+"""Invariants and their violations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that must not be; the ids are those of what it is about, where it is about one."""
+    """A broken invariant, with the ids of the objects concerned, if any."""
 
     invariant: str
     says: str
@@ -23,16 +23,16 @@ class Violation:
 
 @dataclass(frozen=True)
 class Invariant:
-    """A sentence that must hold, and the look that finds what contradicts it."""
+    """A sentence that must be true, and the check that finds counterexamples."""
 
     sentence: str
     look: Callable[[Evidence], Iterator[Violation]]
 
 
 def by_sql(sentence: str, query: str) -> Invariant:
-    """Make an invariant of a query whose every row is a violation.
+    """Make an invariant from a query that returns one row per violation.
 
-    A row has `says`, and `job_id` and `token` where it is about one.
+    A row has `says`, and `job_id` and `token` if it concerns a job.
     """
 
     def look(evidence: Evidence) -> Iterator[Violation]:
@@ -43,7 +43,7 @@ def by_sql(sentence: str, query: str) -> Invariant:
 
 
 def by_hand(sentence: str, find: Callable[[Evidence], Iterator[tuple[str, Row]]]) -> Invariant:
-    """Make an invariant of a function that finds violations: what it says, and of which row."""
+    """Make an invariant from a function that yields the text and the row of each violation."""
 
     def look(evidence: Evidence) -> Iterator[Violation]:
         for says, row in find(evidence):

@@ -1,15 +1,15 @@
-"""The witness: every grant, renewal and end of a lease, noted by the database in its own commit.
+"""The witness: every grant, renewal and end of a lease, recorded by the database as it commits.
 
-The tables keep of a lease what its end tells. What happened in between, until when it was renewed
-and on whose connection, is kept here: by triggers that only a chaos run's database has.
+The tables keep only the end of a lease. The witness adds how long it was renewed and on whose
+connection, with triggers that exist only in a chaos run's database.
 """
 
 from __future__ import annotations
 
 import psycopg
 
-# A connection has a name if whoever opened it gave it one (`PGAPPNAME=<the worker's name>`).
-# A renewal is by the lease's holder if the same transaction noted that its worker was seen.
+# A connection has a name if its client set one (`PGAPPNAME=<the worker's name>`).
+# A renewal comes from the holder if the same transaction recorded that its worker was seen.
 DEFINITIONS = """
     CREATE SCHEMA IF NOT EXISTS chaos;
     CREATE TABLE IF NOT EXISTS chaos.change (
@@ -50,6 +50,6 @@ DEFINITIONS = """
 
 
 def install(database_url: str) -> None:
-    """Have a migrated database note what happens to leases from now on; a repeat is harmless."""
+    """Have a migrated database record all later events of leases. Idempotent."""
     with psycopg.connect(database_url) as connection:
         connection.execute(DEFINITIONS)

@@ -1,4 +1,4 @@
-"""The clients of a run: they submit, submit again, cancel and preempt, and look how jobs stand."""
+"""The clients of a run: they submit, resubmit, cancel and preempt, and read the states of jobs."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ AGAIN_S = 0.5
 
 @dataclass
 class Clients:
-    """All clients of a run, each a thread; what was acknowledged to them is in the history.
+    """All clients of a run, one thread each; acknowledgements to them are in the history.
 
-    `bundle` is a stored project, `containers` whether some jobs are to run in containers.
+    `bundle` is a stored project, `containers` whether some jobs run in containers.
     """
 
     options: Options
@@ -77,7 +77,7 @@ class Clients:
             thread.start()
 
     def adopt(self, job_ids: list[int]) -> None:
-        """Count jobs as submitted here that were submitted before."""
+        """Count jobs that were submitted elsewhere as submitted here."""
         self.submitted += len(job_ids)
         self.open_jobs.update(job_ids)
 
@@ -85,14 +85,14 @@ class Clients:
         self._no_more.set()
 
     def end(self) -> None:
-        """End all clients; one that waits for an answer is left to it."""
+        """Stop all clients, without waiting for one that is waiting for an answer."""
         self._no_more.set()
         self._ending.set()
         for thread in self._threads:
             thread.join(60)
 
     def cancel_open(self) -> int:
-        """Cancel what has not ended, and return how many that were."""
+        """Cancel all unfinished jobs, and return how many there were."""
         with self._lock:
             left = list(self.open_jobs)
         for job_id in left:
@@ -163,7 +163,7 @@ class Clients:
             self._try(self.look)
 
     def look(self) -> None:
-        """Look how all jobs stand that had not ended when last seen."""
+        """Read the states of all jobs that had not ended when last seen."""
         with self._lock:
             asked = list(self.open_jobs)
         rows = self.jobs.statuses(asked) if asked else []

@@ -1,4 +1,4 @@
-"""The jobs of a run: what the n-th one is, and what its client does to it, follow from the seed."""
+"""The jobs of a run: the seed determines the n-th job and its client's actions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SMALL: dict[str, Any] = {"cpus": 0.25, "memory_mb": 64, "disk_mb": 16}
 OWNERS = ("ann", "ben")
 IN_CONTAINERS = 0.05
 SUBMITTED_AGAIN = 0.05
-# Whoever reads an accepted result finds there of which attempt it is.
+# Lets readers of an accepted result see which attempt wrote it.
 MARK = 'echo "$FORGE_JOB_ID $FORGE_ATTEMPT" >"$FORGE_OUTPUT_DIR/mark"; '
 LAST = 'echo "end of $FORGE_JOB_ID $FORGE_ATTEMPT"'
-# Counts from its last checkpoint on; the file is replaced as a whole.
+# Counts from its last checkpoint, and replaces the file atomically.
 STEPS = """
 step=0; cd "$FORGE_CHECKPOINT_DIR"; [ ! -e step ] || read -r step <step
 echo "from $step"
@@ -31,7 +31,7 @@ n=0; while [ "$n" -lt "$1" ]; do
 done; """
 PRINTS = 'n=0; while [ "$n" -lt "$1" ]; do n=$((n + 1)); echo "line $n of $FORGE_ATTEMPT"; done; '
 DEAF = 'trap \'\' TERM; n=0; while [ "$n" -lt "$1" ]; do n=$((n + 1)); sleep 0.5; done; '
-# The shell is small, and what it starts holds the memory, as far as it is let.
+# The shell is small; its child holds the memory, up to its limit.
 EATS = "head -c 300000000 /dev/zero | tail >/dev/null; sleep 5; "
 FILLS = 'head -c 40000000 /dev/zero >"$FORGE_OUTPUT_DIR/big"; sleep 8; '
 
@@ -42,9 +42,9 @@ Acts = tuple[tuple[float, str], ...]
 
 @dataclass(frozen=True)
 class Plan:
-    """One job; `acts` are what its client does after its submit, and after how many seconds.
+    """A job; `acts` are its client's actions after the submit, and their delays in seconds.
 
-    `writes` are the artifacts that it has whenever it succeeds.
+    `writes` are the artifacts that the job has whenever it succeeds.
     """
 
     spec: JobSpec
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A kind of job: how often it comes, its script with its words, what its client does to it."""
+    """A kind of job: its frequency, its script and arguments, its client's actions."""
 
     weight: float
     script: str = ""
@@ -104,7 +104,7 @@ RECIPES = {
 
 
 def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
-    """Return the n-th job of a run; `bundle` is the digest of a project that some run."""
+    """Return the n-th job of a run; `bundle` is the digest of a project that some jobs run."""
     dice = dice_of(seed, "job", n)
     (kind,) = dice.choices(list(RECIPES), [recipe.weight for recipe in RECIPES.values()])
     recipe = RECIPES[kind]

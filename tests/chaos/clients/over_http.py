@@ -1,4 +1,4 @@
-"""Submits over HTTP, by the servers' doors in turn."""
+"""Submit over HTTP, through the servers' proxies in turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER_S = 10.0
 
 
 class HttpSubmitter:
-    """One client with an admin's key."""
+    """A client with an admin's key."""
 
     def __init__(self, urls: Sequence[str], key: str) -> None:
         self._urls = cycle(urls)
@@ -26,7 +26,7 @@ class HttpSubmitter:
         """Submit jobs and return their ids.
 
         Raises:
-            httpx.HTTPError: no answer, or one that tells of a failure.
+            httpx.HTTPError: no answer, or an error answer.
         """
         jobs = [spec.model_dump(mode="json", exclude_defaults=True) for spec in specs]
         url = f"{next(self._urls)}/api/queue/submit"

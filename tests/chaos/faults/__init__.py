@@ -41,5 +41,5 @@ KINDS: tuple[type[Fault], ...] = (
 
 
 def faults(bed: Bed) -> dict[str, Fault]:
-    """Return each kind of fault by its name, for a bed."""
+    """Return a bed's faults by name."""
     return {kind.name: kind(bed) for kind in KINDS}

@@ -1,4 +1,4 @@
-"""A worker's agent is killed, paused, or told to leave; its clock is wrong."""
+"""A worker's agent is killed, paused, or told to exit; its clock is wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAKE_TIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 
 
 class AgentFault(Fault):
-    """Strikes one worker's agent."""
+    """Hits one worker's agent."""
 
     def targets(self) -> list[str]:
         return [worker.name for worker in self.bed.workers]
@@ -26,7 +26,7 @@ class AgentFault(Fault):
 
 
 class AgentKilled(AgentFault):
-    """SIGKILL; it starts again within the lease's time or after it."""
+    """SIGKILL; it restarts before or after its leases expire."""
 
     name = "agent killed"
     weight = 4
@@ -39,7 +39,7 @@ class AgentKilled(AgentFault):
 
 
 class AgentPaused(AgentFault):
-    """SIGSTOP past the lease's time, then SIGCONT."""
+    """SIGSTOP until after the leases expire, then SIGCONT."""
 
     name = "agent paused"
     weight = 2
@@ -52,7 +52,7 @@ class AgentPaused(AgentFault):
 
 
 class AgentTerminated(AgentFault):
-    """SIGTERM, as of a service that is stopped."""
+    """SIGTERM, as when a service is stopped."""
 
     name = "agent terminated"
     weight = 2
@@ -65,13 +65,13 @@ class AgentTerminated(AgentFault):
 
 
 class ClockOff(AgentFault):
-    """The agent starts again, and its clock is an hour off."""
+    """The agent restarts with a clock that is an hour off."""
 
     name = "clock off"
     lasts = (10.0, 25.0)
 
     def targets(self) -> list[str]:
-        # What makes a clock wrong hangs a container engine's client now and then.
+        # The library that fakes the clock sometimes hangs a container engine's client.
         return [one.name for one in self.bed.workers if one.kind != "container"] * bool(FAKE_TIME)
 
     def strike(self, target: str, dice: Random) -> None:

@@ -1,4 +1,4 @@
-"""The database crashes, loses its clients, or is lost for good; the pooler dies."""
+"""The database crashes, loses its clients, or is lost permanently; the pooler dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class DatabaseFault(Fault):
-    """Strikes the primary."""
+    """Hits the primary."""
 
     def targets(self) -> list[str]:
         return ["database"]
@@ -32,7 +32,7 @@ class DatabaseCrashed(DatabaseFault):
 
 
 class FailedOver(DatabaseFault):
-    """The primary is lost; its standby takes its place, and a new standby is made."""
+    """The primary is lost; its standby replaces it, and a new standby is made."""
 
     name = "failed over"
     lasts = (1.0, 6.0)
@@ -47,7 +47,7 @@ class FailedOver(DatabaseFault):
 
 
 class BackendsTerminated(DatabaseFault):
-    """`pg_terminate_backend` of some of the clients' backends, or of all."""
+    """`pg_terminate_backend` for some or all of the clients' backends."""
 
     name = "backends terminated"
     weight = 2
@@ -58,7 +58,7 @@ class BackendsTerminated(DatabaseFault):
 
 
 class PoolerKilled(Fault):
-    """PgBouncer is killed, and started again."""
+    """PgBouncer is killed and restarted."""
 
     name = "pooler killed"
     lasts = (0.0, 6.0)

@@ -16,7 +16,7 @@ PIECE = bytes(1 << 16)
 
 
 class DiskFull(Fault):
-    """Something else takes all that is left of a worker's disk, and lets it go again."""
+    """Something else takes all free space on a worker's disk, and releases it later."""
 
     name = "disk full"
     lasts = (5.0, 25.0)

@@ -1,4 +1,4 @@
-"""What every fault can do."""
+"""The interface of all faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Fault:
-    """A kind of fault; `weight` is how often it comes, `lasts` from and to how many seconds."""
+    """A kind of fault; `weight` is its frequency, `lasts` its shortest and longest seconds."""
 
     name: ClassVar[str]
     weight: ClassVar[float] = 1.0
@@ -23,20 +23,20 @@ class Fault:
         self.bed = bed
 
     def targets(self) -> list[str]:
-        """Return what can be struck; nothing where the machine lacks what the fault needs."""
+        """Return the possible targets; none if the machine lacks something that the fault needs."""
         raise NotImplementedError
 
     def holds(self, target: str) -> str:
-        """Return what only one fault at a time may have in hand."""
+        """Return the resources that only one fault may use at a time."""
         return target
 
     def strike(self, target: str, dice: Random) -> None:
-        """Let it happen."""
+        """Inject the fault."""
         raise NotImplementedError
 
     def heal(self, target: str) -> None:
-        """Put right what `strike` did, however much of it that was."""
+        """Undo `strike`, even if it was only partly done."""
 
     def kind(self) -> Kind:
-        """Return what a schedule needs to know."""
+        """Return the data for the schedule."""
         return Kind(self.name, self.weight, tuple(self.targets()), *self.lasts)

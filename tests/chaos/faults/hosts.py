@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HostKilled(AgentFault):
-    """Everything of a worker dies at once; half of the hosts come back with an empty disk."""
+    """All processes of a worker die at once; half of the hosts return with an empty disk."""
 
     name = "host killed"
     weight = 3
@@ -38,7 +38,7 @@ class HostKilled(AgentFault):
                     path.unlink()
 
     def _end_all(self, worker: Worker, *, emptied: bool) -> None:
-        # Stopped first, it cannot start anything in between.
+        # Stop it first, so that it cannot start anything meanwhile.
         worker.send(signal.SIGSTOP)
         family = worker.family()
         for process in family:
@@ -52,7 +52,7 @@ class HostKilled(AgentFault):
     def _end_containers(self, worker: Worker, *, emptied: bool) -> None:
         engine = self.bed.engine_of(worker)
         wanted = [word for label in worker.labels for word in ("--filter", f"label={label}")]
-        # An empty disk has no containers either, and nobody will ask for them by the old folder.
+        # An empty disk has no containers either, and nothing would remove those of the old folder.
         verb = ("rm", "-f") if emptied else ("kill",)
         for name in engine.docker("ps", "-qa", *wanted).stdout.split():
             with suppress(subprocess.SubprocessError):
@@ -60,7 +60,7 @@ class HostKilled(AgentFault):
 
 
 class HostPaused(AgentFault):
-    """The whole host stands still past the lease's time, as spot hosts do."""
+    """The whole host pauses until after its leases expire, as spot hosts do."""
 
     name = "host paused"
     lasts = (1.1 * TTL_S, 2.2 * TTL_S)

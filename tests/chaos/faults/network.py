@@ -1,4 +1,4 @@
-"""The way to the database or to the servers: slow, silent, shut, or it loses answers."""
+"""The network to the database or to the servers is slow, silent, closed, or loses answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DoorFault(Fault):
-    """Strikes one group of processes: all those who use a door."""
+    """Hits one group of processes: all users of a proxy."""
 
     def targets(self) -> list[str]:
         return [door.name for door in self.bed.doors.all]
@@ -24,9 +24,9 @@ class DoorFault(Fault):
 
 
 class CutOff(DoorFault):
-    """Nothing passes, and nobody is told: a partition, at times past the lease's time.
+    """Traffic stops without an error: a partition, sometimes for longer than a lease lasts.
 
-    When it ends, what was sent meanwhile arrives late, or the connections are found dead.
+    When it ends, delayed data arrives late, or the connections turn out to be dead.
     """
 
     name = "cut off"
@@ -50,7 +50,7 @@ class CutOff(DoorFault):
 
 
 class Refused(DoorFault):
-    """Every connection breaks, and none is taken."""
+    """All connections break, and new ones are refused."""
 
     name = "connections refused"
     lasts = (0.5, 6.0)
@@ -62,7 +62,7 @@ class Refused(DoorFault):
 
 
 class SlowLink(DoorFault):
-    """Every piece is late, and few bytes pass a second."""
+    """Each chunk is delayed, and bandwidth is low."""
 
     name = "slow link"
     lasts = (5.0, 15.0)
@@ -74,7 +74,7 @@ class SlowLink(DoorFault):
 
 
 class AnswersLost(DoorFault):
-    """The other side acts, and its answer never comes; at times it is the request that is lost."""
+    """The other side acts, and its answer is lost; sometimes the request is lost instead."""
 
     name = "answers lost"
     weight = 4

@@ -1,4 +1,4 @@
-"""A server, a sweeper or the container engine is killed, and started again."""
+"""A server, a sweeper or the container engine is killed and restarted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ServiceKilled(Fault):
-    """SIGKILL to a forge-server or a forge-sweeper, wherever it is."""
+    """SIGKILL to a forge-server or a forge-sweeper, at any point."""
 
     name = "service killed"
     weight = 2
@@ -30,7 +30,7 @@ class ServiceKilled(Fault):
 
 
 class EngineKilled(Fault):
-    """The container engine crashes; its containers run on."""
+    """The container engine crashes; its containers keep running."""
 
     name = "engine killed"
     lasts = (0.5, 6.0)

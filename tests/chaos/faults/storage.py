@@ -1,4 +1,4 @@
-"""The object store answers 503, hangs, is slow, or loses answers, on one of the ways to it."""
+"""The object store answers 503, hangs, is slow, or loses answers, on one of its routes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class StoreIll(Fault):
-    """One of its ills, for those who go this way."""
+    """One kind of store failure, for the users of this route."""
 
     name = "store ill"
     weight = 3

@@ -1,6 +1,6 @@
-"""A door: what passes between processes, which may be slow, shut, silent, or lose an answer.
+"""A proxy between processes that may delay, refuse, silence, or lose an answer.
 
-One thread and one loop serve all doors of a run.
+One thread and one event loop serve all proxies of a run.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from random import Random
 
 CHUNK = 1 << 16
-# A prepared statement's name, the first line of a request, or how an unprepared statement begins.
+# A prepared statement's name, a request's first line, or the start of an unprepared statement.
 VERB = re.compile(
     rb"forge_([a-z_]+)_\d+\0"
     rb"|(?:GET|POST|PUT|DELETE) (/[a-z/]+)"
     rb"|P..(?:..)?\0((?:-- )?[A-Za-z ]{4,40})",
     re.DOTALL,
 )
-# How a connection begins says nothing of a verb: a Postgres client's first words, then our own.
+# The start of a connection names no verb: a Postgres client's startup messages, then our own.
 BEGINNING = re.compile(rb"^....\x00\x03\x00\x00|^....\x04\xd2\x16|SET statement_timeout", re.DOTALL)
 
 
 @dataclass
 class Passing:
-    """One connection: both its ends, and what was asked last and is not answered yet."""
+    """A connection: both ends, and the last request that has not been answered."""
 
     ends: list[asyncio.StreamWriter]
     asked: bytes = b""
@@ -44,11 +44,11 @@ class Passing:
 
 @dataclass
 class Door:
-    """Leads to a port of this machine.
+    """Forwards to a port of this machine.
 
-    `delay_s` holds up each piece, `bytes_per_s` bounds each direction, and of so many exchanges
-    `loses_answers` are cut off after the server has acted, `loses_requests` before. While it is
-    `silent`, nothing passes and nobody is told: what was sent arrives when it speaks again.
+    `delay_s` delays each chunk, and `bytes_per_s` limits each direction. Of exchanges, the fraction
+    `loses_answers` is cut after the server acted, `loses_requests` before. While `silent`, traffic
+    stops without an error; data sent meanwhile arrives afterwards.
     """
 
     name: str
@@ -66,13 +66,13 @@ class Door:
     server: asyncio.Server | None = None
 
     async def serve(self) -> None:
-        """Let in whoever comes."""
+        """Accept connections."""
         listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = listening.getsockname()[1]
         self.server = await asyncio.start_server(self._came, sock=listening)
 
     def shut(self) -> None:
-        """Let nobody in, and end what passes."""
+        """Refuse connections, and break the existing ones."""
         if self.server is not None:
             self.server.close()
         for passing in list(self.passing):
@@ -129,7 +129,7 @@ class Door:
         await self._while_silent()
 
     async def _while_silent(self) -> None:
-        # An event would have to be set from another thread.
+        # Setting an event would have to happen from another thread.
         while self.silent:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
@@ -139,13 +139,13 @@ class Door:
         self.lost[f"{what} to {verb}"] += 1
 
     def heal(self) -> None:
-        """Let everything pass again, at once."""
+        """Let everything pass again, immediately."""
         self.delay_s = self.bytes_per_s = self.loses_answers = self.loses_requests = 0.0
         self.open, self.silent = True, False
 
 
 class Doors:
-    """All doors of a run, and the thread that serves them."""
+    """All proxies of a run, and the thread that serves them."""
 
     def __init__(self, dice: Random) -> None:
         self._dice = dice
@@ -153,14 +153,14 @@ class Doors:
         self.all: list[Door] = []
 
     def make(self, name: str, target: int) -> Door:
-        """Open a door to a port of this machine."""
+        """Open a proxy to a port of this machine."""
         door = Door(name, target, self._dice)
         asyncio.run_coroutine_threadsafe(door.serve(), self._loop).result(60)
         self.all.append(door)
         return door
 
     def cut(self, door: Door) -> None:
-        """Break off every connection that passes."""
+        """Break all open connections."""
 
         def now() -> None:
             for passing in list(door.passing):
@@ -169,12 +169,12 @@ class Doors:
         self._loop.call_soon_threadsafe(now)
 
     def lead(self, door: Door, target: int) -> None:
-        """Have a door lead elsewhere; who is on his way is cut off."""
+        """Point a proxy at another port; open connections break."""
         door.target = target
         self.cut(door)
 
     def serve(self) -> None:
-        """Serve until `end`."""
+        """Serve until `end` is called."""
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.run_until_complete(self._shut())
@@ -186,7 +186,7 @@ class Doors:
             door.shut()
         if others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(others, timeout=60)
-        # What was aborted is closed at the loop's next turns.
+        # Aborted connections are closed in the loop's next iterations.
         await asyncio.sleep(0.1)
 
     def end(self) -> None:
@@ -195,7 +195,7 @@ class Doors:
 
 @contextlib.contextmanager
 def doors(dice: Random) -> Iterator[Doors]:
-    """Serve doors while the block runs."""
+    """Serve proxies while the block runs."""
     made = Doors(dice)
     thread = threading.Thread(target=made.serve, name="doors", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""The processes of a run: workers of several kinds, servers, sweepers, and who restarts them."""
+"""The processes of a run: workers of several kinds, servers, sweepers, and their supervisor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# The first workers are one of each kind; those after them come in the order of `REST`.
+# The first workers are one of each kind; the others follow the order of `REST`.
 FIRST = ("container", "http", "pooled", "small disk", "direct", "http", "direct")
 REST = ("direct", "http", "direct", "container", "pooled", "direct", "http", "direct")
 SMALL_DISK_MB = 64
@@ -55,7 +55,7 @@ LENDS = {
 
 
 def kind_of(number: int) -> str:
-    """Return of which kind a run's worker of this number is."""
+    """Return the kind of the worker with this number."""
     if number < len(FIRST):
         return FIRST[number]
     return REST[(number - len(FIRST)) % len(REST)]
@@ -63,17 +63,17 @@ def kind_of(number: int) -> str:
 
 @dataclass
 class Worker(Member):
-    """One worker, of a kind; `queue_id` is that of the queue that it works for."""
+    """A worker of some kind; `queue_id` identifies the queue that it works for."""
 
     kind: str = "direct"
     queue_id: str = ""
 
     def says(self, word: str) -> bool:
-        """Tell whether the log of its last start has a word."""
+        """Tell whether the log since its last start contains a word."""
         return word in self.log.read_text(encoding="utf-8", errors="replace")
 
     def recover(self) -> int:
-        """Clear what it left, once it has ended, and return the exit code."""
+        """Clean up after it exited, and return the exit code."""
         with (self.logs / f"{self.name}-recovery.log").open("wb") as log:
             return subprocess.run(
                 [*self.command, "--recover"],
@@ -86,23 +86,23 @@ class Worker(Member):
             ).returncode
 
     def enter(self, words: list[str]) -> None:
-        """Have it run by a command before its own."""
+        """Run it through a wrapper command."""
         self.command = [*words, *self.command]
 
     @property
     def labels(self) -> list[str]:
-        """Return what its containers are labelled with; another queue's may have its name."""
+        """Return its containers' labels; a worker of another queue may have the same name."""
         name = self.environment["FORGE_WORKER_NAME"]
         return [f"forge.worker={name}", f"forge.queue={self.queue_id}"]
 
 
 def worker(name: str, kind: str, worker_name: str, root: Path, **settings: object) -> Worker:
-    """Describe a worker, which has another name in the queue; settings as in FORGE_*."""
+    """Describe a worker, whose name in the queue differs; settings as in FORGE_*."""
     place = root / "workers" / name
     place.mkdir(parents=True)
     own = {"worker_name": worker_name, "worker_dir": place, "spot": "none"}
     environment = {**AWS, **said({**LENDS, **own, **settings})}
-    # By it the database knows on whose connection a lease was ended.
+    # Tells the database whose connection ended a lease.
     environment |= {} if kind == "http" else {"PGAPPNAME": worker_name}
     return Worker(name, WORKER, environment, root / "logs", place, kind=kind)
 
@@ -124,14 +124,14 @@ def sweeper(number: int, root: Path, **settings: object) -> Member:
 
 
 def _named(member: Member) -> Member:
-    """Name its connections: a pooler's would else go by the name of whoever had them before."""
+    """Name its connections; pooled ones would otherwise keep the name of their previous user."""
     member.environment["PGAPPNAME"] = member.name
     return member
 
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[bool]:
-    """Put a small disk below a folder, where this user may; tell whether it is there."""
+    """Mount a small disk below a folder, if this user may; tell whether it is mounted."""
     size = f"size={SMALL_DISK_MB}m"
     mounts = ["mount", "-t", "tmpfs", "-o", size, f"forge-{secrets.token_hex(4)}", str(folder)]
     there = os.geteuid() == 0 and subprocess.run(mounts, check=False).returncode == 0
@@ -144,7 +144,7 @@ def small_disk(folder: Path) -> Iterator[bool]:
 
 @dataclass
 class Fleet:
-    """All processes that are started again when they end, as an init system would."""
+    """All processes that are restarted when they exit, as an init system would."""
 
     members: list[Member]
     restarts: int = 0
@@ -164,7 +164,7 @@ class Fleet:
                 name, now = member.name, monotonic()
                 if member.left or member.running or now < due[name]:
                     continue
-                # One that ends again and again is given time.
+                # Wait before restarting one that keeps exiting.
                 steady = now - due[name] > STEADY_S
                 waits[name] = RESTART_S if steady else min(2 * waits[name], RESTART_AT_MOST_S)
                 due[name] = now + waits[name]
@@ -176,20 +176,20 @@ class Fleet:
         member.start()
 
     def _note_crash(self, member: Member) -> None:
-        """Count an end that nobody asked for by the last words; a refused start is none."""
+        """Count an unexpected exit by its last words, unless a start was refused."""
         if member.process is not None and (member.process.returncode or 0) > 0:
             words = member.log.read_text(errors="replace")
             if "Traceback" in words:
                 self.crashes[words.strip().rpartition("\n")[2][:200]] += 1
 
     def end(self) -> None:
-        """Start nothing any more."""
+        """Stop restarting processes."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(60)
 
     def kill_all(self) -> None:
-        """End every process, and what is below it, by force."""
+        """Kill every process, with all its descendants."""
         self.end()
         for member in self.members:
             for process in member.family():

