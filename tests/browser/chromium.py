@@ -1,4 +1,4 @@
-"""Debian's Chromium in a test's hands, and what goes wrong on the pages that it shows."""
+"""Debian's Chromium under a test's control, with the errors on the pages that it shows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from browser.site import Site
     from playwright.sync_api import ConsoleMessage, Error
 
-# Milliseconds: what is waited for comes, on a busy machine too.
+# Milliseconds: generous, for a busy machine.
 PATIENCE = 60_000
 DESKTOP: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}
@@ -80,7 +80,7 @@ class Browsing:
         return context
 
     def excuse(self, text: str) -> None:
-        """Take out a complaint that the test provoked; there must be one."""
+        """Remove a complaint that the test provoked, which must exist."""
         assert any(text in one for one in self.complaints), self.complaints
         self.complaints = [one for one in self.complaints if text not in one]
 

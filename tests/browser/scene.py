@@ -1,4 +1,4 @@
-"""A small life for a site: jobs in each state, so that every page has something to show."""
+"""Example jobs for a site: one in each state, so that every page has content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Scene:
 
     @property
     def pages(self) -> list[str]:
-        """Every page that there is, by its address."""
+        """The address of every page."""
         jobs = [f"/jobs/{job}" for job in self.jobs.values()]
         return [
             "/",

@@ -1,4 +1,4 @@
-"""The dashboard as people meet it: a real server, real workers, and a key for each role."""
+"""The dashboard as people see it: a real server, real workers, and a key for each role."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def running_site(root: Path, database_url: str, *, ttl_s: float = TTL_S) -> Iter
 
 @dataclass
 class Teller:
-    """A job that says what a test has it say, and ends when told."""
+    """A job that writes the lines that a test gives it, and ends when told."""
 
     path: Path
     _pipe: IO[str] | None = None
 
     def command(self, python: str) -> list[str]:
-        """Return what the job runs."""
+        """Return the job's command."""
         return [python, "-c", ECHO, str(self.path)]
 
     def say(self, line: str) -> None:
@@ -77,14 +77,14 @@ class Teller:
         print(line, file=self._pipe)
 
     def end(self) -> None:
-        """Have the job end well."""
+        """Let the job succeed."""
         if self._pipe is not None:
             self._pipe.close()
 
 
 @contextmanager
 def teller(path: Path) -> Iterator[Teller]:
-    """Lend a job that speaks by `path`."""
+    """Yield a job that is controlled through `path`."""
     os.mkfifo(path)
     told = Teller(path)
     try:

@@ -1,4 +1,4 @@
-"""What people do on the pages, and what it does to real workers and jobs."""
+"""Actions on the pages, and their effect on real workers and jobs."""
 
 from __future__ import annotations
 

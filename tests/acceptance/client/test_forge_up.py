@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 START_S = 120
-# To look is to connect anew, which is not done fifty times a second.
+# Each look opens a new connection, too costly fifty times a second.
 LOOK_S = 0.2
 TRAIN = """
 import json, os, sys, threading
@@ -67,7 +67,7 @@ def in_a_folder_of_its_own(home: Path) -> Iterator[Command]:
 
 
 def tell_logs(forge: Command) -> None:
-    """Say what its processes said; shown where the test fails."""
+    """Print its processes' logs, for failed tests."""
     for said in Path(forge.env["FORGE_DIR"]).glob("logs/*"):
         sys.stderr.write(f"{said.name}:\n{said.read_text()}")
 
@@ -176,7 +176,7 @@ def of_job(rows: list[dict[str, Any]], job: str) -> dict[str, Any]:
 
 
 def trains(forge: Command, training: Path, gate: Path) -> str:
-    """Submit a training that goes no further than the second epoch, and see it come there."""
+    """Submit a training that stops after the second epoch, and wait until it gets there."""
     job = submitted(forge, training, "python", "train.py", gate)
     eventually(lambda: "epoch 2" in log(forge, job), every=LOOK_S)
     return job
@@ -208,7 +208,7 @@ def test_a_job_is_submitted_followed_and_fetched(
 
 
 def falls_over_and_comes_back(pid_file: Path) -> None:
-    """Kill a child of `forge up`, and see another in its place."""
+    """Kill a child of `forge up`, and wait for its replacement."""
     first = noted(pid_file)
     os.kill(first, signal.SIGKILL)
     eventually(lambda: noted(pid_file) != first)
@@ -359,7 +359,7 @@ def test_detached_it_is_found_from_anywhere_and_ended_by_down(down: Command, pro
 
 
 def leaves_nothing(process: subprocess.Popen[str], forge: Command) -> None:
-    """See a `forge up` that was told to leave do so."""
+    """Check that a stopped `forge up` leaves nothing behind."""
     _, told = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in told

@@ -1,4 +1,4 @@
-"""Workers whose machine is taken away: what a job loses, and what it never does."""
+"""Workers whose machine is taken away: which work a job loses, and which it never loses."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def on(cloud: FakeAws) -> dict[str, Any]:
 
 
 def lost_time(made: Bed, job: int) -> list[Row]:
-    """Return the rows of a job in the report, in order."""
+    """Return a job's rows in the report, in order."""
     rows = [row for row in Reports(made.database).rows("lost_time") if row["job_id"] == job]
     return sorted(rows, key=lambda row: int(row["attempt"]))
 
@@ -127,7 +127,7 @@ def test_training_loses_no_epoch_to_a_notice_of_aws(
         second = made.worker("second")
         assert first.process.wait(120) == 0
         made.succeeds(job)
-        # The same, and nobody comes.
+        # The same, without an interruption.
         undisturbed = train(made, epochs=24)
         made.succeeds(undisturbed)
 

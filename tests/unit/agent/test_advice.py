@@ -1,4 +1,4 @@
-"""What people read of an error."""
+"""The messages that people read for an error."""
 
 from __future__ import annotations
 

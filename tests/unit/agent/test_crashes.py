@@ -1,4 +1,4 @@
-"""A worker that ends badly again and again waits, longer each time, and says why."""
+"""A worker that crashes repeatedly waits longer each time, and says why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Killed(BaseException):
-    """What ends a process without a word."""
+    """Ends a process without a message."""
 
 
 def end(error: str | None, *, well: bool) -> None:
@@ -37,7 +37,7 @@ class Life:
         self.now += pause_s
 
     def start(self, lasts_s: float = 1, error: str | None = None, *, well: bool = False) -> float:
-        """Live once, and return how long it waited before."""
+        """Run once, and return how long it waited before."""
         before = len(self.waits)
         kept: Crashes | None = None
         try:
@@ -48,7 +48,7 @@ class Life:
         except OSError:
             pass
         except Killed:
-            # As a kill leaves it: nothing was written at the end.
+            # As after a kill: nothing was written at the end.
             assert kept is not None
             crashes._keep(self.folder, kept)
         return sum(self.waits[before:])

@@ -1,4 +1,4 @@
-"""Which of several servers is asked, and how long one that failed is left alone."""
+"""Which of several servers a worker asks, and how long it avoids one that failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST, SECOND, THIRD = "http://first", "http://second", "http://third"
 
 @dataclass
 class Net:
-    """Servers that answer or do not, on a clock that a test sets ahead."""
+    """Servers that answer or fail, on a clock that a test sets ahead."""
 
     down: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What an answer of a server means to the worker."""
+"""How the worker interprets a server's answers."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_token_that_was_refused_is_not_shown_again_soon(session: Session, toke
         session.token()
     tokens.now = "second"
     assert session.token() == "second"
-    # What came too late was about the token before.
+    # The late answer concerned the previous token.
     session._refused("first")
     assert session.token() == "second"
 

@@ -1,4 +1,4 @@
-"""How a worker is told of servers and its token."""
+"""How a worker gets its servers and its token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the agent's credentials others may see."""
+"""Which of the agent's credentials other users may see."""
 
 from __future__ import annotations
 

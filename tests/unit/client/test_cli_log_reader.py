@@ -1,4 +1,4 @@
-"""Reading a log while it is written: nothing lost, nothing twice, in order."""
+"""Reading a log while it is written: nothing lost or repeated, and in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command prints, and with what it exits."""
+"""The command's output and exit codes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_following_says_when_the_next_try_comes_and_how_many_are_left(
             job(**waits, retries_left=2),
             job(**{**waits, "due_in_s": 7.0}, retries_left=2),
             job(state="ready", retries_left=2),
-            # It came and went between two looks.
+            # It came and went between two looks at the state.
             job(attempt=2, **waits, retries_left=1),
             job(attempt=4, state="dead", **last),
         ],

@@ -1,4 +1,4 @@
-"""Where the client takes its settings from, and in which order."""
+"""The sources of the client's settings, and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `forge workers` says of a machine; a worker may have said anything."""
+"""What `forge workers` prints about a machine, even for odd reports."""
 
 from __future__ import annotations
 

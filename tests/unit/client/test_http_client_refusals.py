@@ -1,4 +1,4 @@
-"""What each answer of a server means: exit code, words, and whether it may pass."""
+"""The meaning of each server answer: exit code, message, and whether to retry."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Trying:
-    """Fails as often as is said, then answers."""
+    """Fails the given number of times, then answers."""
 
     def __init__(self, failures: int, *, unsure: bool = False, after_s: float = 0) -> None:
         self.tries = 0

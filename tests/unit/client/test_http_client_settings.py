@@ -1,4 +1,4 @@
-"""Which server, and which key: flags, variables, forge.toml, and what of them cannot be."""
+"""The server and the key: flags, variables, forge.toml, and invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chunk of a log says of its own size is not believed."""
+"""The size that a log chunk claims for itself is not trusted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forge_schema.storage import Store
 
 LARGE = 64 << 20
-# A few kB that say, truly, how much is in them.
+# A few kB that truthfully state their large unpacked size.
 PACKED = zstandard.compress(bytes(LARGE))
 SAID = {"token": 1, "number": 0, "key": "k", "start": 0, "bytes": 10, "sha256": "0" * 64}
 
@@ -37,7 +37,7 @@ class Shelf:
 
 @pytest.fixture
 def peak() -> Iterator[Callable[[], int]]:
-    """Lend what tells the most bytes that a test has held so far."""
+    """Yield a callable that returns the peak memory of a test so far."""
     tracemalloc.start()
     yield lambda: tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""What a `forge up` refuses before it has touched anything, and which signals stop it."""
+"""What `forge up` refuses before it changes anything, and which signals stop it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The style sheet's colours are told apart by everybody: WCAG 2.2 AA, in light and in dark."""
+"""The style sheet's contrast meets WCAG 2.2 AA, in light and in dark."""
 
 from __future__ import annotations
 

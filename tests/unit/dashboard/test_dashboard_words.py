@@ -1,4 +1,4 @@
-"""Every word on a page is said in Hindi too, and none stands in a template by itself."""
+"""Every text on a page has a Hindi translation, and no template has untranslated text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from jinja2 import nodes
 FOLDER = Path(forge_functions.dashboard.__file__).parent
 TEMPLATES = sorted(path.name for path in (FOLDER / "templates").glob("*.html"))
 HINDI = sorted((FOLDER / "locales" / "hi").glob("*.json"))
-# What is the same in every language: names, units, examples of what to write.
+# Text that is the same in every language: names, units, example inputs.
 SAME = re.compile(r"\b(Forge|CSV|CPU|CPUs|GPU|GPUs|UTC|API|forge\S*)\b")
 SHOWN = ("title", "aria-label", "alt", "label", "data-label", "data-confirm")
-# What a macro adds to a tag.
+# The attributes that a macro adds to a tag.
 ATTRIBUTES = re.compile(r'[a-z-]+="[^"]*"')
 SAID = re.compile(r'\bt\(\s*"([^"]+)"')
 COUNTED = re.compile(r'\bn\(\s*"([^"]+)",\s*"([^"]+)"')
@@ -30,7 +30,7 @@ ENUMS = (State, Reason, Role, Phase, WorkerStatus, WorkerKind)
 
 
 class Text(HTMLParser):
-    """Collects what a reader sees or hears of a template whose expressions were taken out."""
+    """Collects the visible or audible text of a template without its expressions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Text(HTMLParser):
 
 
 def bare(source: str) -> list[str]:
-    """Return the English that stands in a template by itself."""
+    """Return the untranslated English text in a template."""
     without = re.sub(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}", " ", source, flags=re.DOTALL)
     text = Text()
     text.feed(without)
@@ -61,7 +61,7 @@ def bare(source: str) -> list[str]:
 
 
 def ids() -> set[str]:
-    """Return every sentence that a template or a route names."""
+    """Return every message id in a template or a route."""
     found: set[str] = set()
     for name in TEMPLATES:
         source = (FOLDER / "templates" / name).read_text("utf-8")
@@ -76,7 +76,7 @@ def ids() -> set[str]:
 
 
 def protocol() -> set[str]:
-    """Return the words that pages translate by their value."""
+    """Return the protocol values that pages translate."""
     enums = {word.value for enum in ENUMS for word in enum}
     abouts = {report.about for report in REPORTS.values()}
     return enums | abouts | set(MARKS) | set(THEMES)

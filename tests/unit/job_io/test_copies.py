@@ -1,4 +1,4 @@
-"""Copies of a job's files: the same bytes, no holes filled, no more than was asked for."""
+"""Copies of a job's files: the same bytes, holes kept, and no more than requested."""
 
 from __future__ import annotations
 

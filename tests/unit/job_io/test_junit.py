@@ -1,4 +1,4 @@
-"""JUnit reports of several writers, and what a hostile job may put in their place."""
+"""JUnit reports from several writers, and hostile files in their place."""
 
 from __future__ import annotations
 

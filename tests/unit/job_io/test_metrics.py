@@ -1,4 +1,4 @@
-"""What a line of metrics may be, and how far a job says it is."""
+"""Valid metric lines, and the progress that a job reports."""
 
 from __future__ import annotations
 

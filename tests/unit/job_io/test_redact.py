@@ -1,4 +1,4 @@
-"""Redaction: what is covered, what is not, and what the log shipper makes of it."""
+"""Redaction: which text is masked, and what the log shipper sends."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def shipper(attempt: Attempt, doors: Doors) -> LogShipper:
 
 
 def step(loop: LogShipper) -> None:
-    """Have it ship all it will, however often an answer is lost."""
+    """Ship everything, however often an answer is lost."""
     while True:
         with suppress(StoreUnreachable):
             return loop.step()
@@ -98,7 +98,7 @@ def test_no_cut_lets_a_secret_through(
     for at in range(0, len(whole), 5):
         with attempt.folders.log.open("ab") as log:
             log.write(whole[at : at + 5])
-        # An agent that was killed goes on from what it kept.
+        # A restarted agent continues from its saved state.
         loop = shipper(attempt, doors) if at % 3 == 0 else loop
         step(loop)
         assert len(whole[: at + 5]) - len(doors.stored()) <= redactor.reach

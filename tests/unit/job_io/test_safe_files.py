@@ -1,4 +1,4 @@
-"""Reading in folders whose owner means ill."""
+"""Reading in folders whose owner is malicious."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 def dig(folder: Path, depth: int) -> None:
-    """Make a chain of folders that is deeper than any path is long, with a file at its end."""
+    """Make a chain of folders deeper than the longest path, with a file at its end."""
     place = os.open(folder, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir("deep", dir_fd=place)
@@ -58,7 +58,7 @@ def test_listing_has_every_file_and_nothing_else(
 ) -> None:
     folder = tmp_path_factory.mktemp("tree")
     for path, data in tree.items():
-        # One that collides with an earlier one, as file and folder do, is left out.
+        # An entry that collides with an earlier one, as file and folder do, is left out.
         with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
             trees.write(folder, {path: data})
     files = {path: data for path, data in trees.read(folder).items() if data is not None}

@@ -1,4 +1,4 @@
-"""What becomes of a job whose lease is not renewed, by a clock that the test moves."""
+"""What happens to a job whose lease is not renewed, on a clock that the test moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an end quotes of a job's output."""
+"""Which lines of a job's output its end quotes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried again, and for how long."""
+"""Which errors are retried, and for how long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def attempt(tmp_path: Path) -> Attempt:
 
 
 class Failing:
-    """A step that fails with the same error some times, and then works."""
+    """A step that fails a number of times with the same error, and then works."""
 
     def __init__(self, error: Exception, times: int = 1) -> None:
         self.error, self.left, self.calls = error, times, 0

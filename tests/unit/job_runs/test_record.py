@@ -1,4 +1,4 @@
-"""What an attempt leaves in its folder for a later agent, and what of it cannot be used."""
+"""The record that an attempt leaves for a later agent, and which records are unusable."""
 
 from __future__ import annotations
 

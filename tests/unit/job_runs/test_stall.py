@@ -1,4 +1,4 @@
-"""When a job counts as stalled: by the clock of the test, one look a second."""
+"""When a job counts as stalled, on the test's clock, with one check a second."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Job:
         self.watches = stall_watches(self.attempt, watched, gpus, lambda: self.now)
 
     def goes_on(self, seconds: int, *, looks: bool = True) -> bool:
-        """Look each second; tell whether the job has stalled by then."""
+        """Check once a second; tell whether the job has stalled by then."""
         for _ in range(seconds):
             self.now += 1
             if looks:

@@ -1,4 +1,4 @@
-"""The admission: what makes a machine constrained, and when it is no longer."""
+"""Admission: when a machine becomes constrained, and when it recovers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_it_takes_jobs_again_only_after_the_whole_cooldown() -> None:
     assert not machine.after(10)
     assert "must last for 60 s" in machine.admission.reason
     assert not machine.after(COOLDOWN_S - 20)
-    # A relapse, and also one by another limit, begins the wait anew.
+    # A relapse, even at another limit, restarts the wait.
     assert not machine.after(9, memory_percent=99.0)
     assert not machine.after(COOLDOWN_S - 0.1)
     assert machine.after(0.2)

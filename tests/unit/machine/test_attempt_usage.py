@@ -1,4 +1,4 @@
-"""Samples on their way: numbers without gaps, answers that are lost, a driver that hangs."""
+"""Sending samples: numbers without gaps, lost answers, a driver that hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fault watch hears, one step at a time, on GPUs that are not there."""
+"""The events that the fault watch receives, step by step, on simulated GPUs."""
 
 from __future__ import annotations
 

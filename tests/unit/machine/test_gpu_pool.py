@@ -1,4 +1,4 @@
-"""What a worker lends, and to which job: never one GPU to two, whatever order things happen in."""
+"""Which GPUs a worker lends to which job: never one GPU to two jobs, in any order of events."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_lock_that_cannot_be_had_leaves_none_taken(tmp_path: Path) -> None:
 def test_locks_are_for_every_user_and_follow_no_link(tmp_path: Path) -> None:
     folder = tmp_path / "locks"
     locks = GpuLocks(folder)
-    # As the worker's unit has it.
+    # As in the worker's systemd unit.
     before = os.umask(0o077)
     assert locks.take("MIG-GPU-1/2/0")
     os.umask(before)

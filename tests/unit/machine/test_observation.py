@@ -1,4 +1,4 @@
-"""What a worker sees of its machine, on GPUs that are not there."""
+"""A worker's view of its machine, on simulated GPUs."""
 
 from __future__ import annotations
 

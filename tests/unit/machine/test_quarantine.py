@@ -1,4 +1,4 @@
-"""The quarantine, and which XIDs lead there."""
+"""The quarantine, and the XIDs that cause it."""
 
 from __future__ import annotations
 

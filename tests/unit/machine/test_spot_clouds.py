@@ -1,4 +1,4 @@
-"""What the clouds announce, asked of servers that speak as theirs do."""
+"""Announcements of the clouds, from servers that answer as theirs do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reached(fake: FakeCloud) -> Iterator[Metadata]:
 
 
 def interrupted(notice: Notice | None) -> float:
-    """Return the seconds that are left, as an interruption says."""
+    """Return the seconds left, from an interruption's text."""
     assert notice is not None
     assert notice.kind is Kind.INTERRUPTION
     return notice.left_s
@@ -97,7 +97,7 @@ def test_gcp_waits_for_a_while_only_and_tells_of_maintenance() -> None:
         assert gcp.look() == Notice("gcp", Kind.REBALANCE)
         fake.preempt()
         assert interrupted(gcp.look()) == 30
-        # Who asks for the first time does not know how old it is.
+        # The first query cannot tell how old the notice is.
         assert interrupted(Gcp(metadata).look()) == 15
 
 
@@ -202,7 +202,7 @@ def test_a_recommendation_that_is_withdrawn_is_taken_back_and_heard_anew() -> No
 
 
 class Elsewhere(FakeCloud):
-    """Sends whoever asks to another server."""
+    """Redirects clients to another server."""
 
     def __init__(self, place: str) -> None:
         super().__init__()

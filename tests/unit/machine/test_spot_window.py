@@ -1,4 +1,4 @@
-"""What a notice's time is used for."""
+"""How the time of a notice is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Dockerfile would have the engine fetch."""
+"""The images that the engine would fetch for a Dockerfile."""
 
 from __future__ import annotations
 

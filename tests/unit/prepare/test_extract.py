@@ -1,4 +1,4 @@
-"""Unpacking what nobody vouches for: whatever is odd is refused, and nothing of it stays."""
+"""Unpacking untrusted archives: anything odd is rejected without leaving files."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def unpack(data: bytes, into: Path, limits: Limits = LIMITS) -> trees.Tree:
 
 
 def expect_refused(data: bytes, into: Path) -> str:
-    """Expect a refusal that leaves `into` empty, and everything around it as it was."""
+    """Expect a rejection that leaves `into` empty, and everything around it unchanged."""
     into.mkdir()
     with pytest.raises(BundleRefused) as caught:
         unpack(data, into)
@@ -319,7 +319,7 @@ class TestInto:
 
 
 def expect_contained(data: bytes) -> None:
-    """Expect that whatever this is, it is unpacked inside or refused without a trace."""
+    """Expect it to be unpacked inside, or rejected without a trace."""
     with tempfile.TemporaryDirectory() as name:
         into = Path(name, "into")
         try:

@@ -1,4 +1,4 @@
-"""Images' names, and what is said of a pull."""
+"""Image names, and the messages about a pull."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a project's requirements are made of, so that the same are installed once."""
+"""The identity of a project's requirements, so that equal ones are installed once."""
 
 from __future__ import annotations
 

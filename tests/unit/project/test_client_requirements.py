@@ -1,4 +1,4 @@
-"""Which file of a project is named in its jobs, and what is sent of secrets and tuning."""
+"""Which requirements file of a project its jobs name, and what is sent of secrets and tuning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark's matrix, and the comparison of what its jobs found."""
+"""A benchmark's matrix, and the comparison of its jobs' results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""forge.toml: what it may hold, and how a mistake in it is told."""
+"""forge.toml: its valid contents, and the messages for mistakes."""
 
 from __future__ import annotations
 

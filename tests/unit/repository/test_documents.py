@@ -1,4 +1,4 @@
-"""The documents lead somewhere, and fit on a screen."""
+"""The documents' links work, and their lines fit on a screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every file in a room, and every noun one class."""
+"""Every file is in a room, and every noun has one class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pieces that other tests lean on."""
+"""Helpers that other tests rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator sets about containers reaches them."""
+"""The operator's settings for containers take effect."""
 
 from __future__ import annotations
 

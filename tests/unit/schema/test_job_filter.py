@@ -1,4 +1,4 @@
-"""The grammar of the filter: what is printed reads as the same, what is wrong is named."""
+"""The filter's grammar: printed filters parse to the same, and errors name the mistake."""
 
 from __future__ import annotations
 

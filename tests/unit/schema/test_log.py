@@ -1,4 +1,4 @@
-"""What a process writes down, and what it must not."""
+"""What a process logs, and what it must not log."""
 
 from __future__ import annotations
 

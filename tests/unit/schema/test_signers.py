@@ -1,4 +1,4 @@
-"""What a signed URL says, before anybody sends it."""
+"""The contents of a signed URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job may ask for, and how a refusal is worded."""
+"""Valid job requests, and the messages for invalid ones."""
 
 from __future__ import annotations
 

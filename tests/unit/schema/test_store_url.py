@@ -1,4 +1,4 @@
-"""Which URLs name a store."""
+"""URLs that name a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of tokens: what is minted reads back, and nothing else does."""
+"""The format of tokens: generated tokens can be parsed, and nothing else can."""
 
 from __future__ import annotations
 
