@@ -1,4 +1,4 @@
-"""API keys, workers made by admins, templates and the audit trail, on a clock that tests move."""
+"""API keys, workers created by admins, templates and the audit trail, on a movable clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls: API keys, short-lived tokens, signed requests, and the limit on wrong secrets."""
+"""Authentication: API keys, short-lived tokens, signed requests, and the limit on wrong secrets."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_what_is_signed_is_all_that_the_server_acts_on(signer: Signer) -> None:
 
 
 def nonces(signer: Signer) -> int:
-    """Count the requests of a key that were taken."""
+    """Count a key's accepted requests."""
     seen = "SELECT 1 FROM request_nonce WHERE key_id = %s"
     return len(signer.api.rig.rows(seen, signer.key_id))
 

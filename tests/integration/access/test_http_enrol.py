@@ -1,4 +1,4 @@
-"""A pod gets a worker token of its own, by the service-account token that its cluster signs."""
+"""A pod gets its own worker token for the service-account token that its cluster signs."""
 
 from __future__ import annotations
 

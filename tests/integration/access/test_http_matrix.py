@@ -1,4 +1,4 @@
-"""Every path by every kind of caller: the table says what each may, and no path is without it."""
+"""Every path by every kind of caller; the table lists each one's rights, and misses no path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bearer tokens of an issuer: whose they are, what they may do, and an issuer that is away."""
+"""Bearer tokens of an issuer: their users, their rights, and an issuer that is down."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_an_issuer_that_cannot_be_asked_is_no_ones_fault(
     assert answer.headers["retry-after"]
     asked = list(issuer.asked)
     issuer.publish()
-    # It is left alone for a while, lest everybody wait for it.
+    # The issuer is not asked again for a while, so that callers need not wait for it.
     problem(ann.call("GET", ME), 503, "issuer_unreachable")
     assert issuer.asked == asked
     monkeypatch.setattr(trusting.services.issuer.tokens, "_rests_until", 0.0)

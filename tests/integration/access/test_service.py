@@ -1,4 +1,4 @@
-"""The service itself refuses what a caller may not do, whoever calls it and by which way."""
+"""The service itself refuses forbidden calls, whoever makes them and by whichever route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code is run by those who have it: knowing its SHA-256 is not enough, whichever way it went."""
+"""Only owners who uploaded code may run it: knowing its SHA-256 is not enough, on any route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that is killed and starts again: its jobs go on as if nothing had happened."""
+"""An agent that is killed and restarts: its jobs continue as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from support.waiting import Eventually
 
-# Counts aloud, in its log, its metrics and its checkpoint, until it is told to go.
+# Prints numbers to its log, its metrics and its checkpoint, until it is told to stop.
 COUNTS = """
 import json, os, pathlib, threading
 metrics = open(os.environ["FORGE_METRICS_FILE"], "a")
@@ -95,7 +95,7 @@ def lease(made: Bed, job: int) -> dict[str, Any]:
 
 
 def printed(made: Bed, job: int) -> bytes:
-    """Return a job's output without what the worker says there."""
+    """Return a job's output without the worker's own lines."""
     lines = made.log(job).splitlines(keepends=True)
     return b"".join(line for line in lines if not line.startswith(b"forge: "))
 
@@ -119,7 +119,7 @@ def test_running_job_goes_on_through_two_kills(either: Bed, eventually: Eventual
     hasty = either.begin(**LASTS)
     eventually(lambda: "adopted" in hasty.output)
     hasty.kill()
-    # What the job has been lent is not lent to another.
+    # The job's resources are not lent to another.
     other = either.script("print('other')", resources=large)
     third = either.worker(**LASTS)
     says_more(either, job, eventually)

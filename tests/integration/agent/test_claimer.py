@@ -1,4 +1,4 @@
-"""What becomes of the jobs of one claim when one of them cannot be started."""
+"""What happens to the jobs of a claim when one of them cannot be started."""
 
 from __future__ import annotations
 

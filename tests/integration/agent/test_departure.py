@@ -1,4 +1,4 @@
-"""A worker that leaves: what is on its way to it, and what comes back to the queue."""
+"""A worker that leaves: the jobs on their way to it, and those that return to the queue."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
             go.set()
             jobs = Jobs(gateway.queue.database)
             ends = eventually(lambda: jobs.attempts(job))
-            # Whoever stays looks for work again, and takes none.
+            # A worker that stays looks for work again, but takes none.
             made.claim_loop.step()
             assert jobs.attempts(job) == ends
             if notice.kind is Kind.REBALANCE:
@@ -209,7 +209,7 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
             "over 7 s; time was up before all was stored",
         )
         assert jobs.job(over.fence.job_id)["state"] == "failed"
-        # Whoever comes later with an end has nothing to tell.
+        # A later report of the end changes nothing.
         assert not late.settle()
         assert spool.ends() == []
         assert [jobs.job(one.fence.job_id)["state"] for one in (settled, other)] == ["running"] * 2

@@ -1,4 +1,4 @@
-"""How deep the worker calls from the end of a job to the statement that records it."""
+"""The depth of the worker's call stack between the end of a job and its database statement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OURS = ("/forge_worker/", "/forge_schema/")
 
 @pytest.fixture
 def stacks(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Have the stack kept of each statement that ends a lease."""
+    """Record the stack of each statement that ends a lease."""
     kept: list[list[str]] = []
     run = Prepared.run
 

@@ -1,4 +1,4 @@
-"""A queue that is there and can do nothing, and workers that leave while they wait for one."""
+"""A reachable queue that cannot do anything, and workers that leave while they wait for one."""
 
 from __future__ import annotations
 

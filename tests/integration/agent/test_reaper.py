@@ -1,4 +1,4 @@
-"""What a job was lent comes back only when nothing of the job lives."""
+"""Resources lent to a job are released only when none of its processes is alive."""
 
 from __future__ import annotations
 

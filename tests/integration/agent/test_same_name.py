@@ -1,4 +1,4 @@
-"""Two workers of one name: neither touches the other's jobs, and one of them has the name."""
+"""Two workers with one name: neither touches the other's jobs, and only one gets the name."""
 
 from __future__ import annotations
 

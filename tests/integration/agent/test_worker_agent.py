@@ -1,4 +1,4 @@
-"""The agent as a process: how it starts, what it needs, and what it survives."""
+"""The agent as a process: its start, its requirements, and the failures that it survives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database away while jobs end, while an agent starts, and while a lease runs out."""
+"""Outages of the database while jobs end, while an agent starts, and while a lease expires."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from support.http.api import Api
     from support.waiting import Eventually
 
-# Ends when told; with an argument, it has something to say and to leave behind at its end.
+# Ends when told; with an argument, it writes output and files at its end.
 WAITS = """
 import os, pathlib, sys, threading
 print("up", flush=True)
@@ -112,7 +112,7 @@ def test_jobs_that_end_while_the_database_is_away(
             let_go(worker, job)
         eventually(lambda: spooled(one, quiet) and spooled(two, stays))
         eventually(lambda: end_is_kept(one, loud))
-        # Nothing of it runs past its lease.
+        # None of it runs after its lease ended.
         eventually(lambda: not processes_below([str(strict.folder / "jobs")]))
         assert "job_stopped_lease_unrenewed" in strict.output
         # It has nothing else to do, and does not leave before it has told that.
@@ -197,7 +197,7 @@ def test_renewal_covers_what_runs_and_what_waits_to_be_told(
         old["expires_at"] < new["expires_at"] for old, new in zip(before, after, strict=True)
     )
     assert sent_s <= runs.renewed_s <= seconds()
-    # The queue answers, so the outbox tells it now.
+    # The queue answers again, so the outbox reports the end now.
     assert agent.outbox._woken.is_set()
 
 

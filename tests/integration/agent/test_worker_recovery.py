@@ -1,4 +1,4 @@
-"""What can be asked of a worker's folder: its status, a recovery, a reset; and broken state."""
+"""Commands on a worker's folder: status, recovery, reset; and broken state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's states move as docs/worker-states.md says, cell by cell."""
+"""A worker's states change as docs/worker-states.md says, cell by cell."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SILENCE_S = 121
 
 
 def table() -> dict[str, list[str]]:
-    """Return the page's table: what each act makes of each state."""
+    """Return the page's table: the effect of each action on each state."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("| from |"))
     rows = [
@@ -68,7 +68,7 @@ class Subject:
         self.beat()
 
     def leave(self) -> None:
-        """Say that it was told on its machine to leave."""
+        """Report that it was told on its machine to leave."""
         said = {"draining": True}
         self.rig.queue.renew(self.id, self.machine.boot_id, [], WorkerStatus.BUSY, said)
 

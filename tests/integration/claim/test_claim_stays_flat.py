@@ -1,4 +1,4 @@
-"""The claim touches as many pages whatever lies in front of it, behind it, or in other lanes."""
+"""A claim touches equally many pages, whatever is ahead of it, behind it, or in other lanes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JOBS = """
 
 
 class Bench:
-    """A queue with jobs that its worker can serve, and the buffers that one claim touches."""
+    """A queue with jobs for its worker, and the buffers that one claim touches."""
 
     def __init__(self, rig: Rig, connection: psycopg.Connection[Any]) -> None:
         self.rig = rig

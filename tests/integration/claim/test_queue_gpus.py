@@ -65,7 +65,7 @@ def test_a_job_for_all_gpus_gets_them_however_many_small_ones_come(rig: Rig) -> 
     for free in (1, 2, 3):
         assert claim(worker, free, count=1) == [next(plain)]
     assert claim(worker, 4, count=1) == [large]
-    # It waits no more, and the others go on.
+    # The job stops waiting, and the others continue.
     for free in (4, 3, 2, 1):
         assert claim(worker, free, count=1) == [next(later)]
 

@@ -1,4 +1,4 @@
-"""Limits and pauses: never one job or GPU too many, and none from what is paused."""
+"""Limits and pauses: never one job or GPU too many, and nothing from a paused queue."""
 
 from __future__ import annotations
 

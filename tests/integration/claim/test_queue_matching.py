@@ -1,4 +1,4 @@
-"""Matching: a worker is granted what it can serve, and what nobody can serve stays ready."""
+"""Matching: a worker gets only jobs that it can serve, and jobs nobody can serve stay ready."""
 
 from __future__ import annotations
 

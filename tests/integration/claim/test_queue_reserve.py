@@ -38,11 +38,11 @@ def test_a_large_job_comes_to_its_turn_however_many_small_ones_there_are(
     small = rig.submit_many(20, priority=-100)
     assert claim(worker) == small[:4]
     large = rig.submit(priority=100, **{size: 4})
-    # One after another they end, and what each leaves is kept.
+    # They end one after another, and the room that each leaves is reserved.
     for free in (0, 1, 2, 3):
         assert claim(worker, **{size: free}) == []
     assert claim(worker) == [large]
-    # It waits no more, and the others go on.
+    # The job stops waiting, and the others continue.
     assert claim(worker, **{size: 1}) == small[4:5]
 
 

@@ -1,4 +1,4 @@
-"""What both backends promise, directly and through a server, and the SDK on top of them."""
+"""The contract of both backends, directly and through a server, and the SDK on top of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both backends promise admins, directly and through a server."""
+"""The contract of both backends for admins, directly and through a server."""
 
 from __future__ import annotations
 

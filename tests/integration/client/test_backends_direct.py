@@ -1,4 +1,4 @@
-"""What only the backend has that reaches database and store by itself."""
+"""Behaviour specific to the backend that accesses database and store directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the backend has that goes through a server: losses on the way, and refusals."""
+"""Behaviour specific to the backend that goes through a server: lost answers, and refusals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def refusal(code: str, exit_code: int) -> pytest.RaisesExc[ClientError]:
 
 
 def unheard(door: Proxy, path: str, times: int = 1) -> None:
-    """Let the server act on the next requests to a path, and nobody hear of it."""
+    """Let the server act on the next requests to a path, but lose its answers."""
     left = [times]
 
     def limit(_method: str, asked: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What a person is told of a job that was just submitted, directly and through a server."""
+"""The message about a job that was just submitted, directly and through a server."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_saved_image_is_uploaded_once_for_all_its_jobs(backend: Backend, tmp_pat
     assert upload_images(backend, images, bar=no_bar) == {image: False}
     store = open_store((tmp_path / "store").as_uri())
     assert store.get(keys.image(image.digest)) == file.read_bytes()
-    # Who has its SHA-256 needs no file any more.
+    # With the SHA-256 known to the store, the file is no longer needed.
     assert with_images(requests) == (requests, [])
 
 

@@ -1,4 +1,4 @@
-"""What a job wrote, read while it writes and afterwards, the same directly and over HTTP."""
+"""A job's output, read while it is written and afterwards, directly and over HTTP."""
 
 from __future__ import annotations
 

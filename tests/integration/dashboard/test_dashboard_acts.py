@@ -1,4 +1,4 @@
-"""Acts on pages: only a page of the session itself asks for one, and no reload repeats it."""
+"""Actions on pages: only the session's own pages can request one, and a reload never repeats it."""
 
 from __future__ import annotations
 

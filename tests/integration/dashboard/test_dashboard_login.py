@@ -1,4 +1,4 @@
-"""Login to the dashboard: sessions, how they end, and what nobody gets in by."""
+"""Login to the dashboard: sessions, how they end, and logins that fail."""
 
 from __future__ import annotations
 

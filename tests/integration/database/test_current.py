@@ -1,4 +1,4 @@
-"""Whether a database is as this version leaves it: nothing but a whole upgrade says so."""
+"""Whether a database has this version's schema: only a complete upgrade says so."""
 
 from __future__ import annotations
 

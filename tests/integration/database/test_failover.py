@@ -1,4 +1,4 @@
-"""A replica takes over: it started long ago, and all the same nobody loses a job by it."""
+"""A replica takes over: although it started long ago, no job is lost."""
 
 from __future__ import annotations
 

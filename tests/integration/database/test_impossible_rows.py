@@ -1,4 +1,4 @@
-"""What cannot be cannot be stored: outcomes, fences, limits, history, the audit trail."""
+"""Impossible rows cannot be stored: outcomes, fences, limits, history, the audit trail."""
 
 from __future__ import annotations
 

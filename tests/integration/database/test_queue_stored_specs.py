@@ -1,4 +1,4 @@
-"""Whatever a job spec accepts, the tables hold; what they cannot hold, it refuses."""
+"""The tables hold every job spec that validation accepts; others are rejected."""
 
 from __future__ import annotations
 

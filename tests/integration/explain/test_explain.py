@@ -1,4 +1,4 @@
-"""`explain` on constructed cases: what it says, and that what it suggests does start the job."""
+"""`explain` on constructed cases: its text, and that its suggestion does start the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET /health: it says what is wrong, and gives nothing away."""
+"""GET /health: it reports problems, and reveals nothing else."""
 
 from __future__ import annotations
 

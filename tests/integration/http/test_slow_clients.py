@@ -1,4 +1,4 @@
-"""Clients that are slow on purpose: the server drops them, and answers everybody else."""
+"""Deliberately slow clients: the server drops them, and answers everybody else."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_our_services_may_do_little(compose: dict[str, Any]) -> None:
         assert service["init"] is True, name
         assert "privileged" not in service, name
         assert not [v for v in service.get("volumes", []) if "docker.sock" in v], name
-    # A job is somebody else's code.
+    # A job is untrusted code.
     assert compose["services"]["worker"]["networks"] == ["outside"]
     assert compose["networks"]["inside"] == {"internal": True}
 

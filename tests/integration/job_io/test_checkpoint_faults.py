@@ -1,4 +1,4 @@
-"""Checkpoints when something goes wrong: half of one stored, a restore cut off, one damaged."""
+"""Failures around checkpoints: a partial store, an interrupted restore, a damaged object."""
 
 from __future__ import annotations
 

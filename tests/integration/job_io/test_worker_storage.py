@@ -1,4 +1,4 @@
-"""What a worker reads from the store and writes to it, with a job that means ill."""
+"""A worker's reads from and writes to the store, with a malicious job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's last words are, and that a typo is run once, in each kind of runner."""
+"""A job's last words, and a typo that is run only once, with each kind of runner."""
 
 from __future__ import annotations
 

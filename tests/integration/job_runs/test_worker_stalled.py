@@ -52,7 +52,7 @@ def test_each_rule_stops_a_job_that_goes_on_from_its_checkpoint(
 
 
 def asked(rule: str) -> dict[str, Any]:
-    """Return what a job asks for that hangs in one way: the other rules are for years."""
+    """Return a request with only one stall rule for its job; the others are set to years."""
     rules = {**dict.fromkeys(LACKS, 1e6), rule: 3.0}
     if rule != "idle_gpu_s":
         del rules["idle_gpu_s"]

@@ -1,4 +1,4 @@
-"""Real workers on GPUs that are not there: who has which, and when."""
+"""Real workers on simulated GPUs: which job has which GPU, and when."""
 
 from __future__ import annotations
 

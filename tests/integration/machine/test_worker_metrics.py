@@ -1,4 +1,4 @@
-"""`/metrics` of a worker: a real one, on GPUs that are not there, over both transports."""
+"""`/metrics` of a real worker, on simulated GPUs, over both transports."""
 
 from __future__ import annotations
 

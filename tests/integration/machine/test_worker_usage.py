@@ -1,4 +1,4 @@
-"""What attempts used, as the queue is told: by real workers, on GPUs that are not there."""
+"""The usage of attempts as reported to the queue, by real workers on simulated GPUs."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forge_worker.runners.runner import Runner
 
 OLDEST = (3, 8)
-# Saves at once, and once more when asked to stop; the next attempt goes on from there.
+# Saves at once, and again when asked to stop; the next attempt resumes from there.
 TRAINS = """
 import pathlib, threading
 from forge_worker import job
@@ -71,7 +71,7 @@ def test_a_job_saves_when_it_asks_for_it_reports_and_stops_when_asked(
     said = either.log(job_id).decode()
     assert "goes on after 1" in said
     if either.kind == "docker":
-        # Whoever runs a process of root's may write anywhere.
+        # A process that runs as root may write anywhere.
         assert "cannot be written" in said
         assert "/forge/python/forge_worker" in said
     assert list(either.artifacts(job_id)) == ["done"]

@@ -62,7 +62,7 @@ def test_the_source_is_settled_at_the_submit_and_a_repeat_finds_the_same_job(rig
     assert rig.submit(from_checkpoint=newest, idempotency_key="k") == child
     with pytest.raises(IdempotencyConflict):
         rig.submit(idempotency_key="k")
-    # What is gone is not passed over in silence.
+    # A missing checkpoint is reported.
     with pytest.raises(CheckpointUnknown, match=f"job {job} .* is gone"):
         rig.records.restorable(child)
 

@@ -1,4 +1,4 @@
-"""It committed, and the caller saw a time-out: for every verb, what is repeated is done once."""
+"""Committed, but the caller saw a timeout: every verb takes effect once when repeated."""
 
 from __future__ import annotations
 

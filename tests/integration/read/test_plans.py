@@ -1,4 +1,4 @@
-"""Nothing that is read goes through the history: on a million attempts, by what was really done."""
+"""No query scans the history: a million attempts, judged by the work actually done."""
 
 from __future__ import annotations
 

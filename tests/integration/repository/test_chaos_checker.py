@@ -1,4 +1,4 @@
-"""The checker sees: with the fence taken out of one statement, it finds what that lets through."""
+"""The checker works: with the fence removed from a statement, it finds the consequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every invariant of a chaos run can be broken, and is told of when it is."""
+"""Every invariant of a chaos run can be broken, and is reported when it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job may rely on, whichever runner runs it."""
+"""The guarantees for jobs that all runners give."""
 
 from __future__ import annotations
 

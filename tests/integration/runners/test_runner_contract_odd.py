@@ -1,4 +1,4 @@
-"""What a job may rely on, whichever runner runs it, when it behaves oddly."""
+"""The guarantees that all runners give to jobs that behave oddly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store in a folder must survive on its own."""
+"""Failures that only the store in a folder must survive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store in S3 must survive on its own: a server that is away, wrong, slow or torn off."""
+"""Failures that only the store in S3 must survive: a server that is down, wrong, slow or cut."""
 
 from __future__ import annotations
 

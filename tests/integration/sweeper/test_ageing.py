@@ -1,4 +1,4 @@
-"""What is measured gets older: what stays is what the rule says, whoever sweeps, and when."""
+"""Old measurements are thinned out by the same rule, whoever sweeps, and when."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def left(rig: Rig, table: str) -> set[Row]:
 
 
 def ageing(rig: Rig, ages: Ages | None = None) -> Ageing:
-    """Return one that no clock stops."""
+    """Return one without a time limit."""
     return Ageing(rig.database, ages, clock=lambda: 0.0)
 
 
@@ -145,7 +145,7 @@ def test_a_month_is_dropped_when_it_is_over_long_enough(rig: Rig) -> None:
     rig.clock.set(datetime(2031, 4, 1, tzinfo=UTC))
     with psycopg.connect(rig.url) as reader:
         reader.execute("SELECT count(*) FROM metric WHERE at < '2031-01-15'")
-        # Whoever reads is not waited for.
+        # The sweep does not wait for readers.
         assert both.drop() == 1
     assert max(at_once(both.drop, ageing(rig, Ages(measured_months=2)).drop)) == 1
     assert both.drop() == 0

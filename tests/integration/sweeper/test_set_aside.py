@@ -1,4 +1,4 @@
-"""Rows that no tick can move: they are set aside, and everything else goes on."""
+"""Rows that no tick can move are set aside, and everything else continues."""
 
 from __future__ import annotations
 

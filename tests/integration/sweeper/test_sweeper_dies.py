@@ -1,4 +1,4 @@
-"""A sweeper that dies or loses its connection at any statement: another one does what is left."""
+"""A sweeper dies or loses its connection at any statement: another one does the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tick of the sweeper: what time alone moves, once, by the database clock, beside others."""
+"""A tick of the sweeper: changes due to time alone, once, by the database clock, beside others."""
 
 from __future__ import annotations
 
