@@ -24,7 +24,7 @@ VERSION = "/2018-06-01/runtime"
 # A cold start on a busy machine is the slowest step.
 ANSWER_S = 60.0
 MS = 1000
-# The paths that Lambda adds besides the zip; everything else must come from the zip.
+# The packages that Lambda adds to the path; all others must come from the zip.
 CLIENT = ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py")
 
 
