@@ -64,7 +64,7 @@ def test_a_command_without_the_dashes(forge: Command, project: Path) -> None:
 def test_a_bundle_over_the_limit(connected: Command, project: Path, tmp_path: Path) -> None:
     (project / "data.bin").write_bytes(b"x" * 5000)
     done = connected("submit", project, "--limit", "4KB", "--", "ls")
-    told(done, 2, "over the limit of 4 KiB", "data.bin", ".forgeignore")
+    told(done, 2, "more than the limit of 4 KiB", "data.bin", ".forgeignore")
     assert not (tmp_path / "store").exists()
 
 

@@ -246,9 +246,18 @@ def test_a_server_that_is_no_forge(connected: Command, alone: str) -> None:
 
 
 def test_a_server_and_a_database_at_once(connected: Command) -> None:
-    told(connected("--database-url", "postgresql:///x", "--url", "http://x", "ps"), 6, "at once")
-    told(connected("ps", FORGE_DATABASE_URL="postgresql:///x"), 6, "FORGE_* variables", "at once")
-    told(connected("db", "upgrade"), 6, "the database itself")
+    told(
+        connected("--database-url", "postgresql:///x", "--url", "http://x", "ps"),
+        6,
+        "both a server and a database",
+    )
+    told(
+        connected("ps", FORGE_DATABASE_URL="postgresql:///x"),
+        6,
+        "FORGE_* variables",
+        "both a server and a database",
+    )
+    told(connected("db", "upgrade"), 6, "direct access to the database")
 
 
 def test_a_certificate_that_is_not_trusted(

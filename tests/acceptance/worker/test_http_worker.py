@@ -133,7 +133,7 @@ def test_files_over_the_limit_of_one_upload_do_not_undo_a_success(
         worker = made.worker()
         job = made.script(TOO_LARGE, max_losses=3)
         limit = "bytes, but S3 accepts at most 1000000 in one upload"
-        made.says(job, f"forge: no checkpoint is stored: 'model.pt': it has 1500000 {limit}")
+        made.says(job, f"forge: no checkpoint was stored: 'model.pt': it has 1500000 {limit}")
         next(worker.folder.glob("jobs/*/work")).joinpath("go").touch()
         made.succeeds(job)
         assert made.reasons(job) == ["succeeded"]

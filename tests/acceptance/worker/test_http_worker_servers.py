@@ -257,8 +257,8 @@ BAD_SETTINGS: list[tuple[dict[str, str], int, str]] = [
     ({"url": "forge.example"}, 2, "write a server's URL as https://"),
     ({"token": ""}, 2, "--url needs --token or --token-file"),
     ({"token": "fgw_1_abc"}, 2, "this is not a complete token"),
-    ({"database_url": "postgresql://x/y"}, 2, "not both"),
-    ({"tls_ca": "/no/such/file"}, 1, "/no/such/file cannot be used for --tls-ca"),
+    ({"database_url": "postgresql://x/y"}, 2, "both a URL and a database are given"),
+    ({"tls_ca": "/no/such/file"}, 1, "the certificates in /no/such/file cannot be used"),
 ]
 
 

@@ -130,7 +130,10 @@ def test_tests_are_followed_and_each_is_kept(process: Bed, tmp_path: Path) -> No
     process.succeeds(named)
     assert verdicts(process, named) == {"test_skipped": "skipped"}
     process.succeeds(stale)
-    assert (verdicts(process, stale), b"none at old.xml" in process.log(stale)) == ({}, True)
+    assert (verdicts(process, stale), b"there is no file old.xml" in process.log(stale)) == (
+        {},
+        True,
+    )
     for way in ("links", "pipes", "lies"):
         process.succeeds(other[way])
         assert (verdicts(process, other[way]), said(process, other[way])) == ({}, None)

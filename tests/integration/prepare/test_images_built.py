@@ -156,7 +156,7 @@ def test_build_that_takes_too_long_or_is_not_wanted_ends(
 ) -> None:
     slow = f"FROM {BASE_IMAGE}\nRUN echo begun; sleep 301\n"
     attempt = desk.project(Dockerfile=slow)
-    with pytest.raises(BuildFailed, match="longer than the 1 s"):
+    with pytest.raises(BuildFailed, match="longer than the limit of 1 s"):
         desk.ready(attempt, desk.provision(build_limit_s=1.0))
     cancelled = desk.project(Dockerfile=slow)
 
@@ -173,7 +173,7 @@ def test_build_that_takes_too_long_or_is_not_wanted_ends(
 
 
 def test_dockerfile_that_is_not_there_is_named(desk: ImageDesk) -> None:
-    with pytest.raises(ImageMissing, match="no file Dockerfile in the project"):
+    with pytest.raises(ImageMissing, match="the project has no file Dockerfile"):
         desk.ready(desk.project())
     linked = desk.project()
     (linked.folders.work / "Dockerfile").symlink_to("/etc/passwd")
