@@ -284,9 +284,10 @@ def test_remove_ends_a_running_job(bench: Bench) -> None:
 def test_signal_reaches_the_main_process(bench: Bench) -> None:
     job = bench.python("""
 import signal
-signal.signal(signal.SIGUSR1, lambda *_: print("poked", flush=True))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 print("ready", flush=True)
-signal.pause()
+signal.sigwait({signal.SIGUSR1})
+print("poked", flush=True)
 """)
     job.expect(b"ready")
     job.handle.signal(signal.SIGUSR1)
