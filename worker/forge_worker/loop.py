@@ -66,8 +66,11 @@ class Loop(ABC):
         return self._ending.is_set()
 
     def _run(self) -> None:
-        while not self._ending.is_set():
+        while True:
+            # Cleared before the look at `_ending`: `end` sets that first, so it is never missed.
             self._woken.clear()
+            if self._ending.is_set():
+                return
             pause_s = self.period_s
             try:
                 self.step()

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from forge_worker.files.safe_files import remove_tree
 from support.workers.runners import Bench, abandoned, make_runner, make_spec, processes_with
@@ -57,10 +58,12 @@ def test_job_that_is_stopped_as_it_starts_is_gone(bench: Bench) -> None:
     assert processes_with(token) == []
 
 
-def test_job_that_halted_itself_is_killed_after_the_grace(bench: Bench) -> None:
-    halts = "import os, signal; print('up', flush=True); os.kill(0, signal.SIGSTOP)"
-    job = bench.python(halts, grace_s=0.3)
-    job.expect(b"up")
+def test_job_that_halted_itself_is_killed_after_the_grace(
+    bench: Bench, eventually: Eventually
+) -> None:
+    token = uuid.uuid4().hex
+    job = bench.python("import os, signal; os.kill(0, signal.SIGSTOP)", token, grace_s=0.3)
+    eventually(lambda: processes_with(token, psutil.STATUS_STOPPED))
     job.handle.stop()
     assert job.result(0).code == 128 + signal.SIGKILL
 

@@ -132,12 +132,16 @@ class Bench:
             job.handle.remove()
 
 
-def processes_with(token: str) -> list[int]:
-    """Return the machine's live processes, including those in containers, that name `token`."""
+def processes_with(token: str, status: str | None = None) -> list[int]:
+    """Return the machine's live processes that name `token`, those in containers too.
+
+    Only those with a psutil `status`, if one is given.
+    """
     return [
         process.info["pid"]
         for process in psutil.process_iter(["pid", "cmdline", "status"])
         if process.info["pid"] != os.getpid()
+        and process.info["status"] == (status or process.info["status"])
         and process.info["status"] != psutil.STATUS_ZOMBIE
         and any(token in word for word in process.info["cmdline"] or [])
     ]

@@ -93,6 +93,9 @@ class Leaving:
             log.info("drain_withdrawn")
             self._resting = False
             self._claims.open()
+            # `drain` may have run since the look at `leaving`.
+            if self._condition.leaving:
+                self._close()
 
     def give_way(self, name: str) -> None:
         """Give the jobs back and leave: another worker has this one's name or token now."""
