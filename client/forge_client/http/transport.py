@@ -1,16 +1,15 @@
 """Requests to a server, retried as long as that is useful and safe."""
 
 import random
-import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, TypeVar
 
 import httpx
-from forge_schema.http_client import CertificatesUnusable, open_client, tls_context
+from forge_schema.http_client import open_client, tls_context
 from pydantic import BaseModel, ValidationError
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, as_client_error
 from forge_client.http.errors import Retryable, loss, not_forge, refusal
 from forge_client.http.server import Server
 from forge_client.http.signing import Signature, open_signature
@@ -82,7 +81,8 @@ class Transport:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._context = _context(server)
+        with as_client_error():
+            self._context = tls_context(server.ca, verify=server.verify)
         self._answered = False
         self._client = self._open(auth=_Key(server, open_signature(server.signing_key)))
 
@@ -201,13 +201,6 @@ class Transport:
             return self._client.request(method, self.server.url + path, **given)
         except (httpx.RequestError, httpx.InvalidURL) as error:
             raise loss(error, self.server.url) from error
-
-
-def _context(server: Server) -> ssl.SSLContext:
-    try:
-        return tls_context(server.ca, verify=server.verify)
-    except CertificatesUnusable as error:
-        raise ClientError(error.message, hint=error.hint, code=error.code) from error
 
 
 class _Key(httpx.Auth):

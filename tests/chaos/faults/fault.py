@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from chaos.schedule import Kind
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from chaos.bed import Bed
 
 
-class Fault:
+class Fault(ABC):
     """A kind of fault; `weight` is its frequency, `lasts` its shortest and longest seconds."""
 
     name: ClassVar[str]
@@ -22,19 +23,19 @@ class Fault:
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
 
+    @abstractmethod
     def targets(self) -> list[str]:
         """Return the possible targets; none if the machine lacks something that the fault needs."""
-        raise NotImplementedError
 
     def holds(self, target: str) -> str:
         """Return the resources that only one fault may use at a time."""
         return target
 
+    @abstractmethod
     def strike(self, target: str, dice: Random) -> None:
         """Inject the fault."""
-        raise NotImplementedError
 
-    def heal(self, target: str) -> None:
+    def heal(self, target: str) -> None:  # noqa: B027 - many faults end by themselves
         """Undo `strike`, even if it was only partly done."""
 
     def kind(self) -> Kind:

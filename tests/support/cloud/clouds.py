@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -30,7 +31,7 @@ class Asked:
     body: str
 
 
-class FakeCloud:
+class FakeCloud(ABC):
     """A metadata server; `ahead_s` is the offset of its clock from this machine's."""
 
     def __init__(self) -> None:
@@ -42,9 +43,9 @@ class FakeCloud:
     def now(self) -> datetime:
         return datetime.now(UTC) + timedelta(seconds=self.ahead_s)
 
+    @abstractmethod
     def answer(self, asked: Asked) -> Answer:
         """Return status, text and headers."""
-        raise NotImplementedError
 
 
 class FakeAws(FakeCloud):
