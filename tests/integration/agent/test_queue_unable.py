@@ -114,15 +114,15 @@ def test_database_that_lacks_something_is_waited_for_but_at_the_start(
             with pytest.raises(DatabaseUnreachable, match="takes no writes"):
                 made.gateway.report(attempt.fence, Phase.RUNNING)
 
-        def reported() -> bool:
-            # Each that was being made while it was a standby is given up when it is used.
+        def goes_on() -> bool:
+            # Each connection made while it was a standby is given up when it is used.
             with suppress(DatabaseUnreachable):
                 made.gateway.report(attempt.fence, Phase.RUNNING)
+                made.attempt()
                 return True
             return False
 
-        eventually(reported)
-        made.attempt()
+        assert eventually(goes_on)
 
 
 def test_end_that_the_queue_fails_at_is_kept_and_its_lease_not_for_ever(
