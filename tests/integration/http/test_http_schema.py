@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import schemathesis
 from forge_functions.server import whole_app
+from schemathesis.checks import load_all_checks
 from schemathesis.config import (
     ChecksConfig,
     CoveragePhaseConfig,
@@ -19,6 +21,8 @@ from schemathesis.config import (
     SchemathesisConfig,
 )
 from schemathesis.config._checks import NegativeDataRejectionConfig
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
 from support.cloud.lambda_events import functions
 from support.http.api import opened
 from support.http.http_worker import held
@@ -42,9 +46,11 @@ CHECKS = ChecksConfig(
     negative_data_rejection=NegativeDataRejectionConfig(expected_statuses=REFUSED),
     positive_data_acceptance=PositiveDataAcceptanceConfig(expected_statuses=TAKEN),
 )
+load_all_checks()
 DOCUMENT = whole_app(server_settings("postgresql://none", "file:///none")).openapi()
 
 
+@cache
 def described(examples: int, *, coverage: bool) -> BaseSchema:
     """Return the document, to be tried with so many requests of each path.
 
@@ -67,9 +73,9 @@ def described(examples: int, *, coverage: bool) -> BaseSchema:
     return schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 
-schema = described(8, coverage=True)
-# The functions have the same routes, and differ in how a request comes to them.
-by_events = described(4, coverage=False)
+ROUTES = [
+    f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
+]
 
 
 class Target:
@@ -133,11 +139,33 @@ def gateway(rig: Rig, tmp_path: Path) -> Iterator[Target]:
         yield Target(World(api), url)
 
 
-@schema.parametrize()
-def test_the_server_keeps_to_its_document(case: AnyCase, server: Target) -> None:
-    server.check(case)
+def keeps(document: BaseSchema, route: str, target: Target) -> None:
+    """Try one route of the document.
+
+    Its requests are made here, and not with all others' while the tests are collected: that takes
+    each test process half a minute and half a gigabyte.
+    """
+
+    def check(case: AnyCase) -> None:
+        target.check(case)
+
+    operation = document.find_operation_by_label(route)
+    assert operation is not None
+    build_operation_test(
+        config=document.config,
+        operation=operation,
+        test_func=check,
+        given_kwargs={},
+        feedback=FeedbackSources(),
+    )()
 
 
-@by_events.parametrize()
-def test_the_functions_keep_to_it(case: AnyCase, gateway: Target) -> None:
-    gateway.check(case)
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_server_keeps_to_its_document(route: str, server: Target) -> None:
+    keeps(described(8, coverage=True), route, server)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_functions_keep_to_it(route: str, gateway: Target) -> None:
+    # The functions have the same routes, and differ in how a request comes to them.
+    keeps(described(4, coverage=False), route, gateway)

@@ -7,7 +7,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import pytest
 from forge_functions.server import Settings, is_loopback
 from forge_schema.access.worker_tokens import WorkerTokens
 from support.http.certificates import certificates
+from support.warm.process import Warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 SECRET = "s" * 40
-SERVER = [sys.executable, "-m", "forge_functions.server"]
+SERVER = "forge_functions.server"
 LEAVES_S = 120
 
 
@@ -40,17 +40,16 @@ def environment(rig: Rig, tmp_path: Path) -> dict[str, str]:
 
 @contextmanager
 def started(environment: dict[str, str], *flags: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [*SERVER, "--port", "0", *flags],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with run(environment, "--port", "0", *flags) as process:
         try:
             yield process
         finally:
             process.kill()
+
+
+def run(environment: dict[str, str], *flags: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return Warm(SERVER, [SERVER, *flags], env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def told(process: subprocess.Popen[str]) -> str:
@@ -62,11 +61,10 @@ def told(process: subprocess.Popen[str]) -> str:
 
 
 def failed(environment: dict[str, str], *flags: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [*SERVER, *flags], env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
+    with run(environment, *flags) as process:
+        _, said = process.communicate(timeout=LEAVES_S)
+    assert "Traceback" not in said
+    return process.returncode, said
 
 
 def test_it_tells_its_port_and_leaves_in_good_order(environment: dict[str, str]) -> None:

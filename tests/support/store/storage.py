@@ -11,12 +11,15 @@ import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import boto3
+from botocore.loaders import create_loader
 from moto.server import ThreadedMotoServer
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+# Each client would read a megabyte of JSON about S3, and every test makes a few.
+shared_loader = cache(create_loader)
 HOP_BY_HOP = {"connection", "transfer-encoding", "content-length"}
 
 
@@ -37,7 +42,8 @@ def moto_server() -> Iterator[str]:
     server.start()
     try:
         host, port = server.get_host_and_port()
-        yield f"http://{host}:{port}"
+        with patch("botocore.session.create_loader", shared_loader):
+            yield f"http://{host}:{port}"
     finally:
         server.stop()
 
