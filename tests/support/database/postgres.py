@@ -7,7 +7,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,8 @@ from psycopg import sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from psycopg.rows import TupleRow
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
@@ -38,11 +40,12 @@ ROOM_BYTES = 4 << 30
 _serial = count(1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Server:
     """A running server, reached over its unix socket as the superuser `postgres`."""
 
     socket_dir: Path
+    _connection: psycopg.Connection[TupleRow] | None = None
 
     def url(self, database: str = "postgres") -> str:
         """Return the URL of one of the server's databases."""
@@ -63,16 +66,24 @@ class Server:
         self._execute("CREATE DATABASE {} TEMPLATE template0", name)
         return self.url(name)
 
+    def close(self) -> None:
+        """Close its own connection."""
+        if self._connection is not None:
+            self._connection.close()
+
     def _copy(self, template: str, name: str) -> None:
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            # Copying files takes half as long as logging each page; before 15 it is the only way.
-            how = " STRATEGY FILE_COPY" if connection.info.server_version >= SINCE_15 else ""
-            copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + how)
-            connection.execute(copy.format(sql.Identifier(name), sql.Identifier(template)))
+        # Copying files takes half as long as logging each page; before 15 it is the only way.
+        how = " STRATEGY FILE_COPY" if self._open().info.server_version >= SINCE_15 else ""
+        self._execute("CREATE DATABASE {} TEMPLATE {}" + how, name, template)
 
     def _execute(self, statement: str, *names: str) -> None:
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+        self._open().execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+    def _open(self) -> psycopg.Connection[TupleRow]:
+        # Kept open: each connection is a process, and every test makes and drops a database.
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.url(), autocommit=True)
+        return self._connection
 
 
 def fast_folder() -> Path | None:
@@ -86,7 +97,7 @@ def running(binaries: Path | None) -> Iterator[Server]:
     """Run the server with the programs in `binaries`, or the embedded one if None."""
     with _folder() as folder:
         server = _installed(folder, binaries) if binaries else _embedded(folder)
-        with server as running_server:
+        with server as running_server, closing(running_server):
             yield running_server
 
 
