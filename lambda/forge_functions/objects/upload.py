@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 from fastapi.concurrency import run_in_threadpool
 from forge_schema.storage.file_store import Incoming
-from forge_schema.storage.server_signer import Permit
+from forge_schema.storage.signed import Permit
 from starlette.requests import ClientDisconnect, Request
 
 from forge_functions.errors import Refused

@@ -9,7 +9,7 @@ from fastapi.concurrency import contextmanager_in_threadpool, run_in_threadpool
 from forge_schema.queue.inputs import Uploads
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.file_store import FileStore
-from forge_schema.storage.server_signer import PATH, Permit, ServerSigner
+from forge_schema.storage.signed import PATH, Permit, ServerSigner
 from pydantic import BaseModel, ConfigDict, Field
 
 from forge_functions.errors import Refused, problems

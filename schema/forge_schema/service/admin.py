@@ -12,8 +12,7 @@ from forge_schema.model.states import Role, WorkerKind
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.registry import Registry
 from forge_schema.read.audit import LAST_DAY, PAGE, Audit
-from forge_schema.service.caller import Caller
-from forge_schema.service.verbs import Verbs
+from forge_schema.service.caller import Caller, Verbs
 
 
 class Admin(Verbs):

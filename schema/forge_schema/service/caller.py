@@ -1,9 +1,13 @@
-"""Callers: who they are, and what they may do."""
+"""Callers: who they are, what they may do, and the base of the verbs that they call."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.job import job_unknown, possible_job
 from forge_schema.model.states import Role
+from forge_schema.read.jobs import Jobs
 
 RANK = {Role.VIEWER: 0, Role.SUBMITTER: 1, Role.ADMIN: 2}
 
@@ -58,3 +62,35 @@ class Caller:
         if owner not in {None, self.owner} and not self.admin:
             raise Forbidden(f"only an admin {what} of another owner")
         return owner or self.owner
+
+
+class Verbs:
+    """The base of the service's classes.
+
+    Args:
+        caller: who acts.
+        database: opens the database; called by each verb, and not before.
+    """
+
+    def __init__(self, caller: Caller, database: Callable[[], Database]) -> None:
+        self.caller = caller
+        self._open_database = database
+
+    @property
+    def _database(self) -> Database:
+        return self._open_database()
+
+    @property
+    def _jobs(self) -> Jobs:
+        return Jobs(self._database)
+
+    def _visible(self, job_id: int) -> Row:
+        """Return a job.
+
+        Raises:
+            JobUnknown: there is none, or it is another owner's: the caller cannot tell which.
+        """
+        row = self._jobs.job(possible_job(job_id))
+        if self.caller.scope not in {None, row["owner"]}:
+            raise job_unknown(job_id)
+        return row

@@ -16,7 +16,7 @@ from forge_schema.model.states import Role, Verdict
 from forge_schema.read import series as curves
 from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.jobs import PAGE
-from forge_schema.service.verbs import Verbs
+from forge_schema.service.caller import Verbs
 
 
 class Findings(Verbs):

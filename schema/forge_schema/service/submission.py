@@ -15,8 +15,7 @@ from forge_schema.model.states import Role
 from forge_schema.queue.inputs import NotUploaded, Sources, Uploads
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.templates import Templates
-from forge_schema.service.caller import Caller, Forbidden
-from forge_schema.service.verbs import Verbs
+from forge_schema.service.caller import Caller, Forbidden, Verbs
 from forge_schema.storage import Store, keys
 
 Fields: TypeAlias = Mapping[str, Any]

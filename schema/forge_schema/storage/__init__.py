@@ -1,15 +1,17 @@
 """Object storage: `s3://` and `file://` behind one interface."""
 
-from forge_schema.storage.errors import (
+from forge_schema.storage.opening import open_store
+from forge_schema.storage.store import (
     KeyInvalid,
     ObjectMissing,
     ObjectTooLarge,
+    Progress,
+    Store,
+    StoredObject,
     StoreError,
     StoreUnreachable,
     StoreUrlInvalid,
 )
-from forge_schema.storage.opening import open_store
-from forge_schema.storage.store import Progress, Store, StoredObject
 
 __all__ = [
     "KeyInvalid",

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_schema.storage.errors import (
+from forge_schema.storage.keys import RESERVED, checked, checked_prefix, is_valid
+from forge_schema.storage.landing import flush, flush_folder, landing, unplaced
+from forge_schema.storage.store import (
     KeyInvalid,
     ObjectMissing,
+    Progress,
+    StoredObject,
     StoreError,
     StoreUnreachable,
 )
-from forge_schema.storage.keys import RESERVED, checked, checked_prefix, is_valid
-from forge_schema.storage.landing import flush, flush_folder, landing, unplaced
-from forge_schema.storage.store import Progress, StoredObject
 
 CHUNK = 1 << 20
 PLACING_TRIES = 20

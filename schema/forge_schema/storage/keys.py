@@ -5,7 +5,7 @@ import unicodedata
 from dataclasses import dataclass
 from uuid import UUID
 
-from forge_schema.storage.errors import KeyInvalid
+from forge_schema.storage.store import KeyInvalid
 
 KEY_BYTES = 900  # S3 allows 1024, including the store's prefix
 SEGMENT_BYTES = 255  # the limit of file systems

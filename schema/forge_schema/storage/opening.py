@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from forge_schema.storage.errors import StoreUrlInvalid
 from forge_schema.storage.file_store import FileStore
-from forge_schema.storage.store import Store
+from forge_schema.storage.store import Store, StoreUrlInvalid
 
 EXAMPLES = "Write file:///path/to/folder or s3://bucket/prefix?endpoint_url=https://…&region=…"
 S3_OPTIONS = {"endpoint_url", "region"}

@@ -1,12 +1,50 @@
-"""The interface of object stores."""
+"""The interface of object stores, and its errors."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from forge_schema.model.errors import ForgeError
+
 Progress = Callable[[int], None]
 """Called with the bytes moved since the last call, in the thread that called the store."""
+
+
+class StoreError(ForgeError):
+    """The store refused a request or failed. A retry may help or not."""
+
+    code = "store_error"
+
+
+class ObjectMissing(StoreError):
+    """There is no object with this key."""
+
+    code = "object_missing"
+
+
+class KeyInvalid(StoreError):
+    """The key is not safe in every store."""
+
+    code = "key_invalid"
+
+
+class ObjectTooLarge(StoreError):
+    """The object is too large for one request to the store. A retry does not help."""
+
+    code = "object_too_large"
+
+
+class StoreUnreachable(StoreError):
+    """The store does not answer or denies access."""
+
+    code = "store_unreachable"
+
+
+class StoreUrlInvalid(StoreError):
+    """The store's URL is malformed, or names a bucket that does not exist."""
+
+    code = "store_url_invalid"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 import zstandard
-from forge_functions.dashboard.log import pieces as log_pieces
+from forge_functions.dashboard import log_pieces
 from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, Role, State

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.http_client import tls_context
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoreUnreachable, open_store
-from forge_schema.storage.errors import StoreError
+from forge_schema.storage.store import StoreError
 from forge_worker.attempt.attempt import Attempt, Stopped
 from forge_worker.circuit_breaker import ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import httpx
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import Store, open_store
-from forge_schema.storage.server_signer import ServerSigner
-from forge_schema.storage.signed import Signer, open_signer
+from forge_schema.storage.signed import ServerSigner, Signer, open_signer
 from support.http.server import served, server_settings
 from support.store.verifying_proxy import Verifier, verifying_proxy
 

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 from forge_client.downloads import unpacked
 from forge_client.errors import ClientError
-from forge_functions.dashboard.log.pieces import LogPieces
+from forge_functions.dashboard.log_pieces import LogPieces
 from forge_schema.model.stored import LogChunk
 
 if TYPE_CHECKING:

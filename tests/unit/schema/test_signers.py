@@ -12,8 +12,8 @@ import pytest
 from forge_functions.services import Services
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import KeyInvalid, StoreUnreachable, StoreUrlInvalid
-from forge_schema.storage.server_signer import Permit, ServerSigner
-from forge_schema.storage.signed import ObjectTooLarge, Signer, open_signer
+from forge_schema.storage.signed import Permit, ServerSigner, Signer, open_signer
+from forge_schema.storage.store import ObjectTooLarge
 from support.http.server import server_settings
 from support.store.storage import use_credentials
 

@@ -7,8 +7,8 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
-from forge_schema.storage.errors import StoreError
 from forge_schema.storage.manifest import CheckpointUnsound
+from forge_schema.storage.store import StoreError
 
 from forge_worker.attempt.attempt import Attempt, Stopped, with_advice
 from forge_worker.files.copies import DiskFull

@@ -7,7 +7,7 @@ import structlog
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import End, Usage
 from forge_schema.model.states import Phase, Reason
-from forge_schema.storage.errors import StoreError
+from forge_schema.storage.store import StoreError
 
 from forge_worker.attempt.attempt import Stop
 from forge_worker.job_runs.last_words import last_words

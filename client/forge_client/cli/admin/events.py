@@ -9,7 +9,7 @@ from forge_schema.model.job import Event
 
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.times import span
+from forge_client.cli.options.values import span
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Column, Format, FormatOption, inline
 

@@ -11,7 +11,7 @@ from forge_schema.model.quantities import duration_text
 
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.times import Expires, lasting
+from forge_client.cli.options.values import Expires, lasting
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 

@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from forge_client.cli.admin.workers import find_worker
-from forge_client.cli.options.labels import LabelOption, labels
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.times import Expires, lasting
+from forge_client.cli.options.values import Expires, LabelOption, labels, lasting
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.connection import connect

@@ -11,8 +11,8 @@ from forge_schema.model.results import SweepPoint
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of, environment
-from forge_client.cli.options.labels import labels
 from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.comparison import compare as compared
 from forge_client.cli.show.output import Column, Format, FormatOption, inline

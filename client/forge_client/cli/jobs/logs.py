@@ -9,7 +9,7 @@ from forge_client.backend import Backend
 from forge_client.cli.logs.lines import Shaping, pattern
 from forge_client.cli.logs.reader import LogReading, Part, several_ranks
 from forge_client.cli.options.session import JobId, backend_of
-from forge_client.cli.options.times import moment
+from forge_client.cli.options.values import moment
 from forge_client.cli.show import narration
 from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.times import span
+from forge_client.cli.options.values import span
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.top_view import keyboard, view

@@ -9,8 +9,7 @@ from forge_schema.read.jobs import Jobs
 from forge_schema.read.series import POINTS, Series, Wanted
 from pydantic import BaseModel, Field
 
-from forge_functions.dashboard.log.pieces import LogPieces, Pieces
-from forge_functions.dashboard.log.place import LARGEST_RANK, LogPlace
+from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
 from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.services import Shared
 

@@ -9,8 +9,8 @@ from forge_schema.protocol.answers import Nothing, Restorable, Thinned, Told
 from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.held_leases import HeldLeases
 from forge_schema.queue.thinning import Thinning
-from forge_schema.storage.errors import KeyInvalid
 from forge_schema.storage.keys import AttemptKeys
+from forge_schema.storage.store import KeyInvalid
 
 from forge_functions.auth.held_lease import absent, held, lost, own
 from forge_functions.errors import problems

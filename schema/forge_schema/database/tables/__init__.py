@@ -3,16 +3,13 @@
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables.api_key import ApiKey, RequestNonce
-from forge_schema.database.tables.attempt import Attempt
+from forge_schema.database.tables.attempt import Attempt, Result, Sample, TestResult
 from forge_schema.database.tables.event import Event
 from forge_schema.database.tables.identity import Identity
 from forge_schema.database.tables.job import Job, Outcome
-from forge_schema.database.tables.lane import Lane
-from forge_schema.database.tables.limits import OwnerQuota, Queue
+from forge_schema.database.tables.lane import Lane, OwnerQuota, Queue, Shape
 from forge_schema.database.tables.places import Lease, Ready, Scheduled
 from forge_schema.database.tables.plans import Dependency, Schedule, Template
-from forge_schema.database.tables.results import Result, Sample, TestResult
-from forge_schema.database.tables.shape import Shape
 from forge_schema.database.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
 from forge_schema.database.tables.sweeper import SetAside, Sweeper, Thinned
 from forge_schema.database.tables.worker import FormerWorker, Worker

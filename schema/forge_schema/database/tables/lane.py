@@ -1,9 +1,12 @@
-"""A lane: shape, queue and owner, the unit of matching, pause, limits and fair share."""
+"""Lanes, the unit of matching, and what they consist of: shapes, queues and owners."""
 
-from sqlalchemy import ForeignKeyConstraint, UniqueConstraint
+from typing import Any
+
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, UniqueConstraint
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables import columns as c
+from forge_schema.model.states import Target
 
 
 class Lane(SQLModel, table=True):
@@ -26,3 +29,73 @@ class Lane(SQLModel, table=True):
     owner: str = c.string()
     paused: bool = c.flag()
     limited: bool = c.flag()
+
+
+class Shape(SQLModel, table=True):
+    """What a worker must have for a job: devices, CPU, memory, labels, location.
+
+    CPUs or memory of 0 request a share of the worker; `forge_lent` computes it.
+    """
+
+    __table_args__ = (
+        UniqueConstraint(
+            "accelerator",
+            "gpus",
+            "gpu_model",
+            "vram_mb",
+            "cpus",
+            "memory_mb",
+            "disk_mb",
+            "labels",
+            "nodes",
+            "target",
+            name="shape_distinct",
+        ),
+        CheckConstraint("gpus >= 0 AND vram_mb >= 0", name="devices_not_negative"),
+        CheckConstraint("cpus > 0 OR (cpus = 0 AND gpus > 0)", name="cpus_positive"),
+        CheckConstraint("memory_mb >= 0", name="memory_not_negative"),
+        CheckConstraint("disk_mb > 0", name="disk_positive"),
+        CheckConstraint("nodes >= 1", name="nodes_positive"),
+        CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
+    )
+
+    id: int = c.identity(big=False)
+    accelerator: str = c.string(default="'any'")
+    gpus: int = c.small(default="0")
+    gpu_model: str = c.string(default="'*'")
+    vram_mb: int = c.integer(default="0")
+    cpus: float = c.number(default="1")
+    memory_mb: int = c.integer(default="1024")
+    disk_mb: int = c.integer(default="10240")
+    labels: dict[str, Any] = c.document(default="'{}'")
+    nodes: int = c.small(default="1")
+    target: Target = c.word(Target, default="'auto'")
+
+
+class Queue(SQLModel, table=True):
+    """A queue. A limit of NULL means no limit."""
+
+    __table_args__ = (
+        CheckConstraint("max_jobs >= 0 AND max_gpus >= 0", name="limits_not_negative"),
+    )
+
+    name: str = c.key_string()
+    paused: bool = c.flag()
+    max_jobs: int | None = c.integer(null=True)
+    max_gpus: int | None = c.integer(null=True)
+
+
+class OwnerQuota(SQLModel, table=True):
+    """An owner's limits (NULL means none) and weight. Twice the weight is twice the share."""
+
+    __tablename__ = "owner_quota"
+    __table_args__ = (
+        CheckConstraint("max_jobs >= 0 AND max_gpus >= 0", name="limits_not_negative"),
+        CheckConstraint("weight > 0", name="weight_positive"),
+    )
+
+    owner: str = c.key_string()
+    paused: bool = c.flag()
+    max_jobs: int | None = c.integer(null=True)
+    max_gpus: int | None = c.integer(null=True)
+    weight: float = c.number(default="1")

@@ -1,24 +1,42 @@
-"""S3 clients: patient for transfers, impatient for the check whether S3 answers."""
+"""S3 clients, their errors, and how an object keeps the name of its uploader."""
 
+import binascii
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004  botocore's own, the base of its connection errors
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 
-from forge_schema.storage.errors import (
+from forge_schema.storage.keys import is_valid
+from forge_schema.storage.store import (
+    ObjectMissing,
     StoreError,
     StoreUnreachable,
     StoreUrlInvalid,
 )
-from forge_schema.storage.keys import is_valid
-from forge_schema.storage.s3.errors import ENDPOINT, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or use a role."
+ENDPOINT = "Check endpoint_url and region in the store's URL, and the network."
+MISSING = {"404", "NoSuchKey"}
+FORBIDDEN = {401, 403}
+SERVER_FAULT = 500
+SLOW_DOWN = 429
+UPLOADER = "forge-uploader"
 PREFIX_BYTES = 120  # together with the longest key, below S3's 1024
 CHECK_SECONDS = 14.0
 
@@ -93,6 +111,47 @@ def probe(
         raise outcome[0]
 
 
+@contextmanager
+def translated(what: str, url: str) -> Iterator[None]:
+    """Turn boto3's errors in the block into a `StoreError` that names the operation."""
+    try:
+        yield
+    except ClientError as error:
+        raise _refusal(error, what, url) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise StoreUnreachable(f"no credentials for {url}: {error}", hint=CREDENTIALS) from error
+    except (ConnectionError, HTTPClientError) as error:
+        raise StoreUnreachable(f"{url} does not answer: {error}", hint=ENDPOINT) from error
+    except BotoCoreError as error:
+        raise StoreError(f"{what} in {url} failed: {error}", hint=ENDPOINT) from error
+
+
+def code_of(error: ClientError) -> str:
+    """Return S3's code of an error, or the HTTP status if there was no body."""
+    return error.response.get("Error", {}).get("Code", "")
+
+
+def status_of(error: ClientError) -> int:
+    """Return the HTTP status of an error."""
+    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+
+
+def _refusal(error: ClientError, what: str, url: str) -> StoreError:
+    code, status = code_of(error), status_of(error)
+    if code == "NoSuchBucket":
+        return StoreUrlInvalid(
+            f"{url} names a bucket that does not exist",
+            hint="Create the bucket, or correct the store's URL.",
+        )
+    if code in MISSING:
+        return ObjectMissing(f"there is no object for {what} in {url}")
+    if status in FORBIDDEN:
+        return StoreUnreachable(f"{url} denies access ({code}): {what}", hint=CREDENTIALS)
+    if status >= SERVER_FAULT or status == SLOW_DOWN:
+        return StoreUnreachable(f"{url} answers {status} {code}: {what}", hint="Try again later.")
+    return StoreError(f"{url} refused {what}: {error}", hint=ENDPOINT)
+
+
 def _list_one(client: "S3Client", url: str, bucket: str, prefix: str) -> None:
     try:
         with translated("listing", url):
@@ -115,3 +174,16 @@ def _fault(bucket: str, prefix: str, endpoint_url: str | None) -> str | None:
     if prefix and not is_valid(prefix):
         return f"{prefix!r} cannot begin the name of an object"
     return None
+
+
+def as_metadata(owner: str) -> str:
+    """Encode an owner's name for a header."""
+    return urlsafe_b64encode(owner.encode()).decode()
+
+
+def from_metadata(metadata: Mapping[str, str]) -> str | None:
+    """Return the owner's name, or None."""
+    try:
+        return urlsafe_b64decode(metadata.get(UPLOADER, "")).decode() or None
+    except (binascii.Error, ValueError):
+        return None

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from botocore.config import Config
 
 from forge_schema.model.stored import SignedUrl
-from forge_schema.storage.errors import ObjectTooLarge
 from forge_schema.storage.keys import checked, checked_digest
 from forge_schema.storage.opening import S3Place, s3_place, split
-from forge_schema.storage.s3.client import PATIENT, connect
-from forge_schema.storage.s3.errors import translated
-from forge_schema.storage.s3.uploader import UPLOADER, as_metadata
+from forge_schema.storage.s3.client import PATIENT, UPLOADER, as_metadata, connect, translated
+from forge_schema.storage.store import ObjectTooLarge
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

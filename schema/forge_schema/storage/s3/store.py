@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING
 import stamina
 from botocore.exceptions import ClientError
 
-from forge_schema.storage.errors import ObjectMissing
 from forge_schema.storage.keys import checked, checked_prefix, is_valid
 from forge_schema.storage.landing import landing
-from forge_schema.storage.s3.client import connect, probe
-from forge_schema.storage.s3.download import chunks
-from forge_schema.storage.s3.errors import code_of, translated
-from forge_schema.storage.s3.upload import PART_BYTES, Upload
-from forge_schema.storage.s3.uploader import from_metadata
-from forge_schema.storage.store import Progress, StoredObject
+from forge_schema.storage.s3.client import code_of, connect, from_metadata, probe, translated
+from forge_schema.storage.s3.transfer import PART_BYTES, Upload, chunks
+from forge_schema.storage.store import ObjectMissing, Progress, StoredObject
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import MultipartUploadTypeDef

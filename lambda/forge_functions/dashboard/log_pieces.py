@@ -1,17 +1,22 @@
 """A job's log in pieces for a page: the tail, later output, earlier output; each byte once."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from http import HTTPStatus
+from typing import NamedTuple, Self
 
 import zstandard
 from forge_schema.database.pool import Row
+from forge_schema.model.fields import INTEGER, LARGEST
 from forge_schema.read.jobs import Jobs
 from forge_schema.storage import ObjectMissing, Store
 
-from forge_functions.dashboard.log.place import LogPlace, beginning, end
+from forge_functions.errors import Refused
 
+LARGEST_RANK = 2**15 - 1
+_FORM = re.compile(r"(\d{1,19})\.(\d{1,5})\.(-1|\d{1,10})\.(\d{1,10})")
 # Chunks are unpacked in memory and their worker states the size. Workers write 4 MiB.
 LARGEST_CHUNK = 16 << 20
 TAIL_BYTES = 64 << 10
@@ -19,6 +24,53 @@ TAIL_BYTES = 64 << 10
 MOST_BYTES = 512 << 10
 # Each chunk is an object to fetch.
 MOST_CHUNKS = 40
+
+
+@dataclass(frozen=True, order=True)
+class LogPlace:
+    """A position in a log: a chunk, and the `offset` in bytes within it."""
+
+    token: int
+    rank: int
+    number: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.token}.{self.rank}.{self.number}.{self.offset}"
+
+    @property
+    def chunk(self) -> tuple[int, int, int]:
+        """The chunk's position in the index."""
+        return self.token, self.rank, self.number
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a position.
+
+        Raises:
+            Refused: 422 for anything else.
+        """
+        found = _FORM.fullmatch(text)
+        numbers = [int(part) for part in found.groups()] if found else []
+        most = (LARGEST, LARGEST_RANK, INTEGER, INTEGER)
+        if not found or any(n > limit for n, limit in zip(numbers, most, strict=True)):
+            raise Refused(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "invalid",
+                f"{text!r} is not a position in a log",
+                hint="reload the page",
+            )
+        return cls(*numbers)
+
+
+def beginning(rank: int) -> LogPlace:
+    """Return the position before all output of a rank."""
+    return LogPlace(0, rank, -1, 0)
+
+
+def end(rank: int) -> LogPlace:
+    """Return a position after all output of a rank."""
+    return LogPlace(LARGEST, rank, INTEGER, 0)
 
 
 @dataclass(frozen=True)
