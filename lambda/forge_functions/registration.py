@@ -38,7 +38,7 @@ def _note(request: Request, why: str) -> None:
     address = request.client.host if request.client else ""
     detail: dict[str, object] = {"said": _said(request), "from": address, "why": why}
     with suppress(ForgeError):
-        # Maximum per minute and address, so that a flood of them does not fill the trail.
+        # Limited per minute and address, so that a flood of refusals does not fill the trail.
         shared.failures.check(f"register@{address}")
         shared.failures.count(f"register@{address}")
         Audit(shared.database).note("anonymous", "registration_refused", detail)

@@ -155,7 +155,7 @@ def _warn_of_readers(settings: WorkerSettings) -> None:
     if settings.insecure_skip_verify:
         log.warning(
             "certificates_not_checked",
-            note="anybody on the way can read the worker's token and give it code to run."
+            note="anyone on the network path can read the worker's token and give it code to run."
             " --insecure-skip-verify is for development alone.",
         )
     for url in filter(in_the_clear, settings.url):

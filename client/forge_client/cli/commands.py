@@ -1,4 +1,4 @@
-"""The commands by name; each module is imported only when needed: all take a second."""
+"""The commands by name; each module is imported only when needed: importing all takes a second."""
 
 from importlib import import_module
 from typing import Any

@@ -84,11 +84,11 @@ def _store(connection: Connection) -> Check:
 def _workers(rows: list[WorkerInfo]) -> Check:
     heard = [row.name for row in rows if row.status != "offline" and row.silent_s < SILENT_S]
     if heard:
-        detail = f"{len(heard)} heard lately: {', '.join(heard[:5])}"
+        detail = f"{len(heard)} online: {', '.join(heard[:5])}"
         return Check(name="workers", standing=Standing.OK, detail=detail)
     return Check(
         name="workers",
         standing=Standing.WARN,
-        detail="no worker was heard in the last two minutes",
+        detail="no worker has reported in the last two minutes",
         hint="start one with `forge-worker`, or everything with `forge up`",
     )

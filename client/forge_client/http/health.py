@@ -79,7 +79,7 @@ def _health(transport: Transport) -> Health:
 def _key(transport: Transport, caller: Myself) -> Check:
     detail = f"{caller.owner}, with the role {caller.role}"
     if in_the_clear(transport.server.url):
-        hint = "anybody on the way can read the API key; use https://"
+        hint = "anyone on the network path can read the API key; use https://"
         return Check(name="API key", standing=Standing.WARN, detail=detail, hint=hint)
     if not transport.server.verify:
         hint = "the server can be impersonated; unset FORGE_INSECURE_SKIP_VERIFY"

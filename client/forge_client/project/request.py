@@ -165,7 +165,7 @@ class Request(BaseModel):
             other = Request.model_validate({**given, **tables})
         except ValidationError as error:
             raise refused(error.errors()[0]) from error
-        # Of the ways to an image the one that is said here takes the place of the others.
+        # An image given here, in whichever way, replaces any other.
         ways = IMAGE_WAYS if IMAGE_WAYS & given.keys() else set()
         # Existing values are kept as they are: they have been validated.
         return self.model_copy(
@@ -240,7 +240,7 @@ def no_command() -> ClientError:
 
 
 def refused(first: Mapping[str, Any]) -> ClientError:
-    """Say which field of a job is wrong, and how, by pydantic's first error."""
+    """Return an error that names the wrong field and its fault, from pydantic's first error."""
     field = ".".join(str(part) for part in first["loc"]) or "the job"
     said = f"{field}: {plain(first)}"
     return ClientError(

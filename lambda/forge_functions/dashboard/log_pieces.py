@@ -17,7 +17,7 @@ from forge_functions.errors import Refused
 
 LARGEST_RANK = 2**15 - 1
 _FORM = re.compile(r"(\d{1,19})\.(\d{1,5})\.(-1|\d{1,10})\.(\d{1,10})")
-# Chunks are unpacked in memory and their worker states the size. Workers write 4 MiB.
+# Chunks are unpacked in memory, and their size is what the worker claimed. Workers write 4 MiB.
 LARGEST_CHUNK = 16 << 20
 TAIL_BYTES = 64 << 10
 # As JSON it must fit into the largest answer of a Lambda function.

@@ -70,7 +70,7 @@ def after(request: Request, to: str, said: str = "") -> Response:
     Args:
         request: the action's request.
         to: the path of the page to show.
-        said: a sentence of the catalogue that a page which stays shows briefly.
+        said: a sentence of the catalogue, shown briefly if the page stays.
     """
     if "hx-request" not in request.headers:
         return RedirectResponse(to, HTTPStatus.SEE_OTHER)

@@ -14,7 +14,7 @@ from forge_functions.dashboard.visit.page_headers import HEADERS, is_page
 from forge_functions.dashboard.visit.visitor import LOGIN_WANTED
 from forge_functions.errors import Refused
 
-# Instead of the hints for programs.
+# Hints for people, in place of those for programs.
 HINTS = {"invalid": "Check your input.", "not_found": "The address may be wrong or outdated."}
 TITLES = {
     HTTPStatus.FORBIDDEN: "Your role does not allow this",

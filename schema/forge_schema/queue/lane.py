@@ -1,4 +1,4 @@
-"""A lane as a worker sees it: its jobs' needs, their owner, and how far the worker emptied it."""
+"""A lane as a worker sees it: its jobs' needs, their owner, and how far it has been emptied."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

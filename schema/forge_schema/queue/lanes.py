@@ -10,7 +10,7 @@ from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import FIRST, LAST, Lane, Range, read
 from forge_schema.queue.reservation import PATIENCE_S, Backfill, Reservation
 
-# A worker spends at most one part in so many of its time below the watermarks.
+# A worker spends at most a twentieth of its time below the watermarks.
 SPARING = 20
 
 
@@ -48,7 +48,7 @@ class Lanes:
         return self._hinted or above
 
     def doubt(self) -> None:
-        """Have the next look that finds nothing read the lanes again and look once more."""
+        """If the next look finds nothing, read the lanes again and look once more."""
         self._hinted = True
 
     def came_back(self) -> None:

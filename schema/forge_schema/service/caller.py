@@ -60,7 +60,7 @@ class Caller:
             Forbidden: it is another owner, and the caller is not an admin.
         """
         if owner not in {None, self.owner} and not self.admin:
-            raise Forbidden(f"only an admin {what} of another owner")
+            raise Forbidden(f"only an admin may {what} of another owner")
         return owner or self.owner
 
 

@@ -97,7 +97,7 @@ class Findings(Verbs):
         return SweepCancelled.model_validate(self._sweeps(owner).cancel(name))
 
     def _sweeps(self, owner: str | None) -> Benchmarks:
-        whose = self.caller.acting_for(owner, "reads and cancels the sweeps")
+        whose = self.caller.acting_for(owner, "read or cancel the sweeps")
         return Benchmarks(self._database, owner=whose, actor=self.caller.actor)
 
 

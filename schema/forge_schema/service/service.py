@@ -190,7 +190,7 @@ class Service(Submission):
     ) -> list[Row]:
         """Return the rows of a report since an age or a time, or of its groups."""
         if not reports.report(name).owned and not self.caller.admin:
-            raise Forbidden(f"the report {name} tells of all owners, which is for the role admin")
+            raise Forbidden(f"the report {name} covers all owners; only an admin may read it")
         return reports.Reports(self._database).rows(
             name, since=since, by=by, owner=self.caller.scope, count=count
         )

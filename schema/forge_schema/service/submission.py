@@ -151,7 +151,7 @@ class Submission(Verbs):
         return Queue(self._database, actor=self.caller.actor, lane_ids=self._lane_ids)
 
     def _templates(self, owner: str | None) -> Templates:
-        whose = self.caller.acting_for(owner, "reads and writes the templates")
+        whose = self.caller.acting_for(owner, "read or write the templates")
         return Templates(self._database, owner=whose, actor=self.caller.actor)
 
 

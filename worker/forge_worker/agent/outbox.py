@@ -52,7 +52,7 @@ class Outbox(Loop):
         gateway: reports ends to the queue.
         spool: keeps ends on disk.
         claims: reports successes and claims in the same round trip; None to claim nothing.
-        patience_s: how long to retry an end after other failures than the queue's own, if the
+        patience_s: how long to retry an end after failures other than the queue's own, if the
             spool is full.
         clock: returns seconds.
     """

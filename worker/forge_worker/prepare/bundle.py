@@ -53,7 +53,7 @@ class BundleCache:
         """Return the verified archive; it may be evicted later, unlike one under `holding`.
 
         Raises:
-            BundleCorrupt: the store's copy is wrong, also when downloaded again.
+            BundleCorrupt: the store's copy is wrong, even when downloaded again.
             StoreError: the store does not have the bundle, or does not answer.
         """
         with self.holding(digest) as path:

@@ -30,7 +30,7 @@ class Gateway(Protocol):
     """The verbs of the lease protocol, as one worker speaks them."""
 
     def register(self, machine: Machine) -> Registered:
-        """Register this boot of the worker; an admin's word that it is ephemeral holds.
+        """Register this boot of the worker; if an admin declared it ephemeral, it stays so.
 
         Raises:
             NameInUse: another live process is this worker.

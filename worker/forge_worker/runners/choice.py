@@ -16,7 +16,7 @@ from forge_worker.settings.settings import WorkerSettings
 
 
 class NoRunner(ForgeError):
-    """This machine can run no job as it is set up."""
+    """As configured, this machine cannot run any job."""
 
     code = "no_runner"
 
@@ -28,7 +28,7 @@ class Runners:
     docker: DockerRunner | None
     process: Runner | None
     default_image: str
-    # Runs the operator's own handlers, which need no leave for processes.
+    # Runs the operator's own handlers, even if processes are not allowed.
     handlers: Runner | None = None
     policy: DockerPolicy = field(default_factory=DockerPolicy)
 
@@ -68,7 +68,7 @@ class Runners:
         """Return the runner for a job: a container where there can be one, else a process.
 
         Raises:
-            ImageMissing: the job needs a container, or an image, that there is not.
+            ImageMissing: the job needs a container or an image, and there is none.
         """
         if self.docker is not None and (image or self.default_image):
             return self.docker
@@ -83,7 +83,7 @@ class Runners:
 
 
 def image_wanted(spec: Mapping[str, Any]) -> str | None:
-    """Return what a job says of its image: a name, a tar's digest or a Dockerfile."""
+    """Return the image that a job names: a name, a tar's digest or a Dockerfile."""
     said = (spec.get(way) for way in ("image", "image_tar", "dockerfile"))
     return next(filter(None, said), None)
 
@@ -96,7 +96,7 @@ def docker_policy(settings: WorkerSettings) -> DockerPolicy:
     """
     return DockerPolicy(
         network=settings.network,
-        # Processes reach those addresses anyhow.
+        # Processes reach those addresses anyway.
         allow_metadata=settings.allow_metadata or settings.allow_processes,
         pull=settings.pull,
         default_image=settings.default_image or None,

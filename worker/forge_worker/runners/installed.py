@@ -6,7 +6,7 @@ import structlog
 from forge_schema.model.spec import HANDLER, HANDLERS
 
 GROUP = "forge.handlers"
-# What a worker's label may have.
+# The longest value of a worker's label.
 LABEL_LENGTH = 2000
 
 log = structlog.get_logger(__name__)
@@ -21,7 +21,7 @@ def installed_handlers() -> list[str]:
 
 
 def handlers_label() -> dict[str, str]:
-    """Return the worker's label about them: `,name,name2,`, so that `*,name,*` finds one."""
+    """Return the label that lists the handlers: `,name,name2,`, so that `*,name,*` finds one."""
     kept: list[str] = []
     for name in installed_handlers():
         if len(",".join(["", *kept, name, ""])) > LABEL_LENGTH:

@@ -171,7 +171,7 @@ class Runner(Protocol):
 
         Raises:
             ImageMissing: as `start`.
-                    StartFailed: it cannot be determined now.
+            StartFailed: it cannot be determined now.
         """
 
     def start(self, spec: RunSpec) -> Handle:

@@ -1,4 +1,4 @@
--- Those of the given lanes where one more job stays within the queue's and the owner's limits.
+-- Returns the given lanes in which one more job stays within the queue's and the owner's limits.
 -- Valid only while the locks of `lock_limits` are held.
 WITH used AS (
     SELECT lane.queue, lane.owner, count(*) AS jobs, sum(shape.gpus) AS gpus

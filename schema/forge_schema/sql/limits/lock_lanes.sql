@@ -1,4 +1,4 @@
--- Locks the lanes of a queue or of an owner, which waits for changes to their other side.
+-- Locks the lanes of a queue or of an owner, which waits for changes made through the other of the two.
 SELECT id FROM lane
 WHERE queue = %(queue)s::text OR owner = %(owner)s::text
 ORDER BY id
