@@ -39,7 +39,7 @@ def test_slots_say_what_is_free_also_as_if_a_job_were_gone() -> None:
         slots.lend(2, Capacity(2.5, 700, 800))
     with slots.offer() as offered:
         assert offered == (Capacity(0, 0, 0), 1)
-    with slots.offer(without=2) as offered:
+    with slots.offer(without={2}) as offered:
         assert offered == (Capacity(2.5, 700, 800), 2)
     assert slots.jobs == 2
     for _ in range(2):
@@ -71,8 +71,8 @@ def test_each_kind_is_offered_by_itself(tmp_path: Path) -> None:
     with slots.offer(small):
         slots.lend(9, Capacity(1, 1, 1, 2))
     assert slots.choices() == [big]
-    assert slots.choices(without=9) == [small, big]
-    with slots.offer(small, without=9) as (free, _):
+    assert slots.choices(without={9}) == [small, big]
+    with slots.offer(small, without={9}) as (free, _):
         assert (free.gpus, free.gpus_in_all) == (2, 2)
 
 
@@ -97,10 +97,10 @@ def test_a_stranger_keeps_a_gpu_and_a_desktop_only_memory(tmp_path: Path) -> Non
     with slots.offer(all_big) as (free, _):
         assert (free.gpus, free.gpus_in_all) == (0, 2)
     # But once it has ended, what still computes there does not belong there.
-    with slots.offer(all_big, without=1) as (free, _):
+    with slots.offer(all_big, without={1}) as (free, _):
         assert (free.gpus, free.gpus_in_all) == (1, 1)
     slots.gpus.withdraw("GPU-2")
-    with slots.offer(all_big, without=1) as (free, _):
+    with slots.offer(all_big, without={1}) as (free, _):
         assert (free.gpus, free.gpus_in_all) == (0, 0)
 
 
@@ -120,7 +120,7 @@ def test_after_a_job_it_is_looked_anew_who_uses_its_gpus(tmp_path: Path) -> None
     slots.take_back(1)
     slots.choices()
     slots.choices()
-    slots.choices(without=1)
+    slots.choices(without={1})
     assert asked[2:] == [True, False, True]
 
 
@@ -217,8 +217,8 @@ class Sharing(RuleBasedStateMachine):
         """End a job and claim in its place, as one act; its answer may be lost."""
         pairs = [(slots, token) for slots in self.workers for token in sorted(slots.lent)]
         slots, token = data.draw(st.sampled_from(pairs))
-        choice = slots.choices(without=token)[0]
-        with slots.offer(choice, without=token) as (free, _):
+        choice = slots.choices(without={token})[0]
+        with slots.offer(choice, without={token}) as (free, _):
             if data.draw(st.booleans()):
                 slots.take_back(token)
                 self.grant(slots, free, wants)

@@ -1,15 +1,19 @@
 """The claim loop: claims jobs for the machine's free resources.
 
 A job that succeeds also claims: its end is sent together with the claim for the next job, which
-starts at once in the same thread. That saves a round trip for each job. See `jobs`.
+starts at once in the same thread. That saves a round trip for each job. See `jobs`. Successes that
+arrive while a round trip is under way share the next one: sixty small jobs cost little more than
+one.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event, Lock
 
 import structlog
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Ended, Fence, Grant
 from forge_schema.model.states import Reason
@@ -23,6 +27,8 @@ from forge_worker.machine.slots import Slot, Slots
 from forge_worker.queue.gateway import Gateway
 
 BATCH = 8
+# The most ends, and the most jobs, of one round trip.
+TOGETHER = 100
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +40,26 @@ class Granted:
     grant: Grant
     slot: Slot
     sent_s: float
+
+
+class EndNotTaken(DatabaseUnreachable):
+    """The queue answers, but failed to process this end; it is reported again later."""
+
+    code = "end_not_taken"
+
+
+@dataclass(slots=True, eq=False)
+class Success:
+    """A success on its way to the queue, and what came of it."""
+
+    end: End
+    ended: Ended | None = None
+    granted: list[Granted] = field(default_factory=list)
+    error: Exception | None = None
+
+    @property
+    def answered(self) -> bool:
+        return self.ended is not None or self.error is not None
 
 
 class Claims:
@@ -59,6 +85,7 @@ class Claims:
         self._room = room
         # Counting room, claiming and assigning slots must be atomic.
         self._lock = Lock()
+        self._successes: deque[Success] = deque()
         self.closed = False
 
     @property
@@ -101,19 +128,36 @@ class Claims:
             _, grants = self._gateway.finish_and_claim([], free, count)
             yield self._lent(grants, sent_s)
 
+    @property
+    def waiting(self) -> int:
+        """How many successes wait for a round trip that is under way."""
+        return len(self._successes)
+
     def exchange(self, end: End) -> tuple[Ended, list[Granted]]:
         """Report a success, and claim a replacement in the same round trip.
 
-        The attempt that ended counts as running until the caller has started the granted jobs.
+        Whoever comes first also reports the successes that came meanwhile, and gets the jobs that
+        are granted for all of them. The attempt that ended counts as running until its caller has
+        started the granted jobs.
+
+        Raises:
+            EndNotTaken: a round trip for several ends failed; each may succeed by itself.
         """
-        token = end.fence.token
-        choice = self._slots.choices(without=token)[0]
-        with self._lock, self._slots.offer(choice, without=token) as (free, room):
-            count = max(0, min(room, self._wanted()))
-            sent_s = seconds()
-            (ended,), grants = self._gateway.finish_and_claim([end], free, count)
-            self._slots.take_back(token)
-            return ended, self._lent(grants, sent_s)
+        mine = Success(end)
+        self._successes.append(mine)
+        with self._lock:
+            while not mine.answered:
+                group = self._next_group()
+                ends = [one.end for one in group]
+                with self._room_after(group) as (free, count):
+                    sent_s = seconds()
+                    ended, grants = self._gateway.finish_and_claim(ends, free, count)
+                    granted = self._settled(group, ended, grants, sent_s)
+                    (mine if mine in group else group[0]).granted = granted
+        if mine.ended is None:
+            assert mine.error is not None  # noqa: S101 - it was answered
+            raise mine.error
+        return mine.ended, mine.granted
 
     def give_back(self, fence: Fence, error: Exception) -> None:
         """Give back a job that could not be started: nobody works on its lease."""
@@ -122,11 +166,50 @@ class Claims:
         with suppress(ForgeError):
             self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
 
-    def _wanted(self) -> int:
+    def _next_group(self) -> list[Success]:
+        """Take the successes that wait, one of each job: a statement ends a job only once."""
+        group: dict[int, Success] = {}
+        again = []
+        while self._successes and len(group) < TOGETHER:
+            one = self._successes.popleft()
+            if group.setdefault(one.end.fence.job_id, one) is not one:
+                again.append(one)
+        self._successes.extend(again)
+        return list(group.values())
+
+    @contextmanager
+    def _room_after(self, group: Sequence[Success]) -> Iterator[tuple[Capacity, int]]:
+        """Yield what is free once these jobs have ended, and how many to claim.
+
+        An error in the block is not raised here, but by `exchange` in each caller's thread.
+        """
+        tokens = {one.end.fence.token for one in group}
+        try:
+            choice = self._slots.choices(without=tokens)[0]
+            with self._slots.offer(choice, without=tokens) as (free, room):
+                yield free, max(0, min(room, self._wanted(len(group))))
+        except Exception as error:  # noqa: BLE001 - as the docstring says
+            _fail(group, error)
+
+    def _settled(
+        self,
+        group: Sequence[Success],
+        ended: Sequence[Ended],
+        grants: Sequence[Grant],
+        sent_s: float,
+    ) -> list[Granted]:
+        for one in group:
+            self._slots.take_back(one.end.fence.token)
+        granted = self._lent(grants, sent_s)
+        for one, its in zip(group, ended, strict=True):
+            one.ended = its
+        return granted
+
+    def _wanted(self, ended: int = 0) -> int:
         if self.closed:
             return 0
         fit_for = self._room()
-        most = 1 if self.identity.ephemeral else BATCH
+        most = 1 if self.identity.ephemeral else max(BATCH, ended)
         return most if fit_for is None else min(most, fit_for)
 
     def _lent(self, grants: Sequence[Grant], sent_s: float) -> list[Granted]:
@@ -167,6 +250,16 @@ class ClaimLoop(Loop):
         with self._claims.claimed(choice) as granted:
             self._start(granted)
         return bool(granted)
+
+
+def _fail(group: Sequence[Success], error: Exception) -> None:
+    """Have an end that was alone hear of the error itself; of several, one may be to blame."""
+    if len(group) == 1:
+        group[0].error = error
+        return
+    log.warning("ends_not_taken", ends=len(group), error=str(error))
+    for one in group:
+        one.error = EndNotTaken(str(error) or type(error).__name__)
 
 
 def needs(grant: Grant) -> Capacity:

@@ -19,7 +19,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Ended, Fence
 from forge_schema.model.states import Budget
 
-from forge_worker.agent.claim_loop import Claims, Granted
+from forge_worker.agent.claim_loop import Claims, EndNotTaken, Granted
 from forge_worker.agent.spool import Spool
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.patience import Patience
@@ -37,12 +37,6 @@ LAST_S = 3600.0
 LOOK_S = 0.5
 
 log = structlog.get_logger(__name__)
-
-
-class EndNotTaken(DatabaseUnreachable):
-    """The queue answers, but failed to process this end; it is reported again later."""
-
-    code = "end_not_taken"
 
 
 class Outbox(Loop):
@@ -97,6 +91,8 @@ class Outbox(Loop):
                 log.exception("end_not_taken", job=end.fence.job_id)
             if self.keep(end):
                 log.warning("end_spooled", job=end.fence.job_id, error=str(error))
+                if isinstance(error, EndNotTaken):
+                    self.wake()
             else:
                 self._insist(attempt, end)
         else:

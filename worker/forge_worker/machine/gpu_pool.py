@@ -61,20 +61,20 @@ class GpuPool:
         """Lend a withdrawn GPU again."""
         self._withdrawn.discard(uuid)
 
-    def choices(self, without: int | None = None) -> list[Choice]:
-        """Return the GPUs to claim jobs for, most first, as if job `without` had ended.
+    def choices(self, without: Collection[int] = ()) -> list[Choice]:
+        """Return the GPUs to claim jobs for, most first, as if the jobs `without` had ended.
 
-        That job's own GPUs come first. The GPUs of a choice may turn out to be locked.
+        Those jobs' own GPUs come first. The GPUs of a choice may turn out to be locked.
         """
-        used = self._look(anew=without is not None)
+        used = self._look(anew=bool(without))
         with self._lock:
-            own = {gpu.kind for gpu in self._gpus if self._lent.get(gpu.uuid, 0) == without}
+            own = {gpu.kind for gpu in self._gpus if self._lent.get(gpu.uuid) in without}
             free = [gpu for gpu in self._usable(used, without) if self._is_free(gpu, without)]
         found = {Choice(*gpu.kind, _free_mb(gpu, used)) for gpu in free}
         return sorted(found, key=lambda c: (c.kind not in own, c.name, c.free_mb))
 
     @contextmanager
-    def hold(self, choice: Choice, without: int | None = None) -> Iterator[tuple[int, int]]:
+    def hold(self, choice: Choice, without: Collection[int] = ()) -> Iterator[tuple[int, int]]:
         """Lock the free GPUs of a choice while the block runs; those not lent by then are released.
 
         Yields how many are free now, and how many of the choice can become free later.
@@ -150,7 +150,7 @@ class GpuPool:
         anew, self._to_look = self._to_look or anew, False
         return self._used(anew) if self._gpus else {}
 
-    def _usable(self, used: Mapping[str, Use], without: int | None) -> list[Gpu]:
+    def _usable(self, used: Mapping[str, Use], without: Collection[int]) -> list[Gpu]:
         """Return the GPUs that are free, or will be once this worker's jobs end."""
         here = [gpu for gpu in self._gpus if gpu.uuid not in self._withdrawn]
         pairs = [(gpu, used.get(gpu.uuid, NOBODY)) for gpu in here]
@@ -160,8 +160,8 @@ class GpuPool:
             if not use.gone and not (use.computing and self._is_free(gpu, without))
         ]
 
-    def _is_free(self, gpu: Gpu, without: int | None) -> bool:
-        return self._lent.get(gpu.uuid, without) == without
+    def _is_free(self, gpu: Gpu, without: Collection[int]) -> bool:
+        return gpu.uuid not in self._lent or self._lent[gpu.uuid] in without
 
 
 def _free_mb(gpu: Gpu, used: Mapping[str, Use]) -> int:

@@ -1,6 +1,6 @@
 """The resources that the machine lends to jobs: CPUs, memory, disk, and GPUs by UUID."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -47,15 +47,15 @@ class Slots:
         """How many jobs hold a slot."""
         return len(self._lent)
 
-    def choices(self, *, without: int | None = None) -> Sequence[Choice | None]:
+    def choices(self, *, without: Collection[int] = ()) -> Sequence[Choice | None]:
         """Return the kinds of GPU to claim for, in order; None is for jobs without a GPU."""
         return self.gpus.choices(without) or [None]
 
     @contextmanager
     def offer(
-        self, choice: Choice | None = None, *, without: int | None = None
+        self, choice: Choice | None = None, *, without: Collection[int] = ()
     ) -> Iterator[tuple[Capacity, int]]:
-        """Yield what is free and how many more jobs may run, as if job `without` had ended.
+        """Yield what is free and how many more jobs may run, as if the jobs `without` had ended.
 
         The GPUs counted stay locked for this worker until the block ends.
         """
@@ -67,9 +67,9 @@ class Slots:
             free = replace(free, gpus=gpus, gpus_in_all=in_all)
             yield replace(free, gpu_model=choice.name, vram_mb=choice.free_mb), jobs
 
-    def _room(self, without: int | None) -> tuple[Capacity, int]:
+    def _room(self, without: Collection[int]) -> tuple[Capacity, int]:
         with self._lock:
-            lent = [slot for token, slot in self._lent.items() if token != without]
+            lent = [slot for token, slot in self._lent.items() if token not in without]
         free = Capacity(
             cpus=self._total.cpus - sum(slot.cpus for slot in lent),
             memory_mb=self._total.memory_mb - sum(slot.memory_mb for slot in lent),

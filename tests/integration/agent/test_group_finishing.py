@@ -1,0 +1,131 @@
+"""Successes that arrive while another's round trip is under way share the next one."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from threading import Event
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from forge_schema.database.pool import Database
+from forge_schema.model.lease import End, Ended
+from forge_schema.model.states import Reason
+from forge_schema.model.worker import Capacity, Machine
+from forge_worker.agent.claim_loop import Claims, EndNotTaken, Granted
+from forge_worker.agent.registration import Identity
+from forge_worker.machine.slots import Slots
+from forge_worker.queue.gateway import SqlGateway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from forge_schema.model.lease import Grant
+    from support.queue.rig import Rig
+    from support.waiting import Eventually
+
+    Exchanged = Future[tuple[Ended, list[Granted]]]
+
+JOBS = 6
+
+
+class Slow(SqlGateway):
+    """Answers the first end only when it may; `broken` fails at what comes next."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, name="w", ttl=timedelta(seconds=60))
+        self.trips: list[int] = []
+        self.asked, self.may = Event(), Event()
+        self.broken: Exception | None = None
+
+    def finish_and_claim(
+        self, ends: Sequence[End], free: Capacity, count: int
+    ) -> tuple[list[Ended], list[Grant]]:
+        if ends:
+            self.trips.append(len(ends))
+            if not self.asked.is_set():
+                self.asked.set()
+                assert self.may.wait(60)
+            elif self.broken:
+                raise self.broken
+        return super().finish_and_claim(ends, free, count)
+
+
+@dataclass
+class Desk:
+    """A worker that runs nothing: its gateway, its claims, and the ends of the jobs it holds."""
+
+    gateway: Slow
+    claims: Claims
+    slots: Slots
+    ends: list[End]
+    threads: ThreadPoolExecutor
+
+    def exchange(self, ends: list[End], eventually: Eventually) -> list[Exchanged]:
+        """Report the first end, and the others while its round trip is under way."""
+        first = self.threads.submit(self.claims.exchange, ends[0])
+        assert self.gateway.asked.wait(60)
+        others = [self.threads.submit(self.claims.exchange, end) for end in ends[1:]]
+        eventually(lambda: self.claims.waiting == len(others))
+        self.gateway.may.set()
+        return [first, *others]
+
+
+@contextmanager
+def desk(rig: Rig) -> Iterator[Desk]:
+    with Database(rig.url) as database, ThreadPoolExecutor(JOBS) as threads:
+        gateway = Slow(database)
+        gateway.register(Machine(uuid4(), cpus=JOBS, memory_mb=100, disk_mb=100))
+        slots = Slots(Capacity(JOBS, 100, 100), max_jobs=64)
+        claims = Claims(gateway, slots, Identity())
+        with claims.claimed(None) as granted:
+            ends = [End(one.grant.fence, Reason.SUCCEEDED, 0) for one in granted]
+        assert len(ends) == JOBS
+        yield Desk(gateway, claims, slots, ends, threads)
+
+
+@pytest.fixture
+def made(rig: Rig) -> Iterator[Desk]:
+    for _ in range(3 * JOBS):
+        rig.submit(cpus=1)
+    with desk(rig) as opened:
+        yield opened
+
+
+def test_ends_that_come_meanwhile_go_together_and_one_caller_gets_all_the_jobs(
+    rig: Rig, made: Desk, eventually: Eventually
+) -> None:
+    answers = [told.result() for told in made.exchange(made.ends, eventually)]
+    assert made.gateway.trips == [1, JOBS - 1]
+    assert all(ended.accepted for ended, _ in answers)
+    assert [rig.state(end.fence.job_id) for end in made.ends] == ["succeeded"] * JOBS
+    (_, first), *others = answers
+    assert len(first) == 1
+    assert sorted(len(granted) for _, granted in others) == [0] * (JOBS - 2) + [JOBS - 1]
+    granted = {one.grant.fence.token for _, its in answers for one in its}
+    assert set(made.slots.lent) == granted
+    assert len(granted) == JOBS
+
+
+def test_of_a_round_trip_that_fails_every_end_may_be_reported_by_itself(
+    made: Desk, eventually: Eventually
+) -> None:
+    made.gateway.broken = RuntimeError("one of these is no good")
+    first, *others = made.exchange(made.ends, eventually)
+    assert first.result()[0].accepted
+    for told in others:
+        with pytest.raises(EndNotTaken, match="one of these is no good"):
+            told.result()
+    assert made.slots.jobs == JOBS
+    assert all(made.gateway.finish([end])[0].accepted for end in made.ends[1:])
+
+
+def test_two_attempts_of_one_job_do_not_go_together(made: Desk, eventually: Eventually) -> None:
+    first, second, *_ = made.ends
+    before = replace(second, fence=replace(second.fence, token=second.fence.token + 1000))
+    told: list[Any] = made.exchange([first, before, second], eventually)
+    assert [one.result()[0].accepted for one in told] == [True, False, True]
+    assert made.gateway.trips == [1, 1, 1]
