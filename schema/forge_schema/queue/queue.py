@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from time import time_ns
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -310,7 +311,8 @@ class Queue:
 
 
 def _fresh_keys(count: int) -> list[str]:
-    stem = uuid4().hex
+    # In order of time, so that new keys share a page of the index instead of touching one each.
+    stem = f"{time_ns() // 1_000_000:012x}{uuid4().hex[:20]}"
     return [f"auto:{stem}:{n}" for n in range(count)]
 
 
