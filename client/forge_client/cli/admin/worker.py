@@ -6,7 +6,7 @@ import typer
 
 from forge_client.cli.admin.workers import find_worker
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import Expires, LabelOption, labels, lasting
+from forge_client.cli.options.values import Expires, WorkerLabelOption, labels, lasting
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.connection import connect
@@ -30,7 +30,7 @@ def create(
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Let it leave after one job.")
     ] = False,
-    label: LabelOption = None,
+    label: WorkerLabelOption = None,
     expires: Expires = None,
     form: FormatOption = Format.TABLE,
 ) -> None:

@@ -13,7 +13,7 @@ from forge_client.errors import ClientError
 Expires = Annotated[
     str | None, typer.Option("--expires", help="Lifetime, e.g. 30d. Default: never expires.")
 ]
-LabelOption = Annotated[
+WorkerLabelOption = Annotated[
     list[str] | None,
     typer.Option("--label", help="NAME=VALUE set by the admin; the worker cannot change it."),
 ]

@@ -16,7 +16,7 @@ from forge_functions.services import Shared
 from forge_functions.streams import hint_stream
 from forge_functions.streams.long_claim import LongClaim
 
-Caller = Annotated[WorkerCaller, Depends(worker)]
+AsWorker = Annotated[WorkerCaller, Depends(worker)]
 WaitS = Annotated[float, Query(ge=0, le=60, description="seconds; the server may wait for less")]
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {hint_stream.MEDIA_TYPE: {"schema": {"type": "string"}}}}
@@ -27,7 +27,7 @@ noted = APIRouter(route_class=NotedRoute)
 
 
 @noted.post("/register", responses=problems(404, 409))
-def register(body: messages.Register, caller: Caller, shared: Shared) -> Registered:
+def register(body: messages.Register, caller: AsWorker, shared: Shared) -> Registered:
     """Register a boot of the worker, under the name that an admin gave it."""
     registry = Registry(shared.database, actor=caller.actor, alive=shared.settings.ttl)
     kind = registry.register_known(caller.id, body)
@@ -43,13 +43,15 @@ def register(body: messages.Register, caller: Caller, shared: Shared) -> Registe
 
 
 @router.post("/claim", responses=problems(404, 409))
-async def claim(body: messages.Claim, caller: Caller, shared: Shared, request: Request) -> Claimed:
+async def claim(
+    body: messages.Claim, caller: AsWorker, shared: Shared, request: Request
+) -> Claimed:
     """Report successes and claim jobs in one request. Wait for work if there is none."""
     return await LongClaim(shared, caller, body).run(request)
 
 
 @router.post("/heartbeat", responses=problems(409))
-def heartbeat(body: messages.Heartbeat, caller: Caller, shared: Shared) -> Renewed:
+def heartbeat(body: messages.Heartbeat, caller: AsWorker, shared: Shared) -> Renewed:
     """Renew leases. Returns the status of each and what the worker is asked to do."""
     queue = shared.queue(caller.actor)
     renewal = queue.renew(caller.id, body.boot_id, body.leases, body.status, body.condition)
@@ -58,7 +60,7 @@ def heartbeat(body: messages.Heartbeat, caller: Caller, shared: Shared) -> Renew
 
 
 @router.post("/disconnect")
-def disconnect(body: messages.Boot, caller: Caller, shared: Shared) -> Nothing:
+def disconnect(body: messages.Boot, caller: AsWorker, shared: Shared) -> Nothing:
     """Disconnect. A newer boot of the worker is not affected."""
     Registry(shared.database, actor=caller.actor).disconnect(caller.id, body.boot_id)
     return Nothing()
@@ -66,7 +68,7 @@ def disconnect(body: messages.Boot, caller: Caller, shared: Shared) -> Nothing:
 
 @router.get("/stream", response_model=Hints, responses=STREAM)
 async def stream(
-    caller: Caller, shared: Shared, wait_s: WaitS = 60.0, accept: Annotated[str, Header()] = ""
+    caller: AsWorker, shared: Shared, wait_s: WaitS = 60.0, accept: Annotated[str, Header()] = ""
 ) -> Response | Hints:
     """Listen for hints of work and requests: a stream of server-sent events, or the next one."""
     waits_s = min(wait_s, shared.settings.long_poll_s)

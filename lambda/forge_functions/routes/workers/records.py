@@ -17,14 +17,14 @@ from forge_functions.errors import problems
 from forge_functions.middleware.bodies import IdInPath as JobId
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.objects.access import signed
-from forge_functions.routes.workers.protocol import Caller
+from forge_functions.routes.workers.protocol import AsWorker
 from forge_functions.services import Shared
 
 router = Router(prefix="/api/workers/job/{job_id}", tags=["workers"], responses=problems(401, 404))
 
 
 @router.post("/status")
-def status(job_id: JobId, body: messages.Status, caller: Caller, shared: Shared) -> Told:
+def status(job_id: JobId, body: messages.Status, caller: AsWorker, shared: Shared) -> Told:
     """Report a job's phase or its attempt's end. A repeat returns the same answer."""
     fence, queue = body.fence(job_id), shared.queue(caller.actor)
     if body.end is not None:
@@ -44,7 +44,7 @@ def status(job_id: JobId, body: messages.Status, caller: Caller, shared: Shared)
 
 @router.post("/log-chunks")
 def add_log_chunk(
-    job_id: JobId, body: messages.NewLogChunk, caller: Caller, shared: Shared
+    job_id: JobId, body: messages.NewLogChunk, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Record a log chunk whose upload is complete."""
     lease = held(shared, caller, body.fence(job_id))
@@ -54,7 +54,7 @@ def add_log_chunk(
 
 @router.post("/checkpoints")
 def add_checkpoint(
-    job_id: JobId, body: messages.NewCheckpoint, caller: Caller, shared: Shared
+    job_id: JobId, body: messages.NewCheckpoint, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Record a complete checkpoint, which attempts may resume from."""
     lease = held(shared, caller, body.fence(job_id))
@@ -64,7 +64,7 @@ def add_checkpoint(
 
 @router.post("/artifacts")
 def add_artifacts(
-    job_id: JobId, body: messages.NewArtifacts, caller: Caller, shared: Shared
+    job_id: JobId, body: messages.NewArtifacts, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Record artifacts whose uploads are complete."""
     lease = held(shared, caller, body.fence(job_id))
@@ -74,7 +74,7 @@ def add_artifacts(
 
 @router.post("/metrics")
 def add_metrics(
-    job_id: JobId, body: messages.NewMetrics, caller: Caller, shared: Shared
+    job_id: JobId, body: messages.NewMetrics, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Store metric lines. Those already stored are skipped."""
     lease = held(shared, caller, body.fence(job_id))
@@ -84,7 +84,7 @@ def add_metrics(
 
 @router.post("/samples")
 def add_samples(
-    job_id: JobId, body: messages.NewSamples, caller: Caller, shared: Shared
+    job_id: JobId, body: messages.NewSamples, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Store resource samples. Those already stored are skipped."""
     lease = held(shared, caller, body.fence(job_id))
@@ -92,21 +92,25 @@ def add_samples(
 
 
 @router.post("/result")
-def add_result(job_id: JobId, body: messages.NewResult, caller: Caller, shared: Shared) -> Nothing:
+def add_result(
+    job_id: JobId, body: messages.NewResult, caller: AsWorker, shared: Shared
+) -> Nothing:
     """Store the result of an attempt. The first one stays."""
     lease = held(shared, caller, body.fence(job_id))
     return _kept(Records(shared.database).add_result(lease.fence, body.values))
 
 
 @router.post("/tests")
-def add_tests(job_id: JobId, body: messages.NewTests, caller: Caller, shared: Shared) -> Nothing:
+def add_tests(job_id: JobId, body: messages.NewTests, caller: AsWorker, shared: Shared) -> Nothing:
     """Store the test results of an attempt."""
     lease = held(shared, caller, body.fence(job_id))
     return _kept(Records(shared.database).add_tests(lease.fence, body.tests))
 
 
 @router.post("/checkpoints/thin")
-def thin_checkpoints(job_id: JobId, body: messages.Thin, caller: Caller, shared: Shared) -> Thinned:
+def thin_checkpoints(
+    job_id: JobId, body: messages.Thin, caller: AsWorker, shared: Shared
+) -> Thinned:
     """Thin out a job's checkpoints. The server chooses them and deletes their objects."""
     lease = held(shared, caller, body.fence(job_id))
     thinning = Thinning(shared.database, shared.store)
@@ -115,7 +119,7 @@ def thin_checkpoints(job_id: JobId, body: messages.Thin, caller: Caller, shared:
 
 
 @router.get("/checkpoint")
-def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorable:
+def latest_checkpoint(job_id: JobId, caller: AsWorker, shared: Shared) -> Restorable:
     """Return the checkpoint to restore a leased job from, and alternatives if it is damaged.
 
     It is the job's newest complete checkpoint, or else the one that it was submitted with.
@@ -129,7 +133,7 @@ def latest_checkpoint(job_id: JobId, caller: Caller, shared: Shared) -> Restorab
 
 @router.post("/objects", responses=problems(413))
 def objects(
-    job_id: JobId, body: messages.ObjectWanted, caller: Caller, shared: Shared, request: Request
+    job_id: JobId, body: messages.ObjectWanted, caller: AsWorker, shared: Shared, request: Request
 ) -> SignedUrl:
     """Sign a URL for one object: to store below the lease's prefix, or to read the job's own."""
     lease = held(shared, caller, body.fence(job_id))
