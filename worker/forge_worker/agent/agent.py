@@ -49,6 +49,8 @@ NO_IMAGE = (
     "only jobs that name an image run here: submit with --image, or start this worker with"
     " --default-image (FORGE_DEFAULT_IMAGE)"
 )
+# The longest that a signal may go unnoticed.
+SIGNALS_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -189,7 +191,9 @@ class Agent:
         log.info("worker_ready", worker=name, runs=self._runners.words)
         if self._runners.wants_images:
             log.warning("image_required", note=NO_IMAGE)
-        self._drained.wait()
+        # Python runs signal handlers in this thread, and a signal does not always wake a wait.
+        while not self._drained.wait(SIGNALS_S):
+            pass
         self._leave(loops)
         log.info("worker_left", worker=name)
         if self.leaving.replaced:
