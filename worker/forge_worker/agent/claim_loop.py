@@ -105,7 +105,9 @@ class Claims:
 
     def took_one(self) -> None:
         """Record that a job runs here: an ephemeral worker takes only one."""
-        self.closed = self.closed or self.identity.ephemeral
+        # Not written back otherwise: `shut` may set it at this moment.
+        if self.identity.ephemeral:
+            self.closed = True
 
     def open(self) -> None:
         """Resume claiming."""
