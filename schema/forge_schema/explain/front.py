@@ -136,5 +136,5 @@ def _rivals(database: Database, job: Row) -> list[Rival]:
     if not any(rival.lane.limited for rival in rivals):
         return rivals
     lanes = array([rival.lane.id for rival in rivals])
-    within = {row["id"] for row in database.rows("lanes_within_limits", again=True, lanes=lanes)}
+    within = {row["id"] for row in database.rows("lanes_with_room", again=True, lanes=lanes)}
     return [rival for rival in rivals if rival.lane.id in within]

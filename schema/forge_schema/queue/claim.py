@@ -1,19 +1,18 @@
-"""The claim: one statement, or under limits a transaction that locks them first."""
+"""The claim: one statement."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import Any
 from uuid import UUID, uuid4
 
-from forge_schema.database.pool import Database, Row, run
+from forge_schema.database.pool import Database, Row
 from forge_schema.model.lease import End, Grant, array, fences, usages
 from forge_schema.model.spec import with_shares
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.limits import within_limits
 
 # Extra rows that a claim reads, since other claims may have locked the first ones.
 LOOK_PAST = 16
@@ -42,17 +41,13 @@ def claim(
         most = count
         if count > 1:
             most = min([count, *(reservation.jobs(lane, free) for lane in fitting)])
-        last_of = partial(reservation.last, free=free)
-        places = partial(_places, lanes, last_of, most=most, look=look)
         ended: dict[str, Any] = {**fences([end.fence for end in ends]), **usages(ends)}
         params = {**ended, "worker_id": lanes.worker_id, "ttl": ttl, "nonce": nonce}
-        if any(lane.limited for lane in fitting):
-            rows, fitting = _claim_within_limits(database, fitting, params, places)
-        else:
-            began = monotonic()
-            params |= places(fitting)
-            rows = database.rows("finish_and_claim", **params, within_limits=False)
-            lanes.took(monotonic() - began)
+        last_of = partial(reservation.last, free=free)
+        began = monotonic()
+        params |= _places(lanes, last_of, fitting, most=most, look=look)
+        rows = database.rows("finish_and_claim", **params)
+        lanes.took(monotonic() - began)
         done += rows[0]["finished"]
         if not count or rows[0]["job_id"] is not None:
             break
@@ -64,18 +59,6 @@ def claim(
     return done, grants
 
 
-def _claim_within_limits(
-    database: Database,
-    fitting: list[Lane],
-    params: Mapping[str, object],
-    places: Callable[..., dict[str, Any]],
-) -> tuple[list[Row], list[Lane]]:
-    with database.transaction() as connection:
-        within = within_limits(connection, fitting)
-        asked = {**params, **places(within, one=True), "within_limits": True}
-        return run(connection, "finish_and_claim", asked), within
-
-
 def _places(
     lanes: Lanes,
     last_of: Callable[[Lane], int],
@@ -83,18 +66,16 @@ def _places(
     *,
     most: int,
     look: int,
-    one: bool = False,
 ) -> dict[str, Any]:
     ranges = lanes.ranges(fitting)
-    count = min(most, 1) if one else most
     return {
         "lanes": array([lane.id for lane, _, _ in ranges]),
         "shares": array([lane.share for lane, _, _ in ranges]),
         "after_nices": array([after[0] for _, after, _ in ranges]),
         "after_jobs": array([after[1] for _, after, _ in ranges]),
         "last_nices": array([min(last, last_of(lane)) for lane, _, last in ranges]),
-        "count": count,
-        "peek": count + look,
+        "count": most,
+        "peek": most + look,
     }
 
 

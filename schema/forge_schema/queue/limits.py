@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 
 from forge_schema.database.pool import Connection, Database, Row, run
-from forge_schema.model.lease import array
-from forge_schema.queue.lane import Lane
 
 # The settings of a queue that was never set up.
 UNSET = {"paused": False, "max_jobs": None, "max_gpus": None}
@@ -52,6 +50,14 @@ class Limits:
         params = {"name": owner, "max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
         self._set("set_owner_quota", params, owner=owner)
 
+    def mend_slots(self) -> int:
+        """Make the slots of limits agree with what runs; return how many limits they differed for.
+
+        A worker of the version before ends and claims jobs without them.
+        """
+        with self._database.transaction() as connection:
+            return _mend_slots(connection)
+
     def _set(
         self,
         name: str,
@@ -67,13 +73,11 @@ class Limits:
             run(connection, name, {**params, "actor": self._actor})
             run(connection, "lock_lanes", lanes)
             run(connection, "lanes_follow", lanes)
+            _mend_slots(connection)
 
 
-def within_limits(connection: Connection, fitting: list[Lane]) -> list[Lane]:
-    """Lock the limits of some lanes' queues and owners; return the lanes within them."""
-    # The count holds because the limits' rows stay locked until the claim commits.
-    lanes = array([lane.id for lane in fitting])
-    run(connection, "lock_limits", {"lanes": lanes})
-    rows = run(connection, "lanes_within_limits", {"lanes": lanes})
-    allowed = {row["id"] for row in rows}
-    return [lane for lane in fitting if lane.id in allowed]
+def _mend_slots(connection: Connection) -> int:
+    if not run(connection, "uneven_limits", {}):
+        return 0
+    run(connection, "lock_slots", {})
+    return len(run(connection, "make_slots", {}))

@@ -110,7 +110,7 @@ class Backfill:
         within = set(wanting)
         if any(lane.limited for lane in wanting.values()):
             # Without a lock this is a hint, like everything here.
-            rows = self._database.rows("lanes_within_limits", again=True, lanes=ids)
+            rows = self._database.rows("lanes_with_room", again=True, lanes=ids)
             within = {row["id"] for row in rows}
         rows = self._database.rows("heads", again=True, lanes=ids)
         return {r["lane_id"]: (r["nice"], r["job_id"]) for r in rows if r["lane_id"] in within}

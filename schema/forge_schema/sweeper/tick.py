@@ -1,14 +1,17 @@
 """One tick of the sweeper: move every row whose time has come."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from time import monotonic
 
 import structlog
 
 from forge_schema.database.pool import Database, DatabaseUnreachable, Row
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason
+from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.sweeper.moves import Moves
 from forge_schema.sweeper.retention import Ageing, Ages
@@ -27,6 +30,7 @@ LATE_SHARE = 0.25
 LATE_LEAST = timedelta(seconds=5)
 # Late ticks in a row that postpone expiry; any further ones are the sweepers' normal pace.
 LATE_HEEDED = 3
+MEND_EVERY_S = 60.0
 # Well above the time window in which a signed request is accepted.
 NONCES = timedelta(minutes=15)
 
@@ -75,6 +79,7 @@ class Tick:
             workers have one TTL to renew.
         brake: up to this many leases that expire together are ended without waiting.
         ages: the ages at which metrics, samples and history are thinned out or dropped.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Tick:
         every: timedelta = EVERY,
         brake: int = BRAKE,
         ages: Ages | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._queue = queue
         self._database: Database = queue.database
@@ -95,6 +101,9 @@ class Tick:
         self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl, least)
         self._brake = brake
         self._holding = False
+        self._limits = Limits(queue.database, actor=queue.actor)
+        self._clock = clock
+        self._mend_at = -math.inf
 
     def run(self) -> Moved:
         """Requeue, promote, enforce deadlines, mark offline, remove workers; then clean up.
@@ -108,6 +117,7 @@ class Tick:
             "overrun": self.end_overrun,
             "offline": self.mark_offline,
             "reaped": self.reap,
+            "slots": self.mend_slots,
             "partitions": self.make_partitions,
             "nonces": self.forget_nonces,
             "thinned": self._ageing.thin,
@@ -118,6 +128,13 @@ class Tick:
         if failed:
             raise failed[0]
         return Moved(**{field.name: moved[field.name] for field in fields(Moved)})
+
+    def mend_slots(self) -> int:
+        """Every minute, make the slots of limits agree with what runs."""
+        if self._clock() < self._mend_at:
+            return 0
+        self._mend_at = self._clock() + MEND_EVERY_S
+        return self._limits.mend_slots()
 
     def make_partitions(self) -> int:
         """Create the coming monthly partitions, one table per statement."""

@@ -146,6 +146,10 @@ IMPOSSIBLE = {
         "a negative limit",
     ): "INSERT INTO queue (name, max_jobs) VALUES ('x', -1)",
     (
+        "slot_kind",
+        "a slot of no limit",
+    ): "INSERT INTO slot (kind, name, n) VALUES ('queue', 'default', 1)",
+    (
         "weight_positive",
         "an owner without weight",
     ): "INSERT INTO owner_quota (owner, weight) VALUES ('x', 0)",

@@ -62,7 +62,7 @@ def test_a_claim_is_given_up_and_its_lease_runs_out(rig: Rig, *, limited: bool) 
     rig.admin.limit_queue("default", max_jobs=5 if limited else None, max_gpus=None)
     job_id = rig.submit()
     worker = rig.worker()
-    rig.database.lose("transaction" if limited else "finish_and_claim")
+    rig.database.lose("finish_and_claim")
     with pytest.raises(DatabaseUnreachable):
         worker.claim()
     assert (rig.places(job_id), worker.claim()) == (["lease"], [])

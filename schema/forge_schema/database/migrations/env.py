@@ -11,7 +11,7 @@ from alembic import context
 from forge_schema.database import report_role
 from forge_schema.database.current import HEAD, MONTHS, mark
 from forge_schema.database.migrate import sqlalchemy_url
-from forge_schema.database.statements import definitions, views
+from forge_schema.database.statements import definitions, statement, views
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -53,6 +53,8 @@ def migrate(connection: Connection) -> bool:
         for sql in definitions("views"):
             cursor.execute(sql)
         report_role.grant(cursor, readers)
+        for name in ("lock_slots", "make_slots"):
+            cursor.execute(statement(name))
     cursor.execute(MONTHS)
     cursor.close()
     return newest

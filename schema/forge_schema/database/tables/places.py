@@ -1,9 +1,12 @@
-"""The thin tables: an unfinished job is in exactly one of ready, scheduled and lease."""
+"""The thin tables: an unfinished job is in exactly one of ready, scheduled and lease.
+
+One that runs under limits also holds their slots.
+"""
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, CheckConstraint, Index, Sequence
+from sqlalchemy import BigInteger, CheckConstraint, Index, Sequence, text
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables import columns as c
@@ -88,6 +91,28 @@ class Lease(SQLModel, table=True):
     devices: list[str] = c.strings(default="'{}'")
     # Set by the sweeper's next tick after the job was asked to end.
     asked_at: datetime | None = c.moment(null=True)
+
+
+class Slot(SQLModel, table=True):
+    """A place that a limit gives to one job, or to one of its GPUs; `job_id` holds it.
+
+    `kind` tells whose limit it is, of what; `name` is the queue or the owner. A limit of three has
+    the slots 1 to 3. After it was lowered, jobs that still run hold slots above it.
+    """
+
+    __table_args__ = (
+        CheckConstraint(
+            "kind IN ('queue_jobs', 'queue_gpus', 'owner_jobs', 'owner_gpus')", name="slot_kind"
+        ),
+        Index("slot_free", "kind", "name", "n", postgresql_where=text("job_id IS NULL")),
+        Index("slot_taken", "job_id", postgresql_where=text("job_id IS NOT NULL")),
+        {"postgresql_with": {"fillfactor": 50, **EAGER_VACUUM}},
+    )
+
+    kind: str = c.key_string()
+    name: str = c.key_string()
+    n: int = c.key_integer()
+    job_id: int | None = c.big(null=True)
 
 
 LEASE_TOKEN = Sequence("lease_token", metadata=SQLModel.metadata, data_type=BigInteger)

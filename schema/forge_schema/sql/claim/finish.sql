@@ -6,7 +6,7 @@
 -- attempt before ended the same way, unless the submitter chose the number of retries.
 -- A failed start does not count as a loss if it is the job's first on this worker and one of its
 -- first three in all: a broken machine must not use up the job's losses.
--- Locks: lease in the order given, then outcome.
+-- Locks: lease in the order given, then slot and outcome.
 WITH ended AS (
     DELETE FROM lease
     USING unnest(
@@ -39,6 +39,9 @@ WITH ended AS (
         f.reason, f.budget, f.back_off, f.exit_code, f.detail,
         f.gpu_seconds, f.energy_j, f.cost, f.cpu_seconds, f.peak_memory_mb, f.peak_vram_mb,
         f.hopeless, lease.progress, forge_now() AS now
+),
+returned AS (
+    UPDATE slot SET job_id = NULL FROM ended WHERE slot.job_id = ended.job_id
 ),
 verdict AS (
     SELECT

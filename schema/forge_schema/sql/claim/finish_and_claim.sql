@@ -3,7 +3,9 @@
 -- The arrays about leases are sorted by job, then token, so that a lease finds its place in them by
 -- width_bucket, a binary search. Deleting by a join with unnest() makes the statement a sixth
 -- slower.
--- Locks: lease by job, then ready (skipping locked).
+-- A lane under limits shows as many jobs as they leave room for, and each claimed one takes their
+-- slots. The slots of finished jobs are given back first, so that the next jobs can have them.
+-- Locks: lease by job, then ready and slot (skipping locked).
 WITH done AS (
     DELETE FROM lease
     WHERE job_id = ANY(%(job_ids)s::bigint[])
@@ -30,6 +32,9 @@ history AS (
         (%(peak_memories)s::integer[])[n], (%(peak_vrams)s::integer[])[n]
     FROM done
 ),
+returned AS (
+    UPDATE slot SET job_id = NULL FROM done WHERE slot.job_id = done.job_id RETURNING slot.n
+),
 taken AS (
     DELETE FROM ready
     WHERE ctid = ANY(ARRAY(
@@ -37,25 +42,29 @@ taken AS (
         FROM (
             -- The heads of the lanes, best first, read without a lock. Each lane is read in
             -- ranges, which skip what this worker has already emptied.
-            SELECT peek.ctid
+            SELECT peek.ctid, lane.limited
             FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
-            -- Skip a lane that got a limit since this worker read its lanes.
-            JOIN lane ON lane.id = (%(lanes)s::integer[])[n]
-                AND NOT lane.paused AND (%(within_limits)s OR NOT lane.limited)
+            JOIN lane ON lane.id = (%(lanes)s::integer[])[n] AND NOT lane.paused
             CROSS JOIN LATERAL (
                 SELECT ctid, nice, job_id FROM ready
                 WHERE lane_id = (%(lanes)s::integer[])[n]
                     AND (nice, job_id)
                         > ((%(after_nices)s::smallint[])[n], (%(after_jobs)s::bigint[])[n])
                     AND nice <= (%(last_nices)s::smallint[])[n]
-                ORDER BY nice, job_id LIMIT %(peek)s
+                ORDER BY nice, job_id
+                LIMIT CASE
+                    WHEN lane.limited
+                        THEN forge_room(lane.id, %(peek)s, (SELECT count(*) FROM returned))
+                    ELSE %(peek)s
+                END
             ) AS peek
             ORDER BY peek.nice, (%(shares)s::float8[])[n], peek.job_id
             LIMIT %(peek)s
         ) AS head
         CROSS JOIN LATERAL (
-            SELECT ctid FROM ready WHERE ctid = head.ctid FOR UPDATE SKIP LOCKED
+            SELECT ctid, lane_id, job_id FROM ready WHERE ctid = head.ctid FOR UPDATE SKIP LOCKED
         ) AS free
+        WHERE NOT head.limited OR forge_take_slots(free.lane_id, free.job_id)
         LIMIT %(count)s
     ))
     RETURNING

@@ -5,6 +5,9 @@ WITH gone AS (
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
     RETURNING *
 ),
+returned AS (
+    UPDATE slot SET job_id = NULL FROM gone WHERE slot.job_id = gone.job_id
+),
 kept AS (
     INSERT INTO set_aside (at, place, job_id, error, content)
     SELECT forge_now(), 'lease', job_id, %(error)s, to_jsonb(gone) FROM gone

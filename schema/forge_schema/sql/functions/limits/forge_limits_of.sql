@@ -1,0 +1,19 @@
+-- The limits that a lane's jobs are under, and how many slots of each one such job takes. A limit
+-- has 100,000 slots at most, more than ever run at once.
+CREATE OR REPLACE FUNCTION forge_limits_of(lane_id integer)
+RETURNS TABLE (kind text, name text, most integer, slots integer)
+LANGUAGE sql STABLE ROWS 4 AS $$
+    SELECT own.kind, own.name, least(own.most, 100000), own.slots
+    FROM lane
+    JOIN shape ON shape.id = lane.shape_id
+    JOIN queue AS q ON q.name = lane.queue
+    JOIN owner_quota AS o ON o.owner = lane.owner
+    CROSS JOIN LATERAL (
+        VALUES
+        ('queue_jobs', q.name, q.max_jobs, 1),
+        ('queue_gpus', q.name, q.max_gpus, shape.gpus),
+        ('owner_jobs', o.owner, o.max_jobs, 1),
+        ('owner_gpus', o.owner, o.max_gpus, shape.gpus)
+    ) AS own (kind, name, most, slots)
+    WHERE lane.id = lane_id AND own.most IS NOT NULL AND own.slots > 0
+$$;

@@ -1,0 +1,2 @@
+-- The limits whose slots differ from what they should be.
+SELECT kind, name FROM forge_uneven_limits()
