@@ -86,7 +86,12 @@ class LongClaim:
             if self._hinted:
                 lanes.doubt()
             ended, grants = shared.queue(caller.actor).finish_and_claim(
-                ends, lanes, self._claim.free, count=count
+                ends,
+                lanes,
+                self._claim.free,
+                count=count,
+                nonce=self._claim.nonce,
+                repeated=self._claim.repeated,
             )
         shared.exchanged(len(ended), len(grants))
         return Claimed(ended=ended, grants=grants)

@@ -26,7 +26,10 @@ class Fence(KnownParts):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A lease just granted, with its job."""
+    """A lease just granted, with its job.
+
+    One that is handed out again, since the first answer was lost, was claimed `age_s` seconds ago.
+    """
 
     job_id: int
     token: int
@@ -42,6 +45,7 @@ class Grant:
     failures: int
     losses: int
     preemptions: int
+    age_s: float = 0.0
 
     @property
     def fence(self) -> Fence:

@@ -102,6 +102,8 @@ class Claim(Body):
     count: Annotated[int, Field(ge=0, le=100), NUMERIC] = 1
     wait_s: Annotated[Number, Field(ge=0, le=60)] = 0.0
     hinted: Annotated[Flag, Field(description="there may be jobs of a new kind")] = False
+    nonce: Annotated[UUID | None, Field(description="the claim's name, for its leases")] = None
+    repeated: Annotated[Flag, Field(description="the answer to this nonce was lost")] = False
 
     @model_validator(mode="after")
     def _one_end_of_a_job(self) -> Self:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.lease import End, Grant, array, fences, usages
@@ -27,13 +27,14 @@ def claim(
     ends: Sequence[End],
     count: int,
     ttl: timedelta,
+    nonce: UUID,
 ) -> tuple[int, list[Grant]]:
     """End leases as succeeded and claim jobs; return how many ended now, and the grants.
 
-    The ends are ordered by job and token, the order in which every statement locks leases.
+    The ends are ordered by job and token, the order in which every statement locks leases. One
+    nonce serves all leases of a claim: each has its own token.
     """
-    # One nonce serves all leases of a claim: each has its own token.
-    nonce, done = uuid4(), 0
+    done = 0
     for look in (LOOK_PAST, LOOK_FAR):
         if look == LOOK_FAR and lanes.doubtful:
             lanes.forget()
@@ -59,6 +60,12 @@ def claim(
     return done, grants
 
 
+def claimed_before(database: Database, lanes: Lanes, nonce: UUID) -> list[Grant]:
+    """Return what an earlier claim with this nonce was granted."""
+    rows = database.rows("claimed_before", again=True, worker_id=lanes.worker_id, nonce=nonce)
+    return _grants(rows, lanes.served(), nonce) if rows else []
+
+
 def _places(
     lanes: Lanes,
     last_of: Callable[[Lane], int],
@@ -81,7 +88,7 @@ def _places(
 
 def _grants(rows: Sequence[Row], fitting: Sequence[Lane], nonce: UUID) -> list[Grant]:
     needs = {lane.id: lane.needs for lane in fitting}
-    taken = [row for row in rows if row["job_id"] is not None]
+    taken = [row for row in rows if row["job_id"] is not None and row["lane_id"] in needs]
     grants = [_grant(row, nonce, needs[row["lane_id"]]) for row in taken]
     return sorted(grants, key=lambda grant: (-grant.priority, grant.job_id))
 
@@ -102,4 +109,5 @@ def _grant(row: Row, nonce: UUID, needs: Capacity) -> Grant:
         failures=row["failures"],
         losses=row["losses"],
         preemptions=row["preemptions"],
+        age_s=row.get("age_s", 0.0),
     )

@@ -59,6 +59,12 @@ class Lanes:
         """Have the next look read the lanes again."""
         self._forgotten = True
 
+    def served(self) -> list[Lane]:
+        """Return every lane that the worker can serve when idle, read now."""
+        with self._lock:
+            self._read(monotonic())
+            return list(self._lanes.values())
+
     def fitting(self, free: Capacity) -> list[Lane]:
         """Return the lanes with at least one job that fits into `free`."""
         with self._lock:

@@ -27,7 +27,7 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.cancel_retry import JobActs
-from forge_schema.queue.claim import claim
+from forge_schema.queue.claim import claim, claimed_before
 from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
 from forge_schema.queue.inputs import Sources, from_params, not_uploaded
 from forge_schema.queue.lanes import Lanes
@@ -156,18 +156,40 @@ class Queue:
         return self.finish_and_claim([], lanes, free, count=count)[1]
 
     def finish_and_claim(
-        self, ends: Sequence[End], lanes: Lanes, free: Capacity, *, count: int = 1
+        self,
+        ends: Sequence[End],
+        lanes: Lanes,
+        free: Capacity,
+        *,
+        count: int = 1,
+        nonce: UUID | None = None,
+        repeated: bool = False,
     ) -> tuple[list[Ended], list[Grant]]:
         """Report success for some leases and claim jobs in their place, in one round trip.
+
+        A claim whose answer was lost is `repeated` with its nonce: if it was granted jobs, these
+        are returned and no others are claimed.
 
         Args:
             ends: leases to end as `succeeded`; any other reason goes through `finish`.
             lanes: the claiming worker's lanes.
             free: the worker's free resources once the leases have ended.
             count: maximum number of jobs to claim.
+            nonce: the claim's name; None makes one up.
+            repeated: whether a claim of this name was sent before.
         """
-        ordered = sorted(ends, key=_by_job)
-        done, grants = claim(self.database, lanes, free, ends=ordered, count=count, ttl=self.ttl)
+        nonce = nonce or uuid4()
+        before = claimed_before(self.database, lanes, nonce) if repeated else []
+        done, new = claim(
+            self.database,
+            lanes,
+            free,
+            ends=sorted(ends, key=_by_job),
+            count=0 if before else count,
+            ttl=self.ttl,
+            nonce=nonce,
+        )
+        grants = before or new
         if done == len(ends):
             return [_succeeded(end.fence) for end in ends], grants
         stored = self._stored(ends)

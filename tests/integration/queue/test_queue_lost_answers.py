@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 import stamina
@@ -72,6 +73,40 @@ def test_a_claim_is_given_up_and_its_lease_runs_out(rig: Rig, *, limited: bool) 
     grant = worker.claim_one()
     assert (grant.attempt, grant.losses) == (2, 1)
     assert rig.finish(grant).accepted
+
+
+def test_a_repeated_claim_is_granted_the_same_jobs_and_no_others(rig: Rig) -> None:
+    first, *others = rig.submit_many(3)
+    worker, nonce = rig.worker(), uuid4()
+    (held,) = worker.claim()
+    ask: dict[str, Any] = {"count": 2, "nonce": nonce}
+    rig.database.lose("finish_and_claim")
+    with pytest.raises(DatabaseUnreachable):
+        rig.queue.finish_and_claim([], worker.lanes, worker.free, **ask)
+    ends = [End(held.fence, Reason.SUCCEEDED)]
+    for _ in range(2):
+        answers, grants = rig.queue.finish_and_claim(
+            ends, worker.lanes, worker.free, **ask, repeated=True
+        )
+        assert answers[0].accepted
+        assert [(grant.fence.job_id, grant.attempt) for grant in grants] == [(n, 1) for n in others]
+    assert rig.state(first) == State.SUCCEEDED
+    assert set(worker.renew(*grants).standings.values()) == {"ok"}
+    stranger = rig.worker("stranger")
+    rig.submit()
+    (own,) = rig.queue.finish_and_claim([], stranger.lanes, stranger.free, **ask, repeated=True)[1]
+    assert own.fence not in [grant.fence for grant in grants]
+
+
+def test_a_repeated_claim_that_was_granted_nothing_or_ran_out_claims_anew(rig: Rig) -> None:
+    worker, nonce = rig.worker(), uuid4()
+    ask: dict[str, Any] = {"nonce": nonce, "repeated": True}
+    rig.submit()
+    (first,) = rig.queue.finish_and_claim([], worker.lanes, worker.free, **ask)[1]
+    rig.expire()
+    rig.tick.run()
+    (second,) = rig.queue.finish_and_claim([], worker.lanes, worker.free, **ask)[1]
+    assert (first.attempt, second.attempt, second.age_s) == (1, 2, 0)
 
 
 def test_a_finish_is_accepted_once(rig: Rig) -> None:

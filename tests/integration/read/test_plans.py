@@ -216,12 +216,12 @@ VERBS = frozenset(
 )
 # What they read is not the history, or one row of it by its key.
 SMALL = frozenset({
-    "artifact", "attempt_marks", "drop_partitions", "due", "ended", "enrolled_worker", "health",
-    "heads", "held_job", "held_lease", "key", "keys", "lanes_with_room", "lateness",
-    "latest_checkpoint", "lock_lanes", "lock_slots", "make_partitions", "match",
-    "missing_uploads", "next_worker_id", "overrun", "own_fences", "quotas", "restorable",
-    "session", "source", "submitted_before", "template", "uneven_limits",
-    "worker_by_token", "workers_before",
+    "artifact", "attempt_marks", "claimed_before", "drop_partitions", "due", "ended",
+    "enrolled_worker", "heads", "health", "held_job", "held_lease", "key", "keys",
+    "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
+    "make_partitions", "match", "missing_uploads", "next_worker_id", "overrun", "own_fences",
+    "quotas", "restorable", "session", "source", "submitted_before", "template",
+    "uneven_limits", "worker_by_token", "workers_before",
 })  # fmt: skip
 # What one of the calls above runs besides.
 WITH = frozenset({

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
@@ -215,13 +216,21 @@ class QueueMachine(RuleBasedStateMachine):
         return self.claim(number, count)
 
     @precondition(lambda self: self.model.at(State.READY))
-    @rule(number=workers, count=st.integers(1, 2))
-    def claim_and_lose_the_answer(self, number: int, count: int) -> None:
+    @rule(target=fences, number=workers, count=st.integers(1, 2), again=st.booleans())
+    def claim_and_lose_the_answer(
+        self, number: int, count: int, *, again: bool
+    ) -> MultipleResults[Fence]:
         wanted = self.model.claimable(self._zone(number))
+        worker, nonce = self.team[number], uuid4()
+        ask = partial(
+            self.rig.queue.finish_and_claim, [], worker.lanes, worker.free, count=count, nonce=nonce
+        )
         self.rig.database.lose("finish_and_claim")
         with pytest.raises(DatabaseUnreachable):
-            self.team[number].claim(count)
-        self._granted(number, wanted, count, None)
+            ask()
+        got = [grant.fence for grant in ask(repeated=True)[1]] if again else None
+        self._granted(number, wanted, count, got)
+        return multiple(*(got or []))
 
     @rule(
         target=fences,

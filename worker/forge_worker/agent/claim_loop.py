@@ -223,7 +223,7 @@ class Claims:
             except Exception as error:  # noqa: BLE001 - it is logged, and the job is given back
                 self.give_back(grant.fence, error)
             else:
-                lent.append(Granted(grant, slot, sent_s))
+                lent.append(Granted(grant, slot, sent_s - grant.age_s))
         return lent
 
 

@@ -25,6 +25,8 @@ from forge_schema.queue.registry import Registry
 from forge_schema.queue.thinning import GoOn, Thinning
 from forge_schema.storage import Store
 
+from forge_worker.queue.unanswered import Unanswered
+
 
 class Gateway(Protocol):
     """The verbs of the lease protocol, as one worker speaks them."""
@@ -119,6 +121,7 @@ class SqlGateway:
         self.worker_id = 0
         self._boot_id = UUID(int=0)
         self._lanes = Lanes(database, 0)
+        self._unanswered = Unanswered()
 
     def register(self, machine: Machine) -> Registered:
         self.worker_id = self._registry.register(self._name, machine)
@@ -137,7 +140,10 @@ class SqlGateway:
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int
     ) -> tuple[list[Ended], list[Grant]]:
-        return self.queue.finish_and_claim(ends, self._lanes, free, count=count)
+        with self._unanswered.claim(count) as (nonce, repeated):
+            return self.queue.finish_and_claim(
+                ends, self._lanes, free, count=count, nonce=nonce, repeated=repeated
+            )
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         ended = self.queue.finish(ends)

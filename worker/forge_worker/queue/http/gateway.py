@@ -33,6 +33,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
+from forge_worker.queue.unanswered import Ask, Unanswered
 
 A = TypeVar("A", bound=BaseModel)
 R = TypeVar("R", Artifact, MetricLine, Sample, Tested)
@@ -49,6 +50,7 @@ class HttpGateway:
         self._session = session
         self._boot_id = UUID(int=0)
         self._hinted = False
+        self._unanswered = Unanswered()
 
     def register(self, machine: Machine) -> Registered:
         told = messages.Register(**asdict(machine))
@@ -61,6 +63,12 @@ class HttpGateway:
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int
     ) -> tuple[list[Ended], list[Grant]]:
+        with self._unanswered.claim(count) as ask:
+            return self._exchange(ends, free, count, ask)
+
+    def _exchange(
+        self, ends: Sequence[End], free: Capacity, count: int, ask: Ask
+    ) -> tuple[list[Ended], list[Grant]]:
         hinted, self._hinted = self._hinted, False
         claim = messages.Claim(
             boot_id=self._boot_id,
@@ -68,10 +76,11 @@ class HttpGateway:
             free=replace(free, cpus=max(free.cpus, 0.0)),
             count=min(count, MOST_JOBS),
             hinted=hinted,
+            nonce=ask.nonce,
+            repeated=ask.repeated,
         )
         try:
-            # If a claim were repeated, jobs in the lost first answer would wait for their leases to
-            # expire.
+            # A claim is repeated by the next one, for what is free then.
             claimed = self._session.post("/claim", claim, Claimed, repeatable=count <= 0)
         except LeaseUnknown:
             return self.finish(ends), []

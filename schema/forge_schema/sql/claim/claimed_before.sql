@@ -1,0 +1,10 @@
+-- The leases that a claim of this worker was granted, whose answer was lost, with their jobs as in
+-- `finish_and_claim`, and their age in seconds.
+SELECT
+    lease.job_id, lease.token, lease.attempt, lease.lane_id, lease.nice, lease.failures,
+    lease.losses, lease.preemptions, job.name, job.owner, job.spec, job.bundle_digest,
+    job.timeout_s, extract(EPOCH FROM forge_now() - lease.claimed_at)::float8 AS age_s
+FROM lease
+JOIN job ON job.id = lease.job_id
+WHERE lease.worker_id = %(worker_id)s AND lease.nonce = %(nonce)s
+    AND lease.expires_at > forge_now()
