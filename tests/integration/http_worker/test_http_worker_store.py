@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import pytest
+import stamina
 from forge_schema.http_client import tls_context
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoreUnreachable, open_store
 from forge_schema.storage.store import StoreError
@@ -18,7 +19,7 @@ from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.store import HttpObjects, HttpStore, LeaseLost
 from support.http.api import opened
 from support.http.http_worker import PLENTY, machine, session
-from support.store.storage import answer, drop, moto_server, new_bucket, proxy, use_credentials
+from support.store.storage import answer, drop, new_bucket, proxy, use_credentials
 from support.workers.attempts import attempt_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def place(
     with ExitStack() as held:
         if request.param == "s3":
             use_credentials(monkeypatch)
-            between = held.enter_context(proxy(held.enter_context(moto_server())))
+            between = held.enter_context(proxy(request.getfixturevalue("moto")))
             url = held.enter_context(new_bucket(between.url)).url()
             api = held.enter_context(opened(rig, tmp_path / "store"))
             api.services.settings.store_url = url
@@ -160,6 +161,13 @@ def test_a_transfer_that_is_not_wanted_any_more_ends(place: Place, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.fixture
+def hurried() -> Iterator[None]:
+    """Every pause between two tries is left out; there are as many tries as ever."""
+    with stamina.set_testing(True, attempts=9, cap=True):
+        yield
+
+
 class Trouble:
     """Does something else with the first requests for objects."""
 
@@ -173,6 +181,7 @@ class Trouble:
         return answer(handler, kind) if isinstance(kind, int) else drop(handler)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("status", [403, 409, 429, 500, 503, "cut"])
 def test_what_may_pass_is_tried_again_with_a_new_url(
     place: Place, tmp_path: Path, status: int | str
@@ -198,6 +207,7 @@ def test_what_will_not_pass_is_said(place: Place) -> None:
     assert not isinstance(error.value, StoreUnreachable)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_half_an_object_is_no_object(place: Place, tmp_path: Path) -> None:
     place.store.put(place.checkpoint(), os.urandom(100_000))
     place.between.answer_limit = lambda method, _path: 50_000 if method == "GET" else None
@@ -208,6 +218,7 @@ def test_half_an_object_is_no_object(place: Place, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*out*")) == []
 
 
+@pytest.mark.usefixtures("hurried")
 def test_an_upload_whose_answer_was_lost_is_there(place: Place) -> None:
     lost = [0, 0]
     place.between.answer_limit = lambda _method, _path: lost.pop() if lost else None
