@@ -73,6 +73,8 @@ def described(examples: int, *, coverage: bool) -> BaseSchema:
     return schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 
+# Its body is of the same model as that of `submit`, whose every bound is tried.
+LIKE_SUBMIT = "POST /api/queue/check"
 ROUTES = [
     f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
 ]
@@ -162,7 +164,7 @@ def keeps(document: BaseSchema, route: str, target: Target) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_server_keeps_to_its_document(route: str, server: Target) -> None:
-    keeps(described(8, coverage=True), route, server)
+    keeps(described(8, coverage=route != LIKE_SUBMIT), route, server)
 
 
 @pytest.mark.parametrize("route", ROUTES)
