@@ -37,16 +37,18 @@ SHAPE = """
     )
     RETURNING id
 """
-# Foreign key checks would look up every row, although the values are drawn from those tables. The
-# statistics cover all rows of a month, so that no plan depends on the rows that were sampled.
+# Foreign key checks would look up every row, although the values are drawn from those tables.
 SETTINGS = """
     SET session_replication_role = replica;
     SET work_mem = '512MB';
     SET synchronous_commit = off;
     SET jit = off;
-    SET default_statistics_target = 1000;
 """
-# No plan depends on the specs; sorting 300,000 of them would take longer than all other columns.
+# A sample is 300 rows per unit of the target, and a month has at most a fifth as many rows of a
+# table as there are attempts: the statistics cover all of them, so that no plan depends on the rows
+# that were sampled.
+PER_UNIT, MONTH = 300, 0.21
+# No plan depends on the specs; sorting a sample of them would take longer than all other columns.
 ANALYSE = (
     "ALTER TABLE job ALTER spec SET STATISTICS 0",
     "VACUUM (ANALYZE)",
@@ -85,9 +87,15 @@ def fill(url: str, attempts: int = ATTEMPTS) -> Past:
         _shapes(connection)
         for step in sorted(STEPS.glob("*.sql")):
             connection.execute(step.read_text(encoding="utf-8").encode())
-        for statement in ANALYSE:
-            connection.execute(statement)
+        _analyse(connection, past)
     return past
+
+
+def _analyse(connection: psycopg.Connection[Any], past: Past) -> None:
+    target = max(100, round(past.attempts * MONTH / PER_UNIT))
+    connection.execute(f"SET default_statistics_target = {target}".encode())
+    for statement in ANALYSE:
+        connection.execute(statement)
 
 
 def _scale(connection: psycopg.Connection[Any], past: Past) -> None:
