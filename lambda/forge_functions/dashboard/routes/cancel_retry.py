@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
-from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST, Text
+from forge_schema.model.job import JobStatus
 from forge_schema.model.states import State
 from forge_schema.queue.cancel_retry import MOST
 from forge_schema.read import job_pages
 from forge_schema.read.job_filter import Filter, parse
-from forge_schema.read.jobs import Jobs
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -36,7 +35,7 @@ SHOWN = 20
 class Chosen:
     """The jobs of an action; `more` tells that more jobs may match the filter."""
 
-    jobs: Sequence[Row]
+    jobs: Sequence[JobStatus]
     more: bool = False
 
 
@@ -62,7 +61,7 @@ def confirm(
 ) -> Response:
     """Show what an action would do."""
     chosen = _matching(shared, who, which) if which.all else _named(shared, who, which.job)
-    counts = Counter(row["state"] for row in chosen.jobs)
+    counts = Counter(job.state for job in chosen.jobs)
     return page(
         request,
         who,
@@ -100,13 +99,14 @@ def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
         return Chosen([])
     fitting: Filter = wanted.having("state", *states)
     found = job_pages.page(shared.database, fitting, owner=who.scope, count=MOST)
-    return Chosen(found.jobs, found.before is not None)
+    jobs = [JobStatus.model_validate(row) for row in found.jobs]
+    return Chosen(jobs, found.before is not None)
 
 
 def _named(shared: Services, who: Visitor, ids: Sequence[int]) -> Chosen:
     some = [i for i in ids if 0 < i <= LARGEST]
-    rows = Jobs(shared.database).statuses(some, owner=who.scope) if some else []
-    return Chosen(sorted(rows, key=lambda row: -row["job_id"]))
+    found = shared.service(who).statuses(some) if some else {}
+    return Chosen([found[job_id] for job_id in sorted(found, reverse=True)])
 
 
 def _ids(text: str) -> list[int]:

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
-from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.states import TERMINAL_STATES
+from forge_schema.model.stored import Checkpoint
 from forge_schema.read.job_filter import Filter
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
-from forge_schema.read.jobs import Jobs
 
 from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.page import after, page
@@ -85,14 +84,14 @@ class Told:
         return self.artifacts[FILES - 1]["path"] if len(self.artifacts) > FILES else None
 
     @property
-    def checkpoints(self) -> list[Row]:
+    def checkpoints(self) -> list[Checkpoint]:
         """The newest checkpoints."""
-        return Jobs(self.shared.database).checkpoints(self.job.job_id)[:FILES]
+        return self.shared.service(self.who).checkpoints(self.job.job_id)[:FILES]
 
     @property
     def why(self) -> Explanation:
         """Why the job waits."""
-        return in_words(explain(self.shared.database, self.job.job_id, workers=WORKERS))
+        return in_words(self.shared.service(self.who).explain(self.job.job_id, workers=WORKERS))
 
 
 @router.get("")

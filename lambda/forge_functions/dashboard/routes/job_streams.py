@@ -4,13 +4,15 @@ import base64
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from forge_schema.model.results import Series
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.jobs import Jobs
-from forge_schema.read.series import POINTS, Series, Wanted
+from forge_schema.read.series import POINTS
 from pydantic import BaseModel, Field
 
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
 from forge_functions.dashboard.visit.own_job import PageJob
+from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")
@@ -58,10 +60,11 @@ class Curves(BaseModel):
 
 
 @router.get("/series")
-def series(job: PageJob, shared: Shared, which: Annotated[Curves, Query()]) -> dict[str, Any]:
+def series(
+    who: SeesPages, job: PageJob, shared: Shared, which: Annotated[Curves, Query()]
+) -> Series:
     """Return an attempt's metrics and resource samples as curves."""
-    wanted = Wanted(attempt=which.attempt, rank=which.rank, points=which.points)
-    return Series(shared.database).of(job.job_id, wanted)
+    return shared.service(who).findings.series(job.job_id, **which.model_dump())
 
 
 def _told(got: Pieces) -> dict[str, Any]:
