@@ -1,10 +1,7 @@
 """The two ways to reach a Forge installation: through a server, or its database and store."""
 
 from collections.abc import Callable
-from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
-
-from forge_schema.model.fields import Record
 
 if TYPE_CHECKING:
     from forge_client.direct.backend import DirectAdmin, DirectBackend, DirectFindings
@@ -20,20 +17,3 @@ Findings: TypeAlias = "DirectFindings | HttpFindings"
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the bytes moved since the last call."""
-
-
-class Standing(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-class Check(Record):
-    """One finding of `forge doctor`."""
-
-    name: str
-    standing: Standing
-    detail: str
-    hint: str = ""

@@ -16,7 +16,8 @@ from forge_schema.service.findings import Findings
 from forge_schema.service.service import Service
 from forge_schema.storage import Store, keys, open_store
 
-from forge_client.backend import Check, Progress
+from forge_client.backend import Progress
+from forge_client.checks import Check
 from forge_client.direct.checks import checks
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import raising_client_errors, translated

@@ -8,13 +8,13 @@ from forge_schema.database.pool import KEEPALIVE
 from forge_schema.model.worker import WorkerInfo
 from forge_schema.storage import open_store
 
-from forge_client.backend import Check, Standing
+from forge_client.checks import Check, Standing, checked, workers_check
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import translated
 from forge_client.errors import ClientError
 from forge_client.settings import Connection
 
-SILENT_S = 120.0
+TO_START = "start one with `forge-worker`, or everything with `forge up`"
 
 
 def checks(connection: Connection, workers: Callable[[], list[WorkerInfo]]) -> list[Check]:
@@ -22,17 +22,12 @@ def checks(connection: Connection, workers: Callable[[], list[WorkerInfo]]) -> l
     found = list(_database(connection))
     found += _checked("store", lambda: _store(connection))
     if all(check.standing is not Standing.FAIL for check in found):
-        found += _checked("workers", lambda: _workers(workers()))
+        found += _checked("workers", lambda: workers_check(workers(), TO_START))
     return found
 
 
 def _checked(name: str, look: Callable[[], Check]) -> list[Check]:
-    try:
-        with translated():
-            return [look()]
-    except ClientError as error:
-        hint = error.hint
-        return [Check(name=name, standing=Standing.FAIL, detail=error.message, hint=hint)]
+    return checked(name, translated()(look))
 
 
 def _database(connection: Connection) -> Iterator[Check]:
@@ -79,16 +74,3 @@ def _store(connection: Connection) -> Check:
     store = open_store(connection.store())
     store.check()
     return Check(name="store", standing=Standing.OK, detail=f"{store.url} can be written")
-
-
-def _workers(rows: list[WorkerInfo]) -> Check:
-    heard = [row.name for row in rows if row.status != "offline" and row.silent_s < SILENT_S]
-    if heard:
-        detail = f"{len(heard)} online: {', '.join(heard[:5])}"
-        return Check(name="workers", standing=Standing.OK, detail=detail)
-    return Check(
-        name="workers",
-        standing=Standing.WARN,
-        detail="no worker has reported in the last two minutes",
-        hint="start one with `forge-worker`, or everything with `forge up`",
-    )

@@ -23,7 +23,8 @@ from forge_schema.model.overview import Overview
 from forge_schema.model.stored import BEGINNING, THE_END, Artifact, Checkpoint, LogChunk, Place
 from forge_schema.model.worker import WorkerInfo
 
-from forge_client.backend import Check, Progress
+from forge_client.backend import Progress
+from forge_client.checks import Check
 from forge_client.downloads import unpacked, verified_file
 from forge_client.errors import as_client_error
 from forge_client.http.admin import HttpAdmin

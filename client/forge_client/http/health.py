@@ -9,13 +9,13 @@ from forge_schema.model.admin import Myself
 from forge_schema.model.worker import WorkerInfo
 from pydantic import BaseModel, ValidationError
 
-from forge_client.backend import Check, Standing
+from forge_client.checks import Check, Standing, checked, failed, workers_check
 from forge_client.errors import ClientError
 from forge_client.http.errors import Retryable, not_forge
 from forge_client.http.transport import Transport
 
-SILENT_S = 120.0
 OPERATORS = "the server's log has more details"
+TO_START = "start one with `forge-worker`; an admin creates its token with `forge worker create`"
 
 
 class Finding(BaseModel):
@@ -46,19 +46,19 @@ def checks(
     """Check each part separately, so that a failed one does not hide the others."""
     found = list(_server(transport))
     if found[0].standing is not Standing.FAIL:
-        found += _checked("API key", lambda: _key(transport, me()))
+        found += checked("API key", lambda: _key(transport, me()))
     if found[-1].name == "API key" and found[-1].standing is not Standing.FAIL:
-        found += _checked("workers", lambda: _workers(workers()))
+        found += checked("workers", lambda: workers_check(workers(), TO_START))
     return found
 
 
 def _server(transport: Transport) -> Iterator[Check]:
     try:
         health = _health(transport)
-    except Retryable as failed:
-        yield _failed("server", failed.error)
+    except Retryable as unanswered:
+        yield failed("server", unanswered.error)
     except ClientError as error:
-        yield _failed("server", error)
+        yield failed("server", error)
     else:
         version = f", version {health.version}" if health.version else ""
         where = f"{transport.server.url}{version}"
@@ -85,27 +85,3 @@ def _key(transport: Transport, caller: Myself) -> Check:
         hint = "the server can be impersonated; unset FORGE_INSECURE_SKIP_VERIFY"
         return Check(name="API key", standing=Standing.WARN, detail=detail, hint=hint)
     return Check(name="API key", standing=Standing.OK, detail=detail)
-
-
-def _workers(rows: list[WorkerInfo]) -> Check:
-    heard = [row.name for row in rows if row.status != "offline" and row.silent_s < SILENT_S]
-    if heard:
-        detail = f"{len(heard)} online: {', '.join(heard[:5])}"
-        return Check(name="workers", standing=Standing.OK, detail=detail)
-    return Check(
-        name="workers",
-        standing=Standing.WARN,
-        detail="no worker has reported in the last two minutes",
-        hint="start one with `forge-worker`; an admin creates its token with `forge worker create`",
-    )
-
-
-def _checked(name: str, look: Callable[[], Check]) -> list[Check]:
-    try:
-        return [look()]
-    except ClientError as error:
-        return [_failed(name, error)]
-
-
-def _failed(name: str, error: ClientError) -> Check:
-    return Check(name=name, standing=Standing.FAIL, detail=error.message, hint=error.hint)

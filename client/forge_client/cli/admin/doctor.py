@@ -9,7 +9,7 @@ import textwrap
 
 import typer
 
-from forge_client.backend import Check, Standing
+from forge_client.checks import Check, Standing
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Column, Format, FormatOption
