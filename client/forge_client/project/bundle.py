@@ -16,7 +16,7 @@ from forge_schema.model.quantities import size_text
 
 from forge_client.project.listing import BundleError, Entry, Listing, readable, scan
 
-__all__ = ["Bundle", "BundleError", "Entry", "Listing", "pack", "scan"]
+__all__ = ["Bundle", "BundleError", "Listing", "pack", "pack_listing", "scan"]
 
 Progress = Callable[[int], None]
 """Called with the number of bytes read since the last call."""

@@ -12,12 +12,13 @@ from forge_schema.model.job import Template
 
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
-from forge_client.project.bundle import Bundle, Listing, pack_listing, scan
+from forge_client.project.bundle import Bundle, Listing, pack_listing
 from forge_client.project.image_tar import DIGEST, ImageTar
 from forge_client.project.image_tar import read as read_image
 from forge_client.project.request import Request, no_command
 
 LIMIT = 2 << 30
+LISTED, PROJECT = "requirements.txt", "pyproject.toml"
 
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
 """Makes a progress bar from a description and the number of bytes."""
@@ -133,12 +134,6 @@ def configured(
 
 def _called(folder: Path) -> str:
     return folder.resolve().name or "job"
-
-
-__all__ = ["LIMIT", "Bar", "Uploaded", "configured", "no_bar", "scan", "specs", "upload"]
-
-
-LISTED, PROJECT = "requirements.txt", "pyproject.toml"
 
 
 def with_requirements(

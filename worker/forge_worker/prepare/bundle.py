@@ -19,7 +19,7 @@ from forge_worker.prepare.archive import Limits, extract
 from forge_worker.prepare.tar_stream import BundleRefused
 from forge_worker.queue.objects import Objects
 
-__all__ = ["BundleCache", "BundleCorrupt", "BundleRefused", "Limits"]
+__all__ = ["BundleCache", "BundleCorrupt", "BundleRefused"]
 
 DOWNLOADS = 2  # a second try if the content does not match its digest
 LOCK_FILES = 64  # bundles that share a lock file are fetched one after the other
