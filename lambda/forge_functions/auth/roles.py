@@ -12,7 +12,7 @@ from forge_functions.auth.authentication import caller
 from forge_functions.services import Services, services
 
 
-def requires(role: Role) -> Callable[[Caller, Services], Service]:
+def service_for(role: Role) -> Callable[[Caller, Services], Service]:
     """Return the dependency that gives callers of this role or a higher one the service."""
 
     def permitted(
@@ -25,6 +25,6 @@ def requires(role: Role) -> Callable[[Caller, Services], Service]:
     return permitted
 
 
-AsViewer = Annotated[Service, Depends(requires(Role.VIEWER))]
-AsSubmitter = Annotated[Service, Depends(requires(Role.SUBMITTER))]
-AsAdmin = Annotated[Service, Depends(requires(Role.ADMIN))]
+AsViewer = Annotated[Service, Depends(service_for(Role.VIEWER))]
+AsSubmitter = Annotated[Service, Depends(service_for(Role.SUBMITTER))]
+AsAdmin = Annotated[Service, Depends(service_for(Role.ADMIN))]

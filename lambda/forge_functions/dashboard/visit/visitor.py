@@ -36,7 +36,7 @@ def visitor(
     return who
 
 
-def requires(role: Role) -> Callable[[Visitor], Visitor]:
+def visitor_with(role: Role) -> Callable[[Visitor], Visitor]:
     """Return a dependency that accepts visitors with this role or a higher one."""
 
     def permitted(who: Annotated[Visitor, Depends(visitor)]) -> Visitor:
@@ -46,9 +46,9 @@ def requires(role: Role) -> Callable[[Visitor], Visitor]:
     return permitted
 
 
-SeesPages = Annotated[Visitor, Depends(requires(Role.VIEWER))]
-SubmitsByPage = Annotated[Visitor, Depends(requires(Role.SUBMITTER))]
-RulesByPage = Annotated[Visitor, Depends(requires(Role.ADMIN))]
+SeesPages = Annotated[Visitor, Depends(visitor_with(Role.VIEWER))]
+SubmitsByPage = Annotated[Visitor, Depends(visitor_with(Role.SUBMITTER))]
+RulesByPage = Annotated[Visitor, Depends(visitor_with(Role.ADMIN))]
 
 
 def login_wanted(request: Request) -> Refused:
