@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from forge_schema.model.admin import ApiKey, QueueInfo, Quota, Secret
+from forge_schema.model.admin import ApiKey, OwnerLimits, QueueInfo, Secret
 from forge_schema.model.job import Event
 
 from forge_client.http.transport import Transport
@@ -15,7 +15,7 @@ from forge_client.http.transport import Transport
 KEYS = "/api/admin/keys"
 WORKERS = "/api/admin/workers"
 QUEUES = "/api/admin/queues"
-QUOTAS = "/api/admin/quotas"
+OWNERS = "/api/admin/quotas"
 EVENTS = "/api/admin/events"
 LAST_DAY = timedelta(days=1)
 
@@ -119,14 +119,14 @@ class HttpAdmin:
     def _set_queue(self, queue: str, changes: Mapping[str, Any]) -> None:
         self._transport.send("PATCH", f"{QUEUES}/{_part(queue)}", changes, again=True)
 
-    def quotas(self) -> list[Quota]:
-        return self._transport.records(Quota, self._transport.get(QUOTAS))
+    def owner_limits(self) -> list[OwnerLimits]:
+        return self._transport.records(OwnerLimits, self._transport.get(OWNERS))
 
     def limit_owner(
         self, owner: str, *, max_jobs: int | None, max_gpus: int | None, weight: float
     ) -> None:
         body = {"max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
-        self._transport.send("PUT", f"{QUOTAS}/{_part(owner)}", body, again=True)
+        self._transport.send("PUT", f"{OWNERS}/{_part(owner)}", body, again=True)
 
     def _text(self, answer: object, name: str) -> str:
         return str(self._transport.field(answer, name))

@@ -13,7 +13,7 @@ SWEEPER_MISSED_S = 120.0
 
 def limits(job: Row) -> list[Limit]:
     """Return the limits on a waiting job; none if it only waits for a worker."""
-    return [*_times(job), *_pauses(job), *_quotas(job)]
+    return [*_times(job), *_pauses(job), *_concurrency(job)]
 
 
 def _times(job: Row) -> Iterator[Limit]:
@@ -58,21 +58,21 @@ def _pauses(job: Row) -> Iterator[Limit]:
         yield Limit(code="queue_paused", text=f"the queue {job['queue']} is paused")
 
 
-def _quotas(job: Row) -> Iterator[Limit]:
+def _concurrency(job: Row) -> Iterator[Limit]:
     for whose, name in (("queue", job["queue"]), ("owner", job["owner"])):
         for what, wanted in (("jobs", 1), ("gpus", job["gpus"])):
             limit, used = job[f"{whose}_max_{what}"], job[f"{whose}_{what}"]
             if limit is not None and used + wanted > limit:
                 yield Limit(
                     code=f"{whose}_{what}",
-                    text=_quota_text(whose, name, what, (used, wanted, limit)),
+                    text=_concurrency_text(whose, name, what, (used, wanted, limit)),
                     used=used,
                     wanted=wanted,
                     limit=limit,
                 )
 
 
-def _quota_text(whose: str, name: str, what: str, numbers: tuple[int, int, int]) -> str:
+def _concurrency_text(whose: str, name: str, what: str, numbers: tuple[int, int, int]) -> str:
     used, wanted, limit = numbers
     noun = "job" if what == "jobs" else "GPU"
     verb = "run" if what == "jobs" else "are in use"

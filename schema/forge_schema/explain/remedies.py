@@ -43,7 +43,7 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
         case "backing_off" | "delayed" | "due":
             return _of_time(job, limit)
         case _:
-            return _of_quota(job, limit)
+            return _of_concurrency(job, limit)
 
 
 def _of_time(job: Row, limit: Limit) -> Remedy:
@@ -54,7 +54,7 @@ def _of_time(job: Row, limit: Limit) -> Remedy:
     return _needed("wait", "wait for the sweeper's next tick")
 
 
-def _of_quota(job: Row, limit: Limit) -> Remedy:
+def _of_concurrency(job: Row, limit: Limit) -> Remedy:
     whose, what = limit.code.split("_")
     name = job[whose]
     room = (limit.used or 0) + (limit.wanted or 0)

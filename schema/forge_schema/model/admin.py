@@ -1,4 +1,4 @@
-"""Models of queues, quotas, API keys and callers."""
+"""Models of queues, owners' limits, API keys and callers."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class QueueInfo(Record):
     gpus: int
 
 
-class Quota(Record):
+class OwnerLimits(Record):
     """An owner's settings. A null limit means none; twice the weight is twice the share."""
 
     owner: str

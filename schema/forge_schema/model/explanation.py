@@ -84,8 +84,8 @@ class Limit(Record):
     """A limit that holds a job back on every worker.
 
     `code` is `queue_paused`, `owner_paused`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
-    `owner_gpus`, `backing_off`, `delayed` or `due`. If it is a quota, `used` and `wanted` together
-    exceed `limit`. If it is a delay, it ends at `until`, which is `wait_s` seconds from now.
+    `owner_gpus`, `backing_off`, `delayed` or `due`. If it limits what runs at once, `used` and
+    `wanted` together exceed `limit`. If it is a delay, it ends at `until`, in `wait_s` seconds.
     """
 
     code: str

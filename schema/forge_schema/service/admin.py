@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database.pool import Database
-from forge_schema.model.admin import ApiKey, QueueInfo, Quota, Secret
+from forge_schema.model.admin import ApiKey, OwnerLimits, QueueInfo, Secret
 from forge_schema.model.job import Event
 from forge_schema.model.states import Role, WorkerKind
 from forge_schema.queue.limits import Limits
@@ -116,9 +116,9 @@ class Admin(Verbs):
         """Set some of a queue's settings in one step, as `Limits.set_queue`."""
         self._limits.set_queue(queue, settings)
 
-    def quotas(self) -> list[Quota]:
+    def owner_limits(self) -> list[OwnerLimits]:
         """Return every owner who ever submitted or was limited, by name."""
-        return [Quota.model_validate(row) for row in self._limits.owners()]
+        return [OwnerLimits.model_validate(row) for row in self._limits.owners()]
 
     def limit_owner(
         self, owner: str, *, max_jobs: int | None, max_gpus: int | None, weight: float

@@ -143,8 +143,8 @@ def test_a_pause_keeps_the_limits_and_limits_keep_the_pause(
 def test_an_owner_is_limited(admin: Admin, backend: Backend, rig: Rig) -> None:
     backend.submit([SPEC] * 3)
     admin.limit_owner("ann", max_jobs=1, max_gpus=None, weight=2.5)
-    (quota,) = admin.quotas()
-    assert (quota.owner, quota.max_jobs, quota.max_gpus, quota.weight) == ("ann", 1, None, 2.5)
+    (limits,) = admin.owner_limits()
+    assert (limits.owner, limits.max_jobs, limits.max_gpus, limits.weight) == ("ann", 1, None, 2.5)
     assert len(rig.worker("w").claim(3)) == 1
 
 

@@ -155,7 +155,7 @@ IMPOSSIBLE = {
     ): "INSERT INTO owner_quota (owner, weight) VALUES ('x', 0)",
     (
         "limits_not_negative",
-        "a negative quota",
+        "an owner's negative limit",
     ): "INSERT INTO owner_quota (owner, max_gpus) VALUES ('x', -1)",
     ("capacity_positive", "a worker without a CPU"): WORKER.format("version", "0, 1, 1, ''"),
     ("gpus_array", "a worker whose GPUs are no list"): WORKER.format("gpus", "1, 1, 1, '{}'"),

@@ -116,7 +116,7 @@ def _limits(what: str, number: str) -> dict[str, Any]:
     return {"max_jobs": None, "max_gpus": None, f"max_{what.removeprefix('--')}": int(number)}
 
 
-def test_a_quota_is_told_with_its_numbers(scene: Scene) -> None:
+def test_a_limit_is_told_with_its_numbers(scene: Scene) -> None:
     scene.worker(gpus=[A100] * 4)
     scene.hold(gpus=2)
     scene.admin.limit_queue("default", max_jobs=None, max_gpus=3)

@@ -1,4 +1,4 @@
-"""What admins do over HTTP: workers, keys, queues, quotas, the audit trail, reports."""
+"""What admins do over HTTP: workers, keys, queues, owners' limits, the audit trail, reports."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_what_a_change_of_a_queue_leaves_out_stays(root: Caller) -> None:
         problem(root.call("PATCH", path, wrong), 422, "invalid")
 
 
-def test_an_owners_quota_is_set_whole(root: Caller) -> None:
+def test_an_owners_limits_are_set_whole(root: Caller) -> None:
     path = "/api/admin/quotas/ann@a.example"
     assert root.call("PUT", path, {"max_jobs": 2, "weight": 2.5}).json() == {}
     assert root.get("/api/admin/quotas")["items"] == [

@@ -1,6 +1,6 @@
 """Nothing is left behind: no container, process, pipe, folder or lease, whatever failed.
 
-What the engine's end leaves is in `test_engine_killed`, a full quota in `test_worker_endings`; that
+What the engine's end leaves is in `test_engine_killed`, a full disk in `test_worker_endings`; that
 nothing is left is checked as each bed is closed.
 """
 

@@ -114,7 +114,7 @@ def test_children_that_a_job_leaves_end_with_it(both: Bed) -> None:
     assert sorted(both.log(job).split()) == [b"orphan", b"parent"]
 
 
-def test_job_over_its_disk_quota_ends_alone(both: Bed, eventually: Eventually) -> None:
+def test_job_over_its_disk_limit_ends_alone(both: Bed, eventually: Eventually) -> None:
     both.worker()
     neighbour = both.script(WAITS)
     greedy = both.script(

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import typer
-from forge_schema.model.admin import Quota
+from forge_schema.model.admin import OwnerLimits
 
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
@@ -39,7 +39,7 @@ def queues(
     """List the queues: waiting jobs, running jobs, limits."""
     with backend_of(context) as backend:
         if owners:
-            output.show(backend.admin.quotas(), OWNERS, form)
+            output.show(backend.admin.owner_limits(), OWNERS, form)
         else:
             output.show(backend.admin.queues(), QUEUES, form)
 
@@ -98,8 +98,8 @@ def _limit_queue(backend: Backend, name: str, jobs: str | None, gpus: str | None
 def _limit_owner(
     backend: Backend, owner: str, jobs: str | None, gpus: str | None, weight: float | None
 ) -> None:
-    unset = Quota(owner=owner, paused=False)
-    known = next((row for row in backend.admin.quotas() if row.owner == owner), unset)
+    unset = OwnerLimits(owner=owner, paused=False)
+    known = next((row for row in backend.admin.owner_limits() if row.owner == owner), unset)
     max_jobs = _changed("--jobs", jobs, known.max_jobs)
     max_gpus = _changed("--gpus", gpus, known.max_gpus)
     weight = known.weight if weight is None else weight

@@ -1,9 +1,9 @@
-"""Queues and quotas, for admins."""
+"""Queues and owners' limits, for admins."""
 
 from typing import Annotated
 
 from fastapi import Path
-from forge_schema.model.admin import QueueInfo, Quota
+from forge_schema.model.admin import OwnerLimits, QueueInfo
 from forge_schema.model.fields import Flag, Number, Word
 from pydantic import Field
 
@@ -61,13 +61,13 @@ def change_queue(service: AsAdmin, name: InPath, changes: QueueChanges) -> Done:
 
 
 @router.get("/quotas")
-def list_quotas(service: AsAdmin) -> Items[Quota]:
+def list_owner_limits(service: AsAdmin) -> Items[OwnerLimits]:
     """List all owners who ever submitted or were configured, by name."""
-    return Items(items=service.admin.quotas())
+    return Items(items=service.admin.owner_limits())
 
 
 @router.put("/quotas/{owner:path}")
-def set_quota(service: AsAdmin, owner: InPath, settings: OwnerSettings) -> Done:
+def set_owner_limits(service: AsAdmin, owner: InPath, settings: OwnerSettings) -> Done:
     """Limit how many jobs and GPUs of an owner run at once, and set the owner's weight."""
     service.admin.limit_owner(
         owner, max_jobs=settings.max_jobs, max_gpus=settings.max_gpus, weight=settings.weight
