@@ -41,6 +41,7 @@ T = TypeVar("T")
 TEMPLATES = "/api/queue/templates"
 PAGE = 1000
 UPLOADS = 3
+TIME_COLUMNS = ("at", "since")
 # Zstandard's bound for incompressible data, plus a header.
 OVERHEAD = 1 << 16
 
@@ -311,9 +312,6 @@ def _template(name: str) -> str:
 
 def _ignore(_count: int) -> None:
     """Show nothing."""
-
-
-TIME_COLUMNS = ("at", "since")
 
 
 def typed(row: Mapping[str, Any]) -> dict[str, Any]:

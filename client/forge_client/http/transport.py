@@ -15,7 +15,13 @@ from forge_client.http.server import Server
 from forge_client.http.signing import Signature, open_signature
 
 T = TypeVar("T")
+R = TypeVar("R", bound=BaseModel)
+Fields = Mapping[str, Any]
 
+# In seconds, for a server that has answered before: it is probably restarting.
+PATIENCE_S = 60.0
+FIRST_PATIENCE_S = 4.0
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
 
@@ -61,15 +67,6 @@ def _unsure(error: ClientError) -> ClientError:
         code="answer_lost",
         exit_code=error.exit_code,
     )
-
-
-R = TypeVar("R", bound=BaseModel)
-Fields = Mapping[str, Any]
-
-# In seconds, for a server that has answered before: it is probably restarting.
-PATIENCE_S = 60.0
-FIRST_PATIENCE_S = 4.0
-TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 
 
 class Transport:

@@ -17,6 +17,13 @@ from forge_client.up.child_process import speak_to
 from forge_client.up.postgres import require_usable
 from forge_client.up.running import Running
 
+FILE = "lock"
+# struct flock of fcntl(2): kind, whence, start, length, process.
+FLOCK = struct.Struct("hhqqi0q")
+LOOK_S = 0.05
+START_S = 180.0
+STOP_S = 180.0
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -31,11 +38,6 @@ class Plan:
     cpus: float | None = None
     memory_mb: int | None = None
     port: int | None = None
-
-
-FILE = "lock"
-# struct flock of fcntl(2): kind, whence, start, length, process.
-FLOCK = struct.Struct("hhqqi0q")
 
 
 @contextmanager
@@ -81,11 +83,6 @@ def holder(folder: Path) -> int | None:
     finally:
         os.close(descriptor)
     return None if kind == fcntl.F_UNLCK else max(0, pid)
-
-
-LOOK_S = 0.05
-START_S = 180.0
-STOP_S = 180.0
 
 
 def detached(plan: Plan) -> int:

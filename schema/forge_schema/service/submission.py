@@ -22,6 +22,8 @@ Fields: TypeAlias = Mapping[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
 # Fields that belong to one job, so no config can have them.
 OWN = ("owner", "idempotency_key")
+# Each is a request to the store, and a batch rarely names more than two objects.
+MOST_LOOKS = 100
 # Completes any config to a job, so that the rest can be checked.
 SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
 
@@ -31,10 +33,6 @@ class Reference(BaseModel):
 
     owner: Word
     config_name: Word
-
-
-# Each is a request to the store, and a batch rarely names more than two objects.
-MOST_LOOKS = 100
 
 
 class Submission(Verbs):

@@ -16,6 +16,10 @@ from forge_client.cli.show.output import Column, Format, inline, plain
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
+Row = Mapping[str, Any]
+# Spreadsheets take a text that starts with these for a formula; users choose the texts.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 
 class ReportFormat(StrEnum):
     """How to print a report."""
@@ -82,12 +86,6 @@ def _show(rows: Sequence[dict[str, Any]], form: ReportFormat) -> None:
 
 def _reader(key: str) -> Callable[[dict[str, object]], str]:
     return lambda row: inline(row[key])
-
-
-Row = Mapping[str, Any]
-
-# Spreadsheets take a text that starts with these for a formula; users choose the texts.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(rows: Sequence[Row], to: TextIO) -> None:
