@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from support.nvml.fake import FakeNvml
+    from support.workers.worker import Bed
 
 TEMPLATE = "forge_template"
 
@@ -82,6 +83,31 @@ def shared_database_url(postgres_server: postgres.Server, template_database: str
     """URL of a migrated database of the module's own."""
     with postgres_server.database(template_database) as url:
         yield url
+
+
+@pytest.fixture
+def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    """Workers that run processes."""
+    yield from _bed("process", tmp_path, database_url)
+
+
+@pytest.fixture
+def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    """Workers that run containers."""
+    yield from _bed("docker", tmp_path, database_url)
+
+
+@pytest.fixture(params=["process", "docker"])
+def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
+    """Workers of each kind, one after the other."""
+    yield from _bed(request.param, tmp_path, database_url)
+
+
+def _bed(kind: str, root: Path, database_url: str) -> Iterator[Bed]:
+    from support.workers.worker import bed  # noqa: PLC0415  most tests run no workers
+
+    with bed(kind, root, database_url) as made:
+        yield made
 
 
 @pytest.fixture

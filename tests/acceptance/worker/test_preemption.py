@@ -76,12 +76,6 @@ print("notice", pathlib.Path(os.environ["FORGE_PREEMPT_FILE"]).exists(), flush=T
 """
 
 
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
-
-
 @contextmanager
 def aws() -> Iterator[FakeAws]:
     cloud = FakeAws()

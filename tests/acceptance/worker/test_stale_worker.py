@@ -12,12 +12,9 @@ from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
-from support.workers.worker import Bed, Worker, bed, containers_of, processes_below
+from support.workers.worker import Bed, Worker, containers_of, processes_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from support.waiting import Eventually
 
 # The first attempt writes whatever can be written until the file `go` appears; the second ends.
@@ -38,12 +35,6 @@ for turn in range(10**9):
     threading.Event().wait(0.1)
 """
 TABLES = ("outcome", "attempt", "log_chunk", "checkpoint", "artifact", "metric", "lease", "ready")
-
-
-@pytest.fixture(params=["process", "docker"])
-def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
 
 
 def rows(made: Bed, job: int) -> dict[str, list[str]]:

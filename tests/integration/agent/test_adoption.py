@@ -62,12 +62,6 @@ while True: signal.pause()
 LASTS: dict[str, Any] = {"lease_ttl_s": 60, "log_flush_s": 0.5}
 
 
-@pytest.fixture
-def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("docker", tmp_path, database_url) as made:
-        yield made
-
-
 @pytest.fixture(params=["sql", "http"])
 def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
     """A bed of workers in each transport."""

@@ -36,12 +36,6 @@ print("end", flush=True)
 
 
 @pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture
 def crashing() -> Iterator[CrashingServer]:
     with crashing_server() as server:
         yield server

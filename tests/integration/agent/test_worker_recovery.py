@@ -14,10 +14,9 @@ from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.settings.settings import WorkerSettings
 from support.warm.process import Warm
 from support.workers.runners import make_spec
-from support.workers.worker import Bed, bed, containers_of
+from support.workers.worker import Bed, containers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.waiting import Eventually
@@ -27,24 +26,6 @@ import threading
 print("up", flush=True)
 threading.Event().wait()
 """
-
-
-@pytest.fixture(params=["process", "docker"])
-def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("docker", tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
 
 
 def asked(made: Bed, *flags: str, code: int = 0) -> subprocess.CompletedProcess[str]:

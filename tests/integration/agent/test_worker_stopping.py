@@ -5,17 +5,13 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance
 from forge_schema.model.states import Command
 from forge_schema.read.audit import Audit
-from support.workers.worker import Bed, Worker, bed
+from support.workers.worker import Bed, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from support.waiting import Eventually
 
 # Saves its state when asked to stop; finds it again when it is run once more.
@@ -45,18 +41,6 @@ print("bye", flush=True)
 """
 # What comes by no hint comes after the test.
 LONG: dict[str, Any] = {"heartbeat_s": 1000, "lease_ttl_s": 4000, "poll_s": 1000}
-
-
-@pytest.fixture(params=["process", "docker"])
-def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
 
 
 def let_go(worker: Worker) -> None:

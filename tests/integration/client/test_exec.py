@@ -11,14 +11,12 @@ import termios
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import pytest
 from forge_schema.model.states import Phase
 from support.client.command import FORGE
 from support.workers.attempts import desk
-from support.workers.worker import Bed, bed
+from support.workers.worker import Bed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.waiting import Eventually
@@ -30,12 +28,6 @@ while not os.path.exists("go"):
     threading.Event().wait(0.05)
 """
 LOOKS = 'echo "$(id -u) $(pwd) $MINE $FORGE_JOB_ID $(cat)"; exit 7'
-
-
-@pytest.fixture(params=["process", "docker"])
-def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
 
 
 def words(url: str, job: int, *command: str) -> list[str]:
@@ -59,18 +51,18 @@ def resize(terminal: int, rows: int, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-def test_a_running_job_is_entered(either: Bed, eventually: Eventually) -> None:
-    either.worker()
-    url = either.database.url
-    job = either.script(WAITS, env={"MINE": "my own"})
-    either.says(job, "ready")
-    uid, folder = either.log(job).split(b"ready ")[1].decode().split()
+def test_a_running_job_is_entered(both: Bed, eventually: Eventually) -> None:
+    both.worker()
+    url = both.database.url
+    job = both.script(WAITS, env={"MINE": "my own"})
+    both.says(job, "ready")
+    uid, folder = both.log(job).split(b"ready ")[1].decode().split()
 
     looked = run(url, job, "sh", "-c", LOOKS, typed="typed")
     assert (looked.returncode, looked.stdout) == (7, f"{uid} {folder} my own {job} typed\n")
     # Some engines say that it cannot be executed.
     assert run(url, job, "no-such-program").returncode in {126, 127}
-    entered = [e for e in either.jobs.events(job) if e["action"] == "entered"]
+    entered = [e for e in both.jobs.events(job) if e["action"] == "entered"]
     assert [(e["actor"], e["detail"]["program"]) for e in entered] == [
         ("user:ann", "sh"),
         ("user:ann", "no-such-program"),
@@ -78,7 +70,7 @@ def test_a_running_job_is_entered(either: Bed, eventually: Eventually) -> None:
     _interactive(words(url, job), eventually)
 
     assert run(url, job, "touch", "go").returncode == 0
-    either.succeeds(job)
+    both.succeeds(job)
     late = run(url, job, "ls")
     assert (late.returncode, "does not run: it is succeeded" in late.stderr) == (4, True)
 

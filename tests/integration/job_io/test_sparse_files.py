@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import pytest
 from forge_schema.model.spec import Resources
-from support.workers.worker import Bed, bed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from support.workers.worker import Bed
 
 SPARSE = """
 import os, signal, sys
@@ -27,12 +20,6 @@ for name in range(60): os.link(folder / "one", folder / str(name))
 signal.pause()
 """
 DISK = {"resources": Resources(cpus=0.5, memory_mb=256, disk_mb=50), "grace_s": 1}
-
-
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
 
 
 def test_what_would_be_too_much_as_a_copy_ends_its_job(process: Bed) -> None:

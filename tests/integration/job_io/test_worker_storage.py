@@ -15,7 +15,6 @@ from support.http.server_process import server_process
 from support.workers.worker import Bed, bed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.waiting import Eventually
@@ -100,18 +99,6 @@ for pid in sys.argv[1:]:
         except PermissionError:
             print(name, "is closed")
 """
-
-
-@pytest.fixture(params=["process", "docker"])
-def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
 
 
 def project(root: Path, **files: str) -> Path:

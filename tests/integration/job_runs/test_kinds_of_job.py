@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 from support.client.command import command
-from support.workers.worker import Bed, bed
+from support.workers.worker import Bed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 HANDLERS = """
@@ -80,18 +79,6 @@ def handlers(tmp_path: Path) -> dict[str, str]:
     (about / "entry_points.txt").write_text(POINTS)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: demo-handlers\nVersion: 1.0\n")
     return {"PYTHONPATH": str(place)}
-
-
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("docker", tmp_path, database_url) as made:
-        yield made
 
 
 def said(bed: Bed, job_id: int) -> Any:  # noqa: ANN401  whatever JSON holds

@@ -52,12 +52,6 @@ print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-@pytest.fixture(params=["process", "docker"])
-def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
-
-
 def test_killed_agents_jobs_are_gone_when_their_leases_are(both: Bed) -> None:
     token = uuid.uuid4().hex
     settings = {"lease_ttl_s": 4, "heartbeat_s": 0.5}

@@ -5,13 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
-import pytest
 from forge_schema.model.spec import Resources
 from support.engine.registry import empty_registry
 from support.workers.worker import SMALL, Bed, bed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.database.postgres import Server
@@ -61,24 +59,6 @@ held = []
 while True:
     held.append(b"x" * (8 << 20))
 """
-
-
-@pytest.fixture(params=["process", "docker"])
-def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def docker(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("docker", tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
 
 
 def test_exit_code_is_kept_and_charged_as_a_failure(both: Bed) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from forge_schema.model.spec import JobSpec
 from forge_schema.queue.inputs import Uploads
-from support.workers.worker import SMALL, Bed, bed
+from support.workers.worker import SMALL, Bed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from forge_schema.database.pool import Row
@@ -34,18 +32,6 @@ with open(os.environ["FORGE_METRICS_FILE"], "a") as file:
     file.write(json.dumps({"step": 1, "loss": 0.5}) + "\\n")
 import no_such_module_at_all
 """
-
-
-@pytest.fixture(params=["process", "docker"])
-def both(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
 
 
 def test_each_typo_is_run_once_and_named(both: Bed, tmp_path: Path) -> None:

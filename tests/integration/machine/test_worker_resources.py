@@ -8,17 +8,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psutil
-import pytest
 from forge_schema.model.states import Role, WorkerStatus
 from forge_schema.read.audit import Audit
 from forge_worker.queue.http.gateway import HttpGateway
 from support.http.http_worker import machine, session
 from support.services import require
-from support.workers.worker import Bed, Worker, bed
+from support.workers.worker import Bed, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from support.http.api import Api
     from support.waiting import Eventually
@@ -37,12 +35,6 @@ sys.stdin.read()
 """
 # The tests that run beside this one take and give less than that.
 MARGIN_MB, HELD_MB = 1_500, 3_000
-
-
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
 
 
 @contextmanager

@@ -4,49 +4,31 @@ from __future__ import annotations
 
 import shutil
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.spec import Resources
 from support.wheels import project, wheel
-from support.workers.worker import Bed, bed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
+from support.workers.worker import Bed
 
 INSTALLING = b"forge: installing the requirements in requirements.txt"
-
-
-@pytest.fixture
-def process(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed("process", tmp_path, database_url) as made:
-        yield made
-
-
-@pytest.fixture(params=["process", "docker"])
-def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
 
 
 def environments(bed: Bed) -> list[str]:
     return [p.name for p in bed.workers[0].folder.glob("envs/*") if not p.name.startswith(".")]
 
 
-def test_conflicting_projects_run_side_by_side_and_install_once(either: Bed) -> None:
-    either.worker()
-    folders = [project(either.root / f"p{n}", "conflicted", f"{n}.0") for n in (1, 2)]
+def test_conflicting_projects_run_side_by_side_and_install_once(both: Bed) -> None:
+    both.worker()
+    folders = [project(both.root / f"p{n}", "conflicted", f"{n}.0") for n in (1, 2)]
 
     def run_both() -> list[bytes]:
         jobs = [
-            either.submit("python", "main.py", folder=folder, requirements="requirements.txt")
+            both.submit("python", "main.py", folder=folder, requirements="requirements.txt")
             for folder in folders
         ]
         for job in jobs:
-            either.succeeds(job)
-        return [either.log(job) for job in jobs]
+            both.succeeds(job)
+        return [both.log(job) for job in jobs]
 
     for log, version in zip(run_both(), (b"1.0", b"2.0"), strict=True):
         assert INSTALLING in log
@@ -56,14 +38,14 @@ def test_conflicting_projects_run_side_by_side_and_install_once(either: Bed) -> 
         assert b"has " + version in log
         assert INSTALLING not in log
         assert b"Collecting" not in log
-    assert len(environments(either)) == 2
+    assert len(environments(both)) == 2
     # A job that asked to share a container has one of its own, and the same environment.
-    shared = either.submit(
+    shared = both.submit(
         *("sh", "-c", "touch $XDG_CACHE_HOME/mine && python main.py"),
         folder=folders[0], requirements="requirements.txt", share=True,
     )  # fmt: skip
-    either.succeeds(shared)
-    assert b"has 1.0" in either.log(shared)
+    both.succeeds(shared)
+    assert b"has 1.0" in both.log(shared)
 
 
 def test_an_environment_is_its_owners_and_its_contents(process: Bed) -> None:
@@ -151,24 +133,24 @@ signal.pause()
 """
 
 
-def test_installation_that_fills_the_disk_is_ended(either: Bed) -> None:
+def test_installation_that_fills_the_disk_is_ended(both: Bed) -> None:
     """Neither of the two places where it writes is over the limit by itself."""
-    either.worker()
-    folder = either.root / "p"
+    both.worker()
+    folder = both.root / "p"
     (folder / "lib").mkdir(parents=True)
     (folder / "requirements.txt").write_text("--no-index\n./lib\n", encoding="utf-8")
     (folder / "lib" / "fills.py").write_text(FILLS, encoding="utf-8")
     (folder / "lib" / "pyproject.toml").write_text(
         '[build-system]\nrequires = []\nbuild-backend = "fills"\nbackend-path = ["."]\n'
     )
-    job = either.submit(
+    job = both.submit(
         *("python", "main.py"), folder=folder, requirements="requirements.txt", max_failures=0,
         resources=Resources(cpus=0.5, memory_mb=256, disk_mb=50),
     )  # fmt: skip
-    row = either.ended(job)
+    row = both.ended(job)
     assert (row["state"], row["reason"]) == ("dead", "disk_full")
     assert "50 MiB were requested" in row["detail"]
-    assert environments(either) == []
+    assert environments(both) == []
 
 
 def damaged(bed: Bed, damage: str) -> None:

@@ -17,10 +17,10 @@ from forge_worker import job
 from forge_worker.prepare.job_module import JobModuleProvision
 from support.workers.attempts import attempt_of, some_grant
 from support.workers.runners import make_spec
-from support.workers.worker import Bed, bed
+from support.workers.worker import Bed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from forge_worker.runners.runner import Runner
 
@@ -49,32 +49,26 @@ raise SystemExit(1)
 """
 
 
-@pytest.fixture(params=["process", "docker"])
-def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
-
-
 def test_a_job_saves_when_it_asks_for_it_reports_and_stops_when_asked(
-    either: Bed, eventually: Callable[..., None]
+    both: Bed, eventually: Callable[..., None]
 ) -> None:
-    either.worker()
+    both.worker()
     # By the interval alone, nothing would be stored before the job has ended.
-    job_id = either.script(TRAINS, checkpoint_interval_s=3600)
-    eventually(lambda: either.jobs.checkpoints(job_id))
-    eventually(lambda: either.job(job_id)["progress"] == 0.5)
-    (line,) = either.jobs.metrics(job_id)
+    job_id = both.script(TRAINS, checkpoint_interval_s=3600)
+    eventually(lambda: both.jobs.checkpoints(job_id))
+    eventually(lambda: both.job(job_id)["progress"] == 0.5)
+    (line,) = both.jobs.metrics(job_id)
     assert (line["step"], line["values"]["loss"]) == (1, "NaN")
-    assert either.queue.preempt(job_id)
-    either.succeeds(job_id)
-    assert either.reasons(job_id) == ["preempted", "succeeded"]
-    said = either.log(job_id).decode()
+    assert both.queue.preempt(job_id)
+    both.succeeds(job_id)
+    assert both.reasons(job_id) == ["preempted", "succeeded"]
+    said = both.log(job_id).decode()
     assert "goes on after 1" in said
-    if either.kind == "docker":
+    if both.kind == "docker":
         # A process that runs as root may write anywhere.
         assert "cannot be written" in said
         assert "/forge/python/forge_worker" in said
-    assert list(either.artifacts(job_id)) == ["done"]
+    assert list(both.artifacts(job_id)) == ["done"]
 
 
 def test_the_jobs_own_path_and_its_own_package_come_first(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-import pytest
 from forge_worker.prepare.cache import CacheProvision, LruFolders, owner_key
 from forge_worker.runners.process.runner import ProcessRunner
 from support.workers.attempts import attempt_of, some_grant
@@ -14,7 +13,6 @@ from support.workers.runners import make_spec
 from support.workers.worker import Bed, bed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 TELLS = """
@@ -31,12 +29,6 @@ model.mkdir(parents=True)
 (model / "weights").write_bytes(b"x" * (1 << 20))
 print("secret:", os.environ["MINE"], "half:", os.environ["MINE"][:5], flush=True)
 """
-
-
-@pytest.fixture(params=["process", "docker"])
-def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    with bed(request.param, tmp_path, database_url) as made:
-        yield made
 
 
 def secrets(root: Path) -> Path:
@@ -61,15 +53,15 @@ def seen(bed: Bed, job: int) -> dict[str, object]:
     return found
 
 
-def test_jobs_get_their_owners_secrets_and_cache_and_nobody_elses(either: Bed) -> None:
-    worker = either.worker(secrets_dir=secrets(either.root), cache_mb=2, log_flush_s=0.05)
+def test_jobs_get_their_owners_secrets_and_cache_and_nobody_elses(both: Bed) -> None:
+    worker = both.worker(secrets_dir=secrets(both.root), cache_mb=2, log_flush_s=0.05)
     wanted = {"secrets": ["MINE", "SHARED"], "env": {"TORCH_HOME": "/elsewhere"}}
     tuning = {"tuning": {"precision": "bf16", "streams": 2}}
     parameters = {"kind": "benchmark", "parameters": {"lr": 0.1, "deep": True}}
-    first = either.script(TELLS, "one", **wanted, **tuning, **parameters)
-    told = seen(either, first)
+    first = both.script(TELLS, "one", **wanted, **tuning, **parameters)
+    told = seen(both, first)
     folder = worker.folder / "caches" / owner_key("ann")
-    cache = "/forge/cache" if either.kind == "docker" else str(folder)
+    cache = "/forge/cache" if both.kind == "docker" else str(folder)
     assert told == {
         "MINE": "ann's alone",
         "SHARED": "two\nlines",
@@ -83,17 +75,17 @@ def test_jobs_get_their_owners_secrets_and_cache_and_nobody_elses(either: Bed) -
         "FORGE_PARAM_DEEP": "true",
         "kept": [],
     }
-    assert either.log(first).endswith(b"secret: *********** half: ann's\n")
+    assert both.log(first).endswith(b"secret: *********** half: ann's\n")
     assert "secret_world_readable" in worker.output
 
-    bobs = seen(either, either.script(TELLS, "two", **wanted, owner="bob"))
+    bobs = seen(both, both.script(TELLS, "two", **wanted, owner="bob"))
     assert (bobs["MINE"], bobs["kept"]) == ("everybody's", [])
-    again = seen(either, either.script(TELLS, "three", **wanted))
+    again = seen(both, both.script(TELLS, "three", **wanted))
     assert again["kept"] == ["huggingface/hub/one/weights"]
-    with either.database.connection() as connection:
+    with both.database.connection() as connection:
         rows = connection.execute("SELECT job::text FROM job UNION SELECT event::text FROM event")
         assert not [row for row in rows.fetchall() if "alone" in str(row)]
-    failed = either.ended(either.submit("true", requirements="ann's alone.txt", secrets=["MINE"]))
+    failed = both.ended(both.submit("true", requirements="ann's alone.txt", secrets=["MINE"]))
     assert "the project's ***********.txt cannot be read" in failed["detail"]
     assert "alone" not in worker.output
 
