@@ -23,22 +23,23 @@ from forge_worker.settings.settings import ActSettings, QueueSettings, WorkerSet
 GROUPS: dict[str, type[BaseModel]] = {
     "The queue": QueueSettings,
     "This worker": WorkerSettings,
-    "What it lends, and when it takes no more": MachineSettings,
+    "Resources and limits": MachineSettings,
     "What jobs may do": PolicySettings,
-    "When it does what": PaceSettings,
+    "Timing": PaceSettings,
     "When the machine is taken away": SpotSettings,
-    "Instead of working": ActSettings,
+    "Instead of running jobs": ActSettings,
 }
 PLACES: dict[object, str] = {int: "N", float: "N", Path: "PATH"}
 HEAD = """\
 Usage: forge-worker [FLAG…]
 
-Run jobs of a Forge queue on this machine, until it is told to leave: the first
-SIGINT drains, SIGTERM gives the running jobs back.
+Run jobs from a Forge queue on this machine until stopped: the first SIGINT
+lets running jobs finish, SIGTERM gives them back to the queue.
 
-Each flag has a variable. Flags come before variables, variables before the
-profile, the profile before defaults. A switch that is on is turned off by
---no-…; lists are written with commas; sizes are in MiB, times in seconds.
+Each flag has a variable. Flags override variables, variables override the
+profile, and the profile overrides the defaults. To turn off a switch that is
+on by default, use --no-…. Separate the items of a list with commas. Sizes are
+in MiB, times in seconds.
 """
 INDENT = "      "
 WIDTH = 79

@@ -46,48 +46,48 @@ class MachineSettings(BaseSettings):
     """Resources that jobs may use, and limits of the machine; sizes in MiB, times in seconds."""
 
     profile: Literal["", "benchmark", "test", "light"] = Field(
-        "", description="defaults for a kind of use, see below; what is set besides wins"
+        "", description="defaults for a kind of use, see below; other settings override it"
     )
     cpus: PositiveFloat = Field(
         default_factory=lambda: float(psutil.cpu_count() or 1),
-        description="CPUs to lend",
+        description="CPUs to offer",
         json_schema_extra={"default": "all"},
     )
     memory_mb: PositiveInt = Field(
         default_factory=lambda: max(256, (psutil.virtual_memory().total >> 20) - 512),
-        description="memory to lend, MiB; never more than there is",
+        description="memory to offer, MiB; never more than the machine has",
         json_schema_extra={"default": "all but 512"},
     )
     memory_reserve_mb: NonNegativeInt = Field(
-        0, description="memory that must stay free on the machine for a new job to start, MiB"
+        0, description="start new jobs only while this much memory of the machine is free, MiB"
     )
-    disk_mb: PositiveInt = Field(102_400, description="disk to lend, MiB; never more than is free")
+    disk_mb: PositiveInt = Field(102_400, description="disk to offer, MiB; never more than is free")
     disk_floor_mb: NonNegativeInt = Field(
-        1024, description="disk that must stay free below --worker-dir for a new job to start, MiB"
+        1024, description="start new jobs only while --worker-dir has this much free disk, MiB"
     )
     gpus: CommaList = Field(
         default_factory=lambda: ["all"],
-        description="GPUs to lend: all, none, or their UUIDs or numbers, by commas",
+        description="GPUs to offer: all, none, or their UUIDs or numbers, separated by commas",
     )
     lock_dir: OptionalPath = Field(
         None,
-        description="where workers of one machine say which GPUs they use; the same for all",
+        description="folder in which the workers of a machine lock GPUs; must be the same for all",
     )
-    max_jobs: PositiveInt = Field(64, description="jobs at once, however small they are")
+    max_jobs: PositiveInt = Field(64, description="maximum number of jobs at once")
     max_cpu_percent: Percent | None = Field(
-        None, description="use of all CPUs past which no new job is taken"
+        None, description="take no new job while CPU usage of the machine is higher"
     )
     max_memory_percent: Percent | None = Field(
-        None, description="use of the memory past which no new job is taken"
+        None, description="take no new job while memory usage of the machine is higher"
     )
     max_gpu_percent: Percent | None = Field(
         None,
-        description="use of a lent GPU that no job of this worker has, past which none is taken",
+        description="take no new job while an offered GPU without its jobs is busier than this",
     )
     cooldown_s: PositiveFloat = Field(
-        60.0, description="seconds that all must be within the limits before jobs are taken again"
+        60.0, description="seconds within all limits before jobs are taken again"
     )
-    sample_s: PositiveFloat = Field(10.0, description="seconds between looks at what is used")
+    sample_s: PositiveFloat = Field(10.0, description="seconds between measurements of usage")
 
 
 class PolicySettings(BaseSettings):
@@ -95,75 +95,77 @@ class PolicySettings(BaseSettings):
 
     runner: Literal["auto", "docker", "process"] = Field("auto", description="how to run jobs")
     allow_processes: bool = Field(
-        default=False, description="allow jobs as plain processes, which have no boundary"
+        default=False, description="allow jobs to run as plain processes, without isolation"
     )
-    default_image: str = Field("", description="the image for jobs that name none")
+    default_image: str = Field("", description="image for jobs that do not name one")
     allowed_images: CommaList = Field(
         default_factory=lambda: ["*"],
-        description="globs of the images that jobs may name, by commas",
+        description="globs of images that jobs may use, separated by commas",
     )
     allow_builds: bool = Field(
-        default=False, description="allow images built here from a project's Dockerfile"
+        default=False, description="allow building images here from a project's Dockerfile"
     )
     pull: Literal["missing", "always", "never"] = Field(
-        "missing", description="when to fetch an image from its registry"
+        "missing", description="when to pull an image from its registry"
     )
-    network: Literal["bridge", "none"] = Field("bridge", description="what containers may reach")
+    network: Literal["bridge", "none"] = Field("bridge", description="network of the containers")
     allow_metadata: bool = Field(
         default=False,
-        description="start containers although they can reach the cloud's metadata addresses",
+        description="start containers even if they can reach the cloud's metadata addresses",
     )
     extra_mounts: CommaList = Field(
         default_factory=list,
-        description="folders of this machine for every job, /here:/there or /here:/there:rw",
+        description="folders to mount into every job, /here:/there or /here:/there:rw",
     )
     allow_swap: bool = Field(default=False, description="allow jobs to swap")
     allow_install: bool = Field(
-        default=True, description="allow projects to install what they require"
+        default=True, description="allow projects to install their requirements"
     )
     host_packages: bool = Field(
         default=False,
-        description="let requirements of plain processes be met by what this machine's Python has",
+        description="let this machine's Python packages satisfy requirements of plain processes",
     )
     keep_caches: bool = Field(
         default=True, description="keep each owner's model caches between jobs"
     )
     secrets_dir: OptionalPath = Field(
-        None, description="a folder of secrets for jobs: a file for each, or a folder for an owner"
+        None, description="folder of secrets for jobs: one file each, or a folder per owner"
     )
     cache_mb: PositiveInt = Field(
         20_480,
-        description="disk for each of: bundles, saved images, environments, model caches, MiB",
+        description="disk for each cache (bundles, saved images, environments, models), MiB",
     )
 
 
 class PaceSettings(BaseSettings):
     """Periods and time limits, in seconds."""
 
-    heartbeat_s: PositiveFloat = Field(30.0, description="seconds between renewals")
-    lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
+    heartbeat_s: PositiveFloat = Field(30.0, description="seconds between lease renewals")
+    lease_ttl_s: PositiveFloat = Field(120.0, description="lifetime of a lease in seconds")
     lease_policy: Policy = Field(
         "continue",
-        description="what becomes of jobs whose leases cannot be renewed: strict has them gone"
-        " before their leases end",
+        description="jobs whose leases cannot be renewed continue, or stop in time (strict)",
     )
     continue_s: NonNegativeFloat = Field(
-        3600.0, description="seconds that they go on past their leases' end, with continue"
+        3600.0,
+        description="with continue: seconds that such jobs may run after their leases expire",
     )
-    poll_s: PositiveFloat = Field(5.0, description="seconds between looks at the queue, unwoken")
+    poll_s: PositiveFloat = Field(
+        5.0, description="seconds between checks of the queue without a wake-up"
+    )
     log_flush_s: PositiveFloat = Field(1.0, description="seconds between log chunks")
     store_patience_s: PositiveFloat = Field(
-        300.0, description="seconds that a job waits for a store that is away"
+        300.0, description="seconds that a job waits for an unreachable store"
     )
     crash_limit_s: PositiveFloat = Field(
         300.0,
-        description="seconds that a worker which ended badly time after time waits before it"
-        " starts again, at most",
+        description="longest pause, in seconds, before a worker that keeps crashing starts again",
     )
-    sweep: bool = Field(default=True, description="run the sweeper in here too")
+    sweep: bool = Field(default=True, description="run a sweeper in this worker")
     sweep_s: PositiveFloat = Field(10.0, description="seconds between the sweeper's ticks")
     offline_s: PositiveFloat = Field(
-        120.0, description="seconds of silence after which the sweeper in here has a worker offline"
+        120.0,
+        description="seconds of silence after which its sweeper considers a worker offline",
     )
 
     @model_validator(mode="after")
@@ -181,17 +183,15 @@ class SpotSettings(BaseSettings):
     """Notices of preemption, and how the time until it is used; times in seconds."""
 
     spot: Literal["auto", "aws", "gcp", "azure", "none"] = Field(
-        "auto", description="the cloud whose notices are heeded; auto finds out, none asks nobody"
+        "auto",
+        description="the cloud to ask for preemption notices; auto detects it, none asks nobody",
     )
-    spot_url: str = Field(
-        "", description="its metadata server, if that is not at http://169.254.169.254"
-    )
+    spot_url: str = Field("", description="its metadata server, if not http://169.254.169.254")
     term_notice_s: PositiveFloat = Field(
         25.0,
-        description="seconds from SIGTERM, or from `forge preempt`, until the worker must be gone",
+        description="seconds from SIGTERM or `forge preempt` until the worker must be gone",
     )
     upload_reserve_s: NonNegativeFloat = Field(
         10.0,
-        description="seconds of a notice kept for storing the last checkpoint, at least; half of"
-        " it at most",
+        description="minimum seconds of a notice for the last checkpoint; never over half of it",
     )

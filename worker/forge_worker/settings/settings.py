@@ -34,16 +34,16 @@ log = structlog.get_logger(__name__)
 class ActSettings(BaseSettings):
     """Commands that run once instead of the worker."""
 
-    status: bool = Field(default=False, description="print what this worker sees and does; leave")
+    status: bool = Field(
+        default=False, description="print what this worker sees and does, and exit"
+    )
     json_output: bool = Field(
-        default=False, validation_alias="json", description="with --status: as JSON"
+        default=False, validation_alias="json", description="with --status: print JSON"
     )
-    recover: bool = Field(
-        default=False, description="clear what a worker that was killed left behind; leave"
-    )
+    recover: bool = Field(default=False, description="clean up after a killed worker, and exit")
     reset_state: bool = Field(
         default=False,
-        description="as --recover, and forget its caches and name; leave",
+        description="as --recover, and also delete its caches and name",
     )
 
     @property
@@ -63,26 +63,30 @@ class QueueSettings(ActSettings):
 
     url: ServerUrls = Field(
         default_factory=list,
-        description="a forge-server, https://…; several, by commas: the first is preferred",
+        description="a forge-server, https://…; separate several by commas, preferred one first",
     )
-    token: SecretStr | None = Field(None, description="the worker's token, which an admin made")
+    token: SecretStr | None = Field(None, description="the worker's token, created by an admin")
     token_file: OptionalPath = Field(
-        None, description="a file with the token; read again when the token is refused"
+        None, description="file with the token; read again if the token is refused"
     )
-    tls_ca: OptionalPath = Field(
-        None, description="certificates to trust besides the usual ones, PEM"
-    )
+    tls_ca: OptionalPath = Field(None, description="additional certificates to trust (PEM)")
     insecure_skip_verify: bool = Field(
-        default=False, description="check no certificates; for development alone"
+        default=False, description="do not verify certificates; for development only"
     )
     reconnect_limit_s: PositiveFloat = Field(
         15.0,
-        description="seconds that a server or database that is away is left alone, at most",
+        description="longest pause, in seconds, before retrying an unreachable server or database",
     )
-    database_url: str = Field("", description="instead: the queue's database, postgresql://…")
-    prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")
+    database_url: str = Field(
+        "", description="instead of --url: the queue's database, postgresql://…"
+    )
+    prepare: bool = Field(
+        default=True,
+        description="use prepared statements; turn off behind a transaction-mode pooler",
+    )
     store_url: str = Field(
-        "", description="and the object store, s3://bucket/prefix or file:///folder"
+        "",
+        description="with --database-url: the object store, s3://bucket/prefix or file:///folder",
     )
 
     @property
@@ -173,34 +177,41 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
         cli_exit_on_error=False,
     )
 
-    worker_name: str = Field("", description="its name in the queue; made up once if absent")
+    worker_name: str = Field(
+        "", description="its name in the queue; by default one is generated and kept"
+    )
     replace: bool = Field(
-        default=False, description="take the place of a worker of this name that is alive"
+        default=False, description="take over from a live worker of the same name"
     )
     worker_dir: Path = Field(
         default_factory=default_folder,
-        description="its folder for state",
+        description="folder for its state",
         json_schema_extra={"default": "~/.local/state/forge-worker"},
     )
     labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_pairs)] = Field(
-        default_factory=dict, description="labels for jobs to select by, name=value,name=value"
+        default_factory=dict, description="labels that jobs can require, name=value,name=value"
     )
     tags: CommaList = Field(
-        default_factory=list, description="labels without a value, by commas: each is name=true"
+        default_factory=list,
+        description="labels without a value, separated by commas; each means name=true",
     )
     spool_slots: int = Field(
-        64, ge=1, le=10_000, description="ends of jobs that its folder keeps room for, 32 KiB each"
+        64,
+        ge=1,
+        le=10_000,
+        description="number of undelivered job results to reserve disk for, 32 KiB each",
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
-        None, description="serve metrics for Prometheus at this port; 0 is any"
+        None, description="serve Prometheus metrics on this port; 0 picks a free one"
     )
     metrics_host: str = Field(
-        "127.0.0.1", description="the address for them; whoever reaches it may read them"
+        "127.0.0.1",
+        description="address to serve metrics on; anyone who can reach it can read them",
     )
-    ephemeral: bool = Field(default=False, description="leave after one job")
-    local: bool = Field(default=False, description="serve jobs of target local")
-    price_per_hour: float | None = Field(None, ge=0, description="what this machine costs")
-    verbose: bool = Field(default=False, description="log also what is of use only in a search")
+    ephemeral: bool = Field(default=False, description="exit after one job")
+    local: bool = Field(default=False, description="accept jobs with target local")
+    price_per_hour: float | None = Field(None, ge=0, description="cost of this machine per hour")
+    verbose: bool = Field(default=False, description="log details that help with debugging")
 
     @model_validator(mode="before")
     @classmethod
