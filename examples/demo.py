@@ -1,4 +1,4 @@
-"""Run the digits example through a whole Forge of its own, and stop everything again.
+"""Run the digits example through its own complete Forge, and stop everything again.
 
 Called by `make demo`. Everything lies in ./.demo afterwards, the trained model included.
 """
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".demo"
 PROJECT = ROOT / "examples" / "digits"
 FORGE = (sys.executable, "-m", "forge_client.main")
-# A fifth of a second for each epoch, or there would be nothing to watch.
+# A fifth of a second per epoch, so that there is something to watch.
 COMMAND = ("python", "train.py", "--epochs", "30", "--seconds-per-epoch", "0.2")
 START_S = 60
 STOP_S = 60
@@ -48,7 +48,7 @@ console = Console(highlight=False)
 
 
 def main() -> int:
-    """Show the life of a job; 0 if it learned well enough."""
+    """Show the life of a job; return 0 if it learned well enough."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
     _clear()
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def _clear() -> None:
-    """Begin anew; a demo that was killed may have left its servers running."""
+    """Start afresh; a demo that was killed may have left its servers running."""
     if FOLDER.exists():
         down = [*FORGE, "down", "--dir", str(FOLDER)]
         subprocess.run(down, stderr=subprocess.DEVNULL, timeout=STOP_S * 3, check=False)  # noqa: S603
@@ -79,10 +79,10 @@ def _clear() -> None:
 @contextmanager
 def _forge_up() -> Iterator[subprocess.Popen[bytes]]:
     _heading("$ forge up --dir .demo", raw=True)
-    # As a process, which needs no image; FORGE_RUNNER and FORGE_DEFAULT_IMAGE do it otherwise.
+    # As a process, which needs no image; FORGE_RUNNER and FORGE_DEFAULT_IMAGE change that.
     env = {"FORGE_RUNNER": "process", **os.environ}
     command = [*FORGE, "up", "--dir", str(FOLDER)]
-    # A session of its own, so that a Ctrl-C reaches it through the `finally` below, once.
+    # In its own session, so that Ctrl-C reaches it only once, through the `finally` below.
     up = subprocess.Popen(command, env=env, start_new_session=True)  # noqa: S603
     try:
         _wait_for(up)

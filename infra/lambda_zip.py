@@ -19,30 +19,30 @@ ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements" / "functions.txt"
 DEFAULT_OUTPUT = ROOT / "build" / "forge-lambda.zip"
 
-# What template.yaml says: Amazon Linux 2 with glibc 2.26, so no wheel made for a newer one.
+# As in template.yaml: Amazon Linux 2 with glibc 2.26, so no wheels for a newer glibc.
 PYTHON = "3.11"
 PLATFORMS = ("manylinux_2_26_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 PLACE = "/var/task"
 
-# The list serves `forge-server` too; what stays keeps all that it requires. boto3 stays, though the
-# runtime has one: that one changes without a word, and what is signed must be what was tested.
+# `forge-server` uses the list too; what stays keeps its own requirements. boto3 stays, although the
+# runtime has one: that one changes without notice, and requests must be signed as tested.
 LEFT_OUT = frozenset(
     {
-        # they build the project
+        # build backends
         *("editables", "hatchling", "packaging", "pathspec", "pluggy", "tomlkit"),
         "trove-classifiers",
-        # commands and their terminals
+        # only commands need these
         *("click", "markdown-it-py", "mdurl", "platformdirs", "pygments", "rich", "shellingham"),
         "typer",
         # migrations, which are run by hand
         *("alembic", "mako", "sqlalchemy", "sqlmodel"),
-        # the server and the sweeper as processes
+        # only the server and sweeper processes need these
         *("apscheduler", "tzlocal", "uvicorn"),
-        # C is compiled with it
+        # compiles C
         "pycparser",
     }
 )
-# Our own modules for which the above would be needed.
+# Our own modules that need the packages above.
 MODULES_LEFT_OUT = (
     "forge_client",
     "forge_worker",
@@ -54,21 +54,21 @@ MODULES_LEFT_OUT = (
     "forge_schema/sweeper/main.py",
     "forge_schema/database/tables",
 )
-# Of the hundreds of services that it describes, the only one that is used.
+# The only one used of the hundreds of services that botocore describes.
 SERVICES = {"s3"}
 NOT_NEEDED = ("bin", "boto3/examples", "**/tests", "**/*.pyi", "**/*.h", "**/py.typed")
-# How and whence something was installed differs from machine to machine.
+# Records of the installation differ from machine to machine.
 OF_THE_INSTALLATION = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def main() -> None:
-    """Build it and say what it weighs."""
+    """Build it and print its size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
     output: Path = parser.parse_args().output
     if sys.version_info[:2] != tuple(map(int, PYTHON.split("."))):
-        # Its bytecode would be of no use there.
+        # Lambda could not use its bytecode.
         sys.exit(f"lambda-zip: run it with Python {PYTHON}, which is what the functions run on")
     with tempfile.TemporaryDirectory(prefix="forge-lambda-") as folder:
         tree = Path(folder, "tree")

@@ -28,7 +28,7 @@ def load() -> tuple[Digits, Digits]:
     """Return the training split and the held-out test split, the same ones every time."""
     rows = np.loadtxt(DATA, delimiter=",")
     images, labels = rows[:, :-1] / BRIGHTEST, rows[:, -1].astype(np.int64)
-    # The file is ordered by writer, so the split is drawn; its seed is nobody's to choose.
+    # The file is ordered by writer, so the split is random, with a fixed seed.
     order = np.random.default_rng(0).permutation(len(rows))
     test, train = order[:HELD_OUT], order[HELD_OUT:]
     return Digits(images[train], labels[train]), Digits(images[test], labels[test])

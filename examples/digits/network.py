@@ -20,7 +20,7 @@ class Network:
     """Weights and their velocities, by name; together they are all that training changes."""
 
     def __init__(self, seed: int) -> None:
-        # A stream of its own: the epochs, which start at 1, draw from (seed, epoch).
+        # Epochs start at 1 and draw from (seed, epoch), so this stream is separate.
         rng = np.random.default_rng([seed, 0])
         self.state: dict[str, NDArray[np.float64]] = {
             "w1": rng.standard_normal((PIXELS, HIDDEN)) * np.sqrt(2 / PIXELS),
@@ -55,7 +55,7 @@ class Network:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         hidden = np.maximum(images @ self.state["w1"] + self.state["b1"], 0)
         scores = hidden @ self.state["w2"] + self.state["b2"]
-        # Without the largest score taken off, exp overflows.
+        # exp would overflow if the largest score were not subtracted.
         powers = np.exp(scores - scores.max(axis=1, keepdims=True))
         return hidden, powers / powers.sum(axis=1, keepdims=True)
 

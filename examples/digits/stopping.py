@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-# What a shell reports for a process that SIGTERM ended.
+# The exit code that a shell reports for a process ended by SIGTERM.
 STATUS = 128 + signal.SIGTERM
 
 

@@ -80,7 +80,7 @@ def _options() -> argparse.Namespace:
 def _train_one_epoch(
     network: Network, train: Digits, seed: int, epoch: int, stopping: Stopping
 ) -> float:
-    # The order depends on the epoch alone, not on how often the run was interrupted before it.
+    # The order depends only on the epoch, not on earlier interruptions.
     order = np.random.default_rng([seed, epoch]).permutation(len(train.labels))
     losses = []
     for start in range(0, len(order), BATCH):

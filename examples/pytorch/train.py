@@ -28,7 +28,7 @@ BATCH = 64
 def main() -> None:
     """Train up to the last epoch, from the last checkpoint if there is one."""
     options = _options()
-    # Forge: SIGTERM would come in the middle of something; `job.should_stop` tells it in between.
+    # Forge: SIGTERM would interrupt a step; `job.should_stop` is checked between steps.
     signal.signal(signal.SIGTERM, lambda *_: None)
     torch.manual_seed(options.seed)
     device = torch.device("cuda" if os.environ.get("FORGE_DEVICE") == "cuda" else "cpu")
@@ -73,7 +73,7 @@ def save(place: Path, model: nn.Module, optimizer: Optimizer, epoch: int) -> Non
         "epoch": epoch,
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
-        # The order of the points and the dropout of the epochs to come.
+        # For the order of the points and the dropout in later epochs.
         "rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state_all(),
     }

@@ -21,15 +21,15 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Command
 from forge_schema.queue.registry import Registry
 
-# Which shapes a pool serves is the operator's to say.
+# The operator decides which shapes a pool serves.
 DEMAND = """
     SELECT coalesce(sum(demand), 0)::integer AS jobs
     FROM queue_demand WHERE accelerator = ANY(%s)
 """
 ACTOR = "autoscaler"
-# So long gone, a machine is not coming back from a partition either.
+# After so long, a machine will not return, even from a network partition.
 FORGET_AFTER_S = 86_400
-# boto3's clients are made at run time, so this is all that can be said of their type.
+# boto3 creates its clients at run time, so they have no static type.
 Client = Any
 
 

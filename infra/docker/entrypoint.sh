@@ -1,6 +1,6 @@
 #!/bin/sh
 # Settings that are secrets come as files, /run/secrets/forge_database_url for FORGE_DATABASE_URL,
-# so that they stand neither in a file of settings nor in what the engine tells of a container.
+# so that they are neither in a settings file nor in the output of `docker inspect`.
 set -eu
 for file in "${FORGE_SECRETS:-/run/secrets}"/forge_*; do
     [ -f "$file" ] || continue
