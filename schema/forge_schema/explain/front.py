@@ -2,13 +2,22 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.explanation import Chance
 from forge_schema.model.lease import array
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane, read
-from forge_schema.queue.reservation import Reservation, first, may_come
+from forge_schema.queue.reservation import (
+    Head,
+    Reservation,
+    may_come,
+    newly_passed,
+    patience_ended,
+    reserved,
+    turns,
+)
 
 Lent = dict[int, tuple[float, int]]
 """The CPUs and the memory in MiB that a worker lends to a job, by shape."""
@@ -26,7 +35,7 @@ class Rival:
     nice: int
     job_id: int
     ahead: int
-    waited_s: float
+    passed_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ class Front:
         self._rivals = _rivals(database, job)
         self._own_shape: int = job["shape_id"]
         self._lent = self._lendings(workers)
-        self._impatient: dict[tuple[int, int], bool] = {}
+        self._turns: dict[tuple[int, int], int] = {}
 
     def of(self, worker_id: int, own: Lane, choices: Collection[Capacity]) -> Before:
         """Return how a worker with these free capacities treats the job; its best GPU kind counts.
@@ -87,24 +96,23 @@ class Front:
         return Before(Chance.BEHIND if ahead else Chance.STARTS, ahead)
 
     def _reservation(self, worker_id: int, rivals: list[Rival], free: Capacity) -> Reservation:
-        wanting = {rival.lane.id: rival for rival in rivals if may_come(rival.lane, free)}
-        if not wanting:
-            return Reservation()
-        heads = {lane_id: (rival.nice, rival.job_id) for lane_id, rival in wanting.items()}
-        kept = wanting[first(heads, {lane_id: rival.lane for lane_id, rival in wanting.items()})]
-        if kept.lane.fits(free) > 0 or not self._is_impatient(worker_id, kept):
-            return Reservation()
-        return Reservation(kept.lane, kept.nice)
+        lanes = {rival.lane.id: rival.lane for rival in rivals if may_come(rival.lane, free)}
+        heads = {
+            rival.lane.id: Head(rival.nice, rival.job_id, rival.passed_s)
+            for rival in rivals
+            if rival.lane.id in lanes
+        }
+        # The worker's next claim notes it.
+        if (lane_id := newly_passed(heads, lanes, free)) is not None:
+            heads[lane_id] = replace(heads[lane_id], passed_s=0.0)
+        return reserved(heads, lanes, free, partial(self._is_impatient, worker_id))
 
-    def _is_impatient(self, worker_id: int, rival: Rival) -> bool:
-        """Tell whether a worker reserves room for a job, assuming it passed it by all the time."""
-        key = worker_id, rival.job_id
-        if key not in self._impatient:
-            ids = {"worker_id": worker_id, "lane_id": rival.lane.id, "job_id": rival.job_id}
-            row = self._database.one("workers_before", again=True, **ids)
-            turns = 1 + (row["workers"] if row else 0)
-            self._impatient[key] = rival.waited_s >= self._patience_s * turns
-        return self._impatient[key]
+    def _is_impatient(self, worker_id: int, lane_id: int, head: Head) -> bool:
+        key = worker_id, head.job_id
+        if key not in self._turns:
+            ids = {"worker_id": worker_id, "lane_id": lane_id, "job_id": head.job_id}
+            self._turns[key] = turns(self._database, ids)
+        return patience_ended(head, self._patience_s * self._turns[key])
 
     def _lendings(self, workers: Sequence[int]) -> dict[int, Lent]:
         shapes = sorted({rival.shape_id for rival in self._rivals} | {self._own_shape})
@@ -130,7 +138,7 @@ def _rivals(database: Database, job: Row) -> list[Rival]:
     place = {"nice": job["nice"], "share": job["share"], "job_id": job["job_id"]}
     rows = database.rows("explain_lanes", again=True, **place, most=MOST_AHEAD)
     rivals = [
-        Rival(read(row), row["shape_id"], row["nice"], row["job_id"], row["ahead"], row["waited_s"])
+        Rival(read(row), row["shape_id"], row["nice"], row["job_id"], row["ahead"], row["passed_s"])
         for row in rows
     ]
     if not any(rival.lane.limited for rival in rivals):

@@ -1,13 +1,14 @@
 """Backfill and its reservation: room that a worker keeps for a job smaller ones would starve.
 
 A job may be first by priority, fair share and age while too little CPU, memory, disk or GPUs are
-free for it. For a while, smaller jobs backfill the gap. Once its patience ends, a worker reserves
-what the job needs as it comes free; then only jobs of a higher priority, and jobs that fit beside
-it, go before it.
+free for it. The worker that first passes it by notes that. For a while, smaller jobs backfill the
+gap. Once the job's patience ends, a worker reserves what it needs as it comes free; then only jobs
+of a higher priority, and jobs that fit beside it, go before it.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from forge_schema.database.pool import Database
@@ -44,16 +45,24 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
-    """A job that is first and does not fit; its patience ends at `until`."""
+class Head:
+    """A lane's first job; a worker first passed it by, for lack of room, `passed_s` seconds ago."""
 
-    lane_id: int
     nice: int
-    until: float
+    job_id: int
+    passed_s: float | None = None
+
+
+Heads = Mapping[int, Head]
+"""The first job of each lane that may be served now, by lane."""
 
 
 class Backfill:
-    """The blocked jobs of one worker, read again every `refresh_s` seconds."""
+    """The reservations of one worker. It looks at the heads of its lanes every `refresh_s` seconds.
+
+    Since when a job was passed by is in the database, so that all workers, and a worker that starts
+    anew, count from the same moment.
+    """
 
     def __init__(
         self, database: Database, worker_id: int, *, refresh_s: float, patience_s: float
@@ -62,50 +71,41 @@ class Backfill:
         self._worker_id = worker_id
         self._refresh_s = refresh_s
         self._patience_s = patience_s
-        self._looked_at: dict[str, float] = {}
-        self._blocked: dict[int, Blocked] = {}
+        # By model of GPU: when it looked, and at what.
+        self._seen: dict[str, tuple[float, dict[int, Head]]] = {}
+        self._turns: dict[int, int] = {}
 
     def forget(self, job_id: int) -> None:
         """Drop a job that no longer waits."""
-        self._blocked.pop(job_id, None)
+        self._turns.pop(job_id, None)
+        for _, heads in self._seen.values():
+            for lane_id in [i for i, head in heads.items() if head.job_id == job_id]:
+                del heads[lane_id]
 
     def reservation(self, lanes: Iterable[Lane], free: Capacity) -> Reservation:
-        """Return a reservation if a blocked job's patience has ended."""
+        """Return a reservation if the patience of a job that does not fit has ended."""
         wanting = {lane.id: lane for lane in lanes if may_come(lane, free)}
-        if not self._blocked and all(lane.fits(free) > 0 for lane in wanting.values()):
+        if all(lane.fits(free) > 0 for lane in wanting.values()):
             return Reservation()
         now = monotonic()
-        if now - self._looked_at.get(free.gpu_model, -self._refresh_s) >= self._refresh_s:
-            self._looked_at[free.gpu_model] = now
-            self._look(wanting, free, now)
-        impatient = [
-            blocked
-            for blocked in self._blocked.values()
-            if blocked.lane_id in wanting and blocked.until <= now
-        ]
-        if not impatient:
-            return Reservation()
-        chosen = min(impatient, key=lambda blocked: (blocked.nice, blocked.until))
-        return Reservation(wanting[chosen.lane_id], chosen.nice)
+        at, seen = self._seen.get(free.gpu_model, (-math.inf, {}))
+        if now - at >= self._refresh_s:
+            at, seen = now, self._look(wanting, free)
+            self._seen[free.gpu_model] = at, seen
+        heads = {i: later(head, now - at) for i, head in seen.items() if i in wanting}
+        return reserved(heads, wanting, free, self._is_impatient)
 
-    def _look(self, wanting: dict[int, Lane], free: Capacity, now: float) -> None:
+    def _look(self, wanting: dict[int, Lane], free: Capacity) -> dict[int, Head]:
         heads = self._heads(wanting)
-        self._blocked = {
-            job_id: blocked
-            for job_id, blocked in self._blocked.items()
-            if blocked.lane_id not in wanting
-            or (blocked.nice, job_id) == heads.get(blocked.lane_id)
-        }
-        if not heads:
-            return
-        lane_id = first(heads, wanting)
-        nice, job_id = heads[lane_id]
-        if job_id not in self._blocked and wanting[lane_id].fits(free) <= 0:
-            until = now + self._patience_s * (1 + self._before(lane_id, job_id))
-            self._blocked[job_id] = Blocked(lane_id, nice, until)
+        self._turns = {h.job_id: t for h in heads.values() if (t := self._turns.get(h.job_id))}
+        if (lane_id := newly_passed(heads, wanting, free)) is not None:
+            head = heads[lane_id]
+            place = {"lane_id": lane_id, "nice": head.nice, "job_id": head.job_id}
+            self._database.one("pass_by", again=True, **place)
+            heads[lane_id] = replace(head, passed_s=0.0)
+        return heads
 
-    def _heads(self, wanting: dict[int, Lane]) -> dict[int, tuple[int, int]]:
-        """Return the `(nice, job_id)` of the first job of each lane that may be served now."""
+    def _heads(self, wanting: dict[int, Lane]) -> dict[int, Head]:
         ids = array(list(wanting))
         within = set(wanting)
         if any(lane.limited for lane in wanting.values()):
@@ -113,12 +113,60 @@ class Backfill:
             rows = self._database.rows("lanes_with_room", again=True, lanes=ids)
             within = {row["id"] for row in rows}
         rows = self._database.rows("heads", again=True, lanes=ids)
-        return {r["lane_id"]: (r["nice"], r["job_id"]) for r in rows if r["lane_id"] in within}
+        return {
+            row["lane_id"]: Head(row["nice"], row["job_id"], row["passed_s"])
+            for row in rows
+            if row["lane_id"] in within
+        }
 
-    def _before(self, lane_id: int, job_id: int) -> int:
-        ids = {"worker_id": self._worker_id, "lane_id": lane_id, "job_id": job_id}
-        row = self._database.one("workers_before", again=True, **ids)
-        return int(row["workers"]) if row else 0
+    def _is_impatient(self, lane_id: int, head: Head) -> bool:
+        if head.job_id not in self._turns:
+            ids = {"worker_id": self._worker_id, "lane_id": lane_id, "job_id": head.job_id}
+            self._turns[head.job_id] = turns(self._database, ids)
+        return patience_ended(head, self._patience_s * self._turns[head.job_id])
+
+
+def newly_passed(heads: Heads, lanes: Mapping[int, Lane], free: Capacity) -> int | None:
+    """Return the lane whose head is first of all and is passed by for the first time, if any."""
+    if not heads:
+        return None
+    lane_id = first({i: (head.nice, head.job_id) for i, head in heads.items()}, lanes)
+    fits = lanes[lane_id].fits(free) > 0
+    return None if fits or heads[lane_id].passed_s is not None else lane_id
+
+
+def reserved(
+    heads: Heads,
+    lanes: Mapping[int, Lane],
+    free: Capacity,
+    is_impatient: Callable[[int, Head], bool],
+) -> Reservation:
+    """Return the reservation for the first job whose patience has ended and that does not fit."""
+    late = [
+        lane_id
+        for lane_id, head in heads.items()
+        if lanes[lane_id].fits(free) <= 0 and is_impatient(lane_id, head)
+    ]
+    if not late:
+        return Reservation()
+    chosen = min(late, key=lambda i: (heads[i].nice, -(heads[i].passed_s or 0), heads[i].job_id))
+    return Reservation(lanes[chosen], heads[chosen].nice)
+
+
+def patience_ended(head: Head, patience_s: float) -> bool:
+    """Tell whether a job was passed by for at least this long."""
+    return head.passed_s is not None and head.passed_s >= patience_s
+
+
+def turns(database: Database, ids: Mapping[str, int]) -> int:
+    """Return how many workers reserve room for a job before or with this one."""
+    row = database.one("workers_before", again=True, **ids)
+    return 1 + (int(row["workers"]) if row else 0)
+
+
+def later(head: Head, seconds: float) -> Head:
+    """Return a head as it is after some time."""
+    return head if head.passed_s is None else replace(head, passed_s=head.passed_s + seconds)
 
 
 def first(heads: Mapping[int, tuple[int, int]], lanes: Mapping[int, Lane]) -> int:

@@ -9,6 +9,7 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
+from forge_schema.queue.reservation import turns
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
@@ -52,6 +53,30 @@ def test_small_jobs_fill_the_gap_until_patience_ends(rig: Rig, size: str) -> Non
     large, small = rig.submit(priority=1, **{size: 4}), rig.submit_many(3)
     assert claim(worker, **{size: 3}) == small
     assert claim(worker) == [large]
+
+
+def test_patience_goes_on_while_a_worker_starts_anew_and_on_others_a_turn_later(rig: Rig) -> None:
+    worker, other = four(rig, patience_s=10), four(rig, "other", patience_s=10)
+    for one in (worker, other):
+        one.renew()
+    large, small = rig.submit(cpus=4, priority=1), rig.submit_many(4)
+    before = turns(rig.database, {"worker_id": worker.id, **place(rig, large)})
+    first, last = (worker, other) if before == 1 else (other, worker)
+    assert claim(last, 1, cpus=3) == small[:1]
+    rig.clock.advance(11)
+    for one in (first, last):
+        one.lanes = Lanes(rig.database, one.id, refresh_s=-1, patience_s=10)
+    assert claim(first, 1, cpus=3) == []
+    assert claim(last, 1, cpus=3) == small[1:2]
+    rig.clock.advance(10)
+    assert claim(last, 1, cpus=3) == []
+    assert claim(first, 1) == [large]
+    assert claim(last, 1, cpus=3) == small[2:3]
+
+
+def place(rig: Rig, job_id: int) -> dict[str, int]:
+    """Return a job's lane and id."""
+    return rig.row("SELECT lane_id, job_id FROM ready WHERE job_id = %s", job_id)
 
 
 def test_a_higher_priority_and_what_fits_beside_go_before_a_waiting_job(rig: Rig) -> None:

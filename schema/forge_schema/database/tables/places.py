@@ -35,6 +35,8 @@ class Ready(SQLModel, table=True):
     losses: int = c.small(default="0")
     preemptions: int = c.small(default="0")
     ready_at: datetime = c.moment()
+    # When a worker first passed the job by, since it did not fit; see `Backfill`.
+    passed_at: datetime | None = c.moment(null=True)
 
 
 class Scheduled(SQLModel, table=True):

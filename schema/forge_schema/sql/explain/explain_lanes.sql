@@ -11,7 +11,7 @@ SELECT
     shape.gpu_model, shape.vram_mb,
     num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
     lane.owner, o.weight, shared.share, head.nice, head.job_id,
-    extract(EPOCH FROM forge_now() - head.ready_at)::float8 AS waited_s,
+    extract(EPOCH FROM forge_now() - head.passed_at)::float8 AS passed_s,
     (
         SELECT count(*) FROM (
             SELECT FROM ready
@@ -29,7 +29,7 @@ JOIN owner_quota AS o ON o.owner = lane.owner
 LEFT JOIN running ON running.owner = lane.owner
 CROSS JOIN LATERAL (SELECT coalesce(running.leases, 0) / o.weight AS share) AS shared
 CROSS JOIN LATERAL (
-    SELECT nice, job_id, ready_at FROM ready
+    SELECT nice, job_id, passed_at FROM ready
     WHERE lane_id = lane.id
     ORDER BY nice, job_id
     LIMIT 1
