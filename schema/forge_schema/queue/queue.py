@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from time import time_ns
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
@@ -29,19 +28,13 @@ from forge_schema.model.worker import Capacity
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.claim import claim, claimed_before
 from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
-from forge_schema.queue.inputs import Sources, from_params, not_uploaded
 from forge_schema.queue.lanes import Lanes
+from forge_schema.queue.submission import Submission
 
 LEASE_TTL = timedelta(seconds=120)
 DETAIL_LENGTH = 10_000
 # Reasons to retry at once: the job is healthy and can run on another worker.
 AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED}
-
-
-class IdempotencyConflict(ForgeError):
-    """An idempotency key was used before, for another job."""
-
-    code = "idempotency_conflict"
 
 
 class NotRetryable(ForgeError):
@@ -78,7 +71,7 @@ class Queue:
         self.actor = actor
         self.ttl = ttl
         self._acts = JobActs(database, owner=None, actor=actor)
-        self._lane_ids = {} if lane_ids is None else lane_ids
+        self._submission = Submission(database, actor, {} if lane_ids is None else lane_ids)
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool = False) -> list[int]:
         """Submit jobs in one statement and return their ids, in order.
@@ -97,59 +90,7 @@ class Queue:
             IdempotencyConflict: a key belongs to a job with different content; no job was
                 submitted, unless the other job was being submitted at the same moment.
         """
-        jobs = [
-            self._row(spec, key) for spec, key in zip(specs, _fresh_keys(len(specs)), strict=True)
-        ]
-        _agree(jobs)
-        row = self.database.one(
-            "submit", again=True, jobs=Jsonb(jobs), actor=self.actor, any_owner=any_owner
-        )
-        assert row is not None  # noqa: S101 - the statement selects one row always
-        if row["conflicts"]:
-            raise _conflict(row["conflicts"][0])
-        if row["sourceless"]:
-            lacking = specs[row["ids"].index(row["sourceless"][0])]
-            raise Sources(self.database).lack(lacking, any_owner=any_owner)
-        if row["not_uploaded"]:
-            raise not_uploaded(specs[row["ids"].index(row["not_uploaded"][0])])
-        inserted = set(row["inserted"])
-        return [
-            i if i in inserted else self._submitted_before(job)
-            for job, i in zip(jobs, row["ids"], strict=True)
-        ]
-
-    def _row(self, spec: JobSpec, fresh_key: str) -> dict[str, Any]:
-        fields = {"owner", "name", "bundle_digest", "max_failures", "max_losses"}
-        fields |= {"max_preemptions", "backoff_s", "timeout_s", "delay_s", "kind", "sweep"}
-        return {
-            **spec.model_dump(mode="json", include=fields),
-            "idempotency_key": spec.idempotency_key or fresh_key,
-            "lane_id": self._lane(spec),
-            "nice": -spec.priority,
-            "spec": spec.payload(),
-            "content_digest": spec.content_digest(),
-            **from_params(spec.from_checkpoint),
-        }
-
-    def _lane(self, spec: JobSpec) -> int:
-        shape = spec.shape()
-        key = repr((shape, spec.queue, spec.owner))
-        if key not in self._lane_ids:
-            params = {**shape, "labels": Jsonb(shape["labels"])}
-            row = self.database.one(
-                "ensure_lane", again=True, queue=spec.queue, owner=spec.owner, **params
-            )
-            assert row is not None  # noqa: S101 - an upsert returns its row
-            self._lane_ids[key] = row["id"]
-        return self._lane_ids[key]
-
-    def _submitted_before(self, job: dict[str, Any]) -> int:
-        key = job["idempotency_key"]
-        row = self.database.one("submitted_before", again=True, owner=job["owner"], key=key)
-        if row is None or row["content_digest"] != job["content_digest"]:
-            raise _conflict(key)
-        job_id: int = row["id"]
-        return job_id
+        return self._submission.submit(specs, any_owner=any_owner)
 
     def claim(self, lanes: Lanes, free: Capacity, *, count: int = 1) -> list[Grant]:
         """Claim up to `count` jobs that fit into the free resources, best first."""
@@ -330,28 +271,6 @@ class Queue:
         if row is None:
             raise job_unknown(job_id)
         return State(row["state"])
-
-
-def _fresh_keys(count: int) -> list[str]:
-    # In order of time, so that new keys share a page of the index instead of touching one each.
-    stem = f"{time_ns() // 1_000_000:012x}{uuid4().hex[:20]}"
-    return [f"auto:{stem}:{n}" for n in range(count)]
-
-
-def _conflict(key: str) -> IdempotencyConflict:
-    return IdempotencyConflict(
-        f"the idempotency key {key!r} belongs to another job",
-        hint="use another key, or submit exactly the same job again",
-    )
-
-
-def _agree(jobs: Sequence[dict[str, Any]]) -> None:
-    """Reject two jobs of one batch with the same key but different content."""
-    contents: dict[tuple[str, str], str] = {}
-    for job in jobs:
-        place = job["owner"], job["idempotency_key"]
-        if contents.setdefault(place, job["content_digest"]) != job["content_digest"]:
-            raise _conflict(job["idempotency_key"])
 
 
 def _backs_off(reason: Reason) -> bool:

@@ -11,7 +11,7 @@ from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Reason, Role
 from forge_schema.queue.inputs import CheckpointUnknown
-from forge_schema.queue.queue import IdempotencyConflict
+from forge_schema.queue.submission import IdempotencyConflict
 from support.client.command import command
 from support.client.reaching import WAYS, key, reaching
 from support.http.server import served, server_settings

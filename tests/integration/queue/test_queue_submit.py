@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import State
-from forge_schema.queue.queue import IdempotencyConflict, Queue
+from forge_schema.queue.queue import Queue
+from forge_schema.queue.submission import IdempotencyConflict
 from support.at_once import at_once
 from support.queue.rig import spec
 

@@ -16,7 +16,8 @@ from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, M
 from forge_schema.model.lease import End, Ended, Fence, Grant
 from forge_schema.model.states import Asked, Phase, Reason, Standing, State, WorkerStatus
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.queue import IdempotencyConflict, NotRetryable, WorkerUnknown
+from forge_schema.queue.queue import NotRetryable, WorkerUnknown
+from forge_schema.queue.submission import IdempotencyConflict
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,

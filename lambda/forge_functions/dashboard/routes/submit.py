@@ -7,7 +7,7 @@ from forge_schema.database.pool import Row
 from forge_schema.model.errors import ForgeError, JobInvalid
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.states import Target
-from forge_schema.queue.queue import IdempotencyConflict
+from forge_schema.queue.submission import IdempotencyConflict
 from forge_schema.read.job_story import JobStory, recent_bundles
 
 from forge_functions.dashboard.job_form import JobForm, faults_of
