@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 from forge_schema.database.pool import STATEMENT_S, Database
 from forge_schema.queue.queue import Queue
+from forge_schema.queue.submission import LaneIds
 from forge_schema.service.caller import Caller
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.signed import Signer, open_signer
@@ -49,7 +50,7 @@ class Services:
         # One each: a failed connection of reports must not affect workers.
         self._opening = {part: Lock() for part in Part}
         self._opened: dict[Part, Database] = {}
-        self._lane_ids: dict[str, int] = {}
+        self._lane_ids: LaneIds = {}
 
     @property
     def database(self) -> Database:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -35,6 +35,7 @@ OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 SIGNAL = re.compile("SIG(TERM|INT|HUP|USR1|USR2)")
 HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+SORTED = json.JSONEncoder(sort_keys=True)
 
 
 def _relative(path: str) -> str:
@@ -155,7 +156,7 @@ class Resources(KnownFields, BaseModel):
     def shape(self) -> dict[str, Any]:
         """Return the columns of the shape; 0 means a share of the worker."""
         cpus = self.cpus or (0.0 if self.gpus else INSTEAD_OF_SHARE["cpus"])
-        return {**self.model_dump(), "cpus": cpus, "memory_mb": self.memory_mb or 0}
+        return {**vars(self), "cpus": cpus, "memory_mb": self.memory_mb or 0}
 
     def stored(self) -> dict[str, Any]:
         """Return the resources as stored with the job: numbers, and which of them are shares."""
@@ -320,6 +321,11 @@ class JobSpec(KnownFields, BaseModel):
             "target": self.target.value,
         }
 
+    def lane(self) -> Hashable:
+        """Return what two jobs of one lane have in common."""
+        labels = frozenset((*self.labels.items(), *self._needs_of_the_worker().items()))
+        return self.queue, self.owner, self.target, labels, *vars(self.resources).values()
+
     def _needs_of_the_worker(self) -> dict[str, str]:
         if self.handler is not None:
             return {HANDLERS: f"*,{self.handler},*"}
@@ -328,8 +334,22 @@ class JobSpec(KnownFields, BaseModel):
         named = self.image is not None or self.image_tar is not None
         return {RUNS: f"*{RUNS_IMAGES if named else RUNS_PROJECTS}*"}
 
-    def payload(self) -> dict[str, Any]:
-        """Return the payload that the worker runs the job from: the `spec` column."""
+    def content(self) -> dict[str, Any]:
+        """Return everything but the key, in JSON's types, without what has its default."""
+        # A field that is unset has its default too, and is told sooner.
+        content = self.model_dump(mode="json", exclude_defaults=True, exclude_unset=True)
+        content.pop("idempotency_key", None)
+        return content
+
+    def payload(self, content: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the payload that the worker runs the job from: the `spec` column.
+
+        Args:
+            content: the job's `content`, if it is known.
+        """
+        content = self.content() if content is None else content
+        # Kept even if it is the default: the queue retries exactly as often as requested.
+        chosen = {"max_failures"} & self.model_fields_set
         return {
             "command": self.command,
             "env": self.env,
@@ -337,16 +357,19 @@ class JobSpec(KnownFields, BaseModel):
             "resources": self.resources.stored(),
             "checkpoint_interval_s": self.checkpoint_interval_s,
             "grace_s": self.grace_s,
-            **self.model_dump(mode="json", include=OPTIONAL, exclude_defaults=True),
-            # Kept even if it is the default: the queue retries exactly as often as requested.
-            **self.model_dump(include={"max_failures"}, exclude_unset=True),
+            **{name: content[name] for name in OPTIONAL & content.keys()},
+            **{name: getattr(self, name) for name in chosen},
         }
 
-    def content_digest(self) -> str:
-        """Return the SHA-256 of everything but the key, which a repeated submit must match."""
+    def content_digest(self, content: Mapping[str, Any] | None = None) -> str:
+        """Return the SHA-256 of the content, which a repeated submit must match.
+
+        Args:
+            content: the job's `content`, if it is known.
+        """
         # Defaults are left out: a field added later must not change the digests of old jobs.
-        content = self.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        content = self.content() if content is None else content
+        return hashlib.sha256(SORTED.encode(content).encode()).hexdigest()
 
 
 def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) -> dict[str, Any]:

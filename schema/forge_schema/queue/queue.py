@@ -29,7 +29,7 @@ from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.claim import claim, claimed_before
 from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.submission import Submission
+from forge_schema.queue.submission import LaneIds, Submission
 
 LEASE_TTL = timedelta(seconds=120)
 DETAIL_LENGTH = 10_000
@@ -65,7 +65,7 @@ class Queue:
         *,
         actor: str,
         ttl: timedelta = LEASE_TTL,
-        lane_ids: dict[str, int] | None = None,
+        lane_ids: LaneIds | None = None,
     ) -> None:
         self.database = database
         self.actor = actor

@@ -1,16 +1,24 @@
 """Submission: any number of jobs by one statement."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from time import time_ns
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from psycopg.types.json import Jsonb
+from pydantic_core import to_json
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import JobSpec
 from forge_schema.queue.inputs import Sources, from_params, not_uploaded
+
+LaneIds: TypeAlias = dict[Hashable, int]
+# The columns of `job` that are fields of the request.
+COLUMNS = (
+    *("owner", "name", "bundle_digest", "max_failures", "max_losses", "max_preemptions"),
+    *("backoff_s", "timeout_s", "delay_s", "kind", "sweep"),
+)
 
 
 class IdempotencyConflict(ForgeError):
@@ -28,19 +36,17 @@ class Submission:
         lane_ids: the lanes found so far; it adds to them.
     """
 
-    def __init__(self, database: Database, actor: str, lane_ids: dict[str, int]) -> None:
+    def __init__(self, database: Database, actor: str, lane_ids: LaneIds) -> None:
         self.database = database
         self.actor = actor
         self._lane_ids = lane_ids
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
-        jobs = [
-            self._row(spec, key) for spec, key in zip(specs, _fresh_keys(len(specs)), strict=True)
-        ]
+        jobs = self._rows(specs)
         _agree(jobs)
         row = self.database.one(
-            "submit", again=True, jobs=Jsonb(jobs), actor=self.actor, any_owner=any_owner
+            "submit", again=True, jobs=to_json(jobs).decode(), actor=self.actor, any_owner=any_owner
         )
         assert row is not None  # noqa: S101 - the statement selects one row always
         if row["conflicts"]:
@@ -56,30 +62,38 @@ class Submission:
             for job, i in zip(jobs, row["ids"], strict=True)
         ]
 
-    def _row(self, spec: JobSpec, fresh_key: str) -> dict[str, Any]:
-        fields = {"owner", "name", "bundle_digest", "max_failures", "max_losses"}
-        fields |= {"max_preemptions", "backoff_s", "timeout_s", "delay_s", "kind", "sweep"}
+    def _rows(self, specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
+        # A sweep may be one spec many times over.
+        made = {id(spec): spec for spec in specs}
+        rows = {place: self._row(spec) for place, spec in made.items()}
+        keys = _fresh_keys(len(specs))
+        return [
+            {**rows[id(spec)], "idempotency_key": spec.idempotency_key or key}
+            for spec, key in zip(specs, keys, strict=True)
+        ]
+
+    def _row(self, spec: JobSpec) -> dict[str, Any]:
+        content = spec.content()
         return {
-            **spec.model_dump(mode="json", include=fields),
-            "idempotency_key": spec.idempotency_key or fresh_key,
+            **{name: getattr(spec, name) for name in COLUMNS},
             "lane_id": self._lane(spec),
             "nice": -spec.priority,
-            "spec": spec.payload(),
-            "content_digest": spec.content_digest(),
+            "spec": spec.payload(content),
+            "content_digest": spec.content_digest(content),
             **from_params(spec.from_checkpoint),
         }
 
     def _lane(self, spec: JobSpec) -> int:
-        shape = spec.shape()
-        key = repr((shape, spec.queue, spec.owner))
-        if key not in self._lane_ids:
+        lane = spec.lane()
+        if lane not in self._lane_ids:
+            shape = spec.shape()
             params = {**shape, "labels": Jsonb(shape["labels"])}
             row = self.database.one(
                 "ensure_lane", again=True, queue=spec.queue, owner=spec.owner, **params
             )
             assert row is not None  # noqa: S101 - an upsert returns its row
-            self._lane_ids[key] = row["id"]
-        return self._lane_ids[key]
+            self._lane_ids[lane] = row["id"]
+        return self._lane_ids[lane]
 
     def _submitted_before(self, job: dict[str, Any]) -> int:
         key = job["idempotency_key"]

@@ -14,6 +14,7 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
 from forge_schema.queue.inputs import NotUploaded, Sources, Uploads
 from forge_schema.queue.queue import Queue
+from forge_schema.queue.submission import LaneIds
 from forge_schema.queue.templates import Templates
 from forge_schema.service.caller import Caller, Forbidden, Verbs
 from forge_schema.storage import Store, keys
@@ -51,7 +52,7 @@ class Submission(Verbs):
         database: Callable[[], Database],
         store: Callable[[], Store],
         *,
-        lane_ids: dict[str, int] | None = None,
+        lane_ids: LaneIds | None = None,
     ) -> None:
         super().__init__(caller, database)
         self._open_store = store

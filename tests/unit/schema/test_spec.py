@@ -10,6 +10,16 @@ from forge_client.project.request import Request, refused
 from forge_schema.model.spec import JobSpec
 from pydantic import ValidationError
 
+DIGEST = "75b4391a48f354b19e4f883ab80ec86b5bcefae3a664feec682ba8b1ec998d4a"
+RICH: dict[str, Any] = {
+    "env": {"A": "ä"},
+    "parameters": {"lr": 1e-5, "on": True},
+    "resources": {"gpus": 2, "memory_mb": 512},
+    "labels": {"b": "1", "a": "2"},
+    "stall": {"silent_log_s": 5},
+}
+RICH_DIGEST = "82ad684f2f662f6a2326f165cc25fcd67d30acbfa603d79a9899f1ac58386b21"
+
 
 def refusal(**asked: Any) -> str:  # noqa: ANN401  fields of all types
     with pytest.raises(ValidationError) as caught:
@@ -52,3 +62,25 @@ def test_where_it_is_said_what_a_gpu_is_like_it_is_said_how_many(asked: dict[str
     for gpus in (0, 1):
         job = {"name": "j", "owner": "a", "command": ["ls"], "resources": {"gpus": gpus, **asked}}
         assert JobSpec.model_validate(job).resources.gpus == gpus
+
+
+def test_a_jobs_digest_is_that_of_older_versions_which_stored_it() -> None:
+    plain = JobSpec(name="j", owner="ann", command=["ls"])
+    assert plain.content_digest() == DIGEST
+    # A default that is named is a default, and the key is no content.
+    named = plain.model_copy(update={"max_failures": 3, "idempotency_key": "k"})
+    assert named.content_digest() == DIGEST
+    rich = JobSpec(name="j", owner="ann", command=["ls"], **RICH)
+    assert rich.content_digest() == RICH_DIGEST
+
+
+def test_jobs_share_a_lane_exactly_if_they_share_a_shape_a_queue_and_an_owner() -> None:
+    plain = JobSpec(name="j", owner="ann", command=["ls"])
+    same: list[dict[str, Any]] = [{"name": "k"}, {"resources": {"cpus": None}}, {"priority": 3}]
+    for asked in same:
+        assert JobSpec(**{**plain.model_dump(), **asked}).lane() == plain.lane()
+    others: list[dict[str, Any]] = [{"queue": "q"}, {"owner": "bob"}, {"labels": {"a": "b"}}]
+    others += [{"image": "x"}, {"dockerfile": "D"}, {"kind": "custom", "handler": "h"}]
+    others += [{"resources": {"gpus": 1}}, {"target": "local"}]
+    lanes = {JobSpec(**{**plain.model_dump(), **asked}).lane() for asked in others}
+    assert len(lanes | {plain.lane()}) == len(others) + 1
