@@ -1,6 +1,6 @@
 """Submission: any number of jobs by one statement."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from time import time_ns
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -43,39 +43,42 @@ class Submission:
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
-        jobs = self._rows(specs)
-        _agree(jobs)
+        runs, stem = self._runs(specs), _stem()
+        _agree(runs)
         row = self.database.one(
-            "submit", again=True, jobs=to_json(jobs).decode(), actor=self.actor, any_owner=any_owner
+            "submit",
+            again=True,
+            runs=to_json(runs).decode(),
+            stem=stem,
+            actor=self.actor,
+            any_owner=any_owner,
         )
         assert row is not None  # noqa: S101 - the statement selects one row always
         if row["conflicts"]:
             raise _conflict(row["conflicts"][0])
         if row["sourceless"]:
-            lacking = specs[row["ids"].index(row["sourceless"][0])]
+            lacking = specs[row["sourceless"][0]]
             raise Sources(self.database).lack(lacking, any_owner=any_owner)
         if row["not_uploaded"]:
-            raise not_uploaded(specs[row["ids"].index(row["not_uploaded"][0])])
-        inserted = set(row["inserted"])
-        return [
-            i if i in inserted else self._submitted_before(job)
-            for job, i in zip(jobs, row["ids"], strict=True)
-        ]
+            raise not_uploaded(specs[row["not_uploaded"][0]])
+        ids: list[int] = row["ids"]
+        return ids if row["inserted"] == ids else self._with_those_before(row, runs, stem)
 
-    def _rows(self, specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
-        # A sweep may be one spec many times over.
-        made = {id(spec): spec for spec in specs}
-        rows = {place: self._row(spec) for place, spec in made.items()}
-        keys = _fresh_keys(len(specs))
-        return [
-            {**rows[id(spec)], "idempotency_key": spec.idempotency_key or key}
-            for spec, key in zip(specs, keys, strict=True)
-        ]
+    def _runs(self, specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = []
+        for first, spec in enumerate(specs):
+            # A sweep may be one spec many times over.
+            if first and spec is specs[first - 1]:
+                runs[-1]["times"] += 1
+            else:
+                runs.append({**self._row(spec), "first": first, "times": 1})
+        return runs
 
     def _row(self, spec: JobSpec) -> dict[str, Any]:
         content = spec.content()
         return {
             **{name: getattr(spec, name) for name in COLUMNS},
+            "asked_key": spec.idempotency_key,
             "lane_id": self._lane(spec),
             "nice": -spec.priority,
             "spec": spec.payload(content),
@@ -95,8 +98,18 @@ class Submission:
             self._lane_ids[lane] = row["id"]
         return self._lane_ids[lane]
 
-    def _submitted_before(self, job: dict[str, Any]) -> int:
-        key = job["idempotency_key"]
+    def _with_those_before(
+        self, row: Mapping[str, Any], runs: Sequence[dict[str, Any]], stem: str
+    ) -> list[int]:
+        """Return the ids of all jobs, where some keys were in use."""
+        inserted = set(row["inserted"])
+        jobs = [(run, run["first"] + n) for run in runs for n in range(run["times"])]
+        return [
+            i if i in inserted else self._submitted_before(run, run["asked_key"] or f"{stem}{n}")
+            for (run, n), i in zip(jobs, row["ids"], strict=True)
+        ]
+
+    def _submitted_before(self, job: dict[str, Any], key: str) -> int:
         row = self.database.one("submitted_before", again=True, owner=job["owner"], key=key)
         if row is None or row["content_digest"] != job["content_digest"]:
             raise _conflict(key)
@@ -104,10 +117,9 @@ class Submission:
         return job_id
 
 
-def _fresh_keys(count: int) -> list[str]:
+def _stem() -> str:
     # In order of time, so that new keys share a page of the index instead of touching one each.
-    stem = f"{time_ns() // 1_000_000:012x}{uuid4().hex[:20]}"
-    return [f"auto:{stem}:{n}" for n in range(count)]
+    return f"auto:{time_ns() // 1_000_000:012x}{uuid4().hex[:20]}:"
 
 
 def _conflict(key: str) -> IdempotencyConflict:
@@ -117,10 +129,11 @@ def _conflict(key: str) -> IdempotencyConflict:
     )
 
 
-def _agree(jobs: Sequence[dict[str, Any]]) -> None:
+def _agree(runs: Sequence[dict[str, Any]]) -> None:
     """Reject two jobs of one batch with the same key but different content."""
     contents: dict[tuple[str, str], str] = {}
-    for job in jobs:
-        place = job["owner"], job["idempotency_key"]
-        if contents.setdefault(place, job["content_digest"]) != job["content_digest"]:
-            raise _conflict(job["idempotency_key"])
+    for run in runs:
+        if (key := run["asked_key"]) is not None:
+            digest = contents.setdefault((run["owner"], key), run["content_digest"])
+            if digest != run["content_digest"]:
+                raise _conflict(key)

@@ -1,34 +1,38 @@
 -- Submits any number of jobs. A job whose idempotency key is in use inserts nothing. The whole
 -- batch is refused if a key belongs to a job with different content, if a new job starts from a
 -- missing checkpoint, or if its owner has not uploaded the content that it names.
+-- A run is one request that stands `times` times in a row, from the place `first` of the batch on.
+-- What is looked up is looked up once for a run.
 -- job -> ready or scheduled, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
-input AS MATERIALIZED (
-    SELECT nextval(pg_get_serial_sequence('job', 'id')) AS id, j.*
-    FROM jsonb_to_recordset(%(jobs)s) AS j (
-        lane_id integer, owner text, name text, nice smallint, spec jsonb, bundle_digest text,
-        idempotency_key text, content_digest text, max_failures smallint, max_losses smallint,
-        max_preemptions smallint, backoff_s integer, timeout_s integer, delay_s double precision,
-        kind job_kind, sweep text, from_job bigint, from_attempt smallint, from_number integer
+run AS MATERIALIZED (
+    SELECT j.*, coalesce(j.asked_key, %(stem)s || j.first) AS first_key
+    FROM json_to_recordset(%(runs)s) AS j (
+        first integer, times integer, lane_id integer, owner text, name text, nice smallint,
+        spec jsonb, bundle_digest text, asked_key text, content_digest text,
+        max_failures smallint, max_losses smallint, max_preemptions smallint, backoff_s integer,
+        timeout_s integer, delay_s double precision, kind job_kind, sweep text, from_job bigint,
+        from_attempt smallint, from_number integer
     )
 ),
 conflict AS MATERIALIZED (
-    SELECT idempotency_key FROM input
-    WHERE content_digest <> (
-        SELECT job.content_digest FROM job
-        WHERE job.owner = input.owner AND job.idempotency_key = input.idempotency_key
-    )
+    SELECT asked_key FROM run
+    WHERE asked_key IS NOT NULL
+        AND content_digest <> (
+            SELECT job.content_digest FROM job
+            WHERE job.owner = run.owner AND job.idempotency_key = run.asked_key
+        )
 ),
 -- Locked, so that it cannot be thinned out before this commits.
 sourced AS MATERIALIZED (
     SELECT
-        input.*, found.job_id AS source_job_id, found.token AS source_token,
+        run.*, found.job_id AS source_job_id, found.token AS source_token,
         found.number AS source_number
-    FROM input
+    FROM run
     LEFT JOIN LATERAL (
         SELECT checkpoint.job_id, checkpoint.token, checkpoint.number
         FROM checkpoint JOIN job ON job.id = checkpoint.job_id
-        WHERE checkpoint.job_id = from_job AND (%(any_owner)s OR job.owner = input.owner)
+        WHERE checkpoint.job_id = from_job AND (%(any_owner)s OR job.owner = run.owner)
             AND (from_attempt IS NULL OR checkpoint.attempt = from_attempt)
             AND (from_number IS NULL OR checkpoint.number = from_number)
         ORDER BY checkpoint.token DESC, checkpoint.number DESC
@@ -37,22 +41,22 @@ sourced AS MATERIALIZED (
     ) AS found ON true
 ),
 sourceless AS MATERIALIZED (
-    SELECT id FROM sourced
+    SELECT first FROM sourced
     WHERE from_job IS NOT NULL AND source_job_id IS NULL
         AND NOT EXISTS (
             SELECT FROM job
-            WHERE job.owner = sourced.owner AND job.idempotency_key = sourced.idempotency_key
+            WHERE job.owner = sourced.owner AND job.idempotency_key = sourced.first_key
         )
 ),
 named AS MATERIALIZED (
-    SELECT input.id, input.owner, input.idempotency_key, digest.sha256
-    FROM input CROSS JOIN LATERAL (
-        VALUES (input.bundle_digest), (input.spec ->> 'image_tar')
+    SELECT run.first, run.owner, run.first_key, digest.sha256
+    FROM run CROSS JOIN LATERAL (
+        VALUES (run.bundle_digest), (run.spec ->> 'image_tar')
     ) AS digest (sha256)
     WHERE digest.sha256 IS NOT NULL
 ),
 not_uploaded AS MATERIALIZED (
-    SELECT id FROM named
+    SELECT first FROM named
     WHERE NOT %(any_owner)s
         AND NOT EXISTS (
             SELECT FROM upload
@@ -60,7 +64,7 @@ not_uploaded AS MATERIALIZED (
         )
         AND NOT EXISTS (
             SELECT FROM job
-            WHERE job.owner = named.owner AND job.idempotency_key = named.idempotency_key
+            WHERE job.owner = named.owner AND job.idempotency_key = named.first_key
         )
 ),
 uploaded AS (
@@ -70,6 +74,13 @@ uploaded AS (
     WHERE %(any_owner)s
     ORDER BY named.owner, named.sha256
     ON CONFLICT DO NOTHING
+),
+-- The name of the sequence is looked up once, not for each job.
+input AS MATERIALIZED (
+    SELECT
+        nextval((SELECT pg_get_serial_sequence('job', 'id')::regclass)) AS id, sourced.*,
+        coalesce(asked_key, %(stem)s || first + n) AS idempotency_key
+    FROM sourced CROSS JOIN LATERAL generate_series(0, times - 1) AS n
 ),
 inserted AS (
     INSERT INTO job (
@@ -82,7 +93,7 @@ inserted AS (
         max_failures, max_losses, max_preemptions, backoff_s, timeout_s,
         CASE WHEN delay_s > 0 THEN now + make_interval(secs => delay_s) END, now, kind, sweep,
         source_job_id, source_token, source_number
-    FROM sourced, clock
+    FROM input, clock
     WHERE NOT EXISTS (SELECT FROM conflict) AND NOT EXISTS (SELECT FROM sourceless)
         AND NOT EXISTS (SELECT FROM not_uploaded)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
@@ -103,7 +114,7 @@ told AS (
 SELECT
     ARRAY(SELECT id FROM input) AS ids,
     ARRAY(SELECT id FROM inserted) AS inserted,
-    ARRAY(SELECT idempotency_key FROM conflict) AS conflicts,
-    ARRAY(SELECT id FROM sourceless) AS sourceless,
-    ARRAY(SELECT id FROM not_uploaded) AS not_uploaded,
+    ARRAY(SELECT asked_key FROM conflict) AS conflicts,
+    ARRAY(SELECT first FROM sourceless) AS sourceless,
+    ARRAY(SELECT first FROM not_uploaded) AS not_uploaded,
     pg_notify('forge', 'ready')
