@@ -29,9 +29,11 @@ MAX_ID = 2**63 - 1
 MAX_SMALL = 32_767
 
 # Fields left out of the payload if they have the default; workers read them with `.get`.
-OPTIONAL = {"kind", "handler", "arguments", "parameters", "sweep", "junit", "share"}
+OPTIONAL = {"kind", "handler", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
+# The same, of those in which the jobs of a sweep differ.
+VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 SIGNAL = re.compile("SIG(TERM|INT|HUP|USR1|USR2)")
 HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -341,18 +343,21 @@ class JobSpec(KnownFields, BaseModel):
         content.pop("idempotency_key", None)
         return content
 
-    def payload(self, content: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the payload that the worker runs the job from: the `spec` column.
+    def payload(self) -> dict[str, Any]:
+        """Return the payload that the worker runs the job from: the `spec` column."""
+        content = self.content()
+        return {**self.shared(content), **self.varied(content)}
 
-        Args:
-            content: the job's `content`, if it is known.
-        """
-        content = self.content() if content is None else content
+    def varied(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the part of the payload in which the jobs of a sweep differ."""
+        optional = {name: content[name] for name in VARIED if name in content}
+        return {"command": self.command, "env": self.env, **optional}
+
+    def shared(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rest of the payload."""
         # Kept even if it is the default: the queue retries exactly as often as requested.
         chosen = {"max_failures"} & self.model_fields_set
         return {
-            "command": self.command,
-            "env": self.env,
             "image": self.image,
             "resources": self.resources.stored(),
             "checkpoint_interval_s": self.checkpoint_interval_s,

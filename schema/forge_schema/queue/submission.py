@@ -10,15 +10,19 @@ from pydantic_core import to_json
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.spec import JobSpec
+from forge_schema.model.spec import VARIED, JobSpec
 from forge_schema.queue.inputs import Sources, from_params, not_uploaded
 
 LaneIds: TypeAlias = dict[Hashable, int]
-# The columns of `job` that are fields of the request.
+# An owner, and what one of its requests does not share with those around it.
+Run: TypeAlias = tuple[str, dict[str, Any]]
+# The columns of `job` that are fields of the request and the same for the jobs of a sweep.
 COLUMNS = (
-    *("owner", "name", "bundle_digest", "max_failures", "max_losses", "max_preemptions"),
-    *("backoff_s", "timeout_s", "delay_s", "kind", "sweep"),
+    *("owner", "bundle_digest", "max_failures", "max_losses", "max_preemptions", "backoff_s"),
+    *("timeout_s", "delay_s", "sweep"),
 )
+# What the jobs of a sweep may differ in.
+OWN = {"name", "command", "env", *VARIED}
 
 
 class IdempotencyConflict(ForgeError):
@@ -43,12 +47,13 @@ class Submission:
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
-        runs, stem = self._runs(specs), _stem()
+        sweeps, stem = self._sweeps(specs), _stem()
+        runs = [(sweep["owner"], run) for sweep in sweeps for run in sweep["runs"]]
         _agree(runs)
         row = self.database.one(
             "submit",
             again=True,
-            runs=to_json(runs).decode(),
+            sweeps=to_json(sweeps).decode(),
             stem=stem,
             actor=self.actor,
             any_owner=any_owner,
@@ -64,25 +69,27 @@ class Submission:
         ids: list[int] = row["ids"]
         return ids if row["inserted"] == ids else self._with_those_before(row, runs, stem)
 
-    def _runs(self, specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
-        runs: list[dict[str, Any]] = []
+    def _sweeps(self, specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
+        """Return the jobs in order: what several in a row share is said once."""
+        sweeps: list[dict[str, Any]] = []
+        common = None
         for first, spec in enumerate(specs):
-            # A sweep may be one spec many times over.
             if first and spec is specs[first - 1]:
-                runs[-1]["times"] += 1
-            else:
-                runs.append({**self._row(spec), "first": first, "times": 1})
-        return runs
+                sweeps[-1]["runs"][-1]["times"] += 1
+                continue
+            content = spec.content()
+            if common != (common := _common(spec, content)):
+                sweeps.append({**self._sweep(spec, content), "runs": []})
+            sweeps[-1]["runs"].append(_run(spec, content, first))
+        return sweeps
 
-    def _row(self, spec: JobSpec) -> dict[str, Any]:
-        content = spec.content()
+    def _sweep(self, spec: JobSpec, content: Mapping[str, Any]) -> dict[str, Any]:
         return {
             **{name: getattr(spec, name) for name in COLUMNS},
-            "asked_key": spec.idempotency_key,
+            "kind": spec.kind.value,
             "lane_id": self._lane(spec),
             "nice": -spec.priority,
-            "spec": spec.payload(content),
-            "content_digest": spec.content_digest(content),
+            "shared": spec.shared(content),
             **from_params(spec.from_checkpoint),
         }
 
@@ -99,22 +106,40 @@ class Submission:
         return self._lane_ids[lane]
 
     def _with_those_before(
-        self, row: Mapping[str, Any], runs: Sequence[dict[str, Any]], stem: str
+        self, row: Mapping[str, Any], runs: Sequence[Run], stem: str
     ) -> list[int]:
         """Return the ids of all jobs, where some keys were in use."""
         inserted = set(row["inserted"])
-        jobs = [(run, run["first"] + n) for run in runs for n in range(run["times"])]
+        jobs = [(*run, run[1]["first"] + n) for run in runs for n in range(run[1]["times"])]
         return [
-            i if i in inserted else self._submitted_before(run, run["asked_key"] or f"{stem}{n}")
-            for (run, n), i in zip(jobs, row["ids"], strict=True)
+            i if i in inserted else self._submitted_before(owner, run, f"{stem}{place}")
+            for (owner, run, place), i in zip(jobs, row["ids"], strict=True)
         ]
 
-    def _submitted_before(self, job: dict[str, Any], key: str) -> int:
-        row = self.database.one("submitted_before", again=True, owner=job["owner"], key=key)
-        if row is None or row["content_digest"] != job["content_digest"]:
+    def _submitted_before(self, owner: str, run: Mapping[str, Any], fresh_key: str) -> int:
+        key = run["asked_key"] or fresh_key
+        row = self.database.one("submitted_before", again=True, owner=owner, key=key)
+        if row is None or row["content_digest"] != run["content_digest"]:
             raise _conflict(key)
         job_id: int = row["id"]
         return job_id
+
+
+def _common(spec: JobSpec, content: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+    # What is left out has its default; whether a default was asked for matters for retries.
+    common = {name: value for name, value in content.items() if name not in OWN}
+    return "max_failures" in spec.model_fields_set, common
+
+
+def _run(spec: JobSpec, content: Mapping[str, Any], first: int) -> dict[str, Any]:
+    return {
+        "first": first,
+        "times": 1,
+        "name": spec.name,
+        "varied": spec.varied(content),
+        "asked_key": spec.idempotency_key,
+        "content_digest": spec.content_digest(content),
+    }
 
 
 def _stem() -> str:
@@ -129,11 +154,11 @@ def _conflict(key: str) -> IdempotencyConflict:
     )
 
 
-def _agree(runs: Sequence[dict[str, Any]]) -> None:
+def _agree(runs: Sequence[Run]) -> None:
     """Reject two jobs of one batch with the same key but different content."""
     contents: dict[tuple[str, str], str] = {}
-    for run in runs:
+    for owner, run in runs:
         if (key := run["asked_key"]) is not None:
-            digest = contents.setdefault((run["owner"], key), run["content_digest"])
+            digest = contents.setdefault((owner, key), run["content_digest"])
             if digest != run["content_digest"]:
                 raise _conflict(key)

@@ -44,6 +44,17 @@ def test_a_submit_is_one_job(rig: Rig, statement: str) -> None:
     assert (rig.count("ready"), rig.count("event"), rig.count("lane")) == (3, 3, 1)
 
 
+def test_a_submit_of_equal_and_different_jobs_whose_answer_is_lost_is_each_once(rig: Rig) -> None:
+    rig.database.lose("submit")
+    same = spec()
+    specs = [same, same, spec(name="b"), spec(name="c", idempotency_key="c"), same]
+    ids = rig.queue.submit(specs)
+    stored = rig.rows("SELECT id, name FROM job ORDER BY id")
+    assert [(row["id"], row["name"]) for row in stored] == [
+        (job_id, asked.name) for job_id, asked in zip(ids, specs, strict=True)
+    ]
+
+
 def test_a_submit_given_up_and_repeated_by_the_caller_is_one_job(rig: Rig) -> None:
     rig.database.lose(*["submit"] * 4)
     with pytest.raises(DatabaseUnreachable):

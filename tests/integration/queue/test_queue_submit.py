@@ -38,6 +38,24 @@ def test_jobs_of_many_lanes_are_submitted_together(rig: Rig) -> None:
     assert rig.database.names().count("submit") == 1
 
 
+def test_each_job_of_a_mixed_batch_is_stored_as_it_was_asked_for(rig: Rig) -> None:
+    plain, kept = spec(), spec(name="kept", max_failures=3, idempotency_key="k")
+    sweep = [spec(name=f"s{n}", sweep="s", parameters={"lr": n}, env={"N": "ä"}) for n in range(3)]
+    tuned = spec(tuning={"precision": "bf16"}, arguments={"a": [1]}, timeout_s=5, priority=-2)
+    specs = [plain, plain, *sweep, kept, plain, tuned, *sweep, kept, spec(max_failures=3), plain]
+    ids = rig.queue.submit(specs)
+    assert ids[5] == ids[11]
+    stored = {row["id"]: row for row in rig.rows("SELECT * FROM job")}
+    assert len(stored) == len(specs) - 1
+    for job_id, asked in zip(ids, specs, strict=True):
+        row = stored[job_id]
+        assert (row["name"], row["spec"]) == (asked.name, asked.payload())
+        assert (row["sweep"], row["timeout_s"], -row["nice"], row["content_digest"]) == (
+            *(asked.sweep, asked.timeout_s, asked.priority),
+            asked.content_digest(),
+        )
+
+
 def test_nothing_is_submitted_by_an_empty_list(rig: Rig) -> None:
     assert rig.queue.submit([]) == []
 

@@ -1,18 +1,25 @@
 -- Submits any number of jobs. A job whose idempotency key is in use inserts nothing. The whole
 -- batch is refused if a key belongs to a job with different content, if a new job starts from a
 -- missing checkpoint, or if its owner has not uploaded the content that it names.
--- A run is one request that stands `times` times in a row, from the place `first` of the batch on.
--- What is looked up is looked up once for a run.
+-- The jobs of a sweep, in the order of the batch, share all but their names, keys and a part of the
+-- spec. A run is one request that stands `times` times in a row, from the place `first` of the
+-- batch on. What is looked up is looked up once for a run.
 -- job -> ready or scheduled, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 run AS MATERIALIZED (
-    SELECT j.*, coalesce(j.asked_key, %(stem)s || j.first) AS first_key
-    FROM json_to_recordset(%(runs)s) AS j (
-        first integer, times integer, lane_id integer, owner text, name text, nice smallint,
-        spec jsonb, bundle_digest text, asked_key text, content_digest text,
+    SELECT
+        r.first, r.times, r.name, r.asked_key, r.content_digest, s.shared || r.varied AS spec,
+        coalesce(r.asked_key, %(stem)s || r.first) AS first_key,
+        s.lane_id, s.owner, s.nice, s.bundle_digest, s.max_failures, s.max_losses,
+        s.max_preemptions, s.backoff_s, s.timeout_s, s.delay_s, s.kind, s.sweep, s.from_job,
+        s.from_attempt, s.from_number
+    FROM json_to_recordset(%(sweeps)s) AS s (
+        lane_id integer, owner text, nice smallint, shared jsonb, bundle_digest text,
         max_failures smallint, max_losses smallint, max_preemptions smallint, backoff_s integer,
         timeout_s integer, delay_s double precision, kind job_kind, sweep text, from_job bigint,
-        from_attempt smallint, from_number integer
+        from_attempt smallint, from_number integer, runs json
+    ), json_to_recordset(s.runs) AS r (
+        first integer, times integer, name text, varied jsonb, asked_key text, content_digest text
     )
 ),
 conflict AS MATERIALIZED (
