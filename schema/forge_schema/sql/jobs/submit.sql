@@ -3,91 +3,83 @@
 -- missing checkpoint, or if its owner has not uploaded the content that it names.
 -- The jobs of a sweep, in the order of the batch, share all but their names, keys and a part of the
 -- spec. A run is one request that stands `times` times in a row, from the place `first` of the
--- batch on. What is looked up is looked up once for a run.
+-- batch on. Sources and uploads are looked up once for a sweep.
 -- job -> ready or scheduled, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
-run AS MATERIALIZED (
+sweeps AS MATERIALIZED (
     SELECT
-        r.first, r.times, r.name, r.asked_key, r.content_digest, s.shared || r.varied AS spec,
-        coalesce(r.asked_key, %(stem)s || r.first) AS first_key,
-        s.lane_id, s.owner, s.nice, s.bundle_digest, s.max_failures, s.max_losses,
-        s.max_preemptions, s.backoff_s, s.timeout_s, s.delay_s, s.kind, s.sweep, s.from_job,
-        s.from_attempt, s.from_number
+        s.*, found.job_id AS source_job_id, found.token AS source_token,
+        found.number AS source_number,
+        s.from_job IS NOT NULL AND found.job_id IS NULL AS lacks_source,
+        NOT %(any_owner)s AND EXISTS (
+            SELECT FROM (VALUES (s.bundle_digest), (s.shared ->> 'image_tar')) AS named (sha256)
+            WHERE named.sha256 IS NOT NULL
+                AND NOT EXISTS (
+                    SELECT FROM upload
+                    WHERE upload.owner = s.owner AND upload.sha256 = named.sha256
+                )
+        ) AS lacks_upload
     FROM json_to_recordset(%(sweeps)s) AS s (
         lane_id integer, owner text, nice smallint, shared jsonb, bundle_digest text,
         max_failures smallint, max_losses smallint, max_preemptions smallint, backoff_s integer,
         timeout_s integer, delay_s double precision, kind job_kind, sweep text, from_job bigint,
         from_attempt smallint, from_number integer, runs json
-    ), json_to_recordset(s.runs) AS r (
-        first integer, times integer, name text, varied jsonb, asked_key text, content_digest text
     )
-),
-conflict AS MATERIALIZED (
-    SELECT asked_key FROM run
-    WHERE asked_key IS NOT NULL
-        AND content_digest <> (
-            SELECT job.content_digest FROM job
-            WHERE job.owner = run.owner AND job.idempotency_key = run.asked_key
-        )
-),
--- Locked, so that it cannot be thinned out before this commits.
-sourced AS MATERIALIZED (
-    SELECT
-        run.*, found.job_id AS source_job_id, found.token AS source_token,
-        found.number AS source_number
-    FROM run
+    -- Locked, so that it cannot be thinned out before this commits.
     LEFT JOIN LATERAL (
         SELECT checkpoint.job_id, checkpoint.token, checkpoint.number
         FROM checkpoint JOIN job ON job.id = checkpoint.job_id
-        WHERE checkpoint.job_id = from_job AND (%(any_owner)s OR job.owner = run.owner)
-            AND (from_attempt IS NULL OR checkpoint.attempt = from_attempt)
-            AND (from_number IS NULL OR checkpoint.number = from_number)
+        WHERE checkpoint.job_id = s.from_job AND (%(any_owner)s OR job.owner = s.owner)
+            AND (s.from_attempt IS NULL OR checkpoint.attempt = s.from_attempt)
+            AND (s.from_number IS NULL OR checkpoint.number = s.from_number)
         ORDER BY checkpoint.token DESC, checkpoint.number DESC
         LIMIT 1
         FOR KEY SHARE OF checkpoint
     ) AS found ON true
 ),
-sourceless AS MATERIALIZED (
-    SELECT first FROM sourced
-    WHERE from_job IS NOT NULL AND source_job_id IS NULL
-        AND NOT EXISTS (
-            SELECT FROM job
-            WHERE job.owner = sourced.owner AND job.idempotency_key = sourced.first_key
+-- The name of the sequence is looked up once, not for each job.
+input AS MATERIALIZED (
+    SELECT
+        nextval((SELECT pg_get_serial_sequence('job', 'id')::regclass)) AS id, each.*,
+        coalesce(asked_key, %(stem)s || place) AS idempotency_key
+    FROM (
+        SELECT
+            r.first + generate_series(0, r.times - 1) AS place, r.name, r.asked_key,
+            r.content_digest, s.shared || r.varied AS spec, s.lane_id, s.owner, s.nice,
+            s.bundle_digest, s.max_failures, s.max_losses, s.max_preemptions, s.backoff_s,
+            s.timeout_s, s.delay_s, s.kind, s.sweep, s.source_job_id, s.source_token,
+            s.source_number, s.lacks_source, s.lacks_upload
+        FROM sweeps AS s, json_to_recordset(s.runs) AS r (
+            first integer, times integer, name text, varied jsonb, asked_key text,
+            content_digest text
+        )
+    ) AS each
+),
+conflict AS MATERIALIZED (
+    SELECT asked_key FROM input
+    WHERE asked_key IS NOT NULL
+        AND content_digest <> (
+            SELECT job.content_digest FROM job
+            WHERE job.owner = input.owner AND job.idempotency_key = input.asked_key
         )
 ),
-named AS MATERIALIZED (
-    SELECT run.first, run.owner, run.first_key, digest.sha256
-    FROM run CROSS JOIN LATERAL (
-        VALUES (run.bundle_digest), (run.spec ->> 'image_tar')
-    ) AS digest (sha256)
-    WHERE digest.sha256 IS NOT NULL
-),
-not_uploaded AS MATERIALIZED (
-    SELECT first FROM named
-    WHERE NOT %(any_owner)s
-        AND NOT EXISTS (
-            SELECT FROM upload
-            WHERE upload.owner = named.owner AND upload.sha256 = named.sha256
-        )
+lacking AS MATERIALIZED (
+    SELECT place, lacks_source FROM input
+    WHERE (lacks_source OR lacks_upload)
         AND NOT EXISTS (
             SELECT FROM job
-            WHERE job.owner = named.owner AND job.idempotency_key = named.first_key
+            WHERE job.owner = input.owner AND job.idempotency_key = input.idempotency_key
         )
 ),
 uploaded AS (
     INSERT INTO upload (owner, sha256, created_at)
-    SELECT DISTINCT named.owner, named.sha256, clock.now
-    FROM named, clock
-    WHERE %(any_owner)s
-    ORDER BY named.owner, named.sha256
+    SELECT DISTINCT sweeps.owner, named.sha256, clock.now
+    FROM sweeps, clock, LATERAL (
+        VALUES (sweeps.bundle_digest), (sweeps.shared ->> 'image_tar')
+    ) AS named (sha256)
+    WHERE %(any_owner)s AND named.sha256 IS NOT NULL
+    ORDER BY sweeps.owner, named.sha256
     ON CONFLICT DO NOTHING
-),
--- The name of the sequence is looked up once, not for each job.
-input AS MATERIALIZED (
-    SELECT
-        nextval((SELECT pg_get_serial_sequence('job', 'id')::regclass)) AS id, sourced.*,
-        coalesce(asked_key, %(stem)s || first + n) AS idempotency_key
-    FROM sourced CROSS JOIN LATERAL generate_series(0, times - 1) AS n
 ),
 inserted AS (
     INSERT INTO job (
@@ -101,8 +93,7 @@ inserted AS (
         CASE WHEN delay_s > 0 THEN now + make_interval(secs => delay_s) END, now, kind, sweep,
         source_job_id, source_token, source_number
     FROM input, clock
-    WHERE NOT EXISTS (SELECT FROM conflict) AND NOT EXISTS (SELECT FROM sourceless)
-        AND NOT EXISTS (SELECT FROM not_uploaded)
+    WHERE NOT EXISTS (SELECT FROM conflict) AND NOT EXISTS (SELECT FROM lacking)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, lane_id, nice, run_at, submitted_at
 ),
@@ -122,6 +113,6 @@ SELECT
     ARRAY(SELECT id FROM input) AS ids,
     ARRAY(SELECT id FROM inserted) AS inserted,
     ARRAY(SELECT asked_key FROM conflict) AS conflicts,
-    ARRAY(SELECT first FROM sourceless) AS sourceless,
-    ARRAY(SELECT first FROM not_uploaded) AS not_uploaded,
+    ARRAY(SELECT place FROM lacking WHERE lacks_source) AS sourceless,
+    ARRAY(SELECT place FROM lacking WHERE NOT lacks_source) AS not_uploaded,
     pg_notify('forge', 'ready')
