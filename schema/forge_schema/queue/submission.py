@@ -21,6 +21,8 @@ COLUMNS = (
     *("owner", "bundle_digest", "max_failures", "max_losses", "max_preemptions", "backoff_s"),
     *("timeout_s", "delay_s", "sweep"),
 )
+# A job's owner, key and digest.
+Job: TypeAlias = tuple[str, str, str]
 # What the jobs of a sweep may differ in.
 OWN = {"name", "command", "env", *VARIED}
 
@@ -110,19 +112,23 @@ class Submission:
     ) -> list[int]:
         """Return the ids of all jobs, where some keys were in use."""
         inserted = set(row["inserted"])
-        jobs = [(*run, run[1]["first"] + n) for run in runs for n in range(run[1]["times"])]
-        return [
-            i if i in inserted else self._submitted_before(owner, run, f"{stem}{place}")
-            for (owner, run, place), i in zip(jobs, row["ids"], strict=True)
+        jobs = [
+            (owner, run["asked_key"] or f"{stem}{run['first'] + n}", run["content_digest"])
+            for owner, run in runs
+            for n in range(run["times"])
         ]
+        paired = list(zip(jobs, row["ids"], strict=True))
+        before = self._submitted_before([job for job, i in paired if i not in inserted])
+        return [i if i in inserted else before[job] for job, i in paired]
 
-    def _submitted_before(self, owner: str, run: Mapping[str, Any], fresh_key: str) -> int:
-        key = run["asked_key"] or fresh_key
-        row = self.database.one("submitted_before", again=True, owner=owner, key=key)
-        if row is None or row["content_digest"] != run["content_digest"]:
-            raise _conflict(key)
-        job_id: int = row["id"]
-        return job_id
+    def _submitted_before(self, jobs: Sequence[Job]) -> dict[Job, int]:
+        owners, keys = [owner for owner, _, _ in jobs], [key for _, key, _ in jobs]
+        rows = self.database.rows("submitted_before", again=True, owners=owners, keys=keys)
+        found = {(row["owner"], row["key"], row["content_digest"]): row["id"] for row in rows}
+        for job in jobs:
+            if job not in found:
+                raise _conflict(job[1])
+        return found
 
 
 def _common(spec: JobSpec, content: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:

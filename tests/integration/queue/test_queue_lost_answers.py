@@ -53,6 +53,7 @@ def test_a_submit_of_equal_and_different_jobs_whose_answer_is_lost_is_each_once(
     assert [(row["id"], row["name"]) for row in stored] == [
         (job_id, asked.name) for job_id, asked in zip(ids, specs, strict=True)
     ]
+    assert rig.database.names().count("submitted_before") == 1
 
 
 def test_a_submit_given_up_and_repeated_by_the_caller_is_one_job(rig: Rig) -> None:
