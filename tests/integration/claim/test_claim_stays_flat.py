@@ -45,7 +45,7 @@ class Bench:
 
     def lane_of(self, **needs: object) -> int:
         """Return the lane of jobs that need this."""
-        return self.rig.queue._lane(spec(**needs))
+        return self.rig.queue._submission._lane(spec(**needs))
 
     def fill(self, lane: int, first: int, count: int, *, nice: int = 0) -> None:
         """Put jobs into a lane."""
