@@ -10,6 +10,7 @@ from statistics import median
 import psycopg
 from cluster import cluster, database, pgbench_tps
 from conditions import backlog, history, snapshot
+from enqueue import submits
 from forge_side import ForgeSide
 from measure import Compared, compared
 from raw_side import RawSide
@@ -23,7 +24,9 @@ def main() -> None:
     """Measure everything and print one table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of everything")
-    quick = parser.parse_args().quick
+    parser.add_argument("--submits", action="store_true", help="nothing but submits")
+    asked = parser.parse_args()
+    quick = asked.quick
     rounds, scale = (25, 10) if quick else (151, 1)
     with cluster() as url:
         with psycopg.connect(url) as connection:
@@ -33,6 +36,10 @@ def main() -> None:
         print(f"pgbench, one client, one durable INSERT: {tps:.0f} a second\n")
         print("| what | Forge | compared with | ratio | middle half | target | met |")
         print("|---|---|---|---|---|---|---|")
+        for row, other in submits(database(url, "submits"), database(url, "raw_submits"), rounds):
+            print(line(row, other), flush=True)
+        if asked.submits:
+            return
         for row in against_raw(url, rounds):
             print(line(row, "raw"), flush=True)
         for number, (name, condition, jobs) in enumerate(CONDITIONS):
