@@ -43,7 +43,7 @@ class Services:
         self.settings = settings
         self.failures = Failures()
         self.stopping = Event()
-        self.hub = Hub(settings.database_url, self.stopping)
+        self.hub = Hub(settings.database_url, self.stopping, listens=settings.prepare)
         self.matching = Matching()
         # Called with the number of ends that a worker reported and of jobs that it got.
         self.exchanged: Callable[[int, int], None] = lambda _ended, _granted: None

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import psycopg
 from chaos.check.history import History
 from chaos.clients.job_mix import OWNERS
 from chaos.clients.over_http import HttpSubmitter
@@ -18,6 +19,7 @@ from chaos.parts.fleet import Fleet, Worker, kind_of, server, small_disk, sweepe
 from chaos.parts.namespace import Namespace, namespace
 from chaos.parts.object_store import ObjectStore, Way, object_store
 from chaos.parts.old_version import OldVersion, old_version
+from chaos.parts.pooler import ROLE as POOLED_ROLE
 from chaos.parts.pooler import Pooler, pooler_is_here
 from chaos.parts.postgres_pair import Pair, postgres_pair
 from forge_client.project.bundle import pack
@@ -149,6 +151,8 @@ def bed(options: Options) -> Iterator[Bed]:
         elif options.containers and own_containers.engine_may_run():
             made.engine = stack.enter_context(own_containers.engine_with_image())
         if pooler_is_here():
+            with psycopg.connect(made.url, autocommit=True) as admin:
+                admin.execute(f"CREATE ROLE {POOLED_ROLE} LOGIN IN ROLE postgres".encode())
             made.pooler = Pooler(options.folder / "pooler", logs, made.door("db-pool").port)
         _add_services(made)
         _add_workers(made, stack)

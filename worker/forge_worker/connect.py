@@ -1,7 +1,7 @@
 """Connect to the queue and the store: over SQL on a trusted network, or over HTTP with a token."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -94,7 +94,9 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
                 awake=breaker.check,
                 back=gateway.came_back,
             )
-            with _running(StoreTidier(store)), _running(listener), _ticking(settings, database):
+            # Behind a pooler, hints reach whoever holds the server's session.
+            hears = _running(listener) if settings.prepare else nullcontext()
+            with _running(StoreTidier(store)), hears, _ticking(settings, database):
                 yield
 
         yield Transport(gateway, lambda _: store, loops)

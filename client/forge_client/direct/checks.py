@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 from forge_schema.database.current import HEAD
-from forge_schema.database.pool import KEEPALIVE
+from forge_schema.database.start import KEEPALIVE
 from forge_schema.model.worker import WorkerInfo
 from forge_schema.storage import open_store
 

@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 
 import psycopg
 import structlog
-from forge_schema.database.pool import KEEPALIVE
+from forge_schema.database.start import KEEPALIVE
 
 READY = "ready"
 ASKED = "asked"
@@ -62,10 +62,14 @@ class Ear:
 
 
 class Hub:
-    """Listens as soon as there is an ear, and reconnects when necessary."""
+    """Listens as soon as there is an ear, and reconnects when necessary.
 
-    def __init__(self, url: str, stopping: Event) -> None:
+    Behind a pooler (not `listens`) it hears nothing: hints reach whoever holds the session.
+    """
+
+    def __init__(self, url: str, stopping: Event, *, listens: bool = True) -> None:
         self._url = url
+        self._listens = listens
         self._stopping = stopping
         self._lock = Lock()
         self._ears: set[Ear] = set()
@@ -118,6 +122,8 @@ class Hub:
 
     def _run(self) -> None:
         failures = 0
+        if not self._listens:
+            self._stopping.wait()
         while not self._stopping.is_set():
             try:
                 with psycopg.connect(self._url, autocommit=True, **KEEPALIVE) as connection:

@@ -12,6 +12,7 @@ from psycopg.abc import RV, PQGen
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from forge_schema.database import settings, start
 from forge_schema.database.deadlines import Answers
 from forge_schema.database.prepared import Prepared
 from forge_schema.database.statements import statement
@@ -19,38 +20,8 @@ from forge_schema.model.errors import ForgeError
 
 Row = dict[str, Any]
 
-# A dropped connection is noticed within about seven seconds; without these it takes minutes.
-KEEPALIVE: dict[str, Any] = {
-    "connect_timeout": 10,
-    "keepalives": 1,
-    "keepalives_idle": 3,
-    "keepalives_interval": 2,
-    "keepalives_count": 2,
-    "tcp_user_timeout": 7000,
-}
-# A worker that died holding a row lock must not hold it for long. Every statement of the
-# protocol is planned for an index, since the thin tables' statistics are stale by nature.
-SESSION = """
-    SET statement_timeout = '30s';
-    SET lock_timeout = '5s';
-    SET idle_in_transaction_session_timeout = '5s';
-    SET jit = off;
-    SET plan_cache_mode = force_generic_plan;
-    SET enable_seqscan = off;
-    SET enable_bitmapscan = off;
-    SET enable_hashjoin = off;
-    SET enable_mergejoin = off;
-"""
-# A report reads large parts of tables, so the planner may use every method.
-REPORT = """
-    SET LOCAL plan_cache_mode = auto;
-    SET LOCAL enable_seqscan = on;
-    SET LOCAL enable_bitmapscan = on;
-    SET LOCAL enable_hashjoin = on;
-    SET LOCAL enable_mergejoin = on;
-"""
 CHECK_AFTER_S = 5.0
-# As in `SESSION`.
+# As in `SETTINGS`.
 STATEMENT_S = 30.0
 # Longer than every timeout of the server, so a live server has answered by then.
 ANSWER_S = 45.0
@@ -120,7 +91,8 @@ class Database:
     Args:
         url: a `postgresql://` URL.
         size: maximum number of open connections.
-        prepare: whether to prepare statements; must be off behind a transaction-mode pooler.
+        prepare: whether sessions are this process's own, so that statements can be prepared; off
+            behind a transaction-mode pooler. One that refuses startup parameters is noticed.
         statement_s: time limit of a statement on the server, in seconds.
         patience_s: how long to wait for a connection, in seconds.
         guard: a context manager around each statement of `rows`; it may raise its own errors.
@@ -138,7 +110,9 @@ class Database:
     ) -> None:
         self.url = url
         self._guard = guard
-        self._limit = f"SET statement_timeout = {round(statement_s * 1000)}"
+        self._statement_s = statement_s
+        self._prepare = prepare
+        self._limit_s: float | None = None
         self._answers = Answers(ANSWER_S)
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             url,
@@ -146,14 +120,7 @@ class Database:
             max_size=size,
             timeout=patience_s,
             open=False,
-            configure=self._configure,
             check=self._check,
-            kwargs={
-                **KEEPALIVE,
-                "autocommit": True,
-                "row_factory": dict_row,
-                "prepare_threshold": 0 if prepare else None,
-            },
             connection_class=Connection,
             reconnect_timeout=5,
         )
@@ -166,13 +133,27 @@ class Database:
             NotMigrated: it does not have Forge's tables.
         """
         try:
-            with psycopg.connect(self.url, **KEEPALIVE) as probe:
-                probe.execute(statement("health"))
+            own = self._prepare and start.owns_sessions(self.url)
+            if not own:
+                start.keep_on_role(self.url)
         except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
             raise explained(error, self.url) from error
+        # What is stored on the role has one limit for all.
+        self._limit_s = None if own or self._statement_s == STATEMENT_S else self._statement_s
+        self._pool.kwargs = self._parameters(own=own)
         self._pool.open()
         self._answers.start()
         return self
+
+    def _parameters(self, *, own: bool) -> dict[str, Any]:
+        options = settings.options_of(self.url, self._statement_s) if own else None
+        return {
+            **start.KEEPALIVE,
+            "autocommit": True,
+            "row_factory": dict_row,
+            "prepare_threshold": 0 if own else None,
+            "options": options,
+        }
 
     def close(self) -> None:
         self._answers.end()
@@ -219,7 +200,8 @@ class Database:
         connection = self._pool.getconn()
         self._answers.awaited(connection)
         try:
-            yield connection
+            with self._limited(connection):
+                yield connection
         except STALE as error:
             self._give_up(connection, error)
             raise
@@ -244,7 +226,7 @@ class Database:
         """Lend a connection inside a transaction. Raises the same errors as `rows`."""
         with self._explaining(), self.connection() as connection:
             try:
-                with connection.transaction():
+                with connection.transaction(), self._limited(connection):
                     yield connection
             except STALE as error:
                 self._give_up(connection, error)
@@ -260,7 +242,7 @@ class Database:
         """
         try:
             with self.transaction() as connection:
-                connection.execute(REPORT, prepare=False)
+                connection.execute(settings.REPORT, prepare=False)
                 yield connection
         except DatabaseUnreachable as error:
             if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
@@ -279,8 +261,8 @@ class Database:
                 raise
             raise explained(error, self.url) from error
 
-    def _configure(self, connection: Connection) -> None:
-        connection.execute(SESSION + self._limit, prepare=False)
+    def _limited(self, connection: Connection) -> AbstractContextManager[object]:
+        return nullcontext() if self._limit_s is None else _within(connection, self._limit_s)
 
     def _return(self, connection: Connection) -> None:
         connection.used_at = monotonic()
@@ -296,6 +278,13 @@ class Database:
         # A check is a round trip, as expensive as a claim, so only idle connections are checked.
         if monotonic() - connection.used_at > CHECK_AFTER_S:
             ConnectionPool.check_connection(connection)
+
+
+@contextmanager
+def _within(connection: Connection, limit_s: float) -> Iterator[None]:
+    with connection.transaction():
+        connection.execute(settings.limit(limit_s), prepare=False)
+        yield
 
 
 def _may_pass(error: Exception) -> bool:

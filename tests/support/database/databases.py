@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import psycopg
-from forge_schema.database.pool import SESSION, Connection, Database, Row, explained, run
+from forge_schema.database.pool import Connection, Database, Row, explained, run
+from forge_schema.database.settings import SESSION
 from psycopg.rows import dict_row
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.database.pool import SESSION
+from forge_schema.database.settings import SESSION
 from forge_schema.database.statements import statement
 from psycopg import sql
 

@@ -8,7 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from forge_schema.database.pool import SESSION, Connection
+from forge_schema.database.pool import Connection
+from forge_schema.database.settings import SESSION
 from forge_schema.model.states import Command, Phase, WorkerKind
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from forge_schema.database.pool import SESSION, Connection
+from forge_schema.database.pool import Connection
+from forge_schema.database.settings import SESSION
 from forge_schema.explain.explain import explain
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, WorkerStatus

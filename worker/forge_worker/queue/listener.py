@@ -6,7 +6,8 @@ A hint can be lost at any time, so every user of hints also polls now and then.
 from collections.abc import Callable
 
 import psycopg
-from forge_schema.database.pool import KEEPALIVE, explained, explicable
+from forge_schema.database.pool import explained, explicable
+from forge_schema.database.start import KEEPALIVE
 
 from forge_worker.loop import AFTER_FAILURE_S, Loop
 

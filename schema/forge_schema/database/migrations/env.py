@@ -11,6 +11,7 @@ from alembic import context
 from forge_schema.database import report_role
 from forge_schema.database.current import HEAD, MONTHS, mark
 from forge_schema.database.migrate import sqlalchemy_url
+from forge_schema.database.settings import UPGRADE
 from forge_schema.database.statements import definitions, statement, views
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
@@ -24,12 +25,19 @@ def include_name(name: str | None, kind: str, parents: Any) -> bool:  # noqa: AN
     return kind != "table" or metadata is None or name in metadata.tables
 
 
+def unlimited(connection: Connection) -> None:
+    """Lift this transaction's limits: behind a pooler, they are stored on the role."""
+    driver: Any = connection.connection.driver_connection
+    driver.execute(UPGRADE, prepare=False)
+
+
 def migrate(connection: Connection) -> bool:
     """Run the revisions, then put the current functions and views in place.
 
     Returns:
         Whether the newest revision was reached; only that one has the views.
     """
+    unlimited(connection)
     connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
     connection.execute(text("SET LOCAL lock_timeout = '10s'"))
     connection.execute(text("SET LOCAL check_function_bodies = off"))
@@ -62,6 +70,7 @@ def migrate(connection: Connection) -> bool:
 
 def validate(connection: Connection) -> None:
     """Check existing rows against constraints that were added as NOT VALID."""
+    unlimited(connection)
     found = connection.execute(
         text(
             "SELECT conrelid::regclass::text, quote_ident(conname) FROM pg_constraint"
