@@ -32,7 +32,8 @@ MAGIC = {"*": ".*", "?": "."}
 class WorkerInfo(Record):
     """A worker: its resources, and when it was last heard from; memory and disk in MiB.
 
-    `condition` describes its machine at that time, and why it is `constrained`, if it is.
+    `condition` describes its machine up to two minutes before, and why it is `constrained`, if it
+    is.
     """
 
     id: int

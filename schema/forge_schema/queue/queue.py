@@ -188,7 +188,8 @@ class Queue:
     ) -> Renewal:
         """Renew a worker's leases and return the status of each.
 
-        `condition` describes its machine; None keeps the previous one.
+        `condition` describes its machine; None keeps the previous one. What it measures is stored
+        every two minutes, anything else at once.
 
         Raises:
             WorkerUnknown: the worker must register again.

@@ -2,32 +2,65 @@
 -- seen and its new status: `forge_status` decides by its leases whether it is idle or busy. A
 -- worker that drains on its own reports that in its condition, which earlier servers accept too. A
 -- lease that is not listed is left to expire.
+-- Most heartbeats say nothing new, and write only that the worker was seen: locking the row first
+-- would be a second record, and a condition is large. Its measures change all the time and are
+-- written every two minutes, anything else at once.
+-- A renewal with a shorter TTL does not shorten a lease, unless the clock was ahead when it was last
+-- renewed or claimed.
 -- Locks: worker, then lease in the order given.
-WITH before AS MATERIALIZED (
-    SELECT id, status FROM worker
+WITH said AS (
+    SELECT
+        '{cpu_percent,memory_percent,memory_free_mb,disk_free_mb,gpus}'::text[] AS measures,
+        CASE
+            WHEN %(condition)s::jsonb ->> 'draining' = 'true' THEN 'draining'
+            WHEN %(status)s = 'busy' THEN 'idle'
+            ELSE %(status)s
+        END::worker_status AS status
+),
+nothing_new AS (
+    UPDATE worker
+    SET last_seen_at = forge_now()
+    FROM said
+    WHERE worker.id = %(worker_id)s AND worker.boot_id = %(boot_id)s
+        AND worker.status = CASE WHEN worker.command IS NULL THEN said.status ELSE 'draining' END
+        AND worker.connected_at IS NOT NULL AND worker.last_seen_at <= forge_now()
+        AND (
+            %(condition)s::jsonb IS NULL
+            OR (
+                worker.condition - said.measures = %(condition)s::jsonb - said.measures
+                AND date_bin('2 minutes', worker.last_seen_at, '2000-01-01')
+                    = date_bin('2 minutes', forge_now(), '2000-01-01')
+            )
+        )
+    RETURNING worker.id, worker.command
+),
+before AS MATERIALIZED (
+    SELECT id, status, last_seen_at > forge_now() AS ahead FROM worker
     WHERE id = %(worker_id)s AND boot_id = %(boot_id)s
+        AND NOT EXISTS (SELECT FROM nothing_new)
     FOR NO KEY UPDATE
 ),
-seen AS (
+something_new AS (
     UPDATE worker
     SET last_seen_at = forge_now(),
         connected_at = coalesce(connected_at, forge_now()),
         condition = coalesce(%(condition)s::jsonb, condition),
-        status = CASE
-            WHEN command IS NOT NULL OR %(condition)s::jsonb ->> 'draining' = 'true' THEN 'draining'
-            WHEN %(status)s = 'busy' THEN 'idle'
-            ELSE %(status)s
-        END::worker_status
-    FROM before
+        status = CASE WHEN command IS NULL THEN said.status ELSE 'draining' END
+    FROM before, said
     WHERE worker.id = before.id
-    RETURNING worker.id, worker.command, worker.status, before.status AS was
+    RETURNING worker.id, worker.command, worker.status, before.status AS was, before.ahead
+),
+seen AS (
+    SELECT id, command, false AS ahead FROM nothing_new
+    UNION ALL
+    SELECT id, command, ahead FROM something_new
 ),
 told AS (
     INSERT INTO event (at, actor, action, worker_id, detail)
     SELECT
         forge_now(), 'worker:' || id, 'status_changed', id,
         jsonb_build_object('from', was, 'to', status)
-    FROM seen WHERE status <> was
+    FROM something_new WHERE status <> was
 ),
 held AS (
     SELECT * FROM unnest(
@@ -36,7 +69,12 @@ held AS (
 ),
 renewed AS (
     UPDATE lease
-    SET expires_at = greatest(forge_now() + %(ttl)s, expires_at)
+    SET expires_at = CASE
+            WHEN seen.ahead OR claimed_at > forge_now() THEN forge_now() + %(ttl)s
+            ELSE greatest(forge_now() + %(ttl)s, expires_at)
+        END,
+        -- A lease may not end before it began.
+        claimed_at = least(claimed_at, forge_now())
     FROM seen, held
     WHERE lease.job_id = held.job_id AND lease.token = held.token AND lease.nonce = held.nonce
         AND lease.worker_id = %(worker_id)s

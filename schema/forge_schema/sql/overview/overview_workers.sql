@@ -1,5 +1,5 @@
 -- The workers by name, online ones first: seconds since each was last heard from, its leases, and
--- its machine's condition at that time.
+-- its machine's condition, up to two minutes old.
 SELECT
     worker.id, worker.name, worker.kind,
     forge_status(worker.status, held.leases) AS status, worker.command, worker.cpus,
