@@ -1,7 +1,12 @@
-"""The sweeper: a tick on a clock, by APScheduler. Any number of sweepers may run at once."""
+"""The sweeper: a tick on a clock, by APScheduler.
+
+Any number of sweepers may run at once. Of those, one works and the others watch: each ticks only if
+none has completed a tick within the last period.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import timedelta
 from threading import Lock
 from time import monotonic
 
@@ -13,6 +18,8 @@ from forge_schema.sweeper.tick import Tick
 # Late ticks are never dropped, missed ones are merged, and ticks never overlap.
 JOB_DEFAULTS = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 RED_AFTER_PERIODS = 3
+# A sweeper may come a little early without waiting for its next turn.
+TURN_SHARE = 0.8
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +39,7 @@ class Sweeper:
 
     @property
     def healthy(self) -> bool:
-        """Whether a tick succeeded within the last three periods."""
+        """Whether a tick of this sweeper succeeded, or was another's, within three periods."""
         with self._lock:
             return self._clock() - self._succeeded_at <= RED_AFTER_PERIODS * self._period_s
 
@@ -45,13 +52,18 @@ class Sweeper:
         self._scheduler.shutdown(wait=True)
 
     def tick(self) -> None:
-        """Tick once. A failure is logged, and the next tick tries again."""
+        """Tick once, if it is time. A failure is logged, and the next tick tries again."""
         try:
-            moved = self._tick.run()
+            if self._tick.is_due(timedelta(seconds=TURN_SHARE * self._period_s)):
+                self._run()
         except Exception as error:  # noqa: BLE001 - the clock must continue whatever happens in a tick
             log.warning("tick_failed", error=str(error))
             return
-        if counts := {step: count for step, count in asdict(moved).items() if count}:
-            log.info("ticked", **counts)
         with self._lock:
             self._succeeded_at = self._clock()
+
+    def _run(self) -> None:
+        moved = self._tick.run()
+        self._tick.done()
+        if counts := {step: count for step, count in asdict(moved).items() if count}:
+            log.info("ticked", **counts)

@@ -9,6 +9,7 @@ from time import monotonic
 import structlog
 
 from forge_schema.database.pool import Database, DatabaseUnreachable, Row
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason
 from forge_schema.queue.limits import Limits
@@ -25,7 +26,7 @@ EVERY = timedelta(seconds=10)
 # A tick is late if the last one was more than this many periods, or this fraction of a TTL, ago.
 # Workers renew at least every half TTL, so each has a quarter of a TTL left to renew again.
 # For a very short TTL it is half, or a busy machine's ticks would often be late.
-LATE_PERIODS = 1.5
+LATE_PERIODS = 2.0
 LATE_SHARE = 0.25
 LATE_LEAST = timedelta(seconds=5)
 # Late ticks in a row that postpone expiry; any further ones are the sweepers' normal pace.
@@ -135,6 +136,19 @@ class Tick:
             return 0
         self._mend_at = self._clock() + MEND_EVERY_S
         return self._limits.mend_slots()
+
+    def is_due(self, period: timedelta) -> bool:
+        """Tell whether no sweeper has completed a tick within this time."""
+        try:
+            row = self._database.one("tick_due", again=True, period=period)
+        except ForgeError:
+            # The tick itself tells what is wrong, and does what it can.
+            return True
+        return row is None or bool(row["due"])
+
+    def done(self) -> None:
+        """Tell other sweepers that a tick is complete."""
+        self._database.rows("tick_done", again=True)
 
     def make_partitions(self) -> int:
         """Create the coming monthly partitions, one table per statement."""

@@ -220,7 +220,7 @@ SMALL = frozenset({
     "enrolled_worker", "heads", "health", "held_job", "held_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
     "make_partitions", "match", "missing_uploads", "next_worker_id", "overrun", "own_fences",
-    "quotas", "restorable", "session", "source", "submitted_before", "template",
+    "quotas", "restorable", "session", "source", "submitted_before", "template", "tick_due",
     "uneven_limits", "worker_by_token", "workers_before",
 })  # fmt: skip
 # What one of the calls above runs besides.

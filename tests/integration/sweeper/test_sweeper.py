@@ -140,6 +140,7 @@ def test_health_turns_red_after_three_periods_without_a_tick(database_url: str) 
             """Return the status at a time, after a sweep that finds the leases or does not."""
             now[0] = seconds
             with psycopg.connect(database_url, autocommit=True) as connection:
+                connection.execute("UPDATE sweeper SET swept_at = NULL")
                 if not well:
                     connection.execute("ALTER TABLE lease RENAME TO away")
                 made.tick()

@@ -16,7 +16,8 @@ class Sweeper(SQLModel, table=True):
     survives a failover, and a restarted or replaced server leaves no other trace. `gap` is how long
     the last sweeper considers long; `gaps` counts consecutive ticks that came so late. `served_at`
     is when a server last reported, without which workers over HTTP cannot renew; `served_since` is
-    since when there has always been one.
+    since when there has always been one. `swept_at` is when a sweeper last completed a tick: until
+    the next one is due, the others only watch.
     """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
@@ -28,6 +29,7 @@ class Sweeper(SQLModel, table=True):
     gaps: int = c.small(default="0")
     served_at: datetime | None = c.moment(null=True)
     served_since: datetime | None = c.moment(null=True)
+    swept_at: datetime | None = c.moment(null=True)
 
 
 class SetAside(SQLModel, table=True):
