@@ -50,7 +50,8 @@ def claim(
         rows = database.rows("finish_and_claim", **params)
         lanes.took(monotonic() - began)
         done += rows[0]["finished"]
-        if not count or rows[0]["job_id"] is not None:
+        found = rows[0]["job_id"] is not None
+        if not count or found or not (rows[0]["seen"] or lanes.doubtful):
             break
         # Jobs below the watermarks show up once those are forgotten, and a longer look gets past
         # rows that other claims hold locked. Without a second look, the worker would go idle.
@@ -82,7 +83,7 @@ def _places(
         "after_jobs": array([after[1] for _, after, _ in ranges]),
         "last_nices": array([min(last, last_of(lane)) for lane, _, last in ranges]),
         "count": most,
-        "peek": most + look,
+        "peek": most and most + look,
     }
 
 

@@ -124,6 +124,19 @@ def test_many_other_lanes_that_others_serve_do_not_slow_the_claim(bench: Bench) 
     assert bench.cost_of_a_claim() <= alone + SLACK
 
 
+def test_an_idle_look_is_one_statement_and_touches_few_pages(bench: Bench) -> None:
+    bench.analyze()
+    assert len(bench.claim(1000)) == 40
+    for lanes in (0, 100):
+        for n in range(lanes):
+            bench.fill(bench.lane_of(labels={"host": f"h{n}"}), 10_000 * n + 1, 50)
+        bench.worker.lanes.forget()
+        bench.rig.database.ran.clear()
+        assert bench.claim() == []
+        assert bench.cost() <= 20
+        assert bench.rig.database.names() == ["match", "finish_and_claim"]
+
+
 def test_jobs_claimed_behind_an_old_snapshot_do_not_slow_the_claim(bench: Bench) -> None:
     bench.analyze()
     alone = bench.cost_of_a_claim()

@@ -35,32 +35,32 @@ history AS (
 returned AS (
     UPDATE slot SET job_id = NULL FROM done WHERE slot.job_id = done.job_id RETURNING slot.n
 ),
+-- The heads of the lanes, best first, read without a lock. Each lane is read in ranges, which skip
+-- what this worker has already emptied.
+head AS MATERIALIZED (
+    SELECT peek.ctid, lane.limited
+    FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
+    JOIN lane ON lane.id = (%(lanes)s::integer[])[n] AND NOT lane.paused
+    CROSS JOIN LATERAL (
+        SELECT ctid, nice, job_id FROM ready
+        WHERE lane_id = (%(lanes)s::integer[])[n]
+            AND (nice, job_id) > ((%(after_nices)s::smallint[])[n], (%(after_jobs)s::bigint[])[n])
+            AND nice <= (%(last_nices)s::smallint[])[n]
+        ORDER BY nice, job_id
+        LIMIT CASE
+            WHEN lane.limited
+                THEN forge_room(lane.id, %(peek)s, (SELECT count(*) FROM returned))
+            ELSE %(peek)s
+        END
+    ) AS peek
+    ORDER BY peek.nice, (%(shares)s::float8[])[n], peek.job_id
+    LIMIT %(peek)s
+),
 taken AS (
     DELETE FROM ready
     WHERE ctid = ANY(ARRAY(
         SELECT free.ctid
-        FROM (
-            -- The heads of the lanes, best first, read without a lock. Each lane is read in
-            -- ranges, which skip what this worker has already emptied.
-            SELECT peek.ctid, lane.limited
-            FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
-            JOIN lane ON lane.id = (%(lanes)s::integer[])[n] AND NOT lane.paused
-            CROSS JOIN LATERAL (
-                SELECT ctid, nice, job_id FROM ready
-                WHERE lane_id = (%(lanes)s::integer[])[n]
-                    AND (nice, job_id)
-                        > ((%(after_nices)s::smallint[])[n], (%(after_jobs)s::bigint[])[n])
-                    AND nice <= (%(last_nices)s::smallint[])[n]
-                ORDER BY nice, job_id
-                LIMIT CASE
-                    WHEN lane.limited
-                        THEN forge_room(lane.id, %(peek)s, (SELECT count(*) FROM returned))
-                    ELSE %(peek)s
-                END
-            ) AS peek
-            ORDER BY peek.nice, (%(shares)s::float8[])[n], peek.job_id
-            LIMIT %(peek)s
-        ) AS head
+        FROM head
         CROSS JOIN LATERAL (
             SELECT ctid, lane_id, job_id FROM ready WHERE ctid = head.ctid FOR UPDATE SKIP LOCKED
         ) AS free
@@ -82,7 +82,8 @@ leased AS (
     RETURNING job_id, token, lane_id, nice, attempt, failures, losses, preemptions
 )
 SELECT
-    cardinality(ARRAY(SELECT job_id FROM done)) AS finished, leased.job_id, leased.token,
+    cardinality(ARRAY(SELECT job_id FROM done)) AS finished,
+    EXISTS (SELECT FROM head) AS seen, leased.job_id, leased.token,
     leased.attempt, leased.lane_id, leased.nice, leased.failures, leased.losses, leased.preemptions,
     job.name, job.owner, job.spec, job.bundle_digest, job.timeout_s
 FROM (SELECT) AS always
