@@ -50,7 +50,8 @@ class LongClaim:
         with self._shared.hub.ear(self._caller.id) as ear:
             async with _watched(request, ear) as gone:
                 claimed = await self._wait(ear, until)
-                if claimed.grants and gone.done():
+                # One that has a name is repeated and gets them again.
+                if claimed.grants and gone.done() and self._claim.nonce is None:
                     await run_in_threadpool(self._give_back, claimed)
                 return claimed
 

@@ -136,7 +136,7 @@ class Database:
             own = self._prepare and start.owns_sessions(self.url)
             if not own:
                 start.keep_on_role(self.url)
-        except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+        except psycopg.Error as error:
             raise explained(error, self.url) from error
         # What is stored on the role has one limit for all.
         self._limit_s = None if own or self._statement_s == STATEMENT_S else self._statement_s

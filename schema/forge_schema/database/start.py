@@ -34,8 +34,8 @@ IN_FORCE = """
     SELECT bool_and(current_setting(name) = value)
     FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)
 """
-# Any: only the planner's settings are looked at.
-ANY_S = 30.0
+# Unlike the limit that may be stored on the role, so that it tells where the settings came from.
+PROBE_S = 29.0
 MAKING_LOCK = 0x666F726766  # "forgf"
 # How many server connections that started before the settings did are replaced at one start.
 MOST_OLD = 8
@@ -52,10 +52,9 @@ def owns_sessions(url: str) -> bool:
         psycopg.OperationalError: the database cannot be reached.
         psycopg.ProgrammingError: it does not have Forge's tables.
     """
-    planner = {name: value for name, value in SETTINGS.items() if name.startswith("enable")}
     try:
-        with _connected(url, options=options_of(url, ANY_S)) as connection:
-            return _in_force(connection, planner)
+        with _connected(url, options=options_of(url, PROBE_S)) as connection:
+            return _in_force(connection, {"statement_timeout": f"{PROBE_S:.0f}s"})
     except psycopg.OperationalError as error:
         if "options" not in str(error):
             raise

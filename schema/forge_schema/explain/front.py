@@ -108,6 +108,8 @@ class Front:
         return reserved(heads, lanes, free, partial(self._is_impatient, worker_id))
 
     def _is_impatient(self, worker_id: int, lane_id: int, head: Head) -> bool:
+        if not patience_ended(head, self._patience_s):
+            return False
         key = worker_id, head.job_id
         if key not in self._turns:
             ids = {"worker_id": worker_id, "lane_id": lane_id, "job_id": head.job_id}

@@ -338,7 +338,7 @@ class JobSpec(KnownFields, BaseModel):
 
     def content(self) -> dict[str, Any]:
         """Return everything but the key, in JSON's types, without what has its default."""
-        # A field that is unset has its default too, and is told sooner.
+        # A field that is unset has its default too, and is cheaper to recognise.
         content = self.model_dump(mode="json", exclude_defaults=True, exclude_unset=True)
         content.pop("idempotency_key", None)
         return content

@@ -56,7 +56,10 @@ class Limits:
         A worker of the version before ends and claims jobs without them.
         """
         with self._database.transaction() as connection:
-            return _mend_slots(connection)
+            uneven = run(connection, "uneven_limits", {})
+            if uneven:
+                _make_slots(connection)
+        return len(uneven)
 
     def _set(
         self,
@@ -73,11 +76,9 @@ class Limits:
             run(connection, name, {**params, "actor": self._actor})
             run(connection, "lock_lanes", lanes)
             run(connection, "lanes_follow", lanes)
-            _mend_slots(connection)
+            _make_slots(connection)
 
 
-def _mend_slots(connection: Connection) -> int:
-    if not run(connection, "uneven_limits", {}):
-        return 0
+def _make_slots(connection: Connection) -> None:
     run(connection, "lock_slots", {})
-    return len(run(connection, "make_slots", {}))
+    run(connection, "make_slots", {})

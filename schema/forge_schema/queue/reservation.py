@@ -92,12 +92,13 @@ class Backfill:
         if now - at >= self._refresh_s:
             at, seen = now, self._look(wanting, free)
             self._seen[free.gpu_model] = at, seen
+            waiting = {head.job_id for _, heads in self._seen.values() for head in heads.values()}
+            self._turns = {i: turn for i, turn in self._turns.items() if i in waiting}
         heads = {i: later(head, now - at) for i, head in seen.items() if i in wanting}
         return reserved(heads, wanting, free, self._is_impatient)
 
     def _look(self, wanting: dict[int, Lane], free: Capacity) -> dict[int, Head]:
         heads = self._heads(wanting)
-        self._turns = {h.job_id: t for h in heads.values() if (t := self._turns.get(h.job_id))}
         if (lane_id := newly_passed(heads, wanting, free)) is not None:
             head = heads[lane_id]
             place = {"lane_id": lane_id, "nice": head.nice, "job_id": head.job_id}
@@ -120,6 +121,8 @@ class Backfill:
         }
 
     def _is_impatient(self, lane_id: int, head: Head) -> bool:
+        if not patience_ended(head, self._patience_s):
+            return False
         if head.job_id not in self._turns:
             ids = {"worker_id": self._worker_id, "lane_id": lane_id, "job_id": head.job_id}
             self._turns[head.job_id] = turns(self._database, ids)

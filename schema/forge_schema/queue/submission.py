@@ -16,14 +16,14 @@ from forge_schema.queue.inputs import Sources, from_params, not_uploaded
 LaneIds: TypeAlias = dict[Hashable, int]
 # An owner, and what one of its requests does not share with those around it.
 Run: TypeAlias = tuple[str, dict[str, Any]]
-# The columns of `job` that are fields of the request and the same for the jobs of a sweep.
+# The columns of `job` that are fields of the request and the same for the jobs of a group.
 COLUMNS = (
     *("owner", "bundle_digest", "max_failures", "max_losses", "max_preemptions", "backoff_s"),
     *("timeout_s", "delay_s", "sweep"),
 )
 # A job's owner, key and digest.
 Job: TypeAlias = tuple[str, str, str]
-# What the jobs of a sweep may differ in.
+# What the jobs of a group may differ in, as those of a sweep do.
 OWN = {"name", "command", "env", *VARIED}
 
 
@@ -49,13 +49,13 @@ class Submission:
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
-        sweeps, stem = self._sweeps(specs), _stem()
-        runs = [(sweep["owner"], run) for sweep in sweeps for run in sweep["runs"]]
+        groups, stem = self._groups(specs), _stem()
+        runs = [(group["owner"], run) for group in groups for run in group["runs"]]
         _agree(runs)
         row = self.database.one(
             "submit",
             again=True,
-            sweeps=to_json(sweeps).decode(),
+            groups=to_json(groups).decode(),
             stem=stem,
             actor=self.actor,
             any_owner=any_owner,
@@ -71,21 +71,21 @@ class Submission:
         ids: list[int] = row["ids"]
         return ids if row["inserted"] == ids else self._with_those_before(row, runs, stem)
 
-    def _sweeps(self, specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
+    def _groups(self, specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
         """Return the jobs in order: what several in a row share is said once."""
-        sweeps: list[dict[str, Any]] = []
+        groups: list[dict[str, Any]] = []
         common = None
         for first, spec in enumerate(specs):
             if first and spec is specs[first - 1]:
-                sweeps[-1]["runs"][-1]["times"] += 1
+                groups[-1]["runs"][-1]["times"] += 1
                 continue
             content = spec.content()
             if common != (common := _common(spec, content)):
-                sweeps.append({**self._sweep(spec, content), "runs": []})
-            sweeps[-1]["runs"].append(_run(spec, content, first))
-        return sweeps
+                groups.append({**self._group(spec, content), "runs": []})
+            groups[-1]["runs"].append(_run(spec, content, first))
+        return groups
 
-    def _sweep(self, spec: JobSpec, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _group(self, spec: JobSpec, content: Mapping[str, Any]) -> dict[str, Any]:
         return {
             **{name: getattr(spec, name) for name in COLUMNS},
             "kind": spec.kind.value,

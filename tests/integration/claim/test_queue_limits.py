@@ -208,18 +208,22 @@ class Undone(Exception):
     """Rolls a transaction back."""
 
 
-def test_a_new_limit_counts_what_runs_already_even_if_its_claim_is_under_way(rig: Rig) -> None:
+@pytest.mark.parametrize("most", [3, 0])
+def test_a_new_limit_counts_what_runs_already_even_if_its_claim_is_under_way(
+    rig: Rig, most: int
+) -> None:
     rig.submit_many(6)
     early, worker = rig.worker("early").claim(count=2), rig.worker("late")
     with ThreadPoolExecutor(1) as pool:
         with rig.uncommitted() as queue:
             assert len(queue.claim(worker.lanes, worker.free)) == 1
-            limited = pool.submit(limit, rig, "queue", max_jobs=3)
+            limited = pool.submit(limit, rig, "queue", max_jobs=most)
             rig.wait_until_blocked()
         limited.result(timeout=120)
     assert worker.claim(count=3) == []
+    assert rig.row("SELECT count(job_id) AS held FROM slot") == {"held": 3}
     rig.finish(early[0])
-    assert len(worker.claim(count=3)) == 1
+    assert len(worker.claim(count=3)) == (1 if most else 0)
 
 
 def test_a_lowered_limit_holds_while_what_runs_above_it_ends_in_any_order(rig: Rig) -> None:

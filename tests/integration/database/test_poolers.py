@@ -106,7 +106,7 @@ def test_a_pooler_that_takes_no_settings_is_noticed(
 ) -> None:
     require(pooler.is_here(), "PgBouncer (Debian's package pgbouncer)")
     with pooler.pooled(tmp_path, postgres_server, database_url, *more) as pooled:
-        for _ in range(2):
+        for _ in range(3):
             with Database(pooled.forge) as database:
                 work(database)
         assert settings(pooled.forge) == SETTINGS

@@ -161,12 +161,14 @@ class Claims:
             raise mine.error
         return mine.ended, mine.granted
 
-    def give_back(self, fence: Fence, error: Exception) -> None:
+    def give_back(
+        self, fence: Fence, error: Exception, reason: Reason = Reason.START_FAILED
+    ) -> None:
         """Give back a job that could not be started: nobody works on its lease."""
         log.error("job_not_started", job=fence.job_id, exc_info=error)
         self._slots.take_back(fence.token)
         with suppress(ForgeError):
-            self._gateway.finish([End(fence, Reason.START_FAILED, detail=str(error))])
+            self._gateway.finish([End(fence, reason, detail=str(error))])
 
     def _next_group(self) -> list[Success]:
         """Take the successes that wait, one of each job: a statement ends a job only once."""
@@ -221,7 +223,10 @@ class Claims:
             try:
                 slot = self._slots.lend(grant.fence.token, needs(grant))
             except Exception as error:  # noqa: BLE001 - it is logged, and the job is given back
-                self.give_back(grant.fence, error)
+                # One that was handed out again was granted for what was free at the time.
+                handed_out_again = grant.age_s > 0
+                reason = Reason.DRAINED if handed_out_again else Reason.START_FAILED
+                self.give_back(grant.fence, error, reason)
             else:
                 lent.append(Granted(grant, slot, sent_s - grant.age_s))
         return lent

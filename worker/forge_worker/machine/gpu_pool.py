@@ -102,7 +102,7 @@ class GpuPool:
         """
         with self._lock:
             free = [gpu for gpu in self._held if gpu.uuid not in self._lent]
-            fitting = [gpu for gpu in free if is_model(needs.gpu_model or "*", gpu.name)]
+            fitting = [gpu for gpu in free if _suits(gpu, needs)]
             if len(fitting) < needs.gpus:
                 raise ValueError(f"{needs.gpus} GPUs are needed, but only {len(fitting)} are held")
             lent = fitting[: needs.gpus]
@@ -166,6 +166,10 @@ class GpuPool:
 
 def _free_mb(gpu: Gpu, used: Mapping[str, Use]) -> int:
     return max(0, gpu.vram_mb - used.get(gpu.uuid, NOBODY).taken_mb)
+
+
+def _suits(gpu: Gpu, needs: Capacity) -> bool:
+    return is_model(needs.gpu_model or "*", gpu.name) and gpu.vram_mb >= needs.vram_mb
 
 
 def _is_of(choice: Choice, gpu: Gpu, used: Mapping[str, Use]) -> bool:

@@ -22,7 +22,7 @@ class Unanswered:
         self._nonce: UUID | None = None
 
     def claim(self, count: int) -> AbstractContextManager[Ask]:
-        """Name a claim of `count` jobs until its answer is there; none need no name."""
+        """Name a claim of `count` jobs until its answer is there; a claim of none needs no name."""
         return self if count > 0 else nullcontext(Ask())
 
     def __enter__(self) -> Ask:

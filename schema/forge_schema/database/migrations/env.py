@@ -40,6 +40,9 @@ def migrate(connection: Connection) -> bool:
     unlimited(connection)
     connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
     connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+    # First, as claims do, so that the two cannot wait for each other.
+    if connection.scalar(text("SELECT to_regclass('slot')")):
+        connection.execute(text(statement("lock_slots")))
     connection.execute(text("SET LOCAL check_function_bodies = off"))
     driver: Any = connection.connection.driver_connection
     cursor = driver.cursor()

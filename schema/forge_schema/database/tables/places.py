@@ -96,10 +96,11 @@ class Lease(SQLModel, table=True):
 
 
 class Slot(SQLModel, table=True):
-    """A place that a limit gives to one job, or to one of its GPUs; `job_id` holds it.
+    """A place that a limit gives to one job, or to one of its GPUs.
 
-    `kind` tells whose limit it is, of what; `name` is the queue or the owner. A limit of three has
-    the slots 1 to 3. After it was lowered, jobs that still run hold slots above it.
+    `job_id` is the job that holds it. `kind` tells whose limit it is, of what; `name` is the queue
+    or the owner. A limit of three has the slots 1 to 3. After it was lowered, jobs that still run
+    hold slots above it.
     """
 
     __table_args__ = (

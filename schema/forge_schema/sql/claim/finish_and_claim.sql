@@ -38,11 +38,11 @@ returned AS (
 -- The heads of the lanes, best first, read without a lock. Each lane is read in ranges, which skip
 -- what this worker has already emptied.
 head AS MATERIALIZED (
-    SELECT peek.ctid, lane.limited
+    SELECT peek.ctid, peek.passed_at, lane.limited
     FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
     JOIN lane ON lane.id = (%(lanes)s::integer[])[n] AND NOT lane.paused
     CROSS JOIN LATERAL (
-        SELECT ctid, nice, job_id FROM ready
+        SELECT ctid, nice, job_id, passed_at FROM ready
         WHERE lane_id = (%(lanes)s::integer[])[n]
             AND (nice, job_id) > ((%(after_nices)s::smallint[])[n], (%(after_jobs)s::bigint[])[n])
             AND nice <= (%(last_nices)s::smallint[])[n]
@@ -62,7 +62,11 @@ taken AS (
         SELECT free.ctid
         FROM head
         CROSS JOIN LATERAL (
-            SELECT ctid, lane_id, job_id FROM ready WHERE ctid = head.ctid FOR UPDATE SKIP LOCKED
+            SELECT ctid, lane_id, job_id FROM ready
+            WHERE ctid = head.ctid
+                -- Not one that was passed by just now: the DELETE would not see its new version.
+                AND passed_at IS NOT DISTINCT FROM head.passed_at
+            FOR UPDATE SKIP LOCKED
         ) AS free
         WHERE NOT head.limited OR forge_take_slots(free.lane_id, free.job_id)
         LIMIT %(count)s

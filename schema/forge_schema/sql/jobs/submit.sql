@@ -1,12 +1,12 @@
 -- Submits any number of jobs. A job whose idempotency key is in use inserts nothing. The whole
 -- batch is refused if a key belongs to a job with different content, if a new job starts from a
 -- missing checkpoint, or if its owner has not uploaded the content that it names.
--- The jobs of a sweep, in the order of the batch, share all but their names, keys and a part of the
+-- The jobs of a group, in the order of the batch, share all but their names, keys and a part of the
 -- spec. A run is one request that stands `times` times in a row, from the place `first` of the
--- batch on. Sources and uploads are looked up once for a sweep.
+-- batch on. Sources and uploads are looked up once for a group.
 -- job -> ready or scheduled, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
-sweeps AS MATERIALIZED (
+groups AS MATERIALIZED (
     SELECT
         s.*, found.job_id AS source_job_id, found.token AS source_token,
         found.number AS source_number,
@@ -19,7 +19,7 @@ sweeps AS MATERIALIZED (
                     WHERE upload.owner = s.owner AND upload.sha256 = named.sha256
                 )
         ) AS lacks_upload
-    FROM json_to_recordset(%(sweeps)s) AS s (
+    FROM json_to_recordset(%(groups)s) AS s (
         lane_id integer, owner text, nice smallint, shared jsonb, bundle_digest text,
         max_failures smallint, max_losses smallint, max_preemptions smallint, backoff_s integer,
         timeout_s integer, delay_s double precision, kind job_kind, sweep text, from_job bigint,
@@ -49,7 +49,7 @@ input AS MATERIALIZED (
             s.bundle_digest, s.max_failures, s.max_losses, s.max_preemptions, s.backoff_s,
             s.timeout_s, s.delay_s, s.kind, s.sweep, s.source_job_id, s.source_token,
             s.source_number, s.lacks_source, s.lacks_upload
-        FROM sweeps AS s, json_to_recordset(s.runs) AS r (
+        FROM groups AS s, json_to_recordset(s.runs) AS r (
             first integer, times integer, name text, varied jsonb, asked_key text,
             content_digest text
         )
@@ -73,12 +73,12 @@ lacking AS MATERIALIZED (
 ),
 uploaded AS (
     INSERT INTO upload (owner, sha256, created_at)
-    SELECT DISTINCT sweeps.owner, named.sha256, clock.now
-    FROM sweeps, clock, LATERAL (
-        VALUES (sweeps.bundle_digest), (sweeps.shared ->> 'image_tar')
+    SELECT DISTINCT groups.owner, named.sha256, clock.now
+    FROM groups, clock, LATERAL (
+        VALUES (groups.bundle_digest), (groups.shared ->> 'image_tar')
     ) AS named (sha256)
     WHERE %(any_owner)s AND named.sha256 IS NOT NULL
-    ORDER BY sweeps.owner, named.sha256
+    ORDER BY groups.owner, named.sha256
     ON CONFLICT DO NOTHING
 ),
 inserted AS (
