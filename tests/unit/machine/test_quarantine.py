@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_worker.machine.gpu_health import (
-    FATAL,
-    FILE,
-    THE_JOBS_OWN,
-    Quarantine,
-    release,
-    xid_fault,
-)
+from forge_worker.machine.quarantine import FILE, Quarantine, release
+from forge_worker.machine.xid_events import FATAL, THE_JOBS_OWN, xid_fault
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,11 +28,12 @@ from forge_worker.job_runs.services import job_services
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine.admission import Admission, Observer, limits_of
 from forge_worker.machine.condition import Condition
-from forge_worker.machine.gpu_health import Faults, FaultWatch, Quarantine
+from forge_worker.machine.gpu_health import Faults, FaultWatch
 from forge_worker.machine.gpu_locks import GpuLocks
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.gpu_pool import GpuPool
 from forge_worker.machine.health import Health
+from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects

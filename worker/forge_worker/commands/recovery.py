@@ -18,7 +18,7 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
 from forge_worker.files.safe_files import remove_tree, weight
 from forge_worker.job_runs import job_state, leftovers
-from forge_worker.machine import gpu_health
+from forge_worker.machine import quarantine
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner, engine_answers
 from forge_worker.runners.process.confinement import confinement_of
@@ -54,7 +54,7 @@ def recover(settings: WorkerSettings) -> Iterator[str]:
     yield from _ended(settings, runners)
     yield from _given_back(settings, runners)
     _forget(settings.worker_dir)
-    for uuid in gpu_health.release(settings.worker_dir):
+    for uuid in quarantine.release(settings.worker_dir):
         yield f"GPU {uuid} is lent again"
     yield "recovered: nothing is left of an earlier agent"
 

@@ -17,7 +17,7 @@ from forge_worker.commands.doctor import lacking
 from forge_worker.connect import connect
 from forge_worker.devices.inventory import Inventory
 from forge_worker.machine.admission import Observer, limits_of
-from forge_worker.machine.gpu_health import Quarantine
+from forge_worker.machine.quarantine import Quarantine
 from forge_worker.queue.http.session import LeaseUnknown
 from forge_worker.runners.docker.engine import engine_answers
 from forge_worker.runners.process.confinement import WANTED, parents

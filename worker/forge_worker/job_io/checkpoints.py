@@ -1,7 +1,4 @@
-"""Store a job's checkpoint folder: periodically, at the job's own request, and at its end.
-
-Older checkpoints are thinned out in the background.
-"""
+"""Store a job's checkpoint folder: periodically, at the job's own request, and at its end."""
 
 import shutil
 from collections.abc import Set as AbstractSet
@@ -13,9 +10,7 @@ from time import monotonic, time_ns
 import structlog
 from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason
-from forge_schema.queue.thinning import MOST
 from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.manifest import Entry, Manifest
 
@@ -24,13 +19,12 @@ from forge_worker.clock import seconds
 from forge_worker.files.copies import Copy, DiskFull, Part, Shape, check_size, steady_copy
 from forge_worker.files.safe_files import Listing, listing, status_of
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
+from forge_worker.job_io.checkpoint_thinner import Thinner
 from forge_worker.job_io.restore import Restore
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 
-THINNING_S = 60.0
-KEEP: int = JobSpec.model_fields["keep_checkpoints"].default
 TRIES = 3
 PAUSE_S = 0.5
 # How many steps wait for a file that is being written; the next one omits it.
@@ -46,52 +40,6 @@ Copies = dict[str, Copy]
 REQUEST_POLL_S = 0.5
 
 log = structlog.get_logger(__name__)
-
-
-class Thinner(Loop):
-    """Thins out checkpoints once per request; a failed run is made up for by the next.
-
-    It stops before the next object if the attempt must stop. A call that hangs is abandoned.
-    """
-
-    name = "thinning"
-
-    def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
-        super().__init__(THINNING_S)
-        self._attempt = attempt
-        self._gateway = gateway
-        self._asked = False
-        self._everywhere = True
-
-    def ask(self) -> None:
-        """Request a run now."""
-        self._asked = True
-        self.wake()
-
-    def step(self) -> None:
-        """Thin out if requested."""
-        if not self._asked or not self._go_on():
-            return
-        self._asked = False
-        # Once per attempt, whether it succeeds or not, and again only while there is much to
-        # remove.
-        everywhere, self._everywhere = self._everywhere, False
-        fence, keep = self._attempt.fence, self._attempt.grant.spec.get("keep_checkpoints", KEEP)
-        try:
-            gone = self._gateway.thin_checkpoints(
-                fence, keep, everywhere=everywhere, go_on=self._go_on
-            )
-        except ForgeError as error:
-            log.warning("checkpoints_not_thinned", job=fence.job_id, error=error.message)
-        else:
-            self._everywhere = gone >= MOST
-
-    def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  a store may take long
-        """End without waiting for an answer."""
-        super().end(0.0)
-
-    def _go_on(self) -> bool:
-        return not (self.ending or self._attempt.stopping.is_set())
 
 
 class CheckpointSync(Loop):
