@@ -79,6 +79,7 @@ def _places(
     return {
         "lanes": array([lane.id for lane, _, _ in ranges]),
         "shares": array([lane.share for lane, _, _ in ranges]),
+        "steps": array([lane.step for lane, _, _ in ranges]),
         "after_nices": array([after[0] for _, after, _ in ranges]),
         "after_jobs": array([after[1] for _, after, _ in ranges]),
         "last_nices": array([min(last, last_of(lane)) for lane, _, last in ranges]),

@@ -17,7 +17,8 @@ REMEMBERED = 8
 class Lane:
     """A lane's needs, its owner's share, and its watermarks: how far this worker emptied it.
 
-    A share is the owner's running jobs by the owner's weight: the least goes first.
+    A share is what the owner's running jobs hold by the owner's weight: the least goes first. Each
+    job holds its GPUs, or 1 if it has none.
 
     A watermark is the last job claimed of one `nice`. It is a hint that lets the claim skip the
     dead rows in front, which Postgres cannot remove while an old snapshot lives. A job that
@@ -31,6 +32,11 @@ class Lane:
     weight: float
     share: float
     watermarks: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def step(self) -> float:
+        """What one more job adds to the owner's share."""
+        return max(self.needs.gpus, 1) / self.weight
 
     def fits(self, free: Capacity) -> int:
         """Return how many jobs of this lane fit into what is free."""

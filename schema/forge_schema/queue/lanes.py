@@ -99,12 +99,12 @@ class Lanes:
                 lane = self._lanes.get(grant.lane_id)
                 if lane is not None:
                     lane.raise_watermark(-grant.priority, grant.job_id)
-                    self._charge(lane.owner)
+                    self._charge(lane)
 
-    def _charge(self, owner: str) -> None:
+    def _charge(self, claimed: Lane) -> None:
         for lane in self._lanes.values():
-            if lane.owner == owner:
-                lane.share += 1 / lane.weight
+            if lane.owner == claimed.owner:
+                lane.share += claimed.step
 
     def took(self, seconds: float) -> None:
         """Record how long a look took; one below the watermarks may be too slow to repeat soon."""

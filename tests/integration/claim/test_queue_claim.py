@@ -124,35 +124,6 @@ def test_a_batch_of_mixed_sizes_fits_together(rig: Rig) -> None:
     assert 0 < sum(grant.spec["resources"]["cpus"] for grant in grants) <= 8
 
 
-def test_owners_take_turns(rig: Rig) -> None:
-    rig.submit_many(20, owner="ann")
-    rig.submit_many(4, owner="bob")
-    worker = rig.worker()
-    owners = [worker.claim_one().owner for _ in range(8)]
-    assert (owners.count("ann"), owners.count("bob")) == (4, 4)
-
-
-@pytest.mark.parametrize("refresh_s", [-1, LONG_S])
-def test_an_owner_of_twice_the_weight_has_twice_the_share(rig: Rig, refresh_s: float) -> None:
-    for cpus in (1, 2):
-        rig.submit_many(20, owner="ann", cpus=cpus)
-    rig.submit_many(40, owner="bob")
-    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=None, weight=2)
-    worker = rig.worker()
-    lanes = Lanes(rig.database, worker.id, refresh_s=refresh_s)
-    owners = [rig.queue.claim(lanes, worker.free)[0].owner for _ in range(30)]
-    assert (owners.count("ann"), owners.count("bob")) == (20, 10)
-
-
-def test_what_others_run_counts_for_the_share(rig: Rig) -> None:
-    rig.submit_many(3, owner="ann")
-    rig.worker("other").claim(count=3)
-    rig.submit_many(5, owner="ann")
-    rig.submit_many(5, owner="bob")
-    worker = rig.worker()
-    assert [worker.claim_one().owner for _ in range(3)] == ["bob"] * 3
-
-
 def test_a_job_that_another_is_claiming_is_skipped(rig: Rig) -> None:
     first, second = rig.submit_many(2)
     one, other = rig.worker("one"), rig.worker("other")

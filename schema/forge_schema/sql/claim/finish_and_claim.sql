@@ -53,7 +53,14 @@ head AS MATERIALIZED (
             ELSE %(peek)s
         END
     ) AS peek
-    ORDER BY peek.nice, (%(shares)s::float8[])[n], peek.job_id
+    -- Each job adds to its owner's share, so that a claim of many is shared too.
+    ORDER BY
+        peek.nice,
+        (%(shares)s::float8[])[n] - (%(steps)s::float8[])[n]
+            + sum((%(steps)s::float8[])[n]) OVER (
+                PARTITION BY lane.owner ORDER BY peek.nice, peek.job_id ROWS UNBOUNDED PRECEDING
+            ),
+        peek.job_id
     LIMIT %(peek)s
 ),
 taken AS (

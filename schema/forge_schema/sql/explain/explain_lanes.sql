@@ -1,11 +1,7 @@
 -- The lanes that compete with a job: those not paused whose first job has at least its priority.
 -- Each has the columns of `match` and `heads`, and the number of its jobs ahead of the job by
 -- priority, fair share and age, counted up to `most`.
-WITH running AS MATERIALIZED (
-    SELECT lane.owner, count(*) AS leases
-    FROM lease JOIN lane ON lane.id = lease.lane_id
-    GROUP BY lane.owner
-)
+WITH held AS MATERIALIZED (SELECT forge_held_by_owner() AS by_owner)
 SELECT
     lane.id, lane.shape_id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus,
     shape.gpu_model, shape.vram_mb,
@@ -26,8 +22,10 @@ FROM lane
 JOIN shape ON shape.id = lane.shape_id
 JOIN queue AS q ON q.name = lane.queue
 JOIN owner_quota AS o ON o.owner = lane.owner
-LEFT JOIN running ON running.owner = lane.owner
-CROSS JOIN LATERAL (SELECT coalesce(running.leases, 0) / o.weight AS share) AS shared
+CROSS JOIN held
+CROSS JOIN LATERAL (
+    SELECT coalesce((held.by_owner ->> lane.owner)::float8, 0) / o.weight AS share
+) AS shared
 CROSS JOIN LATERAL (
     SELECT nice, job_id, passed_at FROM ready
     WHERE lane_id = lane.id
