@@ -27,7 +27,7 @@ def rig(database_url: str) -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def shared_rig(shared_database_url: str) -> Iterator[Rig]:
-    """A queue for the tests of one module that change nothing, or nothing that another looks at."""
+    """A queue for tests of one module that change nothing, or nothing that other tests look at."""
     rig = Rig(shared_database_url)
     yield rig
     rig.close()

@@ -32,7 +32,7 @@ BOTH = pytest.mark.parametrize("admin", ["direct", "http"], indirect=True)
 def admin(
     request: pytest.FixtureRequest, forge: Command, database_url: str, tmp_path: Path
 ) -> Iterator[Command]:
-    """The command of an admin: through a server, or without one where a test asks for that."""
+    """An admin's command: through a server, or without one if a test asks for that."""
     store_url = (tmp_path / "store").as_uri()
     if getattr(request, "param", "http") == "direct":
         forge.env.update({"FORGE_DATABASE_URL": database_url, "FORGE_STORE_URL": store_url})

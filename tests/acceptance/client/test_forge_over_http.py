@@ -26,7 +26,7 @@ from support.workers.worker import Bed, bed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What a user of a server does without: all of the other packages, and all that only they need.
+# What a server's users do without: our other packages, and everything that only those need.
 ABSENT = (
     "forge_schema.database", "forge_schema.queue", "forge_schema.storage", "forge_worker",
     "forge_functions", "psycopg", "sqlalchemy", "alembic", "boto3", "docker", "psutil", "fastapi",
@@ -50,7 +50,7 @@ def key(database_url: str, owner: str = "ann", role: Role = Role.SUBMITTER) -> s
 
 @pytest.fixture
 def lean(forge: Command, tmp_path: Path) -> Command:
-    """The command as the base installation has it."""
+    """The command as it is in the base installation."""
     blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in ABSENT)
     folder = tmp_path / "lean"
     folder.mkdir()
@@ -71,7 +71,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worked(tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    """A worker with access to database and store, as one may have beside those over HTTP."""
+    """A worker with direct access to database and store, as may run beside workers over HTTP."""
     (tmp_path / "bed").mkdir()
     with bed("process", tmp_path / "bed", database_url) as made:
         made.worker()

@@ -51,11 +51,11 @@ Path(os.environ["FORGE_OUTPUT_DIR"], "model.bin").write_bytes(bytes(range(256)) 
 @contextmanager
 def in_a_folder_of_its_own(home: Path) -> Iterator[Command]:
     """Give the command of a user whose `forge up` has a folder of its own."""
-    # Not pytest's tmp_path: each run of pytest closes the folder above it to the other user as
-    # whom root has to run Postgres.
+    # Not pytest's tmp_path: each run of pytest closes its parent folder to other users, and root
+    # has to run Postgres as one of those.
     folder = tempfile.mkdtemp(prefix="forge-up-", dir=fast_folder())
     made = command(home, FORGE_DIR=folder, FORGE_RUNNER="process")
-    # The usual one is anybody's while a server is down.
+    # Any other process could take the default port while a server is down.
     kept = Path(folder, "server", "port")
     kept.parent.mkdir(mode=0o700)
     kept.write_text(str(free_port()))
@@ -93,7 +93,7 @@ def up(forge: Command) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def down(tmp_path: Path) -> Iterator[Command]:
-    """The command of a user whose `forge up` does not run yet."""
+    """The command of a user whose `forge up` is not running yet."""
     with in_a_folder_of_its_own(tmp_path) as made:
         yield made
 
@@ -108,14 +108,14 @@ def started(
 
 @pytest.fixture
 def forge(started: tuple[Command, subprocess.Popen[str]]) -> Iterator[Command]:
-    """The command, with a `forge up` that several tests share, and so must leave running."""
+    """The command, with a `forge up` that several tests share, so each must leave it running."""
     yield started[0]
     tell_logs(started[0])
 
 
 @pytest.fixture
 def running(started: tuple[Command, subprocess.Popen[str]]) -> subprocess.Popen[str]:
-    """The `forge up` of them all."""
+    """The shared `forge up`."""
     return started[1]
 
 
@@ -142,7 +142,7 @@ def answer(forge: Command, *arguments: str | Path) -> Any:  # noqa: ANN401  JSON
 
 
 def status(forge: Command, job: str) -> JobStatus:
-    """Return how a job stands; by the SDK, which is quicker to ask again and again."""
+    """Return a job's status through the SDK, which is quicker to ask repeatedly."""
     with Client(up_dir=forge.env["FORGE_DIR"]) as client:
         return client.job(int(job)).status()
 
@@ -165,7 +165,7 @@ def ours(forge: Command) -> list[str]:
 
 
 def noted(pid_file: Path) -> int:
-    """Return the process id in a file, beside which stands when that process started."""
+    """Return the process id in a file, which also records when that process started."""
     return int(pid_file.read_text(encoding="utf-8").split()[0])
 
 
@@ -254,7 +254,7 @@ def test_waiting_exits_with_the_jobs_own_code_and_passes_its_output_on(
     done = forge("submit", project, *options, "--", "python", "-c", script, WORD="from here")
     assert done.returncode == 7
     printed = done.stdout.encode(errors="surrogateescape")
-    # Text mode reads the carriage return as a line's end.
+    # Text mode reads the carriage return as a newline.
     assert printed == bytes(range(256)).replace(b"\r", b"\n") + b"from here\n"
     assert "failed after 1 attempt: exit code 7" in done.stderr
     assert "packed 1 file" in done.stderr
@@ -305,7 +305,7 @@ def test_a_worker_that_falls_over_is_started_again(
     assert status(forge, job).state == "succeeded"
     assert noted(pid_file) != first
     assert running.stderr is not None
-    # The server may have fallen over before.
+    # Earlier lines may report that the server fell over.
     fell = f"worker {pid_file.parent.name} fell over with status -9"
     assert any(fell in line for line in running.stderr)
 
@@ -372,7 +372,7 @@ def test_each_way_to_end_leaves_nothing_running_and_the_next_one_goes_on(
 ) -> None:
     gates = [tmp_path / name for name in ("interrupted", "killed", "stopped")]
 
-    # Ctrl-C lets running jobs end.
+    # Ctrl-C lets running jobs finish.
     with up(down) as process:
         hello = submitted(down, project, "echo", "hello")
         interrupted = trains(down, training, gates[0])
@@ -385,7 +385,7 @@ def test_each_way_to_end_leaves_nothing_running_and_the_next_one_goes_on(
         gates[0].touch()
         leaves_nothing(process, down)
 
-    # The next one finds the old jobs; it is killed.
+    # The next `forge up` finds the old jobs; it is killed.
     with up(down) as process:
         assert down("logs", hello).stdout == "hello\n"
         done = status(down, interrupted)
@@ -397,7 +397,7 @@ def test_each_way_to_end_leaves_nothing_running_and_the_next_one_goes_on(
     assert left
     gates[1].touch()
 
-    # The next one clears up and goes on; `forge down` has it give its job back.
+    # The next one cleans up and continues; `forge down` makes it give its job back.
     with up(down):
         assert down("logs", "-f", killed).returncode == 0
         assert status(down, killed).state == "succeeded"

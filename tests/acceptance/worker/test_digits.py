@@ -84,7 +84,7 @@ def test_training_goes_on_at_the_last_checkpoint_after_its_worker_was_killed(
         assert f"resumed at epoch {at_epoch + 1}" in said
         assert re.findall(r"^epoch (\d+)/", said, re.MULTILINE)[0] == str(at_epoch + 1)
         assert 0 < at_epoch < 16
-        # What is left of the first one waits for its next start.
+        # What the first worker left behind waits for its next start.
         made.worker("first")
 
 

@@ -109,7 +109,7 @@ def test_drained_worker_ends_its_job_and_takes_no_other(
         let_go(made, name)
     for job in jobs:
         made.succeeds(job)
-    # The one that is ephemeral leaves, the other stays and takes nothing.
+    # The ephemeral one leaves; the other stays and takes nothing.
     assert spot.process.wait(120) == 0
     eventually(lambda: admin.status("spot") == "offline")
     beats = admin.worker("one")["last_seen_at"]
@@ -165,7 +165,7 @@ def test_ephemeral_worker_leaves_after_one_job_and_is_reaped(
     made: HttpBed, admin: Admin, eventually: Eventually
 ) -> None:
     admin.make("spot", kind="ephemeral")
-    # Its own word does not count: an admin has said that it is ephemeral.
+    # Its own setting does not count: an admin has made it ephemeral.
     spot = made.worker("spot", ephemeral="False")
     first, second = (admin.submit(made.python, "-c", "print('x')") for _ in range(2))
     made.succeeds(first)
@@ -180,7 +180,7 @@ def test_ephemeral_worker_leaves_after_one_job_and_is_reaped(
 
 def test_labels_are_matched_by_glob_from_submit_to_claim(made: HttpBed, admin: Admin) -> None:
     admin.make("one", labels={"gpu": "A100-80GB"})
-    # What an admin said is not the worker's to change.
+    # A worker cannot change what an admin has set.
     made.worker("one", labels="gpu=H100,zone=eu-1")
     fitting = ({"gpu": "a100*"}, {"zone": "eu-?"}, {"gpu": "*80gb", "zone": "eu-1"})
     fits = [admin.submit("true", labels=labels) for labels in fitting]
@@ -205,7 +205,7 @@ def test_targets_reach_the_workers_that_they_name(made: HttpBed, admin: Admin) -
     assert names[Target.LOCAL] == f"mine-{made.token}"
 
 
-# Not by a renewal, nor by a poll: by the stream.
+# By the stream: the next renewal and the next poll are minutes away.
 @pytest.mark.parametrize("made", [{"ttl_s": 600, "heartbeat_s": 300}], indirect=True)
 def test_cancel_and_preempt_reach_a_worker_over_http_at_once(
     made: HttpBed, admin: Admin, eventually: Eventually

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from support.workers.http_bed import HttpBed
     from support.workers.worker import Worker
 
-# A lease outlives a server that starts on a busy machine.
+# Long enough for a lease to outlive a server's start on a busy machine.
 PATIENT_S = 30.0
 WAITS = """
 import os, pathlib, threading
@@ -70,7 +70,7 @@ def test_worker_moves_to_another_server_and_back_with_its_job(
         first.kill()
         eventually(lambda: made.speaks_to(second, worker))
         heard_again(made, eventually)
-        # What is new is found by the second one, too.
+        # New jobs are found through the second server, too.
         made.succeeds(made.script("print('new')"))
         first.start()
         second.kill()
@@ -163,7 +163,7 @@ def test_server_that_leaves_in_good_order_is_waited_for(
         worker = made.worker()
         job = made.script(WAITS)
         made.says(job, "line 3")
-        # The stream that the worker holds open does not keep it.
+        # The stream that the worker holds open does not keep the server from leaving.
         assert made.servers[0].leave() == 0
         eventually(lambda: "server_unreachable" in worker.output)
         made.servers[0].start()
@@ -213,7 +213,7 @@ def test_silent_past_its_lease_the_worker_is_told_that_it_lost(
     tmp_path: Path, database_url: str, eventually: Eventually
 ) -> None:
     with http_bed(tmp_path, database_url, servers=2) as made:
-        # Some server is there all the time: leases run out as ever.
+        # One server or the other is always up, so leases expire as usual.
         made.worker(url=made.servers[0].url)
         job = made.script(WAITS, max_losses=1)
         made.says(job, "line 3")
@@ -221,7 +221,7 @@ def test_silent_past_its_lease_the_worker_is_told_that_it_lost(
         eventually(lambda: made.reasons(job) == ["worker_lost"])
         assert made.job(job)["state"] == "ready"
         made.servers[0].start()
-        # It gives the first attempt up, takes the job anew, and only that counts.
+        # It gives up the first attempt and claims the job again; only that attempt counts.
         eventually(lambda: any(tmp_path.glob(f"one/jobs/{job}-2-*/work")))
         eventually(lambda: not any(tmp_path.glob(f"one/jobs/{job}-1-*")))
         let_go(made)
@@ -234,7 +234,7 @@ def test_worker_speaks_tls_with_an_authority_of_ones_own(
 ) -> None:
     files = certificates(tmp_path)
     with http_bed(tmp_path, database_url, tls_cert=files.server, tls_key=files.key) as made:
-        # Who cannot speak to the queue waits for it, and says why.
+        # A worker that cannot reach the queue waits for it, and says why.
         stranger, lonely = made.begin("stranger"), made.begin("lonely", url="http://127.0.0.1:9")
         eventually(lambda: "certificate verify failed" in stranger.output)
         eventually(lambda: "no answer from http://127.0.0.1:9" in lonely.output)
@@ -243,7 +243,7 @@ def test_worker_speaks_tls_with_an_authority_of_ones_own(
             waiting.kill()
             assert "Traceback" not in waiting.output
         worker = made.worker("one", tls_ca=files.authority)
-        # Also the objects of a file store come from there.
+        # The objects of a file store come from the same server.
         job = made.script("print('over tls')", folder=None)
         made.succeeds(job)
         assert made.log(job) == b"over tls\n"

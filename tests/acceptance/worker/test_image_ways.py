@@ -68,7 +68,7 @@ def _use(at: HttpBed, root: Path, base: str, said: list[str]) -> None:
         said.append(done.stdout)
         return done.returncode, done.stdout, done.stderr
 
-    # A saved image goes up once, and runs.
+    # A saved image is uploaded once, and runs.
     for told in ("uploaded", "already there"):
         code, log, narration = submitted("--image-tar", root / "image.tar")
         assert code == 0, narration
@@ -81,7 +81,7 @@ def _use(at: HttpBed, root: Path, base: str, said: list[str]) -> None:
     assert "forge: building\n" in log
     assert "as built" in log
 
-    # What goes wrong is told where the user looks, and not tried again.
+    # Errors are shown where the user looks, and are not retried.
     code, log, _ = submitted("--dockerfile", "Bad")
     assert code != 0
     assert "forge: Bad does not build: The command '/bin/sh -c echo no such luck; exit 7'" in log

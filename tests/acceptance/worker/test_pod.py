@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from support.workers.http_bed import HttpBed
 
-# The pod's own processes are those between the job and the worker, which a pod has alone.
+# Walks from the job up to the worker; a pod has only these processes.
 LOOKS = """
 import pathlib, sys
 process, worker = "self", sys.argv[1]

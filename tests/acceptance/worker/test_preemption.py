@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forge_schema.database.pool import Row
     from support.waiting import Eventually
 
-# Counts its own runs; asked to leave, it leaves with 0, as if it had finished. The last run does.
+# Counts its runs. Asked to leave, it exits with 0 as if it had finished; only the last run has.
 TEN_TIMES = """
 import os, pathlib, signal, sys
 state = pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"], "state")
@@ -39,8 +39,8 @@ print("run", runs, flush=True)
 while runs < 10:
     signal.pause()
 """
-# Below, what a signal may come upon is no print: a handler may not print in the midst of one.
-# Will not go, and writes its state again and again.
+# Below, code that a signal may interrupt never prints: a handler must not print during a print.
+# Refuses to leave, and writes its state again and again.
 STUBBORN = """
 import os, pathlib, signal, threading
 signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
@@ -51,7 +51,7 @@ for turn in range(10**6):
     state.with_name("new").rename(state)
     threading.Event().wait(0.05)
 """
-# Saves its state at a signal of its choice, and says whether the file was there before it.
+# Saves its state at the signal that it chose, and says whether the notice file was there by then.
 BY_USR1 = """
 import os, pathlib, signal, sys
 def leave(*_):
@@ -64,7 +64,7 @@ os.write(1, b"up\\n")
 while True:
     signal.pause()
 """
-# Has a state from the start, and ends once it is told to; it counts the signals.
+# Has a state from the start, ends once told to, and prints a line for each signal.
 SETTLED = """
 import os, pathlib, signal, threading
 signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
@@ -100,7 +100,7 @@ def epochs_of(made: Bed, job: int, attempt: int) -> list[int]:
 
 
 def charged(made: Bed, job: int) -> tuple[int, int, int]:
-    """Return the failures, losses and preemptions of a job that runs."""
+    """Return the failures, losses and preemptions of a running job."""
     with made.database.connection() as connection:
         asked = "SELECT failures, losses, preemptions FROM lease WHERE job_id = %s"
         (row,) = connection.execute(asked, [job]).fetchall()
@@ -121,7 +121,7 @@ def test_training_loses_no_epoch_to_a_notice_of_aws(
         second = made.worker("second")
         assert first.process.wait(120) == 0
         made.succeeds(job)
-        # The same, without an interruption.
+        # The same training without an interruption.
         undisturbed = train(made, epochs=24)
         made.succeeds(undisturbed)
 
@@ -179,7 +179,7 @@ def test_job_that_will_not_go_is_killed_in_time_and_one_may_choose_its_signal(
     for job in (stubborn, chosen):
         process.says(job, "up")
     worker.send(signal.SIGTERM)
-    # A second one neither shortens nor lengthens anything.
+    # A second signal neither shortens nor extends anything.
     worker.send(signal.SIGTERM)
     assert worker.process.wait(120) == 0
     ends = {job: process.jobs.attempts(job)[0] for job in (stubborn, chosen)}
@@ -189,7 +189,7 @@ def test_job_that_will_not_go_is_killed_in_time_and_one_may_choose_its_signal(
     assert process.log(stubborn).startswith(b"up\nno\n")
     for job, end in ends.items():
         (row,) = lost_time(process, job)
-        # Its last state was stored after it was gone, and before it was given back.
+        # The job's last state was stored after it exited, and before it was given back.
         assert row["checkpoint_at"] is not None
         assert end["started_at"] < row["checkpoint_at"] <= end["finished_at"]
         assert (row["next_attempt"], row["waited_s"]) == (None, None)
@@ -226,7 +226,7 @@ def test_upload_that_hangs_is_given_up_and_the_checkpoint_before_it_counts(
                 assert end["reason"] == "preempted"
                 assert end["detail"].endswith("time was up before all was stored")
                 assert checkpoints(made, job) == []
-                # What is small was stored before.
+                # The log, which is small, was stored before.
                 assert made.log(job) == b"up\nasked True\n"
                 assert [made.job(one)["state"] for one in (job, stored)] == ["ready", "ready"]
                 assert len(checkpoints(made, stored)) == 1
@@ -234,7 +234,7 @@ def test_upload_that_hangs_is_given_up_and_the_checkpoint_before_it_counts(
                 over.set()
             for one in (job, stored):
                 made.queue.cancel(one)
-            # The next start finds nothing that still runs, and clears what is left.
+            # The next start finds nothing still running, and removes what is left.
             made.worker("first")
 
 

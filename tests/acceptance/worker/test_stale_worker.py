@@ -50,7 +50,7 @@ def rows(made: Bed, job: int) -> dict[str, list[str]]:
 
 
 def job_is_gone(made: Bed, worker: Worker) -> bool:
-    """Tell whether nothing of a worker's jobs runs any more; the worker itself may."""
+    """Tell whether none of a worker's jobs is still running; the worker itself may be."""
     running = processes_below([str(worker.folder / "jobs")])
     return not running and not containers_of(made.token)
 
@@ -82,7 +82,7 @@ def test_stale_worker_changes_nothing_and_stops_its_job(
     stale.send(signal.SIGCONT)
     eventually(lambda: job_is_gone(both, stale), every=0.1)
     eventually(lambda: not list(stale.folder.glob("jobs/*")))
-    # It goes on to work for the queue, and by then has said all that it had to say.
+    # It continues to work for the queue, and has reported everything that it had to by then.
     both.workers[1].leave()
     following = both.script("print('next')")
     both.succeeds(following)

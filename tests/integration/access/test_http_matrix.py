@@ -43,14 +43,14 @@ ADMINS = each(403, 403, 403, 200)
 MAKES = each(403, 403, 403, 201)
 WORKS = each(401, 401, 401, 401, worker=200)
 HOLDS = WORKS | {"other worker": 404}
-# Pods are known by the tokens of their cluster: off here, and no other bearer is taken for one.
+# Pods identify themselves by their cluster's tokens: off here, and no other bearer passes for one.
 PODS = each(403, 403, 403, 403, nobody=403) | {"none": 401}
 # Only a key makes a token.
 TOKENS = READS | {"token": 403}
 
 
 def fixed(path: str, body: object = None) -> Callable[[World, str], Request]:
-    """Return a request that names nothing."""
+    """Return a request that names no object."""
     return lambda _world, _kind: (path, body)
 
 
@@ -79,7 +79,7 @@ def of_sweep(what: str = "") -> Callable[[World, str], Request]:
 
 
 def of_lease(what: str, **body: Any) -> Callable[[World, str], Request]:  # noqa: ANN401  fields of all types
-    """Return a request of whoever holds a lease; KEY stands for a key that it may write."""
+    """Return a lease holder's request; LOG, MANIFEST and FILE stand for keys that it may write."""
 
     def request(world: World, _kind: str) -> Request:
         grant, keys = world.lease()
@@ -94,7 +94,7 @@ def of_lease(what: str, **body: Any) -> Callable[[World, str], Request]:  # noqa
 
 
 def booted(path: str, **body: Any) -> Callable[[World, str], Request]:  # noqa: ANN401  as above
-    """Return a request of a worker's boot."""
+    """Return a request that a worker's boot sends."""
 
     def request(world: World, kind: str) -> Request:
         boot = world.other.boot_id if kind == "other worker" else world.holder.boot_id
@@ -251,14 +251,14 @@ def test_the_table_has_every_path_and_no_other() -> None:
     assert all(set(expected) == set(KINDS) for expected, _ in TABLE.values())
 
 
-# What they do to the worker that holds the leases, and to what is called as another's, would be
-# felt by the others.
+# These change the worker that holds the leases, or a template that other requests may share by
+# name, and so would disturb the others.
 APART = ("/api/workers/register", "/api/workers/disconnect", "/api/queue/templates/{name}")
 
 
 @pytest.fixture(scope="module")
 def shared(shared_api: Api) -> World:
-    """A world for all requests that name what was made for them alone."""
+    """A world for all requests that name only objects made for them."""
     return World(shared_api)
 
 

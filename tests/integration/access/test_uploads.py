@@ -82,7 +82,7 @@ def test_code_of_another_owner_is_as_good_as_absent(api: Api, kind: str) -> None
     assert ann.submit(**naming(kind))
     assert shape(offered(bob, kind)) == shape(offered(bob, kind, ABSENT))
     assert refused(bob, kind, DIGEST) == refused(bob, kind, ABSENT)
-    # What is asked before an upload tells nothing either.
+    # The check before an upload reveals nothing either.
     for digest in (DIGEST, ABSENT):
         job = {**SPEC, **naming(kind, digest)}
         assert bob.call("POST", "/api/queue/check", {"jobs": [job]}).is_success
@@ -106,7 +106,7 @@ def test_upload_of_other_content_gives_nothing(rig: Rig, tmp_path: Path) -> None
         wrong = b"x" * len(CODE)
         answer = httpx.put(offer["url"], headers=offer["headers"], content=wrong, timeout=60)
         assert problem(answer, 422, "checksum_wrong")
-        # Nor does the way of another owner.
+        # Nor does a URL changed to name another owner.
         theirs = offer["url"].replace("owner=bob", "owner=eve")
         assert problem(httpx.put(theirs, content=CODE, timeout=60), 403, "signature_invalid")
         assert refused(bob, "bundles", DIGEST)

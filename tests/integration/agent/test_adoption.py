@@ -36,7 +36,7 @@ while not pathlib.Path("go").exists():
     threading.Event().wait(0.02)
 pathlib.Path(os.environ["FORGE_OUTPUT_DIR"], "turns").write_text(str(turn))
 """
-# Ends with 7 once told, and has much to say just before.
+# Exits with 7 once told, and prints a lot just before.
 ENDS = """
 import os, pathlib, threading
 print("up", flush=True)
@@ -45,7 +45,7 @@ while not pathlib.Path("go").exists():
 os.write(1, b"x" * 60_000 + b"last")
 raise SystemExit(7)
 """
-# Leaves with 0 when it is asked to stop, but takes its time; there is nothing to do when run again.
+# Exits with 0 when asked to stop, but takes its time; when run again, it has nothing to do.
 LEAVES = """
 import os, pathlib, signal, sys, threading
 if os.environ["FORGE_ATTEMPT"] != "1": sys.exit()
@@ -58,13 +58,13 @@ signal.signal(signal.SIGTERM, leave)
 print("up", flush=True)
 while True: signal.pause()
 """
-# A lease that lasts until an agent is back, on a machine that is busy.
+# A lease that lasts until an agent is back, even on a busy machine.
 LASTS: dict[str, Any] = {"lease_ttl_s": 60, "log_flush_s": 0.5}
 
 
 @pytest.fixture(params=["sql", "http"])
 def either(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    """A bed of workers in each transport."""
+    """A bed of workers, once with each transport."""
     if request.param == "sql":
         with bed("docker", tmp_path, database_url) as made:
             yield made
@@ -109,7 +109,7 @@ def test_running_job_goes_on_through_two_kills(either: Bed, eventually: Eventual
     second = either.worker(**LASTS)
     says_more(either, job, eventually)
     second.kill()
-    # One that does not come to its end with what it found.
+    # An agent that is killed before it is done with what it found.
     hasty = either.begin(**LASTS)
     eventually(lambda: "adopted" in hasty.output)
     hasty.kill()
@@ -128,7 +128,7 @@ def test_running_job_goes_on_through_two_kills(either: Bed, eventually: Eventual
     lines = either.jobs.metrics(job)
     assert [(line["number"], line["step"]) for line in lines] == [(n, n) for n in range(len(lines))]
     assert len(lines) == min(count, 1000)
-    # Those of the killed agents end with the job.
+    # The killed agents' keepers exit with the job.
     eventually(lambda: not any(map(keepers_of, (first, second, hasty))))
 
 
@@ -145,7 +145,7 @@ def test_what_happened_while_no_agent_ran_is_told_as_it_was(
     }
     for job in jobs.values():
         docker.says(job, "up")
-    # It has been told to leave when the agent is killed: whatever its code, it was not done.
+    # Told to leave before the agent was killed: whatever its exit code, it was not done.
     docker.queue.preempt(jobs["leaving"])
     docker.says(jobs["leaving"], "asked")
     first.kill()
@@ -202,6 +202,6 @@ def test_end_that_was_seen_counts_although_the_agent_was_killed_before_it_could_
 
 
 def running(made: Bed) -> list[str]:
-    """Return the bed's containers that run."""
+    """Return the bed's running containers."""
     up = subprocess.run(["docker", "ps", "--format", "{{.Names}}"], capture_output=True, check=True)
     return sorted(set(up.stdout.decode().split()) & set(containers_of(made.token)))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def test_job_that_cannot_be_started_is_given_back_and_the_others_start(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, age_s: float, reason: str
 ) -> None:
-    """One that was handed out again costs its job nothing: what was free then is taken now."""
+    """A grant that was handed out again costs its job nothing: its room may be in use by now."""
     first, second = rig.submit(cpus=1), rig.submit(cpus=1)
     started: list[int] = []
     lend, refused = Slots.lend, list[int]()

@@ -119,7 +119,7 @@ def test_a_worker_that_is_told_to_leave_while_it_hears_a_command_to_drain_leaves
     with agent(tmp_path, database_url, held, go) as (made, gateway):
 
         def ephemeral(_: Identity) -> bool:
-            # Asked between the look at whether it drains already and the decision to rest.
+            # Read between the check for an earlier drain and the decision to rest.
             made.leaving.drain()
             return False
 
@@ -138,7 +138,7 @@ def test_a_worker_that_is_told_to_leave_while_it_hears_a_command_to_drain_leaves
 def test_job_that_comes_back_is_next_also_for_who_claimed_past_it(rig: Rig) -> None:
     first, second, third = rig.submit(), rig.submit(), rig.submit()
     worker = rig.worker()
-    # One that looks at what is before its last claim only once in a long while.
+    # It looks at jobs before its last claim only once an hour.
     lanes = Lanes(rig.database, worker.id, refresh_s=3600)
     grants = [rig.queue.claim(lanes, worker.free)[0] for _ in range(2)]
     assert [grant.fence.job_id for grant in grants] == [first, second]
@@ -198,7 +198,7 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
         now[0] = 27.0
         departure.step()
         assert [attempt.lost for attempt in attempts] == [True, False, True, False, True]
-        # Told again, it answers the same, and nothing moves twice.
+        # A second step gets the same answers, and moves nothing twice.
         departure.step()
         departure.end()
         jobs = Jobs(made.database)
@@ -238,7 +238,7 @@ def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
         kept: list[Reason] = []
 
         def away(_ends: Any) -> None:  # noqa: ANN401  whatever it is
-            """Look at the disk as it is while the queue does not answer."""
+            """Look at the disk while the queue does not answer."""
             kept.extend(end.reason for end in Spool(tmp_path / FILE, 4).ends())
             assert attempt.lost
             raise DatabaseUnreachable("it is away")
@@ -249,7 +249,7 @@ def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
             departure.step()
             departure.end()
         assert kept == [Reason.PREEMPTED]
-        # Its own thread has no other end to tell of it.
+        # Its own thread has no other end to report.
         assert not attempt.settle()
         outbox.step()
         assert outbox.spool.ends() == []
@@ -284,7 +284,7 @@ def test_worker_leaves_in_time_while_the_queue_takes_its_own(
             departure.step()
             assert left.is_set()
             departure.end(departure.left_s())
-            # What the queue has not answered waits for the next start.
+            # Ends that the queue has not answered wait for the next start.
             assert [end.reason for end in outbox.spool.ends()] == [Reason.PREEMPTED]
             go.set()
             now[0] = 0.0

@@ -35,7 +35,7 @@ def stacks(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     def looked_at(self: Prepared, params: Mapping[str, Any]) -> Any:  # noqa: ANN401  as it is
         names = [frame.name for frame in extract_stack() if any(s in frame.filename for s in OURS)]
         if params.get("tokens") and "_run_job" in names:
-            # The last one is `Prepared.run`, in whose place this is called.
+            # The last frame would be `Prepared.run`, which this function replaces.
             kept.append([*names[names.index("_run_job") :], "run"])
         return run(self, params)
 

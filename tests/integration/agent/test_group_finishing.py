@@ -33,7 +33,7 @@ JOBS = 6
 
 
 class Slow(SqlGateway):
-    """Answers the first end only when it may; `broken` fails at what comes next."""
+    """Answers the first end only once `may` is set; then it raises `broken`, if that is set."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database, name="w", ttl=timedelta(seconds=60))

@@ -50,14 +50,14 @@ def pids(plain: psycopg.Connection) -> list[int]:
 
 @contextmanager
 def standby(url: str, spared: list[int] | None = None) -> Iterator[None]:
-    """Have a database take no writes from those who connect now, as all but the spared must."""
+    """Make a database refuse writes on new connections; all but the spared must reconnect."""
     with psycopg.connect(url, autocommit=True) as plain:
         name = sql.Identifier(plain.info.dbname)
         says = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name)
         plain.execute(says)
         plain.execute(OTHERS, [[*(spared or []), plain.info.backend_pid]])
         yield
-        # Those that are connected stay as they are.
+        # Connections made meanwhile stay as they are.
         plain.execute("SET default_transaction_read_only = off")
         plain.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
 
@@ -108,14 +108,14 @@ def test_database_that_lacks_something_is_waited_for_but_at_the_start(
         assert outbox.spool.ends() == []
         assert made.gateway.finish([end])[0].accepted
         with standby(database_url):
-            # Its connections were ended: the first statement hears of that.
+            # Its connections were closed: its first statement finds that out.
             with pytest.raises(DatabaseUnreachable):
                 made.gateway.report(attempt.fence, Phase.RUNNING)
             with pytest.raises(DatabaseUnreachable, match="takes no writes"):
                 made.gateway.report(attempt.fence, Phase.RUNNING)
 
         def goes_on() -> bool:
-            # Each connection made while it was a standby is given up when it is used.
+            # Each connection made while it was a standby is discarded when it is used.
             with suppress(DatabaseUnreachable):
                 made.gateway.report(attempt.fence, Phase.RUNNING)
                 made.attempt()

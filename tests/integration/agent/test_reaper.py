@@ -32,7 +32,7 @@ GRANTED: dict[str, Any] = {
 
 
 def ended(root: Path, slots: Slots) -> Attempt:
-    """Return an attempt at its end, which still has a slot and folders."""
+    """Return an attempt that has ended, but still has a slot and folders."""
     fence = Fence(7, 9, uuid.uuid4())
     grant = Grant(fence.job_id, fence.token, fence.nonce, attempt=1, spec={}, **GRANTED)
     attempt = Attempt(grant, Folders(root / "job"))

@@ -31,7 +31,7 @@ print("up", flush=True)
 while not os.path.exists("go"):
     threading.Event().wait(0.05)
 """
-# Nothing that is alive is taken for gone on a busy machine.
+# Nothing alive is taken for dead on a busy machine.
 SLOW = {"lease_ttl_s": 600, "offline_s": 600, "reconnect_limit_s": 1}
 KINDS = ["process", "docker"]
 
@@ -70,7 +70,7 @@ def test_second_worker_of_a_name_waits_and_leaves_the_jobs_of_the_first_alone(
     both.succeeds(job)
     assert both.reasons(job) == ["succeeded"]
     assert first.leave() == 0
-    # The name is free, and it goes through by itself.
+    # The name is free now, and the second worker gets it by itself.
     eventually(lambda: "ready" in second.output)
     both.succeeds(both.submit("true"))
 
@@ -124,7 +124,7 @@ def two_queues(kind: str, root: Path, one: str, two: str) -> Iterator[tuple[Bed,
             (root / name).mkdir()
             made = stack.enter_context(bed(kind, root / name, url))
             with made.database.connection() as connection:
-                # A copy of a template has its id.
+                # A copy of the template database has its queue's id.
                 connection.execute("UPDATE identity SET queue_id = gen_random_uuid()")
             beds.append(made)
         beds[1].token = beds[0].token
@@ -171,7 +171,7 @@ def test_folder_that_comes_to_another_queue_tells_it_nothing_of_the_old_jobs(
     eventually(lambda: "ready" in second.output)
     assert list(first.folder.glob("jobs/*")) == []
     assert containers_of(old.token) == []
-    # It runs on in the queue that it belongs to, until its lease is over.
+    # In the queue that it belongs to, the job runs on until its lease expires.
     assert old.leases() == 1
     assert "given back" not in second.output
     assert second.leave() == 0

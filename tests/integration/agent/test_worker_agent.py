@@ -41,7 +41,7 @@ def crashing() -> Iterator[CrashingServer]:
         yield server
 
 
-# Longer than a worker tries one statement again before it says that the step failed.
+# Longer than a worker retries one statement before it reports a failed step.
 GIVES_UP_S = 60
 
 

@@ -62,7 +62,7 @@ import os, signal, sys
 os.kill(int(open(sys.argv[1]).read()), signal.SIGKILL)
 signal.pause()
 """
-# It outlives the outage on a busy machine.
+# A lease that outlives the outage, even on a busy machine.
 LASTS: dict[str, Any] = {"lease_ttl_s": 60}
 
 
@@ -89,7 +89,7 @@ def end_is_kept(worker: Worker, job: int) -> bool:
 
 
 def spooled(worker: Worker, job: int) -> bool:
-    """Tell whether a job's end waits, and what it had on the machine is free."""
+    """Tell whether a job's end is spooled, and its folders on the machine are gone."""
     waits = "end_spooled" in worker.output
     return waits and not list(worker.folder.glob(f"jobs/{job}-*"))
 
@@ -112,10 +112,10 @@ def test_jobs_that_end_while_the_database_is_away(
             let_go(worker, job)
         eventually(lambda: spooled(one, quiet) and spooled(two, stays))
         eventually(lambda: end_is_kept(one, loud))
-        # None of it runs after its lease ended.
+        # The job does not run on after its lease has expired.
         eventually(lambda: not processes_below([str(strict.folder / "jobs")]))
         assert "job_stopped_lease_unrenewed" in strict.output
-        # It has nothing else to do, and does not leave before it has told that.
+        # It has nothing else to do, but does not leave before it has reported that end.
         assert two.running
         one.kill()
         again = made.begin("one", labels="on=one", **LASTS)
@@ -232,7 +232,7 @@ def test_outbox_tells_what_waits_and_says_what_came_too_late(counter: Desk, tmp_
     assert [one["accepted"] for one in said] == [False, True, False]
     assert said[0]["event"] == "end_too_late"
     assert spool.ends() == []
-    # Told once more, as after a crash in between, it is answered the same.
+    # Reported once more, as after a crash in between, it gets the same answer.
     assert outbox.keep(End(good, Reason.SUCCEEDED, 0))
     with capture_logs() as said:
         outbox.step()
@@ -320,7 +320,7 @@ def test_renewal_waits_for_no_other_statement(counter: Desk, database_url: str) 
         with busy.connection():
             with pytest.raises(ServerUnreachable):
                 gateway.report(fence, Phase.RUNNING)
-            # Others do not even try, for a moment.
+            # For a moment, other calls do not even try.
             with pytest.raises(CircuitOpen):
                 gateway.report(fence, Phase.RUNNING)
             renewal = gateway.renew([fence], WorkerStatus.BUSY)
@@ -342,7 +342,7 @@ def test_heartbeat_waits_for_no_other_request(api: Api, monkeypatch: pytest.Monk
 
 
 class Hangs:
-    """Leaves every upload of a job's without an answer until it is let go."""
+    """Leaves every upload of a job unanswered until told to go on."""
 
     def __init__(self) -> None:
         self.came, self.go = Event(), Event()

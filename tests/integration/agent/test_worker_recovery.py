@@ -52,7 +52,7 @@ def settings(made: Bed, **given: Any) -> WorkerSettings:  # noqa: ANN401  settin
 
 def status(made: Bed, **given: Any) -> dict[str, Any]:  # noqa: ANN401  as above
     told = look(settings(made, **given))
-    # It is printed as it is.
+    # It is printed as JSON, unchanged.
     return cast("dict[str, Any]", json.loads(json.dumps(told)))
 
 
@@ -80,7 +80,7 @@ def test_status_while_an_agent_runs(process: Bed, eventually: Eventually) -> Non
 
 
 def test_recovery_after_a_kill(both: Bed) -> None:
-    # Nobody looks for what is lost: it is given back by hand.
+    # No sweeper looks for lost jobs: this one is given back by hand.
     worker = both.worker(sweep=False, lease_ttl_s=600)
     job = both.script(WAITS, max_losses=1)
     both.says(job, "up")
@@ -95,7 +95,7 @@ def test_recovery_after_a_kill(both: Bed) -> None:
     assert both.job(job)["state"] in ("ready", "scheduled")
     assert both.reasons(job) == ["worker_lost"]
     assert both.left_behind() == []
-    # Once more there is nothing to do.
+    # A second time, there is nothing to do.
     assert list(recover(settings(both))) == ["recovered: nothing is left of an earlier agent"]
 
 
@@ -115,12 +115,13 @@ def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
             assert "nothing is left of an earlier agent" not in refused.stdout
     assert len(list((worker.folder / "jobs").iterdir())) == 2
     assert len(containers_of(docker.token)) == 2
-    # The worker of another folder leaves them alone.
+    # A worker with another folder leaves them alone.
     elsewhere = f"--worker-dir={docker.root / 'two'}"
     said = asked(docker, "--recover", "--worker-name=", elsewhere).stdout
     assert said == "recovered: nothing is left of an earlier agent\n"
     assert len(containers_of(docker.token)) == 2
-    # Also of a worker that is to run no containers now, and where no record names the container.
+    # They are found even if the worker is to run no containers now, and no record names the
+    # container.
     (record,) = worker.folder.glob(f"jobs/{jobs[1]}-*/lease.json")
     kept = json.loads(record.read_text())
     record.write_text(json.dumps({name: kept[name] for name in ("job_id", "token", "nonce")}))
@@ -194,7 +195,7 @@ def test_broken_state_is_put_aside_and_said(process: Bed, eventually: Eventually
     assert aside == {"bundles", "caches", "quarantine.json"}
     assert worker.output.count("foreign_file_moved_aside") == len(aside)
     assert "Traceback" not in worker.output
-    # A job is told to have ended before its folder goes.
+    # A job's end is reported before its folder is removed.
     eventually(lambda: list((folder / "jobs").iterdir()) == [])
     told = status(process, worker_name="")
     assert told["running"]

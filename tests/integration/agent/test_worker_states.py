@@ -64,11 +64,11 @@ class Subject:
             self.rig.submit()
             lanes = Lanes(self.rig.database, self.id, refresh_s=-1)
             self.rig.queue.claim(lanes, Capacity(1, 1, 1))
-        # Of which it says what it did when it last looked.
+        # The heartbeat still reports the status from before the claim.
         self.beat()
 
     def leave(self) -> None:
-        """Report that it was told on its machine to leave."""
+        """Report that it was told on its own machine to leave."""
         said = {"draining": True}
         self.rig.queue.renew(self.id, self.machine.boot_id, [], WorkerStatus.BUSY, said)
 
@@ -98,7 +98,7 @@ class Subject:
         }
         ways[status]()
         assert self.status == status
-        # Whether it is asked to drain is a column of the table, not of the state.
+        # Being asked to drain is a column of the table, not part of the state.
         self.let_work()
 
 

@@ -31,7 +31,7 @@ print("up", flush=True)
 while True:
     signal.pause()
 """
-# Ends well once the file `go` lies in its work folder.
+# Succeeds once the file `go` is in its work folder.
 WAITS = """
 import pathlib, threading
 print("up", flush=True)
@@ -39,7 +39,7 @@ while not pathlib.Path("go").exists():
     threading.Event().wait(0.05)
 print("bye", flush=True)
 """
-# What comes by no hint comes after the test.
+# Anything that arrives without a hint arrives after the test.
 LONG: dict[str, Any] = {"heartbeat_s": 1000, "lease_ttl_s": 4000, "poll_s": 1000}
 
 

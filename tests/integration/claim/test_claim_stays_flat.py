@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from support.queue.rig import Rig
 
-# A tree one level higher costs a page for each time it is walked down.
+# A tree one level higher costs one page more for each descent.
 SLACK = 8
 
 READY = """
@@ -44,7 +44,7 @@ class Bench:
         self.fill(self.lane, 1_000_000, 40)
 
     def lane_of(self, **needs: object) -> int:
-        """Return the lane of jobs that need this."""
+        """Return the lane of jobs with these needs."""
         return self.rig.queue._submission._lane(spec(**needs))
 
     def fill(self, lane: int, first: int, count: int, *, nice: int = 0) -> None:
@@ -60,9 +60,9 @@ class Bench:
         return [grant.fence.job_id for grant in self.worker.claim(count)]
 
     def cost(self, statement: str = "finish_and_claim", *, rows: int = 1) -> int:
-        """Return the buffers of a statement as it was last asked for, with all that it needs."""
+        """Return the buffers of a statement, measured with the parameters of its latest call."""
         asked = [params for name, params in self.rig.database.ran if name == statement][-1]
-        # Once to warm what a first run alone reads: the catalog, hint bits.
+        # Run once before: only a first run reads the catalog and hint bits.
         buffers(self.connection, statement, asked)
         touched, returned = buffers(self.connection, statement, asked)
         assert returned == rows
@@ -178,7 +178,7 @@ def verbs(bench: Bench) -> dict[str, int]:
     costs["preempt"] = bench.cost("preempt")
     queue.cancel(grant.fence.job_id)
     costs["cancel"] = bench.cost("cancel", rows=2)
-    # Asked of the lease in hand, and not run before it is measured: it ends the lease.
+    # Measured on the live lease without being run before, since running it ends the lease.
     ends = queue._ends([End(grant.fence, Reason.EXIT_CODE)])
     bench.rig.database.ran.append(("finish", {**ends, "expired_only": False}))
     costs["finish"] = bench.cost("finish")

@@ -46,13 +46,13 @@ def test_eight_workers_run_each_of_2000_jobs_once_in_the_order_of_priority(
     assert counts == whole
     assert sum(len(one) > 0 for one in ran) > 1
     for one in ran:
-        # What a worker could have had before, somebody else had locked, and kept.
+        # Any more urgent job that a worker passed over was locked by another, which kept it.
         assert all(before[0] >= after[0] for before, after in pairwise(one))
     assert _worst_overtaking([row["priority"] for row in claims]) < WORKERS
 
 
 def _worst_overtaking(priorities: list[int]) -> int:
-    """Return by how many more urgent jobs, claimed later, any claim was at most overtaken."""
+    """Return the largest number of more urgent jobs that were claimed after any one job."""
     waiting = [0] * (max(priorities) + 2)
     worst = 0
     for priority in reversed(priorities):

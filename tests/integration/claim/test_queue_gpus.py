@@ -20,7 +20,7 @@ GPUS = [{"uuid": f"GPU-{n}", "name": A100, "vram_mb": 81_920} for n in range(4)]
 
 
 def gpu_worker(rig: Rig, name: str = "w", *, patience_s: float = 0) -> Worker:
-    """Register a worker with four free GPUs of one kind; it looks anew with every claim."""
+    """Register a worker with four free GPUs of one kind; each claim reads its lanes anew."""
     worker = rig.worker(name, accelerator="cuda", gpus=GPUS)
     worker.lanes = Lanes(rig.database, worker.id, refresh_s=-1, patience_s=patience_s)
     worker.free = replace(worker.free, gpu_model=A100, vram_mb=81_920, gpus_in_all=4)
@@ -61,7 +61,7 @@ def test_a_job_for_all_gpus_gets_them_however_many_small_ones_come(rig: Rig) -> 
     large = rig.submit(gpus=4)
     later = iter(rig.submit_many(20, gpus=1))
     plain = iter(rig.submit_many(4))
-    # One after another they end, and each leaves a GPU that a later job would take.
+    # They end one after another, and each frees a GPU that a later job would take.
     for free in (1, 2, 3):
         assert claim(worker, free, count=1) == [next(plain)]
     assert claim(worker, 4, count=1) == [large]
@@ -83,7 +83,7 @@ def test_a_higher_priority_and_what_fits_beside_go_before_a_waiting_job(rig: Rig
     small, urgent = rig.submit_many(2, gpus=1), rig.submit(gpus=1, priority=5)
     assert claim(worker, 2, count=1) == [urgent]
     assert claim(worker, 2, count=1) == []
-    # A fourth is not the waiting job's; and with three free it goes first, whoever else there is.
+    # A fourth GPU is not kept for the large job; with three free, it goes before all others.
     assert claim(worker, 4, count=1) == [large]
     assert claim(worker, 1, count=2) == small[:1]
 

@@ -140,7 +140,7 @@ def test_a_new_limit_holds_for_workers_that_remember_their_lanes(
     rig.submit_many(8, gpus=1, owner="bob", queue="other", priority=-1)
     workers = warm_workers(rig)
     limit(rig, what, **limits)
-    # What no limit is over goes on.
+    # Jobs that are under no limit are still granted.
     assert claimed_at_once(workers) == 8
     assert claimed_at_once(workers) == 0
     assert rig.count("ready") == 56
@@ -249,7 +249,7 @@ def test_a_sweeper_mends_slots_that_do_not_agree_with_what_runs(rig: Rig) -> Non
     rig.submit_many(4)
     worker = rig.worker()
     worker.claim(count=2)
-    # As workers of the version before do, who know no slots.
+    # As workers of the previous version do, which know nothing of slots.
     rig.rows("DELETE FROM lease WHERE job_id = (SELECT min(job_id) FROM lease)")
     assert worker.claim(count=2) == []
     tick = Tick(rig.queue)

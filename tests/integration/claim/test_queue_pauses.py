@@ -1,4 +1,4 @@
-"""Pauses: nothing from a paused queue, and what runs goes on."""
+"""Pauses: no job of a paused queue starts, and running jobs continue."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SIZES = ["cpus", "memory_mb", "disk_mb"]
 
 
 def four(rig: Rig, name: str = "w", *, patience_s: float = 0) -> Worker:
-    """Register a worker with four of everything; it looks anew with every claim."""
+    """Register a worker with four of everything; each claim reads its lanes anew."""
     worker = rig.worker(name, cpus=4, memory_mb=4, disk_mb=4)
     worker.lanes = Lanes(rig.database, worker.id, refresh_s=-1, patience_s=patience_s)
     return worker

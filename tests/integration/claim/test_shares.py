@@ -25,7 +25,7 @@ def lent(grant: Grant) -> tuple[float, int]:
 
 
 def claimed(rig: Rig, worker: Worker, held: list[Grant]) -> list[Grant]:
-    """Claim into what is left beside what is held, until nothing more fits."""
+    """Claim with what is left beside the resources held, until nothing more fits."""
     found: list[Grant] = []
     while True:
         free = worker.free

@@ -245,6 +245,6 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "train.py").write_text("print('hello')\n", encoding="utf-8")
-    # With a config, it says nothing of the job.
+    # This file has no effect on a job submitted with a config.
     (folder / "forge.toml").write_text('name = "toml"\nqueue = "toml"\n', encoding="utf-8")
     return folder

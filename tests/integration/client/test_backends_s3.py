@@ -28,13 +28,13 @@ SPEC = {"name": "x", "command": ["ls"]}
 
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Verifier]]:
-    """The URL of a store in S3, and what verifies the requests to it."""
+    """The URL of a store in S3, and the verifier of requests to it."""
     use_credentials(monkeypatch)
     with moto_server() as endpoint, new_bucket(endpoint) as bucket, proxy(endpoint) as before:
         verifier = Verifier(before.url)
 
         def fault(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
-            # The server and the worker come with credentials of their own.
+            # The server and the worker use credentials of their own.
             return "Authorization" not in handler.headers and verifier.fault(handler, body)
 
         before.fault = fault

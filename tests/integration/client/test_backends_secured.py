@@ -1,4 +1,4 @@
-"""The way to a server, looked after: certificates, signed requests, and what `/health` tells."""
+"""Connections to a server: certificates, signed requests, and what `/health` reports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def certified(tmp_path: Path) -> Certificates:
 
 @pytest.fixture
 def secured(database_url: str, store_url: str, certified: Certificates) -> Iterator[str]:
-    """A server with a certificate that nobody trusts by itself."""
+    """A server with a certificate that nobody trusts by default."""
     app = quick_app(server_settings(database_url, store_url))
     files = {"ssl_certfile": str(certified.server), "ssl_keyfile": str(certified.key)}
     with serving(app, **files) as url:
@@ -127,7 +127,7 @@ def test_a_file_that_holds_no_certificate_is_told(tmp_path: Path, content: bytes
 
 @pytest.fixture
 def signing(tmp_path: Path, keys: Keys) -> tuple[str, Path]:
-    """An API key that wants signed requests, and the file that signs them."""
+    """An API key that requires signed requests, and the private key that signs them."""
     private = Ed25519PrivateKey.generate()
     file, public = tmp_path / "private.pem", tmp_path / "public.pem"
     file.write_bytes(

@@ -102,7 +102,7 @@ def test_a_folder_too_deep_for_a_socket_works_and_leaves_nothing_behind(tmp_path
     assert len(str(folder / "data")) > SOCKET_BYTES - 14
     assert not str(socket_dir).startswith(str(folder))
     assert Path(str(socket_dir)).stat().st_mode & 0o777 == 0o700
-    # As after a kill: somebody else, who knows the folder only, stops the old server.
+    # As after a kill: another instance, which knows only the folder, stops the old server.
     old = postmaster(folder / "data")
     second = Postgres(folder / "data")
     second.start()

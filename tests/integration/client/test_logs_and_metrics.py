@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
     from support.queue.rig import Rig
 
-# The chunks of the first attempt, more than a page of them, and of both.
+# The chunks of the first attempt, more than fit on a page, and those of both.
 FIRST, ALL = 102, 110
 
 

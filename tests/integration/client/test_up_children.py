@@ -18,7 +18,7 @@ from support.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Of a test process alone: `forge up` has no threads when it forks.
+# Only a test process warns: `forge up` has no threads when it forks.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 PROGRAM = """
 import os, sys
@@ -46,7 +46,7 @@ os.kill(os.getpid(), 9)
 
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChildProcess:
-    """Return one of the program, which says what it does into a file."""
+    """Return a child that runs the program, which logs what it does to a file."""
     (tmp_path / "said_by.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(tmp_path)
     env = {"LATE": "early", "STATUS": "0"}

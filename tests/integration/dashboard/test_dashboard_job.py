@@ -36,7 +36,7 @@ def ann(api: Api) -> Iterator[Guest]:
 
 
 class Output:
-    """What an attempt writes: chunks that are stored, and indexed when told."""
+    """An attempt's output: chunks that are stored, and indexed when a test says so."""
 
     def __init__(self, api: Api, grant: Grant) -> None:
         self.api = api
@@ -84,7 +84,7 @@ class Follower:
         return b"".join(base64.b64decode(piece["data"]) for piece in got["pieces"])
 
     def poll(self) -> bytes:
-        """Read what came since, and return it."""
+        """Read the new output, and return it."""
         new, more = b"", True
         while more:
             self.got = self.ask(f"?after={self.last}")
@@ -93,7 +93,7 @@ class Follower:
         return new
 
     def back(self) -> None:
-        """Read all that was before."""
+        """Read all earlier output."""
         earlier = True
         while earlier:
             got = self.ask(f"?before={self.first}")

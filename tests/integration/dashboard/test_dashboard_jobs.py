@@ -39,7 +39,7 @@ def listed(page: str) -> list[int]:
 
 
 def counts(answer: httpx.Response) -> dict[str, str]:
-    """Return what an act says that it did."""
+    """Return the counts that an action reports."""
     assert answer.status_code == 303, answer.text
     said = parse_qs(urlsplit(answer.headers["location"]).query)
     return {name: values[0] for name, values in said.items() if values != ["0"]}
@@ -72,7 +72,7 @@ def test_a_filter_that_cannot_be_read_is_shown_with_its_place(ann: Guest) -> Non
 
 
 def ended(rig: Rig) -> int:
-    """Return a job that is dead."""
+    """Return a dead job."""
     job = rig.submit(owner="ann", max_failures=0, priority=9)
     rig.finish(rig.worker().claim_one(), Reason.EXIT_CODE, exit_code=1)
     return job
@@ -119,7 +119,7 @@ def test_acts_on_many_survive_a_lost_answer(rig: Rig) -> None:
     acts = JobActs(rig.database, owner="ann", actor="user:ann")
     rig.database.lose("retry", "cancel")
     assert acts.retry([dead])["retried"] == 1
-    # The repeat cannot tell its own deed from another's.
+    # The repeat cannot tell its own effect from another's.
     assert acts.cancel([waiting]) == {"cancelled": 0, "running": 0, "over": 1, "absent": 0}
     assert (rig.actions(dead).count("retried"), rig.state(waiting)) == (1, State.CANCELLED)
     with pytest.raises(TooManyJobs):

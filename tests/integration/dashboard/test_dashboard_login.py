@@ -46,7 +46,7 @@ def is_out(guest: Guest, path: str = "/queues") -> bool:
 
 
 def cookie(answer: httpx.Response) -> tuple[str, dict[str, str]]:
-    """Return the name of the cookie that an answer sets, and what is said of it."""
+    """Return the name of the cookie that an answer sets, and its attributes."""
     first, *rest = answer.headers["set-cookie"].split("; ")
     said = {part.partition("=")[0].lower(): part.partition("=")[2] for part in rest}
     return first.partition("=")[0], said
@@ -122,7 +122,7 @@ def test_nothing_else_is_a_session_and_a_session_is_nothing_else(api: Api, guest
     guest.login("ann", Role.ADMIN)
     session = guest.http.cookies[name]
     assert api.http.get("/api/me", headers=bearer(session)).status_code == 401
-    # A bearer token opens no page: a page's acts are guarded for cookies.
+    # A bearer token opens no page: the actions on pages are protected for cookies only.
     assert api.http.get("/queues", headers=ann.headers).status_code == 303
 
 
@@ -188,7 +188,7 @@ def test_a_link_logs_in_once_and_soon(api: Api, guest: Guest) -> None:
     key_id, text = key(api, Role.ADMIN)
     path = link(api, text)
     token = parse_qs(urlsplit(path).query)["link"][0]
-    # Whatever looks at links in a chat does not use one up.
+    # Programs that follow links in a chat do not use one up.
     for _ in range(2):
         assert token in guest.page(path)
     assert guest.form("/login", link=token).status_code == 303

@@ -23,7 +23,7 @@ PEOPLE = ("viewer", "submitter", "other owner", "admin")
 
 
 def each(viewer: str, submitter: str, other: str, admin: str) -> dict[str, str]:
-    """Return what comes of a request of each kind of visitor."""
+    """Return the result of a request for each kind of visitor."""
     people = dict(zip(PEOPLE, (viewer, submitter, other, admin), strict=True))
     return people | dict.fromkeys(NOBODY, OUT)
 
@@ -80,7 +80,7 @@ TABLE = {
     ("GET", "/reports/{name}.csv"): (SEES, fixed("/reports/job_status.csv")),
     ("GET", "/events"): (RULES, fixed("/events")),
 }
-# What is there before a login, and what ends it.
+# What is available before a login, and the logout.
 OPEN = {
     ("GET", "/static/{digest}/{path:path}"),
     ("GET", "/login"),
@@ -112,7 +112,7 @@ class Visitors:
         self.guests["none"] = Guest(api)
 
     def call(self, kind: str, method: str, path: str, form: dict[str, str]) -> str:
-        """Send a request of one kind of visitor, and return what comes of it."""
+        """Send a request as one kind of visitor, and return the result."""
         guest = self.guests[kind]
         if method == "GET":
             answer = guest.http.get(path)

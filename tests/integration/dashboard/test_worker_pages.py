@@ -63,7 +63,7 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
         "registered",
     ):
         assert text in page, text
-    # Of other owners' jobs, a viewer learns that they are there.
+    # A viewer learns only that other owners' jobs are there.
     with closing(Reader(api, Role.VIEWER, "ann")) as viewer:
         page = viewer.page(f"/workers/{worker.id}")
         assert "another owner" in page
@@ -99,7 +99,7 @@ def test_a_new_worker_is_shown_its_token_once(api: Api, admin: Reader) -> None:
     assert (row["kind"], row["pinned_labels"]) == ("ephemeral", {"zone": "eu", "team": "a"})
     assert row["token_expires_at"] is not None
     assert TOKEN.search(admin.page(here)) is None
-    # What is sent again makes no second one.
+    # Sending the form again makes no second worker.
     again = admin.post("/workers/new", shown="/workers/new", **fields)
     assert again.status_code == 409
     assert "choose another name" in again.text

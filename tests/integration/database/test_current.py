@@ -51,7 +51,7 @@ def test_what_differs_is_upgraded(empty_database_url: str, change: str) -> None:
 
 
 def test_the_months_that_are_due_are_added(database_url: str) -> None:
-    upgrade(database_url)  # the template may be of last month
+    upgrade(database_url)  # the template may date from last month
     with psycopg.connect(database_url) as connection:
         month = "to_char((now() AT TIME ZONE 'UTC') + make_interval(months => 2), '_YYYY_MM')"
         connection.execute(f"DO $$ BEGIN EXECUTE 'DROP TABLE event' || {month}; END $$")

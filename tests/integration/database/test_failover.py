@@ -39,7 +39,7 @@ OLD = "SELECT ticked_at > pg_postmaster_start_time() FROM sweeper"
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     require(DEBIAN_15.is_dir(), "Postgres 15 (Debian's package postgresql-15)")
-    # As for the other servers: closed to nobody, and short enough.
+    # As for the other servers: closed to nobody, and with a short path.
     folder = Path(tempfile.mkdtemp(prefix="forge-pair-"))
     folder.chmod(0o755)
     try:

@@ -219,7 +219,7 @@ REFUSALS = (psycopg.IntegrityError, psycopg.errors.InvalidTextRepresentation)
 
 @pytest.fixture(scope="module")
 def peopled(shared_rig: Rig) -> Rig:
-    """One job in each place, job 1 finished, and a worker `w`; what is refused changes nothing."""
+    """One job in each place, job 1 finished, and a worker `w`; refused rows change nothing."""
     shared_rig.submit(idempotency_key="k")
     worker = shared_rig.worker()
     shared_rig.finish(worker.claim_one())

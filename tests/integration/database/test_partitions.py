@@ -1,4 +1,4 @@
-"""Months: made before the first row, without holding anybody up, and no row outside of them."""
+"""Months: made before the first row, without blocking anybody, and no row outside them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MONTHS = """
     SELECT parent || to_char((now() AT TIME ZONE 'UTC') + make_interval(months => m), '_YYYY_MM')
     FROM unnest(%s::text[]) AS parent, generate_series(0, 2) AS m
 """
-# As a version before left it: every row lies outside of the months, of which some are missing.
+# As an earlier version left it: all rows lie outside the months, some of which are missing.
 FIRST_ROW = """
     INSERT INTO event (at, actor, action) VALUES (now(), 'user:ann', 'key_created');
     INSERT INTO metric (job_id, token, rank, number, at, attempt, values)
@@ -46,7 +46,7 @@ def asked(url: str, query: str, *params: object) -> list[tuple[object, ...]]:
 
 
 def loose(url: str) -> list[int]:
-    """Count the rows outside of the months."""
+    """Count the rows outside the months."""
     (counts,) = asked(
         url, "SELECT " + ", ".join(f"(SELECT count(*) FROM {p}_default)" for p in PARENTS)
     )
@@ -60,7 +60,7 @@ def ticking(url: str) -> Iterator[Tick]:
 
 
 def test_a_fresh_database_has_its_months_before_the_first_row(database_url: str) -> None:
-    upgrade(database_url)  # the template may be of last month
+    upgrade(database_url)  # the template may date from last month
     with ticking(database_url) as tick:
         before = asked(database_url, MADE)
         assert set(asked(database_url, MONTHS, list(PARENTS))) <= set(before)
@@ -112,7 +112,7 @@ def test_at_the_turn_of_the_month_rows_lie_in_the_new_one(rig: Rig) -> None:
     assert len(rig.rows(MADE)) == len(made) + len(PARENTS)
     rig.tick.run()
     assert len(rig.rows(MADE)) == len(made) + len(PARENTS)
-    # Somebody who made them, and did not hear of it, makes nothing the second time.
+    # A tick that makes them and loses the answer makes nothing the second time.
     rig.clock.advance(timedelta(days=28).total_seconds())
     rig.database.lose("make_partitions")
     rig.tick.run()

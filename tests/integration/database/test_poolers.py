@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from support.database.postgres import Server
 
-# What a client says at its start, and the pooler passes on.
+# What a client sends at its start, and the pooler passes on.
 CLIENTS_OWN = ["application_name", "client_encoding", "DateStyle", "TimeZone", "IntervalStyle"]
 CLIENTS_OWN += ["standard_conforming_strings"]
 SETTINGS_OF = "SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name"
@@ -60,7 +60,7 @@ def settings(url: str) -> dict[str, str]:
 
 
 def changed(url: str) -> list[tuple[str, str]]:
-    """Return what somebody has changed in the session of the server connection."""
+    """Return the settings that anybody has changed in the server connection's session."""
     with psycopg.connect(url) as client:
         return client.execute(CHANGED, [CLIENTS_OWN]).fetchall()
 

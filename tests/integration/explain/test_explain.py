@@ -64,7 +64,7 @@ def _chance(said: Explanation, name: str) -> Chance | None:
 
 
 def _cured(scene: Scene, case: Case, said: Explanation) -> int:
-    """Do all that is needed and the first of the alternatives, and return the job that starts."""
+    """Apply all needed remedies and the first alternative, and return the job that starts."""
     others = [remedy for remedy in said.remedies if not remedy.needed]
     job_id = said.job_id
     for remedy in [one for one in said.remedies if one.needed] + others[:1]:
@@ -86,7 +86,7 @@ def _done(scene: Scene, case: Case, remedy: Remedy, job_id: int) -> int:
 
 
 def _changed(scene: Scene, job_id: int, remedy: Remedy) -> int:
-    """Submit a job anew, with what is to be changed of it."""
+    """Submit a job again, with a remedy's changes."""
     row = scene.database.one("explain_job", job_id=job_id)
     assert row is not None
     names = ("gpus", "gpu_model", "vram_mb", "cpus", "memory_mb", "disk_mb", "accelerator")
@@ -199,7 +199,7 @@ def test_a_wait_is_guessed_by_how_fast_those_in_front_go(scene: Scene) -> None:
         scene.end(scene.hold())
     found = scene.explain(job).estimate
     assert found is not None
-    # Twelve in an hour are one in 300 s, and it is the fourth.
+    # Twelve an hour are one in 300 s, and this job is the fourth.
     assert found.wait_s == pytest.approx(1200, rel=0.01)
     assert "12 jobs" in found.basis
 

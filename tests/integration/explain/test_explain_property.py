@@ -1,7 +1,7 @@
 """An explanation never contradicts the claim, on random fleets, queues, limits and pauses.
 
 `FORGE_TEST_EXPLAIN_EXAMPLES=500 pytest tests/integration/explain/test_explain_property.py
---hypothesis-seed=1` tries as many, each another one with every seed.
+--hypothesis-seed=1` tries that many examples; another seed gives other ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WANTED = os.environ.get("FORGE_TEST_EXPLAIN_EXAMPLES")
 EXAMPLES = int(WANTED or 15)
-# Alone, a job of these chances is taken: others only go before it, or are waited for.
+# Alone, a job with one of these chances is taken: it only waits behind or for others.
 TAKEN_ALONE = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED}
 
 
@@ -67,7 +67,7 @@ def _check_alone(world: ExplainedWorld, said: Explanation) -> None:
 
 
 def _chance(said: Explanation, worker_id: int) -> Chance | None:
-    """Return what is said of a worker; None where a limit holds the job everywhere."""
+    """Return a job's chance on a worker; None if a limit holds the job back everywhere."""
     (found,) = [one.chance for one in said.workers if one.worker_id == worker_id]
     return None if said.limits else found
 
@@ -104,7 +104,7 @@ MACHINE = st.fixed_dictionaries(
         "labels": LABELS,
     }
 )
-# A row of each, and what is said of them both ways.
+# One row of each, and both ways to decide whether they fit.
 BOTH = """
     SELECT forge_fits(s, w) AS fits, forge_fit_of(s, w) AS fit
     FROM jsonb_populate_record(NULL::shape, %s) AS s, jsonb_populate_record(NULL::worker, %s) AS w

@@ -63,7 +63,7 @@ def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
 def flooded(
     pool: ThreadPoolExecutor, ask: Callable[[], httpx.Response]
 ) -> Sequence[Future[httpx.Response]]:
-    """Ask for a report often; all but those that may wait are refused."""
+    """Request a report many times; all but the requests that may wait are refused."""
     asked = [pool.submit(ask) for _ in range(24)]
     eventually(lambda: sum(one.done() for one in asked) == 24 - OF_ONE_CALLER)
     return asked

@@ -249,7 +249,7 @@ def test_a_bundle_is_uploaded_once(api: Api, ann: Caller) -> None:
     assert (upload["stored"], 0 < upload["expires_in_s"] <= 900) == (False, True)
     request = {"headers": upload["headers"], "content": data, "timeout": 60}
     assert httpx.request(upload["method"], upload["url"], **request).is_success
-    # An answer that was lost costs no more than the same upload once more.
+    # A lost answer costs no more than the same upload once more.
     assert httpx.request(upload["method"], upload["url"], **request).is_success
     assert ann.post("/api/bundles", told) == {"stored": True}
     viewer = api.key("ann", Role.VIEWER)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     AnyCase = Case[Any]
 
-# What is longer than the document allows, or as long, may be larger than a body may be.
+# A value at or over the document's limit on its length may exceed the limit on bodies.
 REFUSED = ["400", "401", "403", "404", "405", "409", "413", "422"]
 TAKEN = ["2xx", "401", "403", "404", "409", "413"]
 CHECKS = ChecksConfig(
@@ -52,14 +52,14 @@ DOCUMENT = whole_app(server_settings("postgresql://none", "file:///none")).opena
 
 @cache
 def described(examples: int, *, coverage: bool) -> BaseSchema:
-    """Return the document, to be tried with so many requests of each path.
+    """Return the document, to be tried with this many requests for each path.
 
-    `coverage` tries besides each bound that it names.
+    `coverage` also tries each bound that it names.
     """
     generation = GenerationConfig(
         max_examples=examples,
         deterministic=True,
-        # What JSON and a row cannot hold is tried elsewhere: it is not what the document speaks of.
+        # Text that JSON or a row cannot hold is tested elsewhere: the document does not cover it.
         allow_x00=False,
         codec="utf-8",
         with_security_parameters=False,
@@ -73,7 +73,7 @@ def described(examples: int, *, coverage: bool) -> BaseSchema:
     return schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 
-# Its body is of the same model as that of `submit`, whose every bound is tried.
+# Its body has the same model as that of `submit`, whose every bound is tried.
 LIKE_SUBMIT = "POST /api/queue/check"
 ROUTES = [
     f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
@@ -81,7 +81,7 @@ ROUTES = [
 
 
 class Target:
-    """Where the requests go, and what there is to name."""
+    """Where the requests go, and the names that exist there."""
 
     def __init__(self, world: World, url: str) -> None:
         self.world = world
@@ -103,7 +103,7 @@ class Target:
         case.call_and_validate(base_url=self.url, headers=self.world.callers[kind], timeout=60)
 
     def _aim(self, case: AnyCase) -> None:
-        """Have what is well formed name what is there, now and then."""
+        """Make well-formed requests name existing objects, now and then."""
         if case.meta is None or not case.meta.generation.mode.is_positive:
             return
         body: dict[str, Any] = case.body if isinstance(case.body, dict) else {}
@@ -111,7 +111,7 @@ class Target:
             end["job_id"] = n + 1  # no job ends twice, which a schema cannot say
         for name, known in (("by", "owner"), ("since", "7d")):
             if "reports" in case.operation.path and name in case.query:
-                case.query[name] = known  # of the words that there may be
+                case.query[name] = known  # one of the allowed words
         if case.meta.phase.name.value == "coverage":
             return
         for name, there in self.names.items():
@@ -144,7 +144,7 @@ def gateway(rig: Rig, tmp_path: Path) -> Iterator[Target]:
 def keeps(document: BaseSchema, route: str, target: Target) -> None:
     """Try one route of the document.
 
-    Its requests are made here, and not with all others' while the tests are collected: that takes
+    Its requests are made here, not with all others as the tests are collected, which would take
     each test process half a minute and half a gigabyte.
     """
 
@@ -169,5 +169,5 @@ def test_the_server_keeps_to_its_document(route: str, server: Target) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_functions_keep_to_it(route: str, gateway: Target) -> None:
-    # The functions have the same routes, and differ in how a request comes to them.
+    # The functions have the same routes; they differ in how a request reaches them.
     keeps(described(4, coverage=False), route, gateway)

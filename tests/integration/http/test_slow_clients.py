@@ -42,7 +42,7 @@ def connect(api: Api, sent: bytes) -> socket.socket:
 
 
 def is_dropped(connection: socket.socket) -> bool:
-    """Send a little more, as a slow client does, and tell whether nobody reads it."""
+    """Send a little more, as a slow client does, and tell whether the server has hung up."""
     try:
         connection.sendall(b"x")
         connection.settimeout(0.05)
@@ -89,7 +89,7 @@ def test_body_that_trickles_ends_in_time(api: Api, monkeypatch: pytest.MonkeyPat
 
 @contextmanager
 def streaming(worker: RawWorker) -> Iterator[Iterator[bytes]]:
-    """Open a stream of hints, and lend what follows its first words."""
+    """Open a stream of hints, and yield what follows its first words."""
     headers = {**worker.headers, "Accept": "text/event-stream"}
     with worker.api.http.stream("GET", "/api/workers/stream", headers=headers) as answer:
         words = answer.iter_raw()

@@ -89,7 +89,7 @@ def test_a_worker_over_http_thins_out_restores_and_starts_from_another_job(afar:
         sync.step()
         sync.thinner.step()
     assert [row["number"] for row in afar.rig.jobs.checkpoints(source)] == [3, 0]
-    # Two manifests, and the files of the two: one of them is the same.
+    # Two manifests and their files, one of which both have.
     assert len(afar.keys(first)) == 5
 
     newest = afar.gateway.restorable(source)[0]["key"]
@@ -99,7 +99,7 @@ def test_a_worker_over_http_thins_out_restores_and_starts_from_another_job(afar:
     assert other.fence.job_id == child
     afar.sync(other).restore()
     assert model(other) == "four"
-    # That one and no other: neither another manifest nor anything else of that job's.
+    # Only that one: neither another manifest nor anything else of that job.
     objects = afar.objects.of(other)
     objects.get(newest)
     for key in (oldest, oldest.replace("checkpoints/000000.json", "artifacts/x")):
@@ -117,6 +117,6 @@ def test_a_worker_over_http_thins_out_restores_and_starts_from_another_job(afar:
     afar.sync(following).restore()
     assert model(following) == "one"
     assert "1.3 was skipped" in following.folders.log.read_text()
-    # Who lost the lease thins nothing.
+    # An attempt that lost its lease thins nothing.
     afar.gateway.thin_checkpoints(first.fence, 1, everywhere=True)
     assert len(afar.keys(first)) == 5

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from support.waiting import Eventually
 
 WAIT_S = 60.0
-# Less than a claim or a stream waits where nothing wakes it.
+# Less than a claim or a stream waits when nothing wakes it.
 SOON_S = 50.0
 
 
 @pytest.fixture
 def api(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    # Whoever is not woken stays without an answer, or gets an empty one.
+    # A caller that is not woken gets no answer, or an empty one.
     monkeypatch.setattr(long_claim, "LOOK_S", 3600)
     with opened(rig, tmp_path / "store", long_poll_s=WAIT_S) as made:
         yield made
@@ -64,7 +64,7 @@ def until_waiting(api: Api, eventually: Eventually, count: int = 1) -> None:
 
 
 def until_listening(worker: RawWorker, eventually: Eventually) -> None:
-    """Wait until the server has begun to listen, of which it tells whoever waits."""
+    """Wait until the server has begun to listen, of which it tells every waiting caller."""
     eventually(lambda: good(worker.get("/stream", params={"wait_s": 1}))["items"] == [])
 
 
@@ -102,7 +102,7 @@ def test_many_wait_on_few_threads(
     workers = [raw_worker(api, f"w{n}") for n in range(50)]
     answers = [waiting(worker, pool) for worker in workers]
     until_waiting(api, eventually, 50)
-    # More than there are threads to serve them wait, and another is served at once.
+    # More claims wait than there are threads, and another request is still served at once.
     workers[0].heartbeat()
     assert not any(answer.done() for answer in answers)
     with api.rig.database.connection() as connection:
@@ -241,7 +241,7 @@ def test_a_stream_tells_of_work_and_of_what_is_asked(
         assert stream.headers["content-type"].startswith("text/event-stream")
         lines = stream.iter_lines()
         assert next(lines) == ": hello"
-        # It may have been connected to the database after that, and says so.
+        # The server may connect to the database only after that, and says so then.
         until_waiting(api, eventually)
         api.rig.submit()
         assert wait_for(lines, "event: ready")

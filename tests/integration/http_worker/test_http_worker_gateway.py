@@ -1,4 +1,4 @@
-"""The gateway: the same over SQL and over HTTP, and what is done twice where an answer was lost."""
+"""The gateway: the same over SQL and over HTTP, and calls repeated after a lost answer."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_token_that_was_replaced_is_read_again(api: Api, tmp_path: Path) -> No
         gateway.register(machine())
         new = api.workers.rotate(worker_id)
         for _ in range(30):
-            # It is not shown again and again, which would lock the worker out.
+            # The refused token is not sent again and again, which would lock the worker out.
             with pytest.raises(TokenRefused):
                 gateway.renew([], WorkerStatus.IDLE)
         file.write_text(new)
@@ -233,13 +233,13 @@ def test_what_a_server_refuses_is_not_asked_again(api: Api, token: str) -> None:
 
 
 class Lossy:
-    """A gateway whose next answer, or next ones, get lost on the way back."""
+    """A gateway whose next answers can get lost on the way back."""
 
     def __init__(self, gateway: HttpGateway, between: Proxy, rig: Rig) -> None:
         self.gateway, self.between, self.rig = gateway, between, rig
 
     def lost(self, act: Callable[[], object]) -> None:
-        """Do something that the server does, and hear nothing of it."""
+        """Have the server do something, but lose its answer."""
         self.between.answer_limit = lambda _method, _path: 0
         seen = len(self.between.seen)
         with pytest.raises(ServerUnreachable):
@@ -248,13 +248,13 @@ class Lossy:
         self.between.answer_limit = lambda _method, _path: None
 
     def twice(self, act: Callable[[], Any], eventually: Eventually) -> Any:  # noqa: ANN401  its answer
-        """Do something whose first answer is lost, until it is answered."""
+        """Do something whose first answer is lost, and repeat it until it is answered."""
         self.lost(act)
         return answered(act, eventually)
 
 
 def answered(act: Callable[[], Any], eventually: Eventually) -> Any:  # noqa: ANN401  its answer
-    """Do something as soon as the server is asked again."""
+    """Do something as soon as the server is reached again."""
 
     def once() -> tuple[Any]:
         try:
@@ -281,7 +281,7 @@ def everything(rig: Rig) -> dict[str, int]:
 
 
 def verbs(gateway: HttpGateway, fence: Fence, grant: Grant) -> dict[str, Callable[[], object]]:
-    """Return each verb that changes something but the claim, as it is first done."""
+    """Return the first call of each verb that changes something, except the claim."""
     known = machine()
     lines = [MetricLine(0, 1.0, {"a": 1}), MetricLine(1, 2.0, {"a": 2})]
     success, failure = End(fence, Reason.SUCCEEDED, 0), End(fence, Reason.OOM, 137, "too much")
@@ -315,7 +315,7 @@ def test_an_answer_that_was_lost_is_answered_again_and_nothing_is_done_twice(
     grant = grant_of(gateway, rig)
     act = verbs(gateway, grant.fence, grant)[verb]
     lossy.lost(act)
-    # A boot that registers twice is two events, as any two registrations are.
+    # Two registrations of one boot are two events, as any two are.
     once = everything(rig)
     answers = [answered(act, eventually), act()]
     assert answers[0] == answers[1]
@@ -338,7 +338,7 @@ def test_a_claim_whose_answer_was_lost_is_handed_out_again(
     jobs = rig.submit_many(2)
     lossy.lost(lambda: claimed(gateway))
     rig.clock.advance(50)
-    # With nothing to claim, it is not asked for.
+    # A claim of no jobs does not ask for the lost grants.
     assert answered(lambda: gateway.finish_and_claim([], PLENTY, 0), eventually) == ([], [])
     (first,) = answered(lambda: claimed(gateway), eventually)
     assert (first.job_id, first.attempt, first.age_s) == (jobs[0], 1, pytest.approx(50, abs=1))

@@ -58,7 +58,7 @@ def hearing(url: str, worker: RawWorker) -> Iterator[Heard]:
             yield heard
         finally:
             hints.end()
-            # What blocks its last answer is given up with the client.
+            # A thread that waits for its last answer gives up when the client is closed.
             opened_session.close()
             assert hints._thread is not None
             hints._thread.join(60)
@@ -88,7 +88,7 @@ def settled(api: Api, heard: Heard, eventually: Eventually) -> None:
 def test_a_stream_is_heard(worker: RawWorker, eventually: Eventually) -> None:
     api = worker.api
     with hearing(api.url, worker) as heard:
-        # Once when it has connected: nobody knows what was hinted before.
+        # One hint of each on connecting, since earlier hints may have been missed.
         eventually(lambda: heard.work and heard.asked)
         settled(api, heard, eventually)
         api.rig.submit()

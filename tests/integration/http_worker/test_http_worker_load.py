@@ -31,7 +31,7 @@ JOBS = 1000
 PARTS = 4
 POLL_S = 2.0
 MEBIBYTE = 1 << 20
-# What is left over is the allocator's, not the number of jobs times something.
+# Any remaining growth is the allocator's, and not proportional to the number of jobs.
 GROWTH_BYTES = 10 * MEBIBYTE
 
 
@@ -137,7 +137,7 @@ def test_fifty_workers_and_a_thousand_jobs(
 
 
 def submit(rig: Rig, part: int) -> None:
-    """Submit a part of the jobs: many at once, and single ones, some of a kind not seen before."""
+    """Submit a part of the jobs: many at once, and single ones for queues not seen before."""
     for number in range(10):
         rig.submit_many(JOBS // PARTS // 10 - 5)
         for _ in range(5):

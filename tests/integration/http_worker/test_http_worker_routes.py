@@ -1,4 +1,4 @@
-"""The workers' paths: who may, what is answered, and that nobody touches another's lease."""
+"""The workers' paths: who may call them, the answers, and that nobody touches another's lease."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def own_keys(grant: dict[str, Any]) -> keys.AttemptKeys:
 
 
 def records(grant: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return a good body for each path that speaks of a lease."""
+    """Return a valid body for each path that is about a lease."""
     own, token = own_keys(grant), held(grant)
     file = {"path": "a", "key": own.artifact("a"), "bytes": 1, "sha256": DIGEST}
     chunk = {"number": 0, "key": own.log_chunk(0), "start": 0, "bytes": 1, "sha256": DIGEST}
@@ -194,7 +194,7 @@ def test_a_worker_cannot_end_or_renew_what_another_holds(worker: RawWorker) -> N
     assert worker.heartbeat(lease(grant))["standings"] == [{**lease(grant), "standing": "lost"}]
     assert api.rig.row("SELECT expires_at FROM lease") == before
     problem(worker.get(f"/job/{grant['job_id']}/checkpoint"), 404, "lease_unknown")
-    # Nor read how it ended.
+    # Nor does it learn how the job ended.
     assert other.post(path, end).json()["ended"]["accepted"]
     problem(worker.post(path, end), 404, "lease_unknown")
     problem(worker.post("/claim", body), 404, "lease_unknown")
@@ -399,7 +399,7 @@ def test_what_a_row_cannot_hold_is_refused(
         **records(grant),
     }
     place = path if path.startswith("/") else f"/job/{grant['job_id']}/{path}"
-    # Python's own JSON says what no strict one would: Infinity, half a surrogate pair.
+    # Python's JSON encoder writes what no strict one would: Infinity, half a surrogate pair.
     content = json.dumps({**whole[path], **change})
     headers = {**worker.headers, "Content-Type": "application/json"}
     answer = worker.api.http.post(f"/api/workers{place}", content=content, headers=headers)

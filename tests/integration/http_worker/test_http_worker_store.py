@@ -36,7 +36,7 @@ BUNDLE = "cd" * 32
 
 @dataclass
 class Place:
-    """One attempt's objects, and the same store without the detour."""
+    """One attempt's objects, and direct access to the same store."""
 
     api: Api
     objects: HttpObjects
@@ -67,7 +67,7 @@ def place(
             url = (tmp_path / "store").as_uri()
             api = held.enter_context(opened(rig, tmp_path / "store"))
             between = held.enter_context(proxy(api.url))
-            # Objects travel through what a test can disturb, requests do not.
+            # Objects travel through a proxy that a test can disturb; other requests do not.
             api.services.settings.public_url = between.url
         token = api.workers.create("w")[1]
         made = held.enter_context(session([api.url], token))
@@ -163,7 +163,7 @@ def test_a_transfer_that_is_not_wanted_any_more_ends(place: Place, tmp_path: Pat
 
 @pytest.fixture
 def hurried() -> Iterator[None]:
-    """Every pause between two tries is left out; there are as many tries as ever."""
+    """Skip every pause between two tries; there are as many tries as ever."""
     with stamina.set_testing(True, attempts=9, cap=True):
         yield
 

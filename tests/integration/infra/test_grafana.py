@@ -1,4 +1,4 @@
-"""The dashboards for Grafana: their files are whole, and ask for nothing that is not there."""
+"""The dashboards for Grafana: their files are complete, and query only what exists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = ("forge-sql.json", "forge-prometheus.json")
 NEEDED = {"uid", "title", "schemaVersion", "version", "panels", "templating", "time", "refresh"}
 KINDS = {"stat", "table", "timeseries"}
 NAME = re.compile(r"\bforge_[a-z_]+")
-# What Grafana makes of its macros.
+# What Grafana expands its macros to.
 MACROS = (
     (r"\$__timeFilter\((\w+)\)", r"\1 BETWEEN '2030-12-25T00:00:00Z' AND '2031-01-20T00:00:00Z'"),
     (r"\$__timeGroup\((\w+), '1h'\)", r"floor(extract(epoch FROM \1) / 3600) * 3600"),

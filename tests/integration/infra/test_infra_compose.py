@@ -24,7 +24,7 @@ SETTINGS: dict[str, type[BaseSettings]] = {
     "forge-sweeper": ProcessSettings,
     "forge-worker": WorkerSettings,
 }
-# Given by files, whose names are those of the variables in lower case.
+# Read from files that are named like the variables, in lower case.
 BY_FILE = ("forge_database_url", "forge_server_secret", "forge_token_file")
 
 
@@ -35,7 +35,7 @@ def compose() -> dict[str, Any]:
 
 
 def ours(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the services of our own image."""
+    """Return the services that run our own image."""
     return {n: s for n, s in compose["services"].items() if s["image"].startswith("forge:")}
 
 
@@ -130,7 +130,7 @@ def test_the_entrypoint_is_a_shell_script(shell: str) -> None:
 def test_the_entrypoint_makes_variables_of_files(tmp_path: Path) -> None:
     secrets = tmp_path / "secrets"
     secrets.mkdir()
-    # As `echo` writes it, and with what a shell could take for its own.
+    # As `echo` writes it, and with text that a shell could interpret.
     (secrets / "forge_server_secret").write_text("x $(id) `id` \"'\n", encoding="utf-8")
     (secrets / "postgres_password").write_text("pw", encoding="utf-8")
     ended = subprocess.run(

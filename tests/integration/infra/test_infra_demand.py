@@ -1,4 +1,4 @@
-"""Machines by demand: the queries of infra/autoscaling, and a group that is fitted by them."""
+"""Machines by demand: the queries of infra/autoscaling, and a group that they scale."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_kedas_pods_have_settings_that_a_worker_knows(keda: dict[str, dict[str, 
     for container, settings in ((enrol, EnrolSettings), (worker, WorkerSettings)):
         known = {f"FORGE_{field.upper()}" for field in settings.model_fields}
         assert set(given(container)) <= known
-    # Only a worker that leaves by itself may be one that KEDA never ends.
+    # KEDA may be told never to end a worker only if that worker leaves by itself.
     assert given(worker)["FORGE_EPHEMERAL"] == "true"
     assert spec["restartPolicy"] == "Never"
     assert enrol["command"] == ["python3", "-m", "forge_worker.commands.enrol"]
@@ -138,7 +138,7 @@ def cloud(endpoint: str, rig: Rig) -> Cloud:
 
 
 def hear(worker: Worker) -> None:
-    """Let a worker renew, by which it hears what it is asked."""
+    """Let a worker renew, so that it hears what it is asked to do."""
     renewal = worker.rig.queue.renew(worker.id, worker.machine.boot_id, [], WorkerStatus.IDLE)
     assert renewal is not None
 

@@ -1,4 +1,4 @@
-"""Every path of the server, by API Gateway to the function that serves it."""
+"""Every path of the server leads through API Gateway to the function that serves it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
 METHODS = ("get", "post", "put", "delete")
-# A function's name in the template stands in the URI of its integration.
+# A function's name in the template is part of its integration's URI.
 INTEGRATION = re.compile(r"\$\{(\w+)\.Arn\}")
 
 
@@ -35,7 +35,7 @@ def routes() -> dict[tuple[str, str], str]:
 
 
 def unconditional(methods: dict[str, Any]) -> dict[str, Any]:
-    """Return a path's methods, also of one that is there on a condition."""
+    """Return a path's methods, even if the path is there only on a condition."""
     return methods["Fn::If"][1] if "Fn::If" in methods else methods
 
 
@@ -50,13 +50,13 @@ def served_by(method: str, path: str) -> str | None:
 
 
 def fits(route: str, path: str) -> bool:
-    """Tell whether a path is one of a route's."""
+    """Tell whether a route matches a path."""
     pattern = re.sub(r"\{\w+\\\+\}", ".+", re.escape(route).replace(r"\{", "{").replace(r"\}", "}"))
     return re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", pattern), path) is not None
 
 
 def specificity(route: str) -> list[int]:
-    """Rank a route: literal segments before variables, and those before what takes the rest."""
+    """Rank a route: literal segments before variables, and those before a catch-all."""
     kinds = {True: 0, False: 1}
     return [2 if "{" not in s else kinds["+}" in s] for s in route.split("/")]
 
@@ -74,7 +74,7 @@ def offered(tmp_path: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A function's variables, with a database that refuses, and the tests' own log."""
+    """A function's variables, with a database that refuses connections, and the tests' own log."""
     monkeypatch.setenv("FORGE_DATABASE_URL", NOWHERE)
     monkeypatch.setenv("FORGE_STORE_URL", tmp_path.as_uri())
     monkeypatch.setenv("FORGE_SERVER_SECRET", "0123456789abcdef" * 4)
@@ -101,7 +101,7 @@ def test_each_path_reaches_a_function_that_knows_it(tmp_path: Path) -> None:
         function = served_by(method, path)
         assert function, f"nothing serves {method} {path}"
         answer = handlers[function](http_event(method.upper(), path), None)
-        # Whoever shows nothing is turned away by the route, and not for want of a route.
+        # A caller without credentials is refused by the route, not for lack of a route.
         assert answer["statusCode"] not in {404, 405}, f"{function} has no {method} {path}"
 
 

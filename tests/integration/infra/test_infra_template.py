@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = ("template.yaml", "workers.yaml")
 FUNCTIONS = ("Submit", "Admin", "Workers", "Dashboard", "Sweep", "Enrol")
-# What nobody may write where a name is wanted.
+# Values that nobody may write where a name is expected.
 HOSTILE = (
     "x\nrunning: true",
     "'; reboot; '",
@@ -38,7 +38,7 @@ def test_cfn_lint_finds_nothing(name: str) -> None:
 def test_cfn_lint_finds_nothing_in_what_sam_makes_of_it(tmp_path: Path) -> None:
     made = tmp_path / "translated.json"
     made.write_text(json.dumps(translated()), encoding="utf-8")
-    # SAM asks for a condition once more inside of what depends on it.
+    # SAM repeats a condition inside what already depends on it.
     ended = cfn_lint(made, "--ignore-checks", "W1028")
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
 
@@ -77,7 +77,7 @@ def test_secrets_are_named_and_not_written() -> None:
             assert variables[name]["Fn::Sub"].startswith("{{resolve:secretsmanager:${")
     (secret,) = of_type(translated(), "AWS::SecretsManager::Secret").values()
     assert secret["GenerateSecretString"]["PasswordLength"] >= 32
-    # Neither a token nor a reference to one: user data is shown to many.
+    # Neither a token nor a reference to one: many can read user data.
     user_data = json.dumps(of_type(parsed("workers.yaml"), "AWS::EC2::LaunchTemplate"))
     assert "resolve:" not in user_data
     assert not re.search(r"fg[wk]_", user_data)
@@ -103,7 +103,7 @@ def test_every_text_that_an_operator_gives_has_a_pattern(name: str) -> None:
 
 
 def defaults(given: dict[str, Any]) -> list[str]:
-    """Return what a parameter is without anybody's word, each of a list by itself."""
+    """Return a parameter's default, split if it is a list."""
     if "Default" not in given:
         return []
     default: str = given["Default"]
@@ -111,7 +111,7 @@ def defaults(given: dict[str, Any]) -> list[str]:
 
 
 def statements(template: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give every statement that allows a role something, with its place."""
+    """Yield every statement that grants a role something, with its place."""
     for name, role in of_type(template, "AWS::IAM::Role").items():
         assert "AWSLambdaBasicExecutionRole" not in json.dumps(role.get("ManagedPolicyArns", []))
         for policy in role.get("Policies", []):
@@ -142,7 +142,7 @@ def test_a_role_may_do_what_it_does_and_no_more() -> None:
 
 
 def _resources(action: str) -> dict[str, object]:
-    """Return where each role may do something."""
+    """Return the resources on which each statement allows an action."""
     return {
         place: statement["Resource"]
         for place, statement in statements(translated())
@@ -220,7 +220,7 @@ def test_machines_are_spot_and_none_without_demand() -> None:
     bought = group["MixedInstancesPolicy"]["InstancesDistribution"]
     assert bought["OnDemandBaseCapacity"] == bought["OnDemandPercentageAboveBaseCapacity"] == 0
     assert group["MinSize"] == "0"
-    # A size given here would be set again by every deployment, whatever is running.
+    # Every deployment would reset a size given here, whatever is running.
     assert "DesiredCapacity" not in group
 
 
@@ -233,7 +233,8 @@ def test_the_pool_is_given_what_it_asks_for() -> None:
         if isinstance(value, dict) and value.get("Ref") in parsed("template.yaml")["Parameters"]:
             ours = parsed("template.yaml")["Parameters"][value["Ref"]]
             theirs = asked[name]
-            # What passes here must pass there, but for the empty name that makes no pool at all.
+            # Values accepted here must be accepted there, except the empty name, which makes no
+            # pool.
             assert ours.get("AllowedPattern", "").replace("(|", "").rstrip(")$") == theirs.get(
                 "AllowedPattern", ""
             ).rstrip(")$"), name

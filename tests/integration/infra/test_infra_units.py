@@ -1,4 +1,4 @@
-"""The systemd units and the cloud-init of infra/: valid, hardened, and of one mind."""
+"""The systemd units and the cloud-init of infra/: valid, hardened, and consistent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def unit(program: str) -> str:
 
 
 def systemd(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run systemd-analyze, which needs no systemd that runs."""
+    """Run systemd-analyze, which needs no running systemd."""
     require(shutil.which("systemd-analyze"), "systemd-analyze (Debian's package systemd)")
     return subprocess.run(
         ["systemd-analyze", *arguments], capture_output=True, text=True, timeout=60, check=False
@@ -45,7 +45,7 @@ def systemd(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_systemd_takes_the_unit(program: str, tmp_path: Path) -> None:
-    # It insists that the program is there.
+    # systemd-analyze insists that the program exists.
     here = Path(sys.executable).with_name(program)
     installed = tmp_path / f"{program}.service"
     text = unit(program)
@@ -75,7 +75,7 @@ def test_a_unit_holds_no_secret_and_comes_back(program: str) -> None:
 
 @pytest.fixture
 def cloud_init() -> dict[str, Any]:
-    """The cloud-init as a machine is given it."""
+    """The cloud-init as a machine receives it."""
     text = filled_in((INFRA / "cloud-init" / "worker.yaml").read_text(encoding="utf-8"), **VALUES)
     assert text.startswith("#cloud-config\n"), "cloud-init looks at the first line"
     loaded: dict[str, Any] = yaml.safe_load(text)
@@ -91,7 +91,7 @@ def test_the_template_has_this_very_cloud_init() -> None:
     (machine,) = of_type(parsed("workers.yaml"), "AWS::EC2::LaunchTemplate").values()
     user_data = machine["LaunchTemplateData"]["UserData"]["Fn::Base64"]["Fn::Sub"]
     assert user_data == (INFRA / "cloud-init" / "worker.yaml").read_text(encoding="utf-8")
-    # AWS takes 16 KB, once the names are filled in.
+    # AWS accepts 16 KB, counted after the names are filled in.
     assert len(filled_in(user_data, **VALUES).encode()) < 15_000
 
 

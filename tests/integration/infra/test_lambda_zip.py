@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 HANDLERS = ("submit", "admin", "workers", "dashboard", "sweep", "enrol")
-# Bytes: what Lambda takes by direct upload, and unpacked.
+# Lambda's limits in bytes: for a direct upload, and unpacked.
 LARGEST_ZIP, LARGEST_TREE = 50_000_000, 262_144_000
 SECRET = "0123456789abcdef" * 4
 
@@ -116,7 +116,7 @@ def test_whatever_our_code_imports_is_in_it(code: Path) -> None:
 
 def test_whatever_a_library_in_it_requires_is_in_it(code: Path) -> None:
     installed = {d.name.lower().replace("_", "-"): d for d in distributions(path=[str(code)])}
-    # Our own code says by its imports what it needs; cffi compiles nothing on Lambda.
+    # The imports of our own code say what it needs; cffi compiles nothing on Lambda.
     needs = {name: d.requires or [] for name, d in installed.items() if name != "forge-queue"}
     needs["cffi"] = []
     lacking = {
@@ -131,7 +131,7 @@ def test_whatever_a_library_in_it_requires_is_in_it(code: Path) -> None:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Give every module that code imports as it runs, also deep in a function."""
+    """Yield every module that code imports at run time, also inside functions."""
     if isinstance(tree, ast.If) and ast.unparse(tree.test).endswith("TYPE_CHECKING"):
         return
     match tree:
@@ -146,7 +146,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def there(code: Path, module: str) -> bool:
-    """Tell whether a module is in the zip, or what is named is no module."""
+    """Tell whether a module is in the zip, or the name is not a module's."""
     head = module.partition(".")[0]
     if head in sys.stdlib_module_names:
         return True
@@ -163,7 +163,7 @@ def settings(database_url: str, folder: Path) -> dict[str, str]:
         "FORGE_DATABASE_URL": database_url,
         "FORGE_STORE_URL": (folder / "store").as_uri(),
         "FORGE_SERVER_SECRET": SECRET,
-        # A clock that a test moves on by hours is no outage.
+        # Hours that a test adds to the clock are not an outage.
         "FORGE_SWEEP_S": "86400",
     }
 

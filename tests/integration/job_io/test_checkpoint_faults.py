@@ -100,7 +100,7 @@ def test_checkpoint_of_a_worker_killed_before_its_row_is_never_restored(
     sync = sync_of(here, following)
     sync.restore()
     assert model(following) == "whole"
-    # What the dead one left goes with the first thinning of the next.
+    # What the dead attempt left goes with the next attempt's first thinning.
     (following.folders.checkpoint / "model").write_text("more")
     sync.step()
     sync.thinner.step()
@@ -166,7 +166,7 @@ def test_damaged_checkpoint_is_passed_over_for_the_next_older_one(
     said = second.folders.log.read_text()
     assert "checkpoint 1.2 was skipped" in said
     assert "checkpoint 1.1 was skipped" in said
-    # It is the newest from now on, whatever lies damaged below it.
+    # Its checkpoint is the newest from now on, whatever damaged ones lie below it.
     (second.folders.checkpoint / "model").write_text("four")
     sync.step()
     third = again(here, second)
@@ -187,7 +187,7 @@ def test_job_never_begins_anew_where_it_was_to_start_from_what_is_damaged(here: 
     assert model(child) == "one"
     sync.step()
     assert len(rows(here, child.fence.job_id)) == 1
-    # The child's own checkpoints are made of its own objects.
+    # The child's own checkpoints consist of its own objects.
     (child.folders.checkpoint / "more").write_text("two")
     sync.step()
     own = rows(here, child.fence.job_id)[0]
@@ -212,7 +212,7 @@ def test_the_folder_is_stored_at_once_when_the_job_asks(
     add = here.gateway.add_checkpoint
 
     def slow(fence: Any, row: Any) -> bool:  # noqa: ANN401  passed on
-        """Touch the file once more, with another content, while the first one is stored."""
+        """Touch the file once more, with other content, while the first one is stored."""
         if row.number == 0:
             (folder / "model").write_text("two")
             attempt.folders.save.touch()

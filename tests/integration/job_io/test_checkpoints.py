@@ -38,7 +38,7 @@ def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
 
 
 def fill(attempt: Attempt, **files: str) -> None:
-    """Write files into the checkpoint folder as a careful job does: beside, then renamed."""
+    """Write files into the checkpoint folder as a careful job does: elsewhere, then renamed."""
     for name, content in files.items():
         new = attempt.folders.control / name
         new.write_text(content)
@@ -204,7 +204,7 @@ def test_restore_ends_when_the_attempt_must_stop(here: Desk) -> None:
 
 
 def passed_over(here: Desk, first: Attempt, why: str) -> Attempt:
-    """Restore in another attempt, which must find no checkpoint whole and say so."""
+    """Restore in another attempt, which must find no intact checkpoint and say so."""
     following = again(here, first)
     sync_of(here, following).restore()
     assert content(following) == {}
@@ -309,7 +309,7 @@ def test_model_rewritten_in_place_beside_a_growing_log_is_never_stored_torn(
         log.write("two\nthr")
         log.flush()
         sync.step()
-        # What was never stored whole is left out, and named.
+        # A file that was never stored whole is left out, and named.
         assert stored(here, attempt) == {"config": "c", "train.log": "one\ntwo\n"}
         assert said(attempt, "are stored without them: 'model', being written") == 1
         model.write(", second half")

@@ -1,4 +1,4 @@
-"""Files that are larger than what they have on the disk fill no worker's; on a real worker."""
+"""Files larger than the space they take do not fill a worker's disk; on a real worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The container engine is killed under running jobs and started again: each ends with the truth."""
+"""The engine is killed under running jobs and restarted: the true end of each job is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FIRST = '[ "$FORGE_ATTEMPT" = 1 ] || { echo again; exit 0; }; echo up; '
 WAITS = "while [ ! -e go ]; do sleep 0.05; done; "
 ENDS = f"{FIRST}{WAITS}echo last; exit 7"
-# It leaves in good order when it is asked to: what an engine does that stops.
+# Exits cleanly when asked to, as a stopping engine does.
 GOES_ON = f"{FIRST}trap 'exit 0' TERM; {WAITS}echo end"
 IS_KILLED = f"{FIRST}{WAITS}"
 SETTINGS: dict[str, Any] = {"lease_ttl_s": 60, "network": "none", "default_image": IMAGE}
@@ -72,7 +72,7 @@ def test_every_job_ends_with_the_truth(
             assert made.log(ends).endswith(b"up\nlast\n")
             assert [len(made.reasons(job)) for job in jobs] == [1, 1, 1]
         else:
-            # An engine that stops ends what runs, and leaves no sign of what had ended before.
+            # A stopping engine ends what runs, and leaves no trace of what had ended before.
             for job in jobs:
                 made.succeeds(job)
                 assert made.reasons(job) == ["worker_lost", "succeeded"]
@@ -115,7 +115,7 @@ def test_no_job_loses_anything_to_a_worker_whose_engine_is_dead(
 
 
 def constraint(made: Bed, worker: Worker) -> str:
-    """Return why a worker takes no jobs, as the queue has it."""
+    """Return why a worker takes no jobs, according to the queue."""
     (row,) = [row for row in made.registry.workers() if row["name"] == worker.name]
     found: str = row["condition"].get("constrained", "")
     return found

@@ -48,7 +48,7 @@ def test_number(n): assert n == 1
 
 def test_skipped(): pytest.skip("no GPU")
 """
-# What a job puts where its report and its result are looked for.
+# What a hostile job puts in place of its report and its result.
 HOSTILE = """
 import os, pathlib, sys
 result, report = (pathlib.Path(os.environ[f"FORGE_{name}_FILE"]) for name in ("RESULT", "JUNIT"))

@@ -32,7 +32,7 @@ if os.fork() == 0:
 print("up", flush=True)
 while True: signal.pause()
 """
-# Its only writer runs out of disk, which is not the job's own share but all that there is.
+# Its only writer fills the whole disk, not just the job's own share.
 FILLS = """
 import os
 try:
@@ -97,7 +97,7 @@ def test_worker_whose_own_disk_is_full_goes_on(
         greedy = made.script(FILLS, resources=share(23))
         row = made.ended(greedy)
         assert (row["reason"], row["exit_code"]) == ("exit_code", 5)
-        # A bundle that finds no room is no fault of the job's.
+        # A bundle that does not fit is not the job's fault.
         project = tmp_path / "project"
         project.mkdir()
         (project / "data").write_bytes(os.urandom(30 << 20))
@@ -105,7 +105,7 @@ def test_worker_whose_own_disk_is_full_goes_on(
         assert made.ended(too_large)["reason"] == "storage_failed"
         made.succeeds(made.script("print('room again')", resources=share(5)))
         assert worker.running
-        # The folder goes once the queue has the end.
+        # The folder is removed once the queue has the end.
         eventually(lambda: not list(small_disk.glob("worker/jobs/*")))
 
 

@@ -118,7 +118,7 @@ def test_job_over_its_memory_ends_as_oom(both: Bed) -> None:
     row = both.ended(job)
     assert (row["state"], row["reason"]) == ("dead", "oom")
     peak = both.jobs.attempts(job)[0]["peak_memory_mb"]
-    # An engine removes what it killed, perhaps before anybody has looked.
+    # An engine removes what it killed, perhaps before anybody has looked at it.
     assert peak or both.kind == "docker"
     measured = f" (highest measured use: {peak} MiB)" if peak else ""
     more = 2 * max(64, peak or 0)

@@ -24,7 +24,7 @@ PROJECT = {
 MISSING = "ModuleNotFoundError: No module named 'no_such_module_at_all'"
 UNKNOWN = "train.py: error: unrecognized arguments: --rate 3"
 RAISES = "def train():\n    raise ValueError('shapes (3, 4) and (5,)')\ntrain()\n"
-# What a program leaves in its work folder is gone with it; this counts in the queue's own words.
+# Files in a work folder are gone with the attempt; this counts by the queue's own variable.
 DIFFERS = "import os; raise ValueError('flaky ' + 'abc'[int(os.environ['FORGE_ATTEMPT']) - 1])"
 AFTER_PROGRESS = """
 import json, os
@@ -89,7 +89,7 @@ def test_a_job_that_says_nothing_is_said_to_have_said_nothing(both: Bed) -> None
 
 
 def test_a_job_that_was_killed_names_the_signal(both: Bed) -> None:
-    # An init of its own keeps the shell from being the one process that signals do not reach.
+    # With an init of its own, the shell is not the one process that signals do not reach.
     killed = both.submit("sh", "-c", "echo step 5; kill -KILL $$")
     crashed = both.submit("sh", "-c", "kill -SEGV $$")
     both.worker()

@@ -1,4 +1,4 @@
-"""Jobs that hang: each is stopped by the rule that it has, and goes on from its checkpoint."""
+"""Jobs that hang: each is stopped by its own stall rule, and resumes from its checkpoint."""
 
 from __future__ import annotations
 

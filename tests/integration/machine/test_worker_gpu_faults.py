@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from support.waiting import Eventually
     from support.workers.worker import Bed
 
-# Has its own GPU report XID 48 and fails at once; on the next one, only what is its own fault.
+# Reports XID 48 for its own GPU and fails at once; on the next GPU, only XID 31, its own fault.
 FAILS = """
 import os, pathlib, sys, threading
 gpu, attempt = os.environ["CUDA_VISIBLE_DEVICES"], int(os.environ["FORGE_ATTEMPT"])
@@ -60,7 +60,7 @@ def test_job_goes_on_elsewhere_and_the_gpu_stays_out(
     first, second = said[3], said[7]
     assert first != second
     eventually(lambda: "xid=31" in worker.output)
-    # What the job may have caused itself costs it nothing and the GPU nothing.
+    # An XID that the job may have caused itself costs neither the job nor the GPU anything.
     assert process.reasons(job) == ["gpu_fault"]
     assert set(gpus(process)) == {"GPU-a", "GPU-b", "GPU-c"} - {first}
     nvml.fail(second)

@@ -54,7 +54,7 @@ class Floor:
         return [(job, word, tuple(filter(None, gpus.split(",")))) for job, word, gpus in found]
 
     def gpus_of(self, name: str) -> tuple[str, ...]:
-        """Return what a job was given; nothing if it has not begun."""
+        """Return the GPUs that a job was given; none if it has not begun."""
         return next((gpus for job, _, gpus in self.lines() if job == name), ())
 
     def let_go(self, name: str) -> None:
@@ -121,7 +121,7 @@ def test_slices_other_models_and_a_stranger(floor: Floor, nvml: FakeNvml) -> Non
         made.succeeds(job)
     assert set(floor.gpus_of("both")) == {"MIG-1", "MIG-2"}
     assert floor.gpus_of("one")[0] in {"MIG-1", "MIG-2"}
-    # Whatever came after them has run, and the stranger still has their GPU.
+    # All later jobs have run, and the stranger still has the GPU that these two need.
     assert [made.job(job)["state"] for job in (on_t4, large)] == ["ready", "ready"]
     nvml.gone("GPU-a")
     for job, name in ((on_t4, "t4"), (large, "large")):
@@ -144,13 +144,13 @@ def test_two_workers_share_and_what_outlives_its_agent_keeps_its_gpu(
     for job in beside:
         made.succeeds(job)
     assert {floor.gpus_of(f"beside{n}") for n in range(3)} == {("GPU-b",)}
-    # The agent is gone, and with it the lock; its job computes on.
+    # The agent is gone, and with it the lock; its job keeps computing.
     nvml.process("GPU-a", int((floor.folder / "stays.pid").read_text()), 1 << 20)
     one.kill()
     waits, plain = floor.submit("waits", 2), floor.submit("plain", 0)
     made.succeeds(plain)
     assert made.job(waits)["state"] == "ready"
-    # Its next boot sees to what it left, and then the GPU is free for whoever comes.
+    # Its next boot deals with what it left, and then the GPU is free for any job.
     made.worker("one", gpus="GPU-a")
     floor.let_go("stays")
     made.ended(stays)

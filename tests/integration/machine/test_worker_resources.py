@@ -33,7 +33,7 @@ held = mmap.mmap(-1, size)
 for page in range(0, size, 4096): held[page] = 1
 sys.stdin.read()
 """
-# The tests that run beside this one take and give less than that.
+# The tests that run beside this one take and free less than that.
 MARGIN_MB, HELD_MB = 1_500, 3_000
 
 
@@ -72,7 +72,7 @@ def test_constrained_worker_goes_on_takes_no_more_and_comes_back(
         assert "of memory are free" in seen(process)["condition"]["constrained"]
         waiting = process.script("print('at last')")
         let_go(worker)
-        # Also the place of a job that has ended is not given to another.
+        # Even the place of a job that has ended is not given to another.
         process.succeeds(running)
         heard = seen(process)["last_seen_at"]
         eventually(lambda: seen(process)["last_seen_at"] > heard)
@@ -99,7 +99,7 @@ def test_condition_goes_over_http_and_is_shown(api: Api) -> None:
         reader = api.key("bob", Role.VIEWER)
         (shown,) = reader.get("/api/workers")["items"]
         assert (shown["status"], shown["condition"]) == ("constrained", condition)
-        # One that says nothing of it leaves what was said.
+        # A renewal that says nothing of the condition leaves it as it was.
         gateway.renew([], WorkerStatus.IDLE)
         (shown,) = reader.get("/api/workers")["items"]
         assert (shown["status"], shown["condition"]) == ("idle", condition)

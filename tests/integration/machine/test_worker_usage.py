@@ -62,7 +62,7 @@ def samples(made: Bed, job_id: int) -> list[dict[str, Any]]:
 
 
 def told(made: Bed, job_id: int) -> list[float]:
-    """Return the CPU-seconds that each attempt says of itself."""
+    """Return the CPU-seconds that each attempt reports for itself."""
     return [float(said) for said in re.findall(rb"^used (\S+)$", made.log(job_id), re.MULTILINE)]
 
 
@@ -81,7 +81,7 @@ def test_failed_attempt_tells_what_it_used_too(
     process.says(job, "used")
     nvml.set("GPU-a", energy=1_600_000, memory=900 * MIB, utilisation=80)
     eventually(lambda: any(_gpu(s).get("utilisation") == 80 for s in samples(process, job)))
-    # The driver was loaded again, and counts from nothing.
+    # As if the driver was reloaded: it counts from zero again.
     nvml.set("GPU-a", energy=25_000, memory=10 * MIB)
     eventually(lambda: _gpu(samples(process, job)[-1]).get("memory_mb") == 10)
     let_go(process)
@@ -124,7 +124,7 @@ def test_container_tells_what_it_used_when_it_is_preempted_and_when_its_agent_is
         made.ended(job)
         ends = attempts(made, job)
         numbers = [sample["number"] for sample in samples(made, job)]
-    # Both attempts count from 0, and the second agent goes on where the first one was.
+    # Both attempts count from 0, and the second agent continues where the first one stopped.
     restart = numbers.index(0, 1)
     assert numbers == [*range(restart), *range(len(numbers) - restart)]
     assert [end["reason"] for end in ends] == ["preempted", "exit_code"]

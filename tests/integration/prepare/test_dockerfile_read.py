@@ -1,4 +1,4 @@
-"""A Dockerfile is read as the engine reads it: nothing is fetched that was not told before."""
+"""A Dockerfile is read as the engine reads it, so that nothing is fetched unannounced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FETCHING = [
     f"\ufeff# escape=`\nFROM {BASE_IMAGE}\nENV A=\\\nCOPY --from={NOWHERE}/x:1 /a /b",
     f"FROM {BASE_IMAGE}\nENV A=1 \\\r \nCOPY --from={NOWHERE}/x:1 /a /b",
 ]
-# The engine passes over what could be taken for more.
+# The engine ignores the lines that look as if they fetched more.
 HARMLESS = [
     f"# syntax={NOWHERE}/x:1\nFROM {BASE_IMAGE}",
     f"FROM {BASE_IMAGE}\nENV A=1 \\\n  # FROM {NOWHERE}/x:1\n\n B=2",

@@ -68,7 +68,7 @@ def test_an_environment_is_its_owners_and_its_contents(process: Bed) -> None:
     (folder / "main.py").write_text("import kept_apart  # it is not part of the key\n")
     assert not installs("pyproject.toml")
     assert installs("requirements.txt")
-    # Another owner's variables and secrets may have had their part in it.
+    # Another owner's variables and secrets may have influenced the first environment.
     assert installs("pyproject.toml", owner="bob")
 
 
@@ -134,7 +134,7 @@ signal.pause()
 
 
 def test_installation_that_fills_the_disk_is_ended(both: Bed) -> None:
-    """Neither of the two places where it writes is over the limit by itself."""
+    """Neither of the two places it writes to exceeds the limit by itself."""
     both.worker()
     folder = both.root / "p"
     (folder / "lib").mkdir(parents=True)

@@ -88,7 +88,7 @@ def test_failing_build_is_told_with_its_last_words(
 
 
 def test_what_a_build_prints_makes_no_image_ours(desk: ImageDesk) -> None:
-    """A failing build leaves its own last image a name, and none that it only speaks of."""
+    """A failing build leaves a name on its own last image, and on none that it only mentions."""
     with small_image(desk.engine, base=b"x") as name:
         foreign, _ = desk.engine.images.build(
             fileobj=io.BytesIO(f"FROM {name}\nENV A={name}\n".encode()), rm=True
@@ -179,7 +179,7 @@ def test_dockerfile_that_is_not_there_is_named(desk: ImageDesk) -> None:
     (linked.folders.work / "Dockerfile").symlink_to("/etc/passwd")
     with pytest.raises(ImageMissing, match="no file Dockerfile"):
         desk.ready(linked)
-    # The engine would read what stands behind it.
+    # The engine would read what comes after that.
     long = desk.project(Dockerfile=f"FROM {BASE_IMAGE}\n" + "#\n" * (1 << 19) + "FROM other\n")
     with pytest.raises(DockerfileRefused, match="larger than 1 MiB"):
         desk.ready(long)

@@ -70,7 +70,7 @@ def test_pinned_image_is_the_one_that_runs(desk: ImageDesk, registry: Registry) 
         assert desk.run(pinned, "cat", "/which") == b"first"
         moved = desk.ready(desk.attempt(image=f"{name}:1"))
         assert desk.run(moved, "cat", "/which") == b"second"
-        # What is pinned is asked for once, whatever the policy says of others.
+        # A pinned image is requested only once, whatever the policy says about others.
         registry.asked.clear()
         always = desk.provision(pull="always")
         assert desk.ready(desk.attempt(image=f"{name}@{first}"), always).image == pinned.image
@@ -131,7 +131,7 @@ def test_image_that_the_operator_does_not_allow(
 
 
 def test_image_is_never_had_by_its_id(desk: ImageDesk) -> None:
-    """Nor by the beginning of one, which the engine would take for a name."""
+    """Nor by the beginning of its id, which the engine would take for a name."""
     image_id = desk.engine.images.get(BASE_IMAGE).id
     assert image_id is not None
     images = desk.provision(pull="never")
@@ -140,7 +140,7 @@ def test_image_is_never_had_by_its_id(desk: ImageDesk) -> None:
     for part in (image_id[7:19], image_id[7:27]):
         with pytest.raises(ImageMissing):
             desk.ready(desk.attempt(image=part), images)
-    # The operator's own word holds.
+    # The operator's own default may be an id.
     own = desk.provision(pull="never", default_image=image_id, allowed_images=())
     assert desk.ready(desk.attempt(image=image_id), own).image == image_id
 

@@ -60,7 +60,7 @@ def test_saved_image_is_loaded_once_and_renames_nothing(desk: ImageDesk) -> None
         assert desk.store.downloads == 1
         assert sum("fetching the saved image" in said(one) for one in attempts) == 1
         assert desk.run(starts[0], "cat", "/which") == b"saved"
-        # The name still means what it meant, and the image has no other than ours.
+        # The name still refers to the same image, and the saved one has no name but ours.
         assert desk.engine.images.get(name).id == desk.engine.images.get(other).id
         assert desk.engine.images.get(str(image_id)).tags == [f"forge-tar:{digest}"]
         assert not list(desk.images.folder.glob("*"))

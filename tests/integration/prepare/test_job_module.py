@@ -86,7 +86,7 @@ def test_the_jobs_own_path_and_its_own_package_come_first(tmp_path: Path) -> Non
     (given,) = provision.provide(spec, attempt, runner).python_dirs
     names = {path.name for path in Path(given, "forge_worker").iterdir()}
     assert names == {"__init__.py", "job.py"}
-    # A process of root's may write there: the next job has it as it was.
+    # A process run by root may write there, but the next job gets the original.
     module = Path(given, "forge_worker", "job.py")
     module.chmod(0o600)
     module.write_text("mine")
@@ -128,7 +128,7 @@ def test_it_runs_on_the_oldest_python_and_with_nothing_else(tmp_path: Path) -> N
         text=True,
     )
     assert ended.stdout.split() == ["False", "checkpoint", "output"], ended.stderr
-    # Outside of Forge it leaves the two folders and nothing else.
+    # Outside Forge, it makes the two folders and nothing else.
     assert {path.name for path in tmp_path.iterdir()} == {"path", "checkpoint", "output"}
 
 
@@ -155,7 +155,7 @@ def test_lines_of_many_threads_do_not_mix(tmp_path: Path, monkeypatch: pytest.Mo
     ]
     assert {line["loss"] for line in lines} == {0.5}
     monkeypatch.setenv("FORGE_METRICS_FILE", str(tmp_path))
-    job.report(step=1)  # a folder: nothing is written, and nobody is hurt
+    job.report(step=1)  # a folder: nothing is written, and nothing fails
     loop: list[object] = []
     loop.append(loop)
     with pytest.raises(ValueError, match="ircular"):

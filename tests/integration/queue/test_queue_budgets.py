@@ -1,4 +1,4 @@
-"""What an end costs: three budgets, each good for so many retries, with a growing pause between."""
+"""What an end costs: three budgets, each good for some retries, with growing pauses between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancelling and preempting: at once where a job waits, by asking where it runs, honestly told."""
+"""Cancelling and preempting: waiting jobs at once, running ones by request, honestly reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finishing: the first commit wins, and a late or false word changes nothing."""
+"""Finishing: the first commit wins, and a late or false report changes nothing."""
 
 from __future__ import annotations
 

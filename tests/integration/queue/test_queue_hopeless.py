@@ -157,7 +157,7 @@ def test_a_long_first_run_is_not_the_same_failure(rig: Rig) -> None:
 
 
 def test_who_says_how_often_to_retry_gets_so_many_retries(rig: Rig) -> None:
-    # Said in so many words, also where it is the default.
+    # Stated explicitly, even though it is the default.
     rig.submit(backoff_s=0, max_failures=3)
     worker = rig.worker()
     states = [_fails(rig, worker.claim_one(), 1, "x") for _ in range(4)]

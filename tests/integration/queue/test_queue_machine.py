@@ -1,7 +1,7 @@
 """Any order of verbs, any number of stale writers and lost answers: the invariants hold.
 
 `FORGE_TEST_MACHINE_EXAMPLES=2000 pytest -s tests/integration/queue/test_queue_machine.py
---hypothesis-seed=1` runs as many examples, each another one with every seed.
+--hypothesis-seed=1` runs that many examples; another seed gives other ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SourcedM
     for worker in team:
         worker.renew()
     rig.tick.run()
-    # Thousands of answers are lost; none of it is news.
+    # Thousands of answers are lost on purpose; the retries need no log.
     set_on_retry_hooks(())
     with stamina.set_testing(True, attempts=4, cap=True):
         yield type("Machine", (SourcedMachine,), {"rig": rig, "team": team})

@@ -1,4 +1,4 @@
-"""History says who ran what, also when that worker was removed and its name given to another."""
+"""History says who ran what, even if that worker was removed and its name given to another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPORTED = ("attempt_history", "failed_attempts", "failures", "worker_utilisatio
 
 
 def reaped(rig: Rig, worker: Worker) -> None:
-    """Have a worker go, and be reaped an hour later."""
+    """Have a worker leave, and be reaped an hour later."""
     worker.renew()
     rig.registry.disconnect(worker.id, worker.machine.boot_id)
     rig.clock.advance(3601)
@@ -35,7 +35,7 @@ def reaped(rig: Rig, worker: Worker) -> None:
 
 
 def deleted(rig: Rig, worker: Worker) -> None:
-    """Have a worker go, and be deleted by an admin."""
+    """Have a worker leave, and be deleted by an admin."""
     worker.renew()
     rig.registry.disconnect(worker.id, worker.machine.boot_id)
     WorkerTokens(rig.database, actor="user:root").delete(worker.id)

@@ -77,7 +77,7 @@ def past(shared_rig: Rig) -> Rig:
 
 
 def fits(wanted: Filter, job: dict[str, Any]) -> bool:
-    """Tell whether a job fits a filter; an own reading of what the docs say."""
+    """Tell whether a job fits a filter; an independent reading of the docs."""
     plain = {
         k: str(job[k]) for k in ("state", "owner", "queue", "reason", "kind", "sweep", "worker")
     }
@@ -108,7 +108,7 @@ def everything(rig: Rig) -> list[dict[str, Any]]:
     )
 
 
-# How many jobs one page looks at, and how many ready ones are few: as they are, and very small.
+# How many jobs a page looks at, and how many ready ones count as few: as they are, and tiny.
 @pytest.mark.parametrize(("look", "few"), [(job_pages.LOOK, job_pages.SORTABLE), (15, 3)])
 def test_a_filter_finds_what_it_says(
     past: Rig, monkeypatch: pytest.MonkeyPatch, look: int, few: int

@@ -1,4 +1,4 @@
-"""The overview: every figure of a small queue by hand, and for an owner their own jobs alone."""
+"""The overview: every figure of a small queue, computed by hand; owners see only their own jobs."""
 
 from __future__ import annotations
 
@@ -96,5 +96,5 @@ def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig) -> None:
 
 
 def some(counts: dict[str, Any]) -> dict[str, int]:
-    """Return what is there of a minute's counts."""
+    """Return the nonzero counts of a minute."""
     return {name: count for name, count in counts.items() if name != "at" and count}

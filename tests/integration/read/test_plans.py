@@ -72,7 +72,7 @@ def test_the_past_is_as_large_as_it_says(there: World) -> None:
     with there.database.reporting() as connection:
         query = "SELECT count(*) AS attempts, max(attempt) AS most FROM attempt"
         (row,) = connection.execute(query).fetchall()
-        # The foreign keys were not looked at while it was made.
+        # Foreign keys were not checked while it was made.
         faults = connection.execute(
             "SELECT FROM job LEFT JOIN lane ON lane.id = job.lane_id WHERE lane.id IS NULL LIMIT 1"
         ).fetchall()
@@ -86,7 +86,7 @@ def test_a_page_of_jobs_is_found_by_an_index(there: World, seen: list[Plan]) -> 
     for text in FILTERS:
         job_pages.page(there.database, parse(text))
         job_pages.page(there.database, parse(text), owner="ann", before=there.middle)
-    # Of each of 200 lanes as many as fit on a page, before the newest of them are known.
+    # A page's worth from each of 200 lanes is read before the newest jobs are known.
     assert_bounded(seen, 60_000)
     assert {plan.name for plan in seen} >= {"page_jobs", "statuses"}
 
@@ -197,7 +197,7 @@ def test_a_report_of_a_day_does_not_read_half_a_year(
     if report.keys:
         reports.rows(name, since=since, by=report.keys[:1])
     read = {table: rows for plan in seen for table, rows in plan.read().items()}
-    # A day is a hundred-and-eightieth of it. The planner may well take a month for it, as a whole.
+    # A day is 1/180 of the history. The planner may well read a whole month for it.
     most = max(there.past.attempts // 4, 20_000)
     assert {table: rows for table, rows in read.items() if rows > most} == {}, "\n".join(
         str(plan) for plan in seen if any(rows > most for rows in plan.read().values())
@@ -214,7 +214,7 @@ VERBS = frozenset(
         for word in ("INSERT INTO", "UPDATE ", "DELETE FROM")
     )
 )
-# What they read is not the history, or one row of it by its key.
+# They read none of the history, or one row of it by its key.
 SMALL = frozenset({
     "artifact", "attempt_marks", "claimed_before", "drop_partitions", "due", "ended",
     "enrolled_worker", "heads", "health", "held_job", "held_lease", "key", "keys",
@@ -223,7 +223,7 @@ SMALL = frozenset({
     "quotas", "restorable", "session", "source", "submitted_before", "template", "tick_due",
     "uneven_limits", "worker_by_token", "workers_before",
 })  # fmt: skip
-# What one of the calls above runs besides.
+# Statements that the calls above also run.
 WITH = frozenset({
     "explain_attempts", "explain_held", "explain_lanes", "explain_lease", "explain_recent",
     "explain_running", "explain_serves", "explain_spent", "explain_workers", "overview_fleet",

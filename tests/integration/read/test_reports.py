@@ -47,13 +47,13 @@ def sums(filled: Rig) -> Sums:
 
 
 def same(found: Sequence[Row], wanted: Sequence[Row], keys: Sequence[str]) -> None:
-    """Hold rows against each other, one by one."""
+    """Compare rows one by one."""
     assert wanted
     assert difference(found, wanted, keys) is None
 
 
 def alike(found: Sequence[Row], wanted: Sequence[Row]) -> None:
-    """Hold rows of one report against each other."""
+    """Compare rows of one report."""
     if not wanted:
         assert found == []
         return

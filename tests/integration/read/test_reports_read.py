@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reporting.md").read_text(encoding="utf-8")
 QUESTIONS = re.findall(r"^ *```sql\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL)
-# The second, of views that nobody could write to.
+# The second is for views that nobody can write to.
 CANNOT_WRITE = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.ObjectNotInPrerequisiteState,

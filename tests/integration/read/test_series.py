@@ -35,7 +35,7 @@ def write(rig: Rig, grant: Grant, lines: list[dict[str, Any]], first: int = 0) -
 
 
 def runs(values: list[float], points: int) -> list[list[float]]:
-    """Cut values into runs of one length, but for the last."""
+    """Cut values into runs of one length, except for the last."""
     each = math.ceil(len(values) / points) or 1
     return [values[n : n + each] for n in range(0, len(values), each)]
 
@@ -191,5 +191,5 @@ def test_other_jobs_cost_it_nothing(rig: Rig) -> None:
             " SELECT %s + n / 10, 9, 0, n, forge_now(), 1, '{}' FROM generate_series(10, 30000) n",
             job,
         )
-    # A level more of the index, once per look at it.
+    # One more level of the index, once per lookup.
     assert all(after <= was + 40 for was, after in zip(before, touched(), strict=True))

@@ -44,7 +44,7 @@ def with_keys_forgotten(text: str) -> str:
     return f"{before}NULL, NULL,{after}"
 
 
-# What is taken out of which statement, and what that breaks.
+# What is removed from which statement, and the invariants that this breaks.
 MUTATIONS: dict[str, tuple[str, Callable[[str], str], set[Invariant]]] = {
     "a finish without its fence": (
         "finish",

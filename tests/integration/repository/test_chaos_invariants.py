@@ -40,7 +40,7 @@ ANOTHER = """
 
 
 def another(changes: str = "{}") -> str:
-    """Give a job one attempt more: its first one, but for these columns."""
+    """Give a job one more attempt: its first one, except for these columns."""
     return ANOTHER.replace("{changes}", changes)
 
 
@@ -220,7 +220,7 @@ def test_what_is_left_at_rest_is_told(
         subprocess.run(["docker", "rm", container], capture_output=True, check=True)
     told = {one.invariant for one in found}
     assert told == {one.sentence for one in rest.REST} - {rest.NO_LEASE.sentence}
-    # The folder and what is in it are there still, the rest is gone.
+    # The folder and its contents are still there, the rest is gone.
     left = {one.invariant for one in violations(script.rig.url, script.store.url, path)}
     assert left == {one.sentence for one in rest.REST if one in rest.ON_DISK}
 

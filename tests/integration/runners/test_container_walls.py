@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Limits stand in one of two places, by the version of the kernel's control groups.
+# Limits are in one of two places, depending on the version of the kernel's control groups.
 LOOK = """
 import json, os
 def read(*paths):
@@ -63,7 +63,7 @@ def mounts(root: Path, name: str) -> tuple[Mount, ...]:
 
 
 def look(root: Path, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  as above
-    """Return what a job finds that asks for much."""
+    """Run a job that asks for a lot, and return what it finds."""
     require_docker()
     bench = Bench(DockerRunner(policy(root, **changes)), root)
     wanted = {
@@ -126,7 +126,7 @@ def test_jobs_do_not_reach_each_other(tmp_path: Path) -> None:
         listens = bench.python(LISTEN)
         listens.expect(b"\n")
         address = listens.output.decode().strip()
-        # Only the wall between them keeps them apart: it answers to itself, and to the machine.
+        # Only the wall keeps jobs apart: the listener does answer the machine.
         socket.create_connection((address, 7070), 5).close()
         assert listens.result().code == 0
         listens = bench.python(LISTEN)

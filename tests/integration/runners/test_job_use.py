@@ -1,4 +1,4 @@
-"""What a runner tells of a job's CPU time and memory, beside what the job knows of itself."""
+"""A runner's figures for a job's CPU time and memory, beside the job's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel holds a job in process mode to, and that its neighbours notice nothing."""
+"""The kernel's limits on a job in process mode, and that its neighbours notice nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Says what it is held to, and works until it has been held back.
+# Prints its limits, and works until it has been throttled.
 BUSY = """
 import os, pathlib
 own = dict(line.strip().split(":", 2)[1:] for line in open("/proc/self/cgroup"))
@@ -31,7 +31,7 @@ import mmap
 held = mmap.mmap(-1, 1 << 30)
 for page in range(0, 1 << 30, 4096): held[page] = 1
 """
-# Its child takes too much, and it does not care.
+# Its child takes too much memory, and it ignores that.
 CARELESS = f"""
 import subprocess, sys
 subprocess.call([sys.executable, "-c", {HOG!r}])
@@ -72,7 +72,7 @@ def test_job_over_its_memory_ends_as_such_and_its_neighbour_does_not(
     job = bench.python(script, memory_mb=64)
     assert job.result().oom_killed
     used = job.handle.used()
-    # The kernel gave it no page too many.
+    # The kernel held it to its limit.
     assert used is not None
     assert used.peak_memory_mb < 80
     (neighbour.spec.work_dir / "go").touch()
@@ -82,7 +82,7 @@ def test_job_over_its_memory_ends_as_such_and_its_neighbour_does_not(
 
 def test_group_of_a_job_whose_shim_was_killed_is_removed(bench: Bench) -> None:
     require_groups()
-    # What left the job's session is found by its group.
+    # Processes that left the job's session are found by their control group.
     job = bench.python(f"import os; os.fork() or os.setsid()\n{WAITS}")
     job.expect(b"up\nup\n")
     assert confinement_of(job.spec.name)

@@ -206,8 +206,8 @@ def test_job_starts_with_default_signals_and_umask(bench: Bench) -> None:
     umask, blocked, ignored = job.output.decode().splitlines()
     assert umask == "0022"
     assert int(blocked.split()[1], 16) == 0
-    # 32 and 33 are the C library's own: whoever was started by posix_spawn, by make for one, has
-    # them ignored, and no program can change that.
+    # Signals 32 and 33 are the C library's own: a process started by posix_spawn, as make does it,
+    # has them ignored, and no program can change that.
     assert int(ignored.split()[1], 16) & ~(0b11 << 31) == 0
 
 
@@ -345,7 +345,7 @@ HOLDS = "held = bytearray(b'x') * ({mib} << 20); import os"
 
 
 def test_too_much_memory_ends_the_job(bench: Bench) -> None:
-    # It holds on to what it took: a process is weighed now and then, not as it takes.
+    # It keeps the memory that it took: a process is measured now and then, not as it allocates.
     waits = "; import signal; signal.pause()"
     ended = bench.python(HOLDS.format(mib=600) + waits, memory_mb=128).result()
     assert (ended.code, ended.oom_killed) == (128 + signal.SIGKILL, True)

@@ -37,7 +37,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_signal_that_is_not_handled_ends_the_job(bench: Bench, number: signal.Signals) -> None:
-    # A shell, since Python has its own mind about SIGINT.
+    # A shell, since Python handles SIGINT in its own way.
     job = bench.run("sh", "-c", "echo up; while :; do sleep 0.05; done")
     job.expect(b"up")
     job.handle.signal(number)
@@ -107,7 +107,7 @@ def test_job_of_a_killed_agent_is_found_by_its_labels_and_reaped(
         assert not list(spec.log_path.parent.glob("*.pipe"))
 
 
-# What is handed to a job, near the kernel's limits and past them.
+# What is passed to a job, near the kernel's limits and beyond them.
 
 
 def test_empty_and_odd_values_are_passed(bench: Bench) -> None:

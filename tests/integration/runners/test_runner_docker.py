@@ -146,7 +146,7 @@ def test_more_cpus_than_there_are_is_all_of_them(bench: Bench) -> None:
 
 
 def test_gpus_are_requested_by_uuid(bench: Bench) -> None:
-    """Here no GPU is to be had: that the engine says so shows that it was asked."""
+    """No GPU is available here: the engine's error shows that one was requested."""
     require(not Path("/dev/nvidiactl").exists(), "a machine without NVIDIA GPUs")
     with pytest.raises(StartFailed, match="capabilities: \\[\\[gpu\\]\\]"):
         bench.run("true", gpu_uuids=("GPU-6f2e",))
@@ -318,7 +318,7 @@ def test_engine_away_for_a_while_changes_nothing(proxy: EngineProxy, bench: Benc
 def test_code_of_a_job_that_ended_with_the_engine_is_void(
     proxy: EngineProxy, bench: Bench, eventually: Eventually
 ) -> None:
-    """An engine that stops sends SIGTERM, at which a good job leaves with 0."""
+    """A stopping engine sends SIGTERM, on which a well-behaved job exits with 0."""
     job = bench.python(LEAVES_WITH_0)
     job.expect(b"ready")
     assert job.handle.wait(0) is None

@@ -1,4 +1,4 @@
-"""The network of jobs in containers: no metadata address is within reach, and it may be none."""
+"""The network of jobs in containers: it may be `none`, and never reaches metadata addresses."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(door: ServerDoor, eventually: 
             assert door.store.size("mine") is None
         eventually(lambda: logs)
     assert files(door) == []
-    # It is nobody's fault here.
+    # Nobody is at fault here, so only the request is logged.
     assert [(line["event"], line["status"]) for line in logs] == [("request", 422)]
 
 

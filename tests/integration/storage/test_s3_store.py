@@ -249,7 +249,7 @@ class TestS3Store:
         store = open_store(bucket.url())
         assert unfinished_uploads(bucket.client, bucket.name) == 1
         assert list(store.list("")) == []
-        # moto dates every upload at 2010, so how old it must be is seen with a real S3 only.
+        # moto dates every upload to 2010, so a minimum age can only be tested with a real S3.
         assert store.tidy(older_than_s=0) == 1
         assert unfinished_uploads(bucket.client, bucket.name) == 0
 

@@ -74,7 +74,7 @@ def other_key(request: Request) -> Request:
 
 
 def with_body(content: bytes) -> Callable[[Request], Request]:
-    """Send another body, honestly measured."""
+    """Send another body, with its true length."""
     return lambda request: replace(
         request.headed(content_length=str(len(content))), content=content
     )
@@ -109,7 +109,7 @@ def unconditional(request: Request) -> Request:
 
 
 def larger_limit(request: Request) -> Request:
-    """Send more, and write the larger size where the size was signed."""
+    """Send more, with the larger size in place of the signed one."""
     changed = with_body(LONGER)(request)
     size = f"size={len(CONTENT)}"
     return changed.rewritten(size, f"size={len(LONGER)}") if size in request.url else changed
@@ -243,7 +243,7 @@ def test_another_secret_signs_nothing_here(door: Door) -> None:
 
 
 class TestVerifyingProxy:
-    """It must be able to say no, or the table above says nothing."""
+    """It must be able to refuse, or the table above proves nothing."""
 
     def test_it_refuses_what_moto_takes(self, s3: S3Door, bucket: Bucket) -> None:
         request = tampered(put(s3.signer, "mine", CONTENT))

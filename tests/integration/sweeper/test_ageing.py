@@ -88,14 +88,14 @@ def test_what_stays_is_what_the_rule_says(rig: Rig, monkeypatch: pytest.MonkeyPa
     for days, batch in ((4.3, 10_000), (10.0, 5), (20.0, 10_000)):
         monkeypatch.setattr(module, "ROWS", batch)
         rig.clock.set(START + days * DAY)
-        # Whoever comes second finds nothing, or goes on where the first one is.
+        # The second one finds nothing, or continues where the first one is.
         at_once(ageing(rig).thin, ageing(rig).thin)
         ageing(rig).thin()
         expected = staying(rows, rig.clock.now, ages)
         assert [left(rig, table) == expected for table in TABLES] == [True, True]
         assert ageing(rig).thin() == 0
         counts.append(len(expected))
-    # Each of the ages took something out.
+    # Each of the ages removed something.
     assert counts == sorted(set(counts), reverse=True)
 
 
@@ -119,7 +119,7 @@ def test_nobody_waits_for_anybody(rig: Rig) -> None:
         row = other.one("thin:metric", **params)
         assert row is not None
         assert row["gone"] > 0
-        # While one thins out, a second one passes by, and a worker writes.
+        # While one thins out, a second one does nothing, and a worker can write.
         assert rig.database.one("thin:metric", **params) is None
         assert rig.records.add_metrics(grant.fence, [MetricLine(0, None, {})])
     with rig.uncommitted() as writing:

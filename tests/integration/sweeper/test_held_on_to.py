@@ -1,4 +1,4 @@
-"""Workers that renew a lease and do not do what they were asked to: the sweep does it for them."""
+"""Workers that renew a lease without doing what they were asked to: the sweep does it for them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_job_that_was_asked_to_end_ends(
     assert worker.renew(grant).standings == {grant.fence: asked}
     assert (rig.tick.run().overrun, rig.state(job)) == (0, State.RUNNING)
     rig.clock.advance(0.001)
-    # Who ended it and did not hear of it ends it once.
+    # A tick that ends it and loses the answer still ends it only once.
     rig.database.lose("overrun", "finish")
     assert (rig.tick.run().overrun, rig.state(job)) == (1, BECOMES[asked])
     assert worker.renew(grant).standings == {grant.fence: "lost"}

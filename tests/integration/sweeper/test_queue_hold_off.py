@@ -22,14 +22,14 @@ LATE_S = 30
 
 @pytest.fixture
 def tick(rig: Rig) -> Tick:
-    """A sweeper that knows an outage, and has ticked just now."""
+    """A sweeper that recognises outages, and has ticked just now."""
     rig.rows("UPDATE sweeper SET ticked_at = forge_now()")
     assert rig.queue.ttl == timedelta(seconds=TTL_S)
     return Tick(Queue(rig.database, actor="sweeper"))
 
 
 def sweep_on(rig: Rig, tick: Tick, seconds: float) -> int:
-    """Let time go by with its regular ticks, and return how many leases they ended."""
+    """Let time pass with regular ticks, and return how many leases they ended."""
     ended = 0
     for _ in range(int(seconds / EVERY.total_seconds())):
         rig.clock.advance(EVERY.total_seconds())
@@ -104,7 +104,7 @@ def test_a_pace_that_nobody_was_told_of_holds_up_only_so_often(rig: Rig, tick: T
         assert tick.run().requeued == 0
     rig.clock.advance(10 * TTL_S)
     assert tick.run().requeued == 1
-    # The next outage is one again once they have come regularly in between.
+    # The next outage counts as one again once ticks have come regularly in between.
     rig.worker().claim_one()
     assert sweep_on(rig, tick, 10) == 0
     rig.clock.advance(10 * TTL_S)
@@ -192,7 +192,7 @@ def test_a_lease_that_no_server_comes_back_for_goes(rig: Rig) -> None:
     assert rig.tick.run().requeued == 0
     rig.clock.advance(1)
     assert rig.tick.run().requeued == 1
-    # They are gone for good, and hold up nothing more.
+    # The servers are gone for good, and hold up nothing more.
     rig.worker("remote").claim_one()
     rig.expire()
     assert rig.tick.run().requeued == 1
@@ -251,7 +251,7 @@ def test_no_pace_holds_off_for_ever(rig: Rig, pace: list[tuple[int, int]]) -> No
     for turn, (pause_s, every_s) in enumerate(islice(cycle(pace), 70)):
         rig.clock.advance(pause_s)
         ticks[every_s].run()
-        # Its worker dies at once; at another place of the pace each time.
+        # Its worker dies at once, each time at another point of the pace.
         if turn % 7 == 0:
             rig.submit()
             rig.worker(f"of turn {turn}").claim_one()

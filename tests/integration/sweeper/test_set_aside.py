@@ -69,7 +69,7 @@ def test_a_scheduled_job_that_is_ready_holds_up_no_other(rig: Rig) -> None:
     one, bad, two = rig.submit_many(3, delay_s=5)
     rig.rows(READY, bad)
     rig.clock.advance(5)
-    # Whoever set it aside and did not hear of it, does nothing more.
+    # A tick that sets it aside and loses the answer does nothing more when repeated.
     rig.database.lose("set_aside_scheduled")
     assert rig.tick.run().promoted == 2
     assert [rig.places(job) for job in (one, bad, two)] == [["ready"]] * 3

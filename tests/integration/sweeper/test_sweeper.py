@@ -137,7 +137,7 @@ def test_health_turns_red_after_three_periods_without_a_tick(database_url: str) 
         Thread(target=server.serve_forever, daemon=True).start()
 
         def health(seconds: float, *, well: bool) -> int:
-            """Return the status at a time, after a sweep that finds the leases or does not."""
+            """Return the status at `seconds`, after a sweep; it finds the leases only if `well`."""
             now[0] = seconds
             with psycopg.connect(database_url, autocommit=True) as connection:
                 connection.execute("UPDATE sweeper SET swept_at = NULL")

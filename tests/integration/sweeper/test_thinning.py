@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Trainer:
-    """Holds a job and stores checkpoints of it, each of the files named by their content."""
+    """Holds a job and stores checkpoints of it, whose files are named by their content."""
 
     rig: Rig
     store: FileStore
@@ -101,7 +101,7 @@ def test_the_newest_stay_and_of_the_older_ones_a_few(trainer: Trainer) -> None:
         trainer.rig.clock.advance(60)
         left = trainer.numbers()
         assert left[:keep] == list(range(number, number - keep, -1))[: number + 1]
-        # One for each fourfold age: 1 s, 4 s … 4096 s.
+        # One for each fourfold increase in age: 1 s, 4 s … 4096 s.
         assert len(left) <= keep + 8
     ages = [minutes - number for number in trainer.numbers()]
     assert 2 < len(ages) - keep < 6
@@ -114,7 +114,7 @@ def test_what_a_remaining_checkpoint_refers_to_stays(trainer: Trainer) -> None:
     trainer.save(0, "a", "b")
     trainer.save(1, "a", "c")
     trainer.save(2, "c", "d")
-    # Their ages are the same, and so but the eldest of all but the newest stays.
+    # Their ages are the same, so apart from the newest only the eldest stays.
     assert trainer.thin(1) == 1
     assert trainer.numbers() == [2, 0]
     assert trainer.contents() == {"a", "b", "c", "d"}
@@ -146,13 +146,13 @@ def test_what_a_death_left_goes_later_and_what_is_being_stored_stays(
     following = later(trainer)
     following.files = dict(trainer.files)
     following.save(0, "of 3")
-    # The next one is on its way already when this one is told to thin out.
+    # The next checkpoint is already on its way when this attempt is told to thin out.
     following.save(1, "on its way", row=False)
     monkeypatch.setattr(thinning, "MOST", 2)
-    # Of the dead: three manifests, and a file of each.
+    # Of the dead attempt: three manifests, and one file of each.
     assert [following.thin(5, everywhere=True) for _ in range(4)] == [2, 2, 2, 0]
     assert following.contents() == {"of 0", "of 3", "on its way"}
-    # Whoever lost the lease thins nothing, and hurts nobody.
+    # An attempt that lost its lease thins nothing, and does no harm.
     assert trainer.thin(1, everywhere=True) == 0
     assert following.numbers() == [0, 3, 0]
 
@@ -181,7 +181,7 @@ def test_submit_and_thinning_at_once_leave_no_job_without_its_source(trainer: Tr
     thread = Thread(target=trainer.thin, args=(1,))
     with rig.uncommitted() as queue:
         (child,) = queue.submit([spec(from_checkpoint=asked)])
-        # It has begun before the submit is there for others to see.
+        # It begins before the submit is visible to others.
         thread.start()
         rig.wait_until_blocked()
     thread.join()
@@ -190,7 +190,7 @@ def test_submit_and_thinning_at_once_leave_no_job_without_its_source(trainer: Tr
 
 
 def newer(manifest: bytes) -> bytes:
-    """Return a manifest as a later version might write it: one more word about each file."""
+    """Return a manifest as a later version might write it: one more field for each file."""
     told = json.loads(manifest)
     return json.dumps({**told, "files": [{**row, "mode": 420} for row in told["files"]]}).encode()
 
@@ -260,7 +260,7 @@ def test_a_thinning_under_way_holds_up_no_end_and_stops_with_the_attempt(
     thinner.ask()
     try:
         assert begun.wait(60)
-        # It would wait for ever if it waited.
+        # It must not wait for the delete, which continues only afterwards.
         thinner.end()
     finally:
         go.set()

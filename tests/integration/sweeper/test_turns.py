@@ -1,4 +1,4 @@
-"""Of several sweepers one works, and another one takes over when that one does not."""
+"""Of several sweepers one works, and another one takes over when the first one stops working."""
 
 from __future__ import annotations
 

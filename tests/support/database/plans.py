@@ -155,8 +155,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]:
         text = query.as_string(self) if isinstance(query, sql.Composable) else query
         if not getattr(busy, "now", False) and isinstance(text, str) and READS.match(text):
             look(self, lambda it: _plain(it, text, *args[:1]))
-        # What psycopg has prepared by itself, it forgets with the next rollback, and has the server
-        # forget all statements, also those that the product has prepared.
+        # psycopg drops the statements that it prepared by itself at the next rollback, and makes
+        # the server drop all statements, also those that the product has prepared.
         return execute(self, query, *args, **{"prepare": False, **kwargs})
 
     with monkeypatch.context() as patch:

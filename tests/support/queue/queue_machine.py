@@ -192,7 +192,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _retry(self, job_id: int, *, lost: int) -> None:
         if self.model.retry(self.model.jobs[job_id]):
-            # After giving up, this is another request, and the job is ready by then.
+            # After the client gave up, its repeat is another request, and the job is ready by then.
             refused = pytest.raises(NotRetryable) if lost >= GIVES_UP else nullcontext()
             with refused:
                 self._call("retry", lost, lambda: self.rig.queue.retry(job_id))

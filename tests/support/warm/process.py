@@ -1,4 +1,4 @@
-"""Our programs as separate processes, without the second that each needs to import itself.
+"""Our programs as separate processes, without the second that each would take to import itself.
 
 They are forked from a process that has imported the program and done nothing else. Only what the
 kernel keeps from an exec is not their own: the command line and the initial environment. A test
