@@ -9,7 +9,8 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
-from forge_schema.database.pool import STATEMENT_S, Database
+from forge_schema.database.pool import Database
+from forge_schema.database.settings import STATEMENT_S
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.submission import LaneIds
 from forge_schema.service.caller import Caller

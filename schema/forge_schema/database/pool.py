@@ -15,14 +15,13 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from forge_schema.database import settings, start
 from forge_schema.database.deadlines import Answers
 from forge_schema.database.prepared import Prepared
+from forge_schema.database.settings import STATEMENT_S
 from forge_schema.database.statements import statement
 from forge_schema.model.errors import ForgeError
 
 Row = dict[str, Any]
 
 CHECK_AFTER_S = 5.0
-# As in `SETTINGS`.
-STATEMENT_S = 30.0
 # Longer than every timeout of the server, so a live server has answered by then.
 ANSWER_S = 45.0
 # Deadlocks and lock timeouts are OperationalErrors too.

@@ -4,10 +4,11 @@ import os
 
 import psycopg
 
+STATEMENT_S = 30.0
 # A worker that died holding a row lock must not hold it for long. Every statement of the
 # protocol is planned for an index, since the thin tables' statistics are stale by nature.
 SETTINGS = {
-    "statement_timeout": "30s",
+    "statement_timeout": f"{STATEMENT_S:.0f}s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "5s",
     "jit": "off",
@@ -17,8 +18,6 @@ SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
-# For a connection that is ours and already open.
-SESSION = "".join(f"SET {name} = '{value}';" for name, value in SETTINGS.items())
 # A report reads large parts of tables, so the planner may use every method.
 REPORT = """
     SET LOCAL plan_cache_mode = auto;

@@ -11,12 +11,11 @@ from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane, read
 from forge_schema.queue.reservation import (
     Head,
+    Patience,
     Reservation,
     may_come,
     newly_passed,
-    patience_ended,
     reserved,
-    turns,
 )
 
 Lent = dict[int, tuple[float, int]]
@@ -54,11 +53,10 @@ class Front:
     ) -> None:
         self._database = database
         self._nice: int = job["nice"]
-        self._patience_s = patience_s
+        self._patience = Patience(database, patience_s)
         self._rivals = _rivals(database, job)
         self._own_shape: int = job["shape_id"]
         self._lent = self._lendings(workers)
-        self._turns: dict[tuple[int, int], int] = {}
 
     def of(self, worker_id: int, own: Lane, choices: Collection[Capacity]) -> Before:
         """Return how a worker with these free capacities treats the job; its best GPU kind counts.
@@ -105,16 +103,7 @@ class Front:
         # The worker's next claim notes it.
         if (lane_id := newly_passed(heads, lanes, free)) is not None:
             heads[lane_id] = replace(heads[lane_id], passed_s=0.0)
-        return reserved(heads, lanes, free, partial(self._is_impatient, worker_id))
-
-    def _is_impatient(self, worker_id: int, lane_id: int, head: Head) -> bool:
-        if not patience_ended(head, self._patience_s):
-            return False
-        key = worker_id, head.job_id
-        if key not in self._turns:
-            ids = {"worker_id": worker_id, "lane_id": lane_id, "job_id": head.job_id}
-            self._turns[key] = turns(self._database, ids)
-        return patience_ended(head, self._patience_s * self._turns[key])
+        return reserved(heads, lanes, free, partial(self._patience.ended, worker_id))
 
     def _lendings(self, workers: Sequence[int]) -> dict[int, Lent]:
         shapes = sorted({rival.shape_id for rival in self._rivals} | {self._own_shape})

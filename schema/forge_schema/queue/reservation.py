@@ -9,6 +9,7 @@ of a higher priority, and jobs that fit beside it, go before it.
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 
 from forge_schema.database.pool import Database
@@ -57,6 +58,33 @@ Heads = Mapping[int, Head]
 """The first job of each lane that may be served now, by lane."""
 
 
+class Patience:
+    """Tells whether a worker has passed a job by for long enough: for its turns of `patience_s`.
+
+    How many turns that is for a worker and a job, it asks the database once.
+    """
+
+    def __init__(self, database: Database, patience_s: float) -> None:
+        self._database = database
+        self._patience_s = patience_s
+        self._turns: dict[tuple[int, int], int] = {}
+
+    def ended(self, worker_id: int, lane_id: int, head: Head) -> bool:
+        """Tell whether a worker reserves room for the first job of a lane."""
+        if head.passed_s is None or head.passed_s < self._patience_s:
+            return False
+        key = worker_id, head.job_id
+        if key not in self._turns:
+            ids = {"worker_id": worker_id, "lane_id": lane_id, "job_id": head.job_id}
+            self._turns[key] = turns(self._database, ids)
+        return head.passed_s >= self._patience_s * self._turns[key]
+
+    def keep(self, heads: Iterable[Head]) -> None:
+        """Forget all other jobs."""
+        waiting = {head.job_id for head in heads}
+        self._turns = {key: turns for key, turns in self._turns.items() if key[1] in waiting}
+
+
 class Backfill:
     """The reservations of one worker. It looks at the heads of its lanes every `refresh_s` seconds.
 
@@ -70,14 +98,12 @@ class Backfill:
         self._database = database
         self._worker_id = worker_id
         self._refresh_s = refresh_s
-        self._patience_s = patience_s
+        self._patience = Patience(database, patience_s)
         # By model of GPU: when it looked, and at what.
         self._seen: dict[str, tuple[float, dict[int, Head]]] = {}
-        self._turns: dict[int, int] = {}
 
     def forget(self, job_id: int) -> None:
         """Drop a job that no longer waits."""
-        self._turns.pop(job_id, None)
         for _, heads in self._seen.values():
             for lane_id in [i for i, head in heads.items() if head.job_id == job_id]:
                 del heads[lane_id]
@@ -92,10 +118,9 @@ class Backfill:
         if now - at >= self._refresh_s:
             at, seen = now, self._look(wanting, free)
             self._seen[free.gpu_model] = at, seen
-            waiting = {head.job_id for _, heads in self._seen.values() for head in heads.values()}
-            self._turns = {i: turn for i, turn in self._turns.items() if i in waiting}
+            self._patience.keep(head for _, heads in self._seen.values() for head in heads.values())
         heads = {i: later(head, now - at) for i, head in seen.items() if i in wanting}
-        return reserved(heads, wanting, free, self._is_impatient)
+        return reserved(heads, wanting, free, partial(self._patience.ended, self._worker_id))
 
     def _look(self, wanting: dict[int, Lane], free: Capacity) -> dict[int, Head]:
         heads = self._heads(wanting)
@@ -119,14 +144,6 @@ class Backfill:
             for row in rows
             if row["lane_id"] in within
         }
-
-    def _is_impatient(self, lane_id: int, head: Head) -> bool:
-        if not patience_ended(head, self._patience_s):
-            return False
-        if head.job_id not in self._turns:
-            ids = {"worker_id": self._worker_id, "lane_id": lane_id, "job_id": head.job_id}
-            self._turns[head.job_id] = turns(self._database, ids)
-        return patience_ended(head, self._patience_s * self._turns[head.job_id])
 
 
 def newly_passed(heads: Heads, lanes: Mapping[int, Lane], free: Capacity) -> int | None:
@@ -154,11 +171,6 @@ def reserved(
         return Reservation()
     chosen = min(late, key=lambda i: (heads[i].nice, -(heads[i].passed_s or 0), heads[i].job_id))
     return Reservation(lanes[chosen], heads[chosen].nice)
-
-
-def patience_ended(head: Head, patience_s: float) -> bool:
-    """Tell whether a job was passed by for at least this long."""
-    return head.passed_s is not None and head.passed_s >= patience_s
 
 
 def turns(database: Database, ids: Mapping[str, int]) -> int:

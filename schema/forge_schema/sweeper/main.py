@@ -12,7 +12,8 @@ from pydantic import Field, ValidationError
 from pydantic_settings import CliApp, SettingsConfigDict
 
 from forge_schema.access.hidden import hide
-from forge_schema.database.pool import STATEMENT_S, Database
+from forge_schema.database.pool import Database
+from forge_schema.database.settings import STATEMENT_S
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.queue import Queue

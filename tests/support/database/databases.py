@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import psycopg
 from forge_schema.database.pool import Connection, Database, Row, explained, run
-from forge_schema.database.settings import SESSION
 from psycopg.rows import dict_row
+from support.database.session import SESSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

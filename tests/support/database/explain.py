@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.database.settings import SESSION
 from forge_schema.database.statements import statement
 from psycopg import sql
+from support.database.session import SESSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

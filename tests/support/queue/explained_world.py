@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from forge_schema.database.pool import Connection
-from forge_schema.database.settings import SESSION
 from forge_schema.model.states import Command, Phase, WorkerKind
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
@@ -24,6 +23,7 @@ from forge_worker.machine.slots import Slots
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
 from support.database.databases import Pinned
+from support.database.session import SESSION
 from support.queue.rig import spec
 
 if TYPE_CHECKING:

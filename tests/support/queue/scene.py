@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from forge_schema.database.pool import Connection
-from forge_schema.database.settings import SESSION
 from forge_schema.explain.explain import explain
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, WorkerStatus
@@ -18,6 +17,7 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from psycopg.rows import dict_row
 from support.database.databases import Pinned
+from support.database.session import SESSION
 from support.queue.rig import spec
 
 if TYPE_CHECKING:
