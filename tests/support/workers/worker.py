@@ -184,16 +184,21 @@ class Bed:
 
     def log(self, job_id: int, attempt: int | None = None) -> bytes:
         """Return a job's stored output, with each chunk checked against its row."""
-        chunks = self.jobs.log_chunks(job_id, after=(0, 0, -1), attempt=attempt)
         pieces = []
         place: dict[int, int] = {}
-        for chunk in chunks:
+        for chunk in self._log_chunks(job_id, attempt):
             piece = zstandard.decompress(self.store.get(chunk["key"]))
             assert hashlib.sha256(piece).hexdigest() == chunk["sha256"]
             assert (len(piece), place.get(chunk["token"], 0)) == (chunk["bytes"], chunk["start"])
             place[chunk["token"]] = chunk["start"] + chunk["bytes"]
             pieces.append(piece)
         return b"".join(pieces)
+
+    def _log_chunks(self, job_id: int, attempt: int | None) -> Iterator[Row]:
+        after = (0, 0, -1)
+        while rows := self.jobs.log_chunks(job_id, after=after, attempt=attempt):
+            yield from rows
+            after = (rows[-1]["token"], rows[-1]["rank"], rows[-1]["number"])
 
     def says(self, job_id: int, text: str, timeout: float = 120) -> None:
         """Wait until a job's stored output contains `text`."""
