@@ -110,7 +110,8 @@ def _end_by_itself(parts: Parts, exited: Exit) -> End:
     if exited.code is None:
         return _end(parts, Reason.WORKER_LOST, detail=exited.detail or "the exit code is gone")
     if exited.code == 0:
-        return _end(parts, Reason.SUCCEEDED, 0, "; ".join(parts.artifacts.refused) or None)
+        lost = "; ".join(filter(None, (exited.detail, *parts.artifacts.refused)))
+        return _end(parts, Reason.SUCCEEDED, 0, lost or None)
     folders = parts.attempt.folders
     said = last_words(exited, folders.log, parts.attempt.redactor, below=folders.work)
     return _end(parts, Reason.EXIT_CODE, exited.code, said)
