@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from chaos.check.ends import ENDS_OF_JOBS
 from chaos.check.evidence import evidence
 from chaos.check.leases import LEASES
+from chaos.check.limits import LIMITS
 from chaos.check.objects import OBJECTS
 from chaos.check.promises import PROMISES
 from chaos.check.reports import AS_COMPUTED
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 INVARIANTS: tuple[Invariant, ...] = (
     *PROMISES,
     *LEASES,
+    *LIMITS,
     *ENDS_OF_JOBS,
     *SUMS,
     AS_COMPUTED,

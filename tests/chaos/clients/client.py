@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import httpx
 import psycopg
 from chaos.clients.job_mix import Plan, plan
+from chaos.clients.limits import MOST, Changing
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import JobSpec
@@ -33,6 +34,7 @@ Submit = Callable[[Sequence[JobSpec]], list[int]]
 
 ACTORS = 2
 LOOK_S = 1.0
+CHANGE_S = 4.0
 AGAIN_S = 0.5
 
 
@@ -64,6 +66,7 @@ class Clients:
     def __post_init__(self) -> None:
         self.queue = Queue(self.database, actor="user:chaos")
         self.jobs = Jobs(self.database)
+        self._limits = Changing(self.options.seed, self.history, self.database)
         self._began = monotonic()
 
     def start(self) -> None:
@@ -72,7 +75,7 @@ class Clients:
         loops: list[Callable[[], None]] = [
             partial(self._submit_all, submit) for submit in submitters
         ]
-        loops += [*[self._act_all] * ACTORS, self._look_all]
+        loops += [*[self._act_all] * ACTORS, self._look_all, self._change_all]
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
@@ -158,6 +161,13 @@ class Clients:
     def _cancel(self, job_id: int) -> None:
         state = self.queue.cancel(job_id)
         self.history.note("cancelled", job_id=job_id, state=state.value)
+
+    def _change_all(self) -> None:
+        while not self._no_more.wait(CHANGE_S):
+            self._try(self._limits.change)
+        while self._try(lambda: self._limits.set(MOST)) is None:
+            if self._ending.wait(AGAIN_S):
+                return
 
     def _look_all(self) -> None:
         while not self._ending.wait(LOOK_S):

@@ -11,7 +11,10 @@ from chaos.dice import dice_of
 from forge_schema.model.spec import JobSpec, Resources
 
 SMALL: dict[str, Any] = {"cpus": 0.25, "memory_mb": 64, "disk_mb": 16}
-OWNERS = ("ann", "ben")
+OWNERS = ("ann", "ben", "cat")
+# By `limits`.
+LIMITED_OWNER, LIMITED_QUEUE = "cat", "narrow"
+LIMITED_SHARE = 0.15
 IN_CONTAINERS = 0.05
 SUBMITTED_AGAIN = 0.05
 # Lets readers of an accepted result see which attempt wrote it.
@@ -112,7 +115,8 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
     place = "container" if containers and dice.random() < IN_CONTAINERS else "process"
     spec = JobSpec(
         name=kind,
-        owner=dice.choice(OWNERS),
+        owner=dice.choices(OWNERS, [3, 3, 1])[0],
+        queue=LIMITED_QUEUE if dice.random() < LIMITED_SHARE else "default",
         command=["sh", "-c", recipe.script + MARK + LAST, kind, *words],
         priority=dice.choice([0, 0, 0, -5, 5]),
         delay_s=dice.choice([0.0] * 9 + [dice.uniform(0.5, 4.0)]),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from chaos.check import ends, leases, objects, promises, reports, rest, sums
+from chaos.check import ends, leases, limits, objects, promises, reports, rest, sums
 from chaos.check.history import History
 from chaos.check.invariants import INVARIANTS, violations
 from forge_schema.model.lease import End, Fence
@@ -84,6 +84,18 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     (
         leases.ENDED_BY_HOLDER,
         "UPDATE chaos.change SET connection = 'idle' WHERE job_id = %(job_id)s",
+    ),
+    (
+        limits.WITHIN_LIMITS,
+        "INSERT INTO lane (queue, owner, shape_id) SELECT 'narrow', owner, shape_id FROM lane"
+        " WHERE id = (SELECT lane_id FROM job WHERE id = %(job_id)s);"
+        "UPDATE job SET lane_id = (SELECT id FROM lane WHERE queue = 'narrow')"
+        " WHERE id = %(job_id)s;"
+        + another('{"claimed_at": "2030-01-01", "finished_at": "2031-12-01"}'),
+    ),
+    (
+        limits.SLOTS_GIVEN_BACK,
+        "INSERT INTO slot (kind, name, n, job_id) VALUES ('owner_jobs', 'ann', 1, %(job_id)s)",
     ),
     (ends.ONE_ACCEPTED, another()),
     (
@@ -166,6 +178,7 @@ def test_each_forgery_is_told_of_its_own_job(script: Script) -> None:
     for job_id, (invariant, _) in jobs.items():
         if invariant is promises.CANCELS:
             script.history.note("cancelled", job_id=job_id, state="running")
+    script.history.note("limited", of="queue", name="narrow", max_jobs=0)
     with psycopg.connect(script.rig.url) as connection:
         connection.execute("SET session_replication_role = replica")
         for job_id, (_, forgery) in jobs.items():
