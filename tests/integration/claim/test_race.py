@@ -1,0 +1,38 @@
+"""Every verb of the queue at once, by many workers, with sweepers, crashes and zombies."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from chaos.check.history import History
+from chaos.check.invariants import violations
+from chaos.check.witness import install
+from chaos.clients.limits import Changing
+from forge_schema.database.pool import Database
+from support.at_once import at_once
+from support.queue.racers import Course, Racer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SEED, RACERS, SWEEPERS, JOBS = 20_261_123, 8, 2, 400
+
+
+def test_no_invariant_breaks_when_all_verbs_race(database_url: str, tmp_path: Path) -> None:
+    install(database_url)
+    (tmp_path / "store").mkdir()
+    history = History(tmp_path / "history.jsonl")
+    with ExitStack() as stack:
+        limits = Changing(SEED, history, stack.enter_context(Database(database_url)))
+        course = Course(database_url, SEED, JOBS, history, limits)
+        racers = [stack.enter_context(Racer(course, f"w{n}")) for n in range(RACERS)]
+        at_once(
+            course.watch,
+            course.limit,
+            *[course.sweep] * SWEEPERS,
+            *[racer.race for racer in racers],
+        )
+    history.close()
+    assert len(course.jobs) == JOBS
+    assert violations(database_url, (tmp_path / "store").as_uri(), history.path) == []
