@@ -1,20 +1,19 @@
 """The app: a set of routers, the same under uvicorn and on Lambda."""
 
-from importlib.metadata import version
-
 from fastapi import APIRouter, FastAPI
 
 from forge_functions import errors
 from forge_functions.middleware.bulkheads import Bulkheads
 from forge_functions.middleware.requests import RequestLog
 from forge_functions.services import Services
+from forge_functions.version import VERSION
 
 
 def create_app(services: Services, *routers: APIRouter) -> FastAPI:
     """Return an app that serves these routers and `/openapi.json`."""
     app = FastAPI(
         title="Forge",
-        version=version("forge-queue"),
+        version=VERSION,
         summary="A pull queue for GPU training jobs.",
         docs_url=None,
         redoc_url=None,

@@ -1,8 +1,8 @@
 """Meters: counters of a server process since its start."""
 
-from importlib.metadata import version
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from forge_functions.version import VERSION
 
 # From a read by primary key to a claim that waits for work.
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -15,7 +15,7 @@ class Meters:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         info = Gauge("forge_info", "Its version; always 1.", ["version"], registry=self.registry)
-        info.labels(version=version("forge-queue")).set(1)
+        info.labels(version=VERSION).set(1)
         self._requests = Counter(
             "forge_http_requests",
             "Requests answered by this server, by route.",

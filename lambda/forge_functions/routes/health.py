@@ -1,7 +1,6 @@
 """The health of the server and its dependencies."""
 
 from http import HTTPStatus
-from importlib.metadata import version
 from typing import Literal
 
 from fastapi import APIRouter, Request
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 from forge_functions.errors import answer
 from forge_functions.health import Finding, Standing
 from forge_functions.services import Shared
+from forge_functions.version import VERSION
 
 router = APIRouter(tags=["health"])
 
@@ -40,7 +40,7 @@ def health(request: Request, shared: Shared) -> Healthy | JSONResponse:
     checks = shared.health.findings()
     failing = [check for check in checks if check.standing is Standing.FAILING]
     if not failing:
-        return Healthy(version=version("forge-queue"), checks=checks)
+        return Healthy(version=VERSION, checks=checks)
     problem = Unhealthy(
         code="unhealthy",
         message="; ".join(f"{check.name}: {check.detail}" for check in failing),
