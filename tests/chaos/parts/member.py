@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import psutil
+from support.warm.process import started
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,14 +53,20 @@ class Member:
             self.starts += 1
             (self.logs / f"{self.name}-{self.starts - KEPT_LOGS}.log").unlink(missing_ok=True)
             with self.log.open("wb") as log:
-                self.process = subprocess.Popen(
-                    self.command,
-                    env={**os.environ, **self.environment, **self.also},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+                self.process = self._begun({**os.environ, **self.environment, **self.also}, log)
+
+    def _begun(self, environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        python, option, *words = self.command
+        if (python, option) == (sys.executable, "-m"):
+            return started(words[0], words[1:], environment, log)
+        return subprocess.Popen(
+            self.command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
     def leave_alone(self) -> None:
         """Keep it from being started until `resume`."""
