@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from support.cloud.cloudformation import INFRA
+from support.warm.process import Warm
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
@@ -30,18 +31,14 @@ class Cloud:
         self._endpoint = endpoint
         self._rig = rig
         self.name = f"group-{os.urandom(4).hex()}"
-        self._client = self._connect("autoscaling")
+        self._client = _client("autoscaling", endpoint)
         self._make()
 
-    def _connect(self, service: str) -> Any:  # noqa: ANN401  boto3's own
-        session = boto3.session.Session("test", "test", region_name="eu-west-1")
-        return session.client(service, endpoint_url=self._endpoint)  # type: ignore[call-overload]  # any service
-
     def _make(self) -> None:
-        ec2 = self._connect("ec2")
-        image = ec2.describe_images()["Images"][0]["ImageId"]
-        machine = {"ImageId": image, "InstanceType": "t3.large"}
-        ec2.create_launch_template(LaunchTemplateName=self.name, LaunchTemplateData=machine)
+        machine = {"ImageId": _image(self._endpoint), "InstanceType": "t3.large"}
+        _client("ec2", self._endpoint).create_launch_template(
+            LaunchTemplateName=self.name, LaunchTemplateData=machine
+        )
         self._client.create_auto_scaling_group(
             AutoScalingGroupName=self.name,
             LaunchTemplate={"LaunchTemplateName": self.name, "Version": "$Latest"},
@@ -60,24 +57,39 @@ class Cloud:
 
     def look(self, *, jobs_each: int = 1) -> str:
         """Run the script once, and return its output."""
-        script = [sys.executable, str(SCRIPT), "--group", self.name]
-        ended = subprocess.run(
-            [*script, "--jobs-each", str(jobs_each)],
+        with Warm(
+            SCRIPT.stem,
+            [str(SCRIPT), "--group", self.name, "--jobs-each", str(jobs_each)],
             env={
                 **os.environ,
                 **AWS,
+                "PYTHONPATH": str(SCRIPT.parent),
                 "AWS_ENDPOINT_URL": self._endpoint,
                 "FORGE_DATABASE_URL": self._rig.url,
             },
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
-        assert "failed" not in ended.stderr, ended.stderr
-        return ended.stderr
+        ) as script:
+            _, told = script.communicate(timeout=60)
+        assert script.returncode == 0, told
+        assert "failed" not in told, told
+        return str(told)
 
     def workers(self) -> list[Worker]:
         """Start a worker on every machine, named as enrolment names them."""
         return [self._rig.worker(machine) for machine in sorted(self.machines())]
+
+
+@cache
+def _client(service: str, endpoint: str) -> Any:  # noqa: ANN401  boto3's own
+    # Each would read megabytes of JSON about its service.
+    session = boto3.session.Session("test", "test", region_name="eu-west-1")
+    return session.client(service, endpoint_url=endpoint)  # type: ignore[call-overload]  # any service
+
+
+@cache
+def _image(endpoint: str) -> str:
+    image: str = _client("ec2", endpoint).describe_images()["Images"][0]["ImageId"]
+    return image
