@@ -51,6 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
         ensure_user_exists("pgserver")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the chaos suite: its one long test mostly waits, and must not end alone."""
+    items.sort(key=lambda item: item.path.parent.name != "chaos")
+
+
 @pytest.fixture
 def eventually() -> Eventually:
     """Poll with a deadline: `eventually(probe, timeout=120)` returns the first truthy answer."""
