@@ -38,6 +38,20 @@ def parsed(name: object) -> dict[str, int]:
 CheckpointName = Annotated[dict[str, Any], BeforeValidator(parsed)]
 
 
+def _jobs(said: object) -> object:
+    """Return ids given as a number, as `7,8`, or in a list, where each may be either."""
+    if isinstance(said, list | tuple | set):
+        return [job_id for one in said for job_id in _some(one)]
+    return _some(said)
+
+
+def _some(said: object) -> list[object]:
+    return list(said.split(",")) if isinstance(said, str) else [said]
+
+
+Jobs = Annotated[list[int] | None, BeforeValidator(_jobs)]
+
+
 def _words(command: object) -> object:
     return shlex.split(command) if isinstance(command, str) else command
 
@@ -128,6 +142,9 @@ class Request(BaseModel):
     preempt_signal: str | None = None
     keep_checkpoints: int | None = None
     from_checkpoint: CheckpointName | None = None
+    after: Jobs = None
+    after_ok: Jobs = None
+    after_any: Jobs = None
     max_failures: int | None = None
     max_losses: int | None = None
     max_preemptions: int | None = None
@@ -210,7 +227,7 @@ class Request(BaseModel):
         same |= {"image_tar", "dockerfile"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
-        same |= {"preempt_signal", "keep_checkpoints"}
+        same |= {"preempt_signal", "keep_checkpoints", "after", "after_ok", "after_any"}
         tuning, stall = self.tuning.model_dump(exclude_none=True), self.stall.spec()
         return {
             **self.model_dump(include=same, exclude_none=True),

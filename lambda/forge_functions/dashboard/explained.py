@@ -12,6 +12,7 @@ from forge_functions.dashboard import words
 from forge_functions.dashboard.formats import duration
 from forge_functions.dashboard.words import n, t
 
+MOST_NAMED = 5
 P = TypeVar("P", Limit, Remedy, WorkerChance)
 
 
@@ -52,12 +53,16 @@ def _outlook(said: Explanation, limits: list[Limit]) -> str:
 
 def _limit(limit: Limit, said: Explanation) -> str:
     span = duration(limit.wait_s)
+    jobs = ", ".join(map(str, limit.jobs[:MOST_NAMED]))
     numbers = {"used": limit.used, "limit": limit.limit}
     queue, owner = {"name": said.queue}, {"name": said.owner}
     return {
         "due": t("it is due: the sweeper's next tick makes it ready"),
         "backing_off": t("it is retried in {span}", span=span),
         "delayed": t("it is delayed for another {span}", span=span),
+        "after": t("job {jobs} must begin first", jobs=jobs),
+        "after_ok": t("job {jobs} must succeed first", jobs=jobs),
+        "after_any": t("job {jobs} must end first", jobs=jobs),
         "queue_paused": t("the queue {name} is paused", **queue),
         "owner_paused": t("the owner {name} is paused", **owner),
         "queue_jobs": t(
@@ -85,6 +90,7 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
         "resume_queue": t("resume the queue {name}", name=said.queue),
         "resume_owner": t("ask an admin to resume the owner {name}", name=said.owner),
         "wait": t("wait until it is ready"),
+        "wait_for_job": t("wait for the other job"),
         "start_sweeper": t("start a sweeper"),
         "raise_priority": t("submit it with priority {priority}", priority=changes.get("priority")),
         "wait_for_room": t("wait until enough jobs on {worker} have ended", worker=worker),

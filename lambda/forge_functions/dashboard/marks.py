@@ -14,6 +14,7 @@ UNKNOWN = Mark("\u00b7", "quiet")
 MARKS = {
     # states of a job
     "scheduled": Mark("\u25f7", "quiet"),
+    "held": Mark("\u2016", "quiet"),
     "ready": Mark("\u25cb", "wait"),
     "running": Mark("\u25b8", "live"),
     "succeeded": Mark("\u2713", "good"),

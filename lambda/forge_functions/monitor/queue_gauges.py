@@ -9,6 +9,7 @@ from time import monotonic
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.states import UNFINISHED_STATES
 from forge_schema.read.gauges import Gauges
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -92,7 +93,7 @@ def _of_lanes(lanes: list[Row]) -> Iterator[Metric]:
         "oldest_ready_seconds", "Seconds that the oldest ready job has waited.", "queue"
     )
     for queue, some in _by_queue(lanes).items():
-        for state in ("scheduled", "ready", "running"):
+        for state in UNFINISHED_STATES:
             jobs.add_metric([queue, state], sum(lane[state] for lane in some))
         gpus.add_metric([queue], sum(lane["gpus_used"] for lane in some))
         oldest.add_metric([queue], max(lane["oldest_s"] for lane in some))

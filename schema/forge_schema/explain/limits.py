@@ -6,14 +6,22 @@ from forge_schema.database.pool import Row
 from forge_schema.explain.text import times
 from forge_schema.model.explanation import Limit
 from forge_schema.model.quantities import duration_text
+from forge_schema.model.states import DependencyKind
 
 # Seconds without a tick after which the sweeper counts as missing.
 SWEEPER_MISSED_S = 120.0
+# The most jobs that a sentence names.
+MOST_NAMED = 5
+EVENTS = {
+    DependencyKind.AFTER: "begin",
+    DependencyKind.AFTER_OK: "succeed",
+    DependencyKind.AFTER_ANY: "end",
+}
 
 
 def limits(job: Row) -> list[Limit]:
     """Return the limits on a waiting job; none if it only waits for a worker."""
-    return [*_times(job), *_pauses(job), *_concurrency(job)]
+    return [*_times(job), *_dependencies(job), *_pauses(job), *_concurrency(job)]
 
 
 def _times(job: Row) -> Iterator[Limit]:
@@ -46,6 +54,20 @@ def sweeper_missing(job: Row) -> bool:
 def _since(job: Row) -> str:
     silent = job["sweeper_silent_s"]
     return "yet" if silent is None else f"for {duration_text(silent)}"
+
+
+def _dependencies(job: Row) -> Iterator[Limit]:
+    for kind, event in EVENTS.items():
+        if needed := [need["job_id"] for need in job["needs"] if need["kind"] == kind]:
+            yield Limit(code=kind, text=f"{_jobs(needed)} must {event} first", jobs=needed)
+
+
+def _jobs(job_ids: list[int]) -> str:
+    if len(job_ids) == 1:
+        return f"job {job_ids[0]}"
+    named = ", ".join(map(str, job_ids[: MOST_NAMED - 1]))
+    rest = len(job_ids) - MOST_NAMED + 1
+    return f"jobs {named} and {job_ids[-1] if rest <= 1 else f'{rest} more'}"
 
 
 def _pauses(job: Row) -> Iterator[Limit]:

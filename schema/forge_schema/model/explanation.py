@@ -84,7 +84,8 @@ class Limit(Record):
     """A limit that holds a job back on every worker.
 
     `code` is `queue_paused`, `owner_paused`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
-    `owner_gpus`, `backing_off`, `delayed` or `due`. If it limits what runs at once, `used` and
+    `owner_gpus`, `backing_off`, `delayed`, `due`, or the kind of a dependency, for which `jobs` are
+    the jobs waited for. If it limits what runs at once, `used` and
     `wanted` together exceed `limit`. If it is a delay, it ends at `until`, in `wait_s` seconds.
     """
 
@@ -95,6 +96,7 @@ class Limit(Record):
     limit: int | None = None
     until: datetime | None = None
     wait_s: float | None = None
+    jobs: list[int] = Field(default_factory=list)
 
 
 class Remedy(Record):

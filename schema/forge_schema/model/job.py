@@ -8,7 +8,7 @@ from pydantic import Field
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import LARGEST, Open, Record
-from forge_schema.model.states import TERMINAL_STATES, Asked, Phase, Reason, State
+from forge_schema.model.states import TERMINAL_STATES, Asked, DependencyKind, Phase, Reason, State
 
 
 class JobStatus(Record):
@@ -41,11 +41,19 @@ class JobStatus(Record):
         return self.state in TERMINAL_STATES
 
 
+class Dependency(Record):
+    """Another job that a job waits for; `met` is None while it does."""
+
+    job_id: int
+    kind: Open[DependencyKind]
+    met: bool | None = None
+
+
 class JobDetail(JobStatus):
     """A job with its request, and the checkpoint of another job that it started from, if any.
 
-    `due_in_s` is the time until a scheduled job may start, in seconds; `retries_left` counts the
-    retries after failures.
+    `dependencies` are the jobs that it waits for or waited for. `due_in_s` is the time until a
+    scheduled job may start, in seconds; `retries_left` counts the retries after failures.
     """
 
     spec: dict[str, Any]
@@ -58,6 +66,7 @@ class JobDetail(JobStatus):
     max_preemptions: int
     due_in_s: float | None = None
     retries_left: int | None = None
+    dependencies: list[Dependency] = Field(default_factory=list)
 
 
 class Attempt(Record):

@@ -17,9 +17,9 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Number, Text
+from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.states import JobKind, Target
+from forge_schema.model.states import DependencyKind, JobKind, Target
 
 # Limits of the columns: an integer, and the labels in the unique index on shapes.
 MAX_INTEGER = 2_000_000_000
@@ -32,6 +32,7 @@ MAX_SMALL = 32_767
 OPTIONAL = {"kind", "handler", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
+OPTIONAL |= {"after", "after_ok", "after_any"}
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -54,6 +55,10 @@ def _env_name(name: str) -> str:
             " digits and underscores, not beginning with a digit"
         )
     return name
+
+
+def _in_order(job_ids: list[int]) -> list[int]:
+    return sorted(set(job_ids))
 
 
 def _image(name: str) -> str:
@@ -82,6 +87,7 @@ SignalName = Annotated[
     str, Field(json_schema_extra={"pattern": f"^{SIGNAL.pattern}$"}), AfterValidator(_signal)
 ]
 Parameter = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+Needed = Annotated[list[Id], Field(max_length=100), AfterValidator(_in_order)]
 Scalar = Flag | Annotated[int, Field(strict=True)] | Number | Annotated[Text, Field(max_length=500)]
 Budget = Annotated[int, Field(ge=0, le=10_000), NUMERIC]
 # The label that says what a worker runs: jobs with an image, projects without one.
@@ -264,6 +270,9 @@ class JobSpec(KnownFields, BaseModel):
     keep_checkpoints: Annotated[int, Field(ge=1, le=1000), NUMERIC] = 5
     from_checkpoint: CheckpointSource | None = None
     stall: Stall | None = None
+    after: Needed = []
+    after_ok: Needed = []
+    after_any: Needed = []
     idempotency_key: Name | None = None
 
     @field_validator("command")
@@ -309,10 +318,20 @@ class JobSpec(KnownFields, BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _waits_once_for_each_job(self) -> Self:
+        if len(self.needs()) < len(self.after) + len(self.after_ok) + len(self.after_any):
+            raise ValueError("name each job only once in after, after_ok and after_any")
+        return self
+
+    @model_validator(mode="after")
     def _labels_fit(self) -> Self:
         if len(json.dumps(self.labels, ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
             raise ValueError(f"labels may have at most {MAX_LABELS_BYTES} bytes together")
         return self
+
+    def needs(self) -> dict[int, str]:
+        """Return the jobs that this one waits for, and what they must have done."""
+        return {needed: kind.value for kind in DependencyKind for needed in getattr(self, kind)}
 
     def shape(self) -> dict[str, Any]:
         """Return the columns of the job's shape."""

@@ -7,6 +7,7 @@ class State(StrEnum):
     """The state of a job, which a view derives from the table that holds the job."""
 
     SCHEDULED = "scheduled"
+    HELD = "held"
     READY = "ready"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -21,6 +22,7 @@ class State(StrEnum):
 
 
 TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DEAD})
+UNFINISHED_STATES = tuple(state for state in State if state not in TERMINAL_STATES)
 
 
 class Budget(StrEnum):
@@ -36,7 +38,7 @@ class Budget(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an attempt ended."""
+    """Why an attempt ended, or a job that was never started."""
 
     SUCCEEDED = "succeeded"
     EXIT_CODE = "exit_code"
@@ -53,6 +55,7 @@ class Reason(StrEnum):
     PREEMPTED = "preempted"
     DRAINED = "drained"
     CANCELLED = "cancelled"
+    DEPENDENCY_FAILED = "dependency_failed"
 
     @property
     def budget(self) -> Budget:
@@ -79,6 +82,7 @@ BUDGETS = {
     Reason.PREEMPTED: Budget.PREEMPTIONS,
     Reason.DRAINED: Budget.FREE,
     Reason.CANCELLED: Budget.CANCEL,
+    Reason.DEPENDENCY_FAILED: Budget.CANCEL,
 }
 
 
@@ -144,6 +148,14 @@ class JobKind(StrEnum):
     TEST = "test"
     BENCHMARK = "benchmark"
     CUSTOM = "custom"
+
+
+class DependencyKind(StrEnum):
+    """What a job waits for: that another job has begun, has succeeded, or has ended in any way."""
+
+    AFTER = "after"
+    AFTER_OK = "after_ok"
+    AFTER_ANY = "after_any"
 
 
 class Verdict(StrEnum):

@@ -1,4 +1,4 @@
-"""The inputs of new jobs: checkpoints to start from, and the uploads of their owners."""
+"""The inputs of new jobs: jobs to wait for, checkpoints to start from, their owners' uploads."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,7 +6,21 @@ from typing import Any
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown
+from forge_schema.model.lease import array
 from forge_schema.model.spec import CheckpointSource, JobSpec
+
+
+def check_needs(database: Database, spec: JobSpec, *, any_owner: bool) -> None:
+    """Reject a job that waits for an unknown job; another owner's job counts as unknown.
+
+    Raises:
+        JobUnknown: a job does not exist or belongs to another owner.
+    """
+    if needs := array(list(spec.needs())):
+        params = {"job_ids": needs, "owner": spec.owner, "any_owner": any_owner}
+        row = database.one("unknown_job", again=True, **params)
+        if row is not None:
+            raise job_unknown(row["id"])
 
 
 class CheckpointUnknown(ForgeError):

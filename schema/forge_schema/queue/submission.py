@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.job import job_unknown
 from forge_schema.model.spec import VARIED, JobSpec
 from forge_schema.queue.inputs import Sources, from_params, not_uploaded
 
@@ -63,6 +64,8 @@ class Submission:
         assert row is not None  # noqa: S101 - the statement selects one row always
         if row["conflicts"]:
             raise _conflict(row["conflicts"][0])
+        if row["unknown_job"] is not None:
+            raise job_unknown(row["unknown_job"])
         if row["sourceless"]:
             lacking = specs[row["sourceless"][0]]
             raise Sources(self.database).lack(lacking, any_owner=any_owner)

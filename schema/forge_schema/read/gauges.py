@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from forge_schema.database.pool import Database, Row, run
 
-# Maximum count of each lane's ready jobs, of scheduled jobs, and of leases.
+# Maximum count of each lane's ready jobs, of scheduled jobs, of held jobs, and of leases.
 MOST = 10_000
 # Longer than every statement timeout: by then, all ends of this age are committed.
 SETTLED = timedelta(seconds=60)

@@ -17,10 +17,16 @@ LOOK = 5_000
 SORTABLE = 20_000
 NEWEST = 2**63 - 1
 REACH = ("looked", "reach", "lowest", "past")
-PLACES = {State.SCHEDULED: "scheduled", State.READY: "ready", State.RUNNING: "lease"}
+PLACES = {
+    State.SCHEDULED: "scheduled",
+    State.HELD: "held",
+    State.READY: "ready",
+    State.RUNNING: "lease",
+}
+CANCELS = (Reason.CANCELLED, Reason.DEPENDENCY_FAILED)
 # Keys that the index itself answers.
 INDEXED = {"owner", "queue", "since"}
-WAYS = ("all", "lane", "sweep", "lease", "ready", "scheduled")
+WAYS = ("all", "lane", "sweep", "lease", "ready", "scheduled", "held")
 
 
 @dataclass(frozen=True)
@@ -99,9 +105,9 @@ def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
 
 def _reasons(states: Iterable[str]) -> list[str]:
     """Return the possible reasons of jobs in these final states, except `succeeded`."""
-    found = [Reason.CANCELLED] if State.CANCELLED in states else []
+    found = [*CANCELS] if State.CANCELLED in states else []
     if {State.FAILED, State.DEAD} & set(states):
-        found += [r for r in Reason if r not in {Reason.SUCCEEDED, Reason.CANCELLED}]
+        found += [r for r in Reason if r not in {Reason.SUCCEEDED, *CANCELS}]
     return [reason.value for reason in found]
 
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from forge_schema.database.pool import Connection, Database, Row, run
-from forge_schema.model.states import TERMINAL_STATES, State, WorkerStatus
+from forge_schema.model.states import TERMINAL_STATES, UNFINISHED_STATES, State, WorkerStatus
 
 MINUTES = 60
 LAST_DAY = timedelta(days=1)
@@ -27,7 +27,7 @@ class Overview:
             workers: how many workers to list in `workers`.
 
         Returns:
-            `at`; `states`, the number of `scheduled`, `ready` and `running` jobs; `oldest`, the
+            `at`; `states`, the number of unfinished jobs by state; `oldest`, the
             job that has been ready longest, or None; `ended`, the number of jobs ended in the last
             hour by outcome, and `throughput`, the same by minute, oldest first; `gpus`, how many
             are `there` and `busy`; `fleet`, the number of workers by status; `cost_per_hour` of
@@ -48,7 +48,7 @@ def _counts(connection: Connection, owner: str | None) -> Row:
     throughput = _throughput(connection, places["at"].astimezone(UTC), owner)
     return {
         "at": places["at"],
-        "states": {state: places[state] for state in ("scheduled", "ready", "running")},
+        "states": {state.value: places[state] for state in UNFINISHED_STATES},
         "oldest": next(iter(run(connection, "overview_oldest", {"owner": owner})), None),
         "ended": {end: sum(minute[end] for minute in throughput) for end in ENDS},
         "throughput": throughput,

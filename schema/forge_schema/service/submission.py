@@ -12,7 +12,7 @@ from forge_schema.model.fields import Word
 from forge_schema.model.job import Template
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
-from forge_schema.queue.inputs import NotUploaded, Sources, Uploads
+from forge_schema.queue.inputs import NotUploaded, Sources, Uploads, check_needs
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.submission import LaneIds
 from forge_schema.queue.templates import Templates
@@ -64,6 +64,7 @@ class Submission(Verbs):
         jobs = self.whole(specs)
         sources = Sources(self._database)
         for job in jobs:
+            check_needs(self._database, job, any_owner=self.caller.admin)
             sources.check(job, any_owner=self.caller.admin)
 
     def submit(self, specs: Sequence[Fields]) -> list[int]:

@@ -118,7 +118,7 @@ class Tick:
             "overrun": self.end_overrun,
             "offline": self.mark_offline,
             "reaped": self.reap,
-            "slots": self.mend_slots,
+            "mended": self.mend,
             "partitions": self.make_partitions,
             "nonces": self.forget_nonces,
             "thinned": self._ageing.thin,
@@ -130,12 +130,18 @@ class Tick:
             raise failed[0]
         return Moved(**{field.name: moved[field.name] for field in fields(Moved)})
 
-    def mend_slots(self) -> int:
-        """Every minute, make the slots of limits agree with what runs."""
+    def mend(self) -> int:
+        """Every minute, make slots agree with what runs, and release jobs left in `held`."""
         if self._clock() < self._mend_at:
             return 0
         self._mend_at = self._clock() + MEND_EVERY_S
-        return self._limits.mend_slots()
+        return self._limits.mend_slots() + _batches(self.release_stragglers)
+
+    def release_stragglers(self) -> int:
+        """Release a batch of held jobs that the end of another job left behind."""
+        rows = self._database.rows("release_stragglers", again=True, count=BATCH)
+        released: int = rows[0]["released"]
+        return released
 
     def is_due(self, period: timedelta) -> bool:
         """Tell whether no sweeper has completed a tick within this time."""

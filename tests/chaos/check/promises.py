@@ -10,7 +10,7 @@ ENDS = by_sql(
     SELECT told.job_id, format('submitted, and now %s', coalesce(state::text, 'unknown')) AS says
     FROM (SELECT DISTINCT job_id FROM told WHERE kind = 'submitted') AS told
     LEFT JOIN job_status USING (job_id)
-    WHERE state IS NULL OR state IN ('scheduled', 'ready', 'running')
+    WHERE state IS NULL OR state IN ('scheduled', 'held', 'ready', 'running')
     """,
 )
 

@@ -12,6 +12,7 @@ ONE_PLACE = by_sql(
     LEFT JOIN (
         SELECT job_id, 'ready' AS place FROM ready
         UNION ALL SELECT job_id, 'scheduled' FROM scheduled
+        UNION ALL SELECT job_id, 'held' FROM public.held
         UNION ALL SELECT DISTINCT job_id, 'lease' FROM lease
         UNION ALL SELECT job_id, 'outcome' FROM outcome
     ) AS places ON places.job_id = job.id
@@ -31,7 +32,7 @@ EVENTS = by_sql(
         format('cancelled while it waited, told of %s times', count(event.id)) AS says
     FROM outcome
     LEFT JOIN event ON event.job_id = outcome.job_id AND action = 'cancelled'
-    WHERE state = 'cancelled' AND outcome.token IS NULL
+    WHERE reason = 'cancelled' AND outcome.token IS NULL
     GROUP BY outcome.job_id HAVING count(event.id) <> 1
     UNION ALL
     SELECT event.job_id, 'told of as cancelled while it waited, and is not' AS says

@@ -61,6 +61,10 @@ IMPOSSIBLE = {
     ): f"{OUTCOME} (9, 1, now(), 'dead', 'cancelled', 1, {NONCE})",
     (
         "state_has_its_reason",
+        "a failure for that of another job",
+    ): f"{OUTCOME} (9, 1, now(), 'failed', 'dependency_failed', 1, {NONCE})",
+    (
+        "state_has_its_reason",
         "a cancel for another reason",
     ): f"{OUTCOME} (9, 1, now(), 'cancelled', 'oom', 1, {NONCE})",
     (
@@ -96,6 +100,7 @@ IMPOSSIBLE = {
     ("lease_pkey", "a second lease of one rank"): "INSERT INTO lease SELECT * FROM lease",
     ("ready_pkey", "a job twice in ready"): "INSERT INTO ready SELECT * FROM ready",
     ("scheduled_pkey", "a job twice in scheduled"): "INSERT INTO scheduled SELECT * FROM scheduled",
+    ("held_pkey", "a job twice in held"): "INSERT INTO held SELECT * FROM held",
     (
         "finished_after_claimed",
         "an attempt that ended before it began",
@@ -169,8 +174,11 @@ IMPOSSIBLE = {
         "former_worker_pkey",
         "a worker removed twice",
     ): "INSERT INTO former_worker VALUES (1, 'w'), (1, 'v')",
-    ("no_self_dependency", "a job that waits for itself"): "INSERT INTO dependency VALUES (1, 1)",
-    ("dependency_needs", "a wait for no job"): "INSERT INTO dependency VALUES (1, 99)",
+    (
+        "no_self_dependency",
+        "a job that waits for itself",
+    ): "INSERT INTO dependency VALUES (1, 1, 'after')",
+    ("dependency_needs", "a wait for no job"): "INSERT INTO dependency VALUES (1, 99, 'after')",
     ("extent_sound", "an empty log chunk"): f"INSERT INTO log_chunk "
     f"VALUES (1, 1, 0, 0, 1, 'k', 0, 0, {SHA}, now())",
     ("sha256_form", "a log chunk without a digest"): "INSERT INTO log_chunk "
@@ -226,9 +234,9 @@ def peopled(shared_rig: Rig) -> Rig:
     shared_rig.submit()
     worker.claim_one()
     shared_rig.submit(delay_s=60)
-    shared_rig.submit()
-    places = ("outcome", "lease", "scheduled", "ready")
-    assert [shared_rig.count(place) for place in places] == [1, 1, 1, 1]
+    shared_rig.submit(after_ok=[shared_rig.submit()])
+    places = ("outcome", "lease", "scheduled", "ready", "held")
+    assert [shared_rig.count(place) for place in places] == [1, 1, 1, 1, 1]
     return shared_rig
 
 
@@ -265,7 +273,7 @@ def test_history_and_audit_trail_refuse_every_change(rig: Rig, part: str) -> Non
 def test_the_states_of_the_view_are_the_states_of_the_protocol(peopled: Rig) -> None:
     rows = peopled.rows("SELECT state, pg_typeof(state)::text AS kind FROM job_status")
     assert {row["kind"] for row in rows} == {"state"}
-    assert {row["state"] for row in rows} == {"succeeded", "running", "scheduled", "ready"}
+    assert {row["state"] for row in rows} == {"succeeded", "running", "scheduled", "ready", "held"}
 
 
 def test_exactly_the_terminal_states_can_be_an_outcome(rig: Rig) -> None:

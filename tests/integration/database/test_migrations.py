@@ -34,6 +34,7 @@ WORDS = [
     states.Command,
     states.Target,
     states.JobKind,
+    states.DependencyKind,
     states.Verdict,
 ]
 

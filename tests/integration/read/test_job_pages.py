@@ -19,6 +19,8 @@ FILTERS = (
     "state:running",
     "state:running,ready",
     "state:scheduled,dead",
+    "state:held",
+    "state:held,running owner:ann",
     "state:succeeded",
     "state:failed,cancelled",
     "state:dead owner:ann",
@@ -73,6 +75,8 @@ def past(shared_rig: Rig) -> Rig:
                 job_id = grant.fence.job_id
                 if job_id % 6:
                     rig.finish(grant, ends[job_id % 5])
+    for owner in ("ann", "bob"):
+        rig.submit(owner=owner, after_ok=[rig.submit(owner=owner, delay_s=86_400)])
     return rig
 
 

@@ -37,12 +37,12 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
     waits = rig.submit(name="waits", owner="bob")
     rig.submit(owner="bob", delay_s=3600)
     rig.clock.advance(40)
-    rig.submit()
+    rig.submit(after_ok=[rig.submit()])
     rig.tick.run()
 
     seen = Overview(rig.database).now(jobs=10, workers=10)
     assert seen["at"] == rig.clock.now
-    assert seen["states"] == {"scheduled": 1, "ready": 2, "running": 1}
+    assert seen["states"] == {"scheduled": 1, "held": 1, "ready": 2, "running": 1}
     oldest = {"job_id": waits, "name": "waits", "owner": "bob", "queue": "default"}
     assert seen["oldest"] == {**oldest, "paused": False, "waited_s": 40}
     assert seen["ended"] == {"succeeded": 2, "failed": 0, "cancelled": 0, "dead": 1}
@@ -71,7 +71,7 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
 def of_bob(rig: Rig, waits: int) -> None:
     """Check what an owner sees who has no running job."""
     seen = Overview(rig.database).now(owner="bob", jobs=10, workers=1)
-    assert seen["states"] == {"scheduled": 1, "ready": 1, "running": 0}
+    assert seen["states"] == {"scheduled": 1, "held": 0, "ready": 1, "running": 0}
     assert seen["oldest"]["job_id"] == waits
     assert seen["ended"] == {"succeeded": 1, "failed": 0, "cancelled": 0, "dead": 0}
     assert (seen["interruptions"], seen["jobs"], seen["cost_per_hour"]) == ({}, [], None)

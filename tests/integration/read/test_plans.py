@@ -41,6 +41,7 @@ FILTERS = (
     "state:ready",
     "state:running queue:research",
     "state:scheduled",
+    "state:held owner:ann",
     "reason:image_missing owner:tara",
     "queue:nightly",
     "kind:benchmark",
@@ -220,8 +221,8 @@ SMALL = frozenset({
     "enrolled_worker", "heads", "health", "held_job", "held_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
     "make_partitions", "match", "missing_uploads", "next_worker_id", "overrun", "own_fences",
-    "quotas", "restorable", "session", "source", "submitted_before", "template", "tick_due",
-    "uneven_limits", "worker_by_token", "workers_before",
+    "quotas", "release_stragglers", "restorable", "session", "source", "submitted_before",
+    "template", "tick_due", "uneven_limits", "unknown_job", "worker_by_token", "workers_before",
 })  # fmt: skip
 # Statements that the calls above also run.
 WITH = frozenset({

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
 
 STATEMENTS = ["expired", "finish", "promote", "overdue", "overrun", "offline", "reap"]
+STATEMENTS += ["release_stragglers"]
 STATEMENTS += ["make_partitions", "forget_nonces"]
 STATEMENTS += ["thin:metric", "thin:sample"] * 2
 

@@ -41,7 +41,7 @@ HISTORY = frozenset(
     }
 )
 # These hold waiting and running jobs, however long the history is.
-PLACES = frozenset({"ready", "scheduled", "lease"})
+PLACES = frozenset({"ready", "scheduled", "held", "lease"})
 # A partition this small is read faster than its index: a future month has no rows at all.
 SMALL = 1_000
 # The number of rows that a page reads before it says that there are more.

@@ -209,6 +209,20 @@ def come_due(scene: Scene) -> None:
     scene.database.rows("promote", job_id=None, count=100, actor="sweeper")
 
 
+def after_another(scene: Scene) -> int:
+    scene.worker()
+    return scene.submit(after_any=[scene.submit(delay_s=3600), scene.submit(delay_s=3600)])
+
+
+def end_the_others(scene: Scene) -> None:
+    scene.sql("UPDATE scheduled SET run_at = forge_now()")
+    scene.database.rows("promote", job_id=None, count=100, actor="sweeper")
+    for _ in range(2):
+        grant = scene.claim()
+        assert grant is not None
+        scene.end(grant, Reason.TIMEOUT)
+
+
 def paused_and_unfit(scene: Scene) -> int:
     scene.worker(memory_mb=512)
     scene.admin.pause("default")
@@ -290,5 +304,7 @@ CASES = [
     Case("due", due(ticked=True), Outlook.SCHEDULED, Chance.STARTS, "wait", cure=come_due),
     Case("due and no sweeper", due(ticked=False), Outlook.SCHEDULED, Chance.STARTS, "start_sweeper",
          cure=come_due),
+    Case("after another job", after_another, Outlook.HELD, Chance.STARTS, "wait_for_job",
+         says="forge explain", cure=end_the_others),
     Case("paused and unfit", paused_and_unfit, Outlook.HELD, Chance.UNFIT, "resume_queue"),
 ]  # fmt: skip

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 # Keeps workers, lanes and the rows that they refer to. The history's triggers would refuse.
-QUEUE = ("job", "ready", "scheduled", "lease", "outcome", "attempt", "event")
+QUEUE = ("job", "ready", "scheduled", "held", "dependency", "lease", "outcome", "attempt", "event")
 RECORDS = ("log_chunk", "checkpoint", "artifact", "metric")
 EMPTY = "SET session_replication_role = replica;" + "".join(
     f"DELETE FROM {table};" for table in (*QUEUE, *RECORDS)
@@ -29,6 +29,9 @@ PLACES = """
     SELECT job_id, 'scheduled', attempt, failures, losses, preemptions, NULL, NULL, NULL, NULL,
         NULL, run_at, NULL, NULL
     FROM scheduled
+    UNION ALL
+    SELECT job_id, 'held', attempt, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM held
     UNION ALL
     SELECT job_id, 'running', attempt, failures, losses, preemptions, token, nonce, worker_id,
         expires_at, deadline_at, NULL, asked, NULL

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 CENTURY = timedelta(days=36_500)
-PLACES = ("ready", "scheduled", "lease", "outcome")
+PLACES = ("ready", "scheduled", "held", "lease", "outcome")
 
 
 def spec(**changes: Any) -> JobSpec:  # noqa: ANN401  fields of all types

@@ -43,8 +43,8 @@ def test_the_documented_example_is_valid_and_names_every_key(tmp_path: Path) -> 
     unnamed = set(Project.model_fields) - project.model_fields_set
     # Four are said by the commands that make such jobs.
     made = {"handler", "arguments", "parameters", "sweep"}
-    # Two are of one submission, and not of the project.
-    once = {"idempotency_key", "from_checkpoint"}
+    # These are of one submission, and not of the project.
+    once = {"idempotency_key", "from_checkpoint", "after", "after_ok", "after_any"}
     assert unnamed == {*once, "image_tar", "dockerfile", *made}
     assert all(f"# {name} = " in text for name in ("image_tar", "dockerfile"))
     assert project.resources.model_fields_set == set(type(project.resources).model_fields)

@@ -55,6 +55,9 @@ def benchmark(
     no_install: o.NoInstallOption = False,
     secret: o.SecretOption = None,
     idempotency_key: o.KeyOption = None,
+    after: o.AfterOption = None,
+    after_ok: o.AfterOkOption = None,
+    after_any: o.AfterAnyOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Submit one job per combination of parameters, all or none.
@@ -71,6 +74,7 @@ def benchmark(
         "requirements": o.requirements(requirements, no_install=no_install),
         "timeout": timeout, "queue": queue, "priority": priority,
         "share": share, "command": command_of(context),
+        "after": after, "after_ok": after_ok, "after_any": after_any,
     })  # fmt: skip
     key = idempotency_key or project.idempotency_key
     called = _unique(sweep or base.name or "job", key)

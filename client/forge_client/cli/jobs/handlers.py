@@ -42,6 +42,9 @@ def run_handler(
     queue: o.QueueOption = None,
     priority: o.PriorityOption = None,
     idempotency_key: o.KeyOption = None,
+    after: o.AfterOption = None,
+    after_ok: o.AfterOkOption = None,
+    after_any: o.AfterAnyOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
     ] = False,
@@ -57,6 +60,7 @@ def run_handler(
         "name": name or handler, "gpus": gpu, "cpus": cpus, "memory": memory,
         "labels": labels(label or []), "env": environment(env or []), "timeout": timeout,
         "queue": queue, "priority": priority, "idempotency_key": idempotency_key,
+        "after": after, "after_ok": after_ok, "after_any": after_any,
         "kind": "custom", "handler": handler, "arguments": arguments(arg or []),
         # A job needs a command: the one that would call the handler by hand.
         "command": [handler], "requirements": False,

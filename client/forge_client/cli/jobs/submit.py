@@ -113,6 +113,9 @@ def submit(
     preempt_signal: o.PreemptSignalOption = None,
     keep_checkpoints: o.KeepOption = None,
     from_checkpoint: o.FromCheckpointOption = None,
+    after: o.AfterOption = None,
+    after_ok: o.AfterOkOption = None,
+    after_any: o.AfterAnyOption = None,
     stall_no_progress: o.NoProgressOption = None,
     stall_silent_log: o.SilentLogOption = None,
     stall_idle_gpu: o.IdleGpuOption = None,
@@ -148,6 +151,7 @@ def submit(
         "preempt_signal": preempt_signal, "keep_checkpoints": keep_checkpoints,
         "from_checkpoint": from_checkpoint, "no_progress": stall_no_progress,
         "silent_log": stall_silent_log, "idle_gpu": stall_idle_gpu,
+        "after": after, "after_ok": after_ok, "after_any": after_any,
     })  # fmt: skip
     (request,), images = with_images([request], bar=narration.transfer)
     settings = settings_of(context, project)

@@ -59,6 +59,9 @@ def run_tests(
     no_install: o.NoInstallOption = False,
     secret: o.SecretOption = None,
     idempotency_key: o.KeyOption = None,
+    after: o.AfterOption = None,
+    after_ok: o.AfterOkOption = None,
+    after_any: o.AfterAnyOption = None,
 ) -> None:
     """Run a project's tests as a job, follow its log, and exit with its exit code.
 
@@ -73,6 +76,7 @@ def run_tests(
         "timeout": timeout,
         "queue": queue, "priority": priority, "share": share, "junit": junit, "kind": "test",
         "idempotency_key": idempotency_key,
+        "after": after, "after_ok": after_ok, "after_any": after_any,
         "max_failures": 0 if project.max_failures is None else None,
         "command": [*shlex.split(program), *context.meta.get(COMMAND, [])],
     })  # fmt: skip

@@ -94,6 +94,18 @@ FromCheckpointOption = Annotated[
         help="Start from another job's checkpoint; default: its newest.",
     ),
 ]
+AfterOption = Annotated[
+    list[str] | None,
+    typer.Option("--after", metavar="JOB,…", help="Start once these jobs have begun."),
+]
+AfterOkOption = Annotated[
+    list[str] | None,
+    typer.Option("--after-ok", metavar="JOB,…", help="Start once these jobs have succeeded."),
+]
+AfterAnyOption = Annotated[
+    list[str] | None,
+    typer.Option("--after-any", metavar="JOB,…", help="Start once these jobs have ended."),
+]
 NoProgressOption = Annotated[
     str | None,
     typer.Option(

@@ -25,7 +25,7 @@ router = APIRouter()
 Act = Literal["cancel", "retry"]
 # The states that each action applies to.
 FITTING = {
-    "cancel": (State.SCHEDULED, State.READY, State.RUNNING),
+    "cancel": (State.SCHEDULED, State.HELD, State.READY, State.RUNNING),
     "retry": (State.FAILED, State.DEAD),
 }
 SHOWN = 20

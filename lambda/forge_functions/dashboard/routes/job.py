@@ -29,7 +29,7 @@ from forge_functions.services import Services, Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")
 FILES = 50
-WAITING = ("ready", "scheduled")
+WAITING = ("ready", "scheduled", "held")
 # Number of workers in an explanation on the page.
 WORKERS = 5
 

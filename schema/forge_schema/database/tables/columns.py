@@ -77,6 +77,11 @@ def flag(*, default: str = "false") -> Any:  # noqa: ANN401 - as above
     return _column(Boolean(), default=default)
 
 
+def maybe() -> Any:  # noqa: ANN401 - as above
+    """True, false, or not known yet."""
+    return _column(Boolean(), null=True)
+
+
 def string(*, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above
     return _column(Text(), null=null, default=default)
 

@@ -78,7 +78,8 @@ class Outcome(SQLModel, table=True):
         CheckConstraint(
             "CASE reason WHEN 'succeeded' THEN state = 'succeeded'"
             " WHEN 'cancelled' THEN state = 'cancelled'"
-            " ELSE state IN ('failed', 'dead') END",
+            " ELSE CASE reason::text WHEN 'dependency_failed' THEN state = 'cancelled'"
+            " ELSE state IN ('failed', 'dead') END END",
             name="state_has_its_reason",
         ),
         CheckConstraint(

@@ -1,4 +1,4 @@
-"""The thin tables: an unfinished job is in exactly one of ready, scheduled and lease.
+"""The thin tables: an unfinished job is in exactly one of ready, scheduled, held and lease.
 
 One that runs under limits also holds their slots.
 """
@@ -55,6 +55,17 @@ class Scheduled(SQLModel, table=True):
     losses: int = c.small(default="0")
     preemptions: int = c.small(default="0")
     run_at: datetime = c.moment()
+
+
+class Held(SQLModel, table=True):
+    """Jobs that wait for something other than a time: for other jobs."""
+
+    __table_args__ = ({"postgresql_with": EAGER_VACUUM},)
+
+    job_id: int = c.key_big()
+    lane_id: int = c.integer()
+    nice: int = c.small()
+    attempt: int = c.small(default="0")
 
 
 class Lease(SQLModel, table=True):

@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, UniqueConstraint
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, UniqueConstraint, text
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables import columns as c
+from forge_schema.model.states import DependencyKind
 
 
 class Template(SQLModel, table=True):
@@ -34,13 +35,19 @@ class Schedule(SQLModel, table=True):
 
 
 class Dependency(SQLModel, table=True):
-    """An edge of a job graph: `job_id` waits for `needs_id`."""
+    """An edge of a job graph: `job_id` waits for `needs_id`.
+
+    `met` is null while it waits, then whether the other job began or ended as `kind` says.
+    """
 
     __table_args__ = (
         ForeignKeyConstraint(["job_id"], ["job.id"], name="dependency_job"),
         ForeignKeyConstraint(["needs_id"], ["job.id"], name="dependency_needs"),
         CheckConstraint("job_id <> needs_id", name="no_self_dependency"),
+        Index("dependency_unsettled", "needs_id", postgresql_where=text("met IS NULL")),
     )
 
     job_id: int = c.key_big()
     needs_id: int = c.key_big()
+    kind: DependencyKind = c.word(DependencyKind)
+    met: bool | None = c.maybe()

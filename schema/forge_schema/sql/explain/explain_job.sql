@@ -1,6 +1,7 @@
 -- What allows or prevents the start of a job: its lane and shape, the limits of queue and owner and
--- their current use, its owner's share as in `match`, and the table where it waits.
-WITH held AS MATERIALIZED (
+-- their current use, its owner's share as in `match`, the table where it waits, and the jobs that it
+-- waits for.
+WITH used_by AS MATERIALIZED (
     SELECT lane.queue, lane.owner, count(*) AS jobs, sum(shape.gpus) AS gpus
     FROM lease
     JOIN lane ON lane.id = lease.lane_id
@@ -19,11 +20,16 @@ SELECT
     used.queue_jobs, used.queue_gpus, used.owner_jobs, used.owner_gpus,
     o.weight,
     coalesce((forge_held_by_owner() ->> lane.owner)::float8, 0) / o.weight AS share,
-    coalesce(lease.attempt, ready.attempt, scheduled.attempt) AS attempt,
+    coalesce(lease.attempt, ready.attempt, scheduled.attempt, held.attempt) AS attempt,
     coalesce(lease.failures, ready.failures, scheduled.failures) AS failures,
     coalesce(lease.losses, ready.losses, scheduled.losses) AS losses,
     coalesce(lease.preemptions, ready.preemptions, scheduled.preemptions) AS preemptions,
     scheduled.run_at, forge_now() AS now,
+    ARRAY(
+        SELECT jsonb_build_object('job_id', needs_id, 'kind', kind) FROM dependency
+        WHERE dependency.job_id = held.job_id AND met IS NULL
+        ORDER BY needs_id
+    ) AS needs,
     extract(EPOCH FROM scheduled.run_at - forge_now())::float8 AS wait_s,
     extract(EPOCH FROM forge_now() - (SELECT ticked_at FROM sweeper))::float8 AS sweeper_silent_s
 FROM job
@@ -34,13 +40,14 @@ JOIN owner_quota AS o ON o.owner = lane.owner
 LEFT JOIN ready
     ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
 LEFT JOIN scheduled ON scheduled.job_id = job.id
+LEFT JOIN held ON held.job_id = job.id
 LEFT JOIN lease ON lease.job_id = job.id AND lease.rank = 0
 CROSS JOIN LATERAL (
     SELECT
-        coalesce(sum(jobs) FILTER (WHERE held.queue = lane.queue), 0)::integer AS queue_jobs,
-        coalesce(sum(gpus) FILTER (WHERE held.queue = lane.queue), 0)::integer AS queue_gpus,
-        coalesce(sum(jobs) FILTER (WHERE held.owner = lane.owner), 0)::integer AS owner_jobs,
-        coalesce(sum(gpus) FILTER (WHERE held.owner = lane.owner), 0)::integer AS owner_gpus
-    FROM held
+        coalesce(sum(jobs) FILTER (WHERE used_by.queue = lane.queue), 0)::integer AS queue_jobs,
+        coalesce(sum(gpus) FILTER (WHERE used_by.queue = lane.queue), 0)::integer AS queue_gpus,
+        coalesce(sum(jobs) FILTER (WHERE used_by.owner = lane.owner), 0)::integer AS owner_jobs,
+        coalesce(sum(gpus) FILTER (WHERE used_by.owner = lane.owner), 0)::integer AS owner_gpus
+    FROM used_by
 ) AS used
 WHERE job.id = %(job_id)s

@@ -1,7 +1,7 @@
 -- Cancels jobs by id, of one owner or of any: waiting jobs at once, running ones by asking their
 -- workers. Idempotent. The first row of each job counts. A job that was changing state has only its
 -- last row, `moved`, and the caller tries again.
--- Locks: ready, scheduled, lease, each in the order of job ids.
+-- Locks: ready, held, scheduled, lease, each in the order of job ids.
 WITH wanted AS MATERIALIZED (
     SELECT id, lane_id, nice FROM job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
@@ -18,6 +18,15 @@ from_ready AS (
     WHERE ready.lane_id = waits.lane_id AND ready.nice = waits.nice AND ready.job_id = waits.job_id
     RETURNING ready.job_id, ready.attempt
 ),
+kept AS MATERIALIZED (
+    SELECT held.job_id FROM wanted JOIN held ON held.job_id = wanted.id
+    ORDER BY held.job_id
+    FOR UPDATE OF held
+),
+from_held AS (
+    DELETE FROM held USING kept WHERE held.job_id = kept.job_id
+    RETURNING held.job_id, held.attempt
+),
 later AS MATERIALIZED (
     SELECT scheduled.job_id FROM wanted JOIN scheduled ON scheduled.job_id = wanted.id
     ORDER BY scheduled.job_id
@@ -27,13 +36,21 @@ from_scheduled AS (
     DELETE FROM scheduled USING later WHERE scheduled.job_id = later.job_id
     RETURNING scheduled.job_id, scheduled.attempt
 ),
+unsettled AS (
+    UPDATE dependency SET met = false FROM from_held
+    WHERE dependency.job_id = from_held.job_id AND dependency.met IS NULL
+),
 ended AS (
     INSERT INTO outcome (job_id, state, reason, attempt, finished_at)
     SELECT job_id, 'cancelled', 'cancelled', attempt, forge_now()
-    FROM (SELECT * FROM from_ready UNION ALL SELECT * FROM from_scheduled) AS waiting
+    FROM (
+        SELECT * FROM from_ready
+        UNION ALL SELECT * FROM from_held
+        UNION ALL SELECT * FROM from_scheduled
+    ) AS waiting
     RETURNING job_id
 ),
-held AS MATERIALIZED (
+leased AS MATERIALIZED (
     SELECT lease.job_id, lease.rank, lease.worker_id, lease.asked
     FROM wanted JOIN lease ON lease.job_id = wanted.id
     ORDER BY lease.job_id, lease.rank
@@ -41,9 +58,9 @@ held AS MATERIALIZED (
 ),
 asked AS (
     UPDATE lease SET asked = 'cancelled'
-    FROM held
-    WHERE held.asked IS DISTINCT FROM 'cancelled'
-        AND lease.job_id = held.job_id AND lease.rank = held.rank
+    FROM leased
+    WHERE leased.asked IS DISTINCT FROM 'cancelled'
+        AND lease.job_id = leased.job_id AND lease.rank = leased.rank
     RETURNING lease.job_id
 ),
 told AS (
@@ -56,7 +73,7 @@ SELECT
     job_id, 'cancelled' AS became, 'cancelled' AS state, pg_notify('forge', 'cancelled')
 FROM ended
 UNION ALL
-SELECT job_id, 'running', 'running', pg_notify('forge', 'asked:' || worker_id) FROM held
+SELECT job_id, 'running', 'running', pg_notify('forge', 'asked:' || worker_id) FROM leased
 UNION ALL
 SELECT outcome.job_id, 'over', outcome.state::text, NULL
 FROM wanted JOIN outcome ON outcome.job_id = wanted.id

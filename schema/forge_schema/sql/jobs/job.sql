@@ -1,5 +1,6 @@
--- One job: its state, its request, the checkpoint of another job that it started from, the time
--- until it may start, and how many retries after failures are left (null once it has ended).
+-- One job: its state, its request, the checkpoint of another job that it started from, the jobs that
+-- it waits for, the time until it may start, and how many retries after failures are left (null
+-- once it has ended).
 SELECT
     job_status.*, job.spec, job.timeout_s, job.max_failures, job.max_losses, job.max_preemptions,
     job.source_job_id, job.source_number,
@@ -10,8 +11,14 @@ SELECT
         (
             SELECT failures FROM ready
             WHERE ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
-        )
+        ),
+        (SELECT 0 FROM held WHERE held.job_id = job.id)
     ) AS retries_left,
+    ARRAY(
+        SELECT jsonb_build_object('job_id', needs_id, 'kind', kind, 'met', met)
+        FROM dependency WHERE dependency.job_id = job.id
+        ORDER BY needs_id
+    ) AS dependencies,
     (
         SELECT attempt FROM checkpoint
         WHERE job_id = job.source_job_id AND token = job.source_token

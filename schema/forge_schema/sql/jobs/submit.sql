@@ -1,16 +1,28 @@
 -- Submits any number of jobs. A job whose idempotency key is in use inserts nothing. The whole
 -- batch is refused if a key belongs to a job with different content, if a new job starts from a
--- missing checkpoint, or if its owner has not uploaded the content that it names.
+-- missing checkpoint or waits for an unknown job, or if its owner has not uploaded the content that
+-- it names. A job that waits for others is held; a trigger on `held` releases it if it need not
+-- wait any more.
 -- The jobs of a group, in the order of the batch, share all but their names, keys and a part of the
 -- spec. A run is one request that stands `times` times in a row, from the place `first` of the
 -- batch on. Sources and uploads are looked up once for a group.
--- job -> ready or scheduled, event, upload.
+-- job -> ready, scheduled or held, dependency, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 groups AS MATERIALIZED (
     SELECT
         s.*, found.job_id AS source_job_id, found.token AS source_token,
         found.number AS source_number,
         s.from_job IS NOT NULL AND found.job_id IS NULL AS lacks_source,
+        (
+            SELECT min(edge.needs_id::bigint)
+            FROM unnest(enum_range(NULL::dependency_kind)) AS kinds (kind)
+            CROSS JOIN LATERAL jsonb_array_elements_text(s.shared -> kinds.kind::text)
+                AS edge (needs_id)
+            WHERE NOT EXISTS (
+                SELECT FROM job
+                WHERE job.id = edge.needs_id::bigint AND (%(any_owner)s OR job.owner = s.owner)
+            )
+        ) AS unknown,
         NOT %(any_owner)s AND EXISTS (
             SELECT FROM (VALUES (s.bundle_digest), (s.shared ->> 'image_tar')) AS named (sha256)
             WHERE named.sha256 IS NOT NULL
@@ -48,7 +60,7 @@ input AS MATERIALIZED (
             r.content_digest, s.shared || r.varied AS spec, s.lane_id, s.owner, s.nice,
             s.bundle_digest, s.max_failures, s.max_losses, s.max_preemptions, s.backoff_s,
             s.timeout_s, s.delay_s, s.kind, s.sweep, s.source_job_id, s.source_token,
-            s.source_number, s.lacks_source, s.lacks_upload
+            s.source_number, s.lacks_source, s.lacks_upload, s.unknown
         FROM groups AS s, json_to_recordset(s.runs) AS r (
             first integer, times integer, name text, varied jsonb, asked_key text,
             content_digest text
@@ -64,8 +76,8 @@ conflict AS MATERIALIZED (
         )
 ),
 lacking AS MATERIALIZED (
-    SELECT place, lacks_source FROM input
-    WHERE (lacks_source OR lacks_upload)
+    SELECT place, lacks_source, unknown FROM input
+    WHERE (lacks_source OR lacks_upload OR unknown IS NOT NULL)
         AND NOT EXISTS (
             SELECT FROM job
             WHERE job.owner = input.owner AND job.idempotency_key = input.idempotency_key
@@ -95,15 +107,30 @@ inserted AS (
     FROM input, clock
     WHERE NOT EXISTS (SELECT FROM conflict) AND NOT EXISTS (SELECT FROM lacking)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-    RETURNING id, lane_id, nice, run_at, submitted_at
+    RETURNING
+        id, lane_id, nice, run_at, submitted_at,
+        CASE WHEN spec ?| enum_range(NULL::dependency_kind)::text[] THEN spec END AS waits
+),
+waiting AS (
+    INSERT INTO held (job_id, lane_id, nice)
+    SELECT id, lane_id, nice FROM inserted WHERE waits IS NOT NULL
+),
+edges AS (
+    INSERT INTO dependency (job_id, needs_id, kind)
+    SELECT inserted.id, edge.needs_id::bigint, kinds.kind
+    FROM inserted
+    CROSS JOIN unnest(enum_range(NULL::dependency_kind)) AS kinds (kind)
+    CROSS JOIN LATERAL jsonb_array_elements_text(inserted.waits -> kinds.kind::text)
+        AS edge (needs_id)
+    WHERE inserted.waits IS NOT NULL
 ),
 now_ready AS (
     INSERT INTO ready (lane_id, nice, job_id, ready_at)
-    SELECT lane_id, nice, id, submitted_at FROM inserted WHERE run_at IS NULL
+    SELECT lane_id, nice, id, submitted_at FROM inserted WHERE run_at IS NULL AND waits IS NULL
 ),
 later AS (
     INSERT INTO scheduled (job_id, lane_id, nice, run_at)
-    SELECT id, lane_id, nice, run_at FROM inserted WHERE run_at IS NOT NULL
+    SELECT id, lane_id, nice, run_at FROM inserted WHERE run_at IS NOT NULL AND waits IS NULL
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id)
@@ -113,6 +140,7 @@ SELECT
     ARRAY(SELECT id FROM input) AS ids,
     ARRAY(SELECT id FROM inserted) AS inserted,
     ARRAY(SELECT asked_key FROM conflict) AS conflicts,
+    (SELECT min(unknown) FROM lacking) AS unknown_job,
     ARRAY(SELECT place FROM lacking WHERE lacks_source) AS sourceless,
     ARRAY(SELECT place FROM lacking WHERE NOT lacks_source) AS not_uploaded,
     pg_notify('forge', 'ready')

@@ -1,6 +1,6 @@
 -- The number of jobs of each lane by state, counted up to a bound, and how long its oldest ready
 -- job has waited.
-WITH held AS MATERIALIZED (
+WITH leased AS MATERIALIZED (
     SELECT part.lane_id, count(*)::integer AS leases,
         (count(*) FILTER (WHERE part.rank = 0))::integer AS jobs
     FROM (SELECT lane_id, rank FROM lease LIMIT %(most)s) AS part
@@ -10,12 +10,17 @@ later AS MATERIALIZED (
     SELECT part.lane_id, count(*)::integer AS jobs
     FROM (SELECT lane_id FROM scheduled ORDER BY run_at LIMIT %(most)s) AS part
     GROUP BY part.lane_id
+),
+kept AS MATERIALIZED (
+    SELECT part.lane_id, count(*)::integer AS jobs
+    FROM (SELECT lane_id FROM held LIMIT %(most)s) AS part
+    GROUP BY part.lane_id
 )
 SELECT
     lane.queue, lane.paused, lane.shape_id, shape.accelerator, shape.gpus, shape.gpu_model,
     waiting.jobs AS ready, waiting.oldest_s,
-    coalesce(later.jobs, 0) AS scheduled, coalesce(held.jobs, 0) AS running,
-    coalesce(held.leases, 0) * shape.gpus AS gpus_used
+    coalesce(later.jobs, 0) AS scheduled, coalesce(kept.jobs, 0) AS held, coalesce(leased.jobs, 0) AS running,
+    coalesce(leased.leases, 0) * shape.gpus AS gpus_used
 FROM lane
 JOIN shape ON shape.id = lane.shape_id
 CROSS JOIN LATERAL (
@@ -32,4 +37,5 @@ CROSS JOIN LATERAL (
     ) AS head
 ) AS waiting
 LEFT JOIN later ON later.lane_id = lane.id
-LEFT JOIN held ON held.lane_id = lane.id
+LEFT JOIN kept ON kept.lane_id = lane.id
+LEFT JOIN leased ON leased.lane_id = lane.id

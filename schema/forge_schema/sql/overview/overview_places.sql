@@ -5,7 +5,7 @@ WITH mine AS MATERIALIZED (
     JOIN shape ON shape.id = lane.shape_id
     WHERE %(owner)s::text IS NULL OR lane.owner = %(owner)s
 ),
-held AS MATERIALIZED (
+leased AS MATERIALIZED (
     SELECT
         count(*) FILTER (WHERE lease.rank = 0)::integer AS jobs,
         coalesce(sum(mine.gpus), 0)::integer AS gpus
@@ -17,7 +17,8 @@ SELECT
     (
         SELECT count(*)::integer FROM scheduled JOIN mine ON mine.id = scheduled.lane_id
     ) AS scheduled,
+    (SELECT count(*)::integer FROM held JOIN mine ON mine.id = held.lane_id) AS held,
     (SELECT count(*)::integer FROM ready JOIN mine ON mine.id = ready.lane_id) AS ready,
-    held.jobs AS running,
-    held.gpus AS gpus_busy
-FROM held
+    leased.jobs AS running,
+    leased.gpus AS gpus_busy
+FROM leased

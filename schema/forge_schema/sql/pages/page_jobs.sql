@@ -92,6 +92,16 @@ candidates AS MATERIALIZED (
         )
         UNION
         (
+            SELECT job_id FROM held
+            WHERE %(by_held)s AND job_id < %(before)s::bigint
+                AND (
+                    (SELECT lane_ids FROM fitting) IS NULL
+                    OR lane_id = ANY((SELECT lane_ids FROM fitting)::integer[])
+                )
+            ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
+        )
+        UNION
+        (
             SELECT job_id FROM lease
             WHERE %(by_lease)s AND rank = 0 AND job_id < %(before)s::bigint
                 AND (

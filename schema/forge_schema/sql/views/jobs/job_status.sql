@@ -10,9 +10,13 @@ SELECT
         WHEN outcome.job_id IS NOT NULL THEN outcome.state
         WHEN lease.job_id IS NOT NULL THEN 'running'
         WHEN ready.job_id IS NOT NULL THEN 'ready'
+        -- A new value of an enum, which an upgrade cannot use before it is committed.
+        WHEN held.job_id IS NOT NULL THEN 'held'::text::state
         ELSE 'scheduled'
     END AS state,
-    coalesce(lease.attempt, ready.attempt, scheduled.attempt, outcome.attempt, 0::smallint) AS attempt,
+    coalesce(
+        lease.attempt, ready.attempt, scheduled.attempt, held.attempt, outcome.attempt, 0::smallint
+    ) AS attempt,
     outcome.reason,
     lease.asked,
     outcome.exit_code,
@@ -34,4 +38,5 @@ LEFT JOIN lease ON lease.job_id = job.id AND lease.rank = 0
 LEFT JOIN ready
     ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
 LEFT JOIN scheduled ON scheduled.job_id = job.id
+LEFT JOIN held ON held.job_id = job.id
 LEFT JOIN worker ON worker.id = lease.worker_id;
