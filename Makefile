@@ -28,7 +28,7 @@ fmt: .venv/dev.stamp
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/dev.stamp  ## Measure the queue against raw Postgres; takes minutes
+bench: .venv/dev.stamp  ## Measure the queue against raw Postgres; takes five minutes
 	$(BIN)/python benchmarks/queue
 
 # SEED and MINUTES, and if wanted WORKERS and JOBS (a second); CHAOS_ARGS for the rest.

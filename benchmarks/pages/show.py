@@ -73,14 +73,7 @@ def by_sql(looked: World, url: str, rounds: int) -> Iterator[Compared]:
 
 def one(what: str, it: Callable[[], object], other: Callable[[], object], rounds: int) -> Compared:
     """Measure one thing and its reference in turn, in milliseconds."""
-    return compared(
-        f"`{what}`",
-        lambda: timed(it),
-        lambda: timed(other),
-        rounds=rounds,
-        target="",
-        meets=lambda _: True,
-    )
+    return compared(f"`{what}`", lambda: timed(it), lambda: timed(other), rounds=rounds)
 
 
 def timed(it: Callable[[], object]) -> float:

@@ -10,7 +10,7 @@ HISTORY = """
 WITH n AS (SELECT generate_series(1, %(jobs)s) AS n),
 past AS (
     INSERT INTO job (lane_id, owner, name, spec, submitted_at)
-    SELECT (SELECT min(id) FROM lane), 'ann', 'past', %(spec)s, clock_timestamp() FROM n
+    SELECT (SELECT min(id) FROM lane), 'owner-0', 'past', %(spec)s, clock_timestamp() FROM n
     RETURNING id
 ),
 ended AS (
@@ -59,6 +59,6 @@ def snapshot(side: ForgeSide, jobs: int) -> Iterator[None]:
         holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT count(*) FROM ready")
         side.feed(jobs + 200)
-        side.rate(jobs, 100)
+        side.pass_on(jobs, 100)
         yield
         holder.rollback()

@@ -8,17 +8,16 @@ from uuid import uuid4
 import psycopg
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import End, Grant
-from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Capacity, Machine
+from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import LEASE_TTL, Queue
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.listener import Listener
+from passing import passed
+from workload import LIMIT, SETTLE_S, URGENT, of_owners
 
 FREE = Capacity(cpus=1000, memory_mb=1 << 24, disk_mb=1 << 28)
-SPEC = JobSpec(name="bench", command=["python", "train.py"], owner="ann")
-URGENT = SPEC.model_copy(update={"priority": 10})
-SETTLE_S = 0.02
 
 
 class ForgeSide:
@@ -28,8 +27,10 @@ class ForgeSide:
         self.url = url
         self.database = Database(url).open()
         self.queue = Queue(self.database, actor="user:ann")
-        self.gateway = SqlGateway(self.database, name="bench", ttl=LEASE_TTL)
-        self.gateway.register(Machine(uuid4(), 1000, 1 << 24, 1 << 28))
+        boot_id = uuid4()
+        name = f"bench-{boot_id}"
+        self.gateway = SqlGateway(self.database, name=name, ttl=LEASE_TTL)
+        self.gateway.register(Machine(boot_id, 1000, 1 << 24, 1 << 28))
         self._held: list[Grant] = []
         self._claimed: SimpleQueue[tuple[float, Grant]] = SimpleQueue()
         self._idle = Event()
@@ -44,31 +45,34 @@ class ForgeSide:
         Event().wait(SETTLE_S)
         self.database.close()
 
-    def feed(self, jobs: int) -> None:
-        """Have this many more jobs ready."""
+    def limit(self) -> None:
+        """Have one of the owners under a limit."""
+        Limits(self.database, actor="admin").limit_owner("owner-0", max_jobs=LIMIT, max_gpus=None)
+
+    def feed(self, jobs: int, owners: int = 1) -> None:
+        """Have this many more jobs ready, dealt out to owners."""
         for start in range(0, jobs, 5000):
-            self.queue.submit([SPEC] * min(5000, jobs - start))
+            self.queue.submit(of_owners(min(5000, jobs - start), owners))
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("ANALYZE ready, lane, job, lease, slot")
 
-    def turn(self, count: int) -> None:
-        """Finish what is held and claim `count` jobs, in one round trip."""
+    def turn(self, count: int) -> int:
+        """Finish what is held and claim up to `count` jobs, in one round trip."""
         ends = [End(grant.fence, Reason.SUCCEEDED) for grant in self._held]
-        _, self._held = self.gateway.finish_and_claim(ends, FREE, count)
-        assert len(self._held) == count, "the queue ran dry"
+        ended, self._held = self.gateway.finish_and_claim(ends, FREE, count)
+        assert all(one.accepted for one in ended), "a lease was lost"
+        return len(self._held)
 
-    def rate(self, jobs: int, count: int) -> float:
-        """Return the jobs per second of passing `jobs` jobs, `count` at a time."""
-        began = perf_counter()
-        for _ in range(jobs // count):
-            self.turn(count)
-        return jobs / (perf_counter() - began)
+    def pass_on(self, jobs: int, count: int) -> int:
+        """Pass at least this many jobs, `count` at a time, and return how many."""
+        return passed(self.turn, jobs, count)
 
     def drain(self) -> None:
         """Finish what is held, and take everything out of `ready`."""
-        while True:
-            ends = [End(grant.fence, Reason.SUCCEEDED) for grant in self._held]
-            _, self._held = self.gateway.finish_and_claim(ends, FREE, 100)
-            if not self._held:
-                return
+        self.turn(0)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            # Claiming the rest would take minutes, and nobody asks where those jobs are.
+            connection.execute("TRUNCATE ready")
 
     def dispatch(self, jobs: int) -> list[float]:
         """Return the seconds from submit to the moment when an idle worker holds the job.
