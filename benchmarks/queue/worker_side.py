@@ -23,7 +23,8 @@ PATIENCE_S = 60
 class Gate:
     """Lets jobs end, so many at a time; the next ones wait in all slots."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
         self._changed = Condition()
         self._began = self._may_end = self._ended = 0
         self._open = False
@@ -58,15 +59,17 @@ class Gate:
 
     def _full(self) -> None:
         # A slot's next job comes with the answer to the end of the one before.
-        full = self._changed.wait_for(lambda: self._began >= self._may_end + SLOTS, PATIENCE_S)
+        full = self._changed.wait_for(
+            lambda: self._began >= self._may_end + self._slots, PATIENCE_S
+        )
         assert full, "the worker stands still"
 
 
 @contextmanager
-def worker(url: str, root: Path) -> Iterator[Callable[[int, int], int]]:
-    """Have a worker with 64 slots run in this process; yield what passes jobs through it."""
-    gate = Gate()
-    settings = _settings(url, root)
+def worker(url: str, root: Path, slots: int = SLOTS) -> Iterator[Callable[[int, int], int]]:
+    """Have a worker with so many slots run in this process; yield what passes jobs through it."""
+    gate = Gate(slots)
+    settings = _settings(url, root, slots)
     with patch.object(job_run, "run", gate.run), connect(settings) as transport:
         agent = Agent(settings, transport.gateway, transport.objects, available(settings))
         with transport.loops(work=agent.claim_loop.wake, asked=agent.lease_renewal.wake):
@@ -84,7 +87,7 @@ def worker(url: str, root: Path) -> Iterator[Callable[[int, int], int]]:
         connection.execute("NOTIFY forge")
 
 
-def _settings(url: str, root: Path) -> WorkerSettings:
+def _settings(url: str, root: Path, slots: int) -> WorkerSettings:
     (root / "store").mkdir()
     (root / "worker").mkdir()
     return WorkerSettings.model_validate(
@@ -95,8 +98,8 @@ def _settings(url: str, root: Path) -> WorkerSettings:
             "worker_dir": root / "worker",
             "runner": "process",
             "allow_processes": True,
-            "max_jobs": SLOTS,
-            "cpus": SLOTS,
+            "max_jobs": slots,
+            "cpus": slots,
             "disk_floor_mb": 0,
             "sweep": False,
         }
