@@ -77,7 +77,7 @@ class LongClaim:
         if stale and not ends:
             raise WorkerUnknown(f"worker {caller.id} has a newer boot", hint="register again")
         count = 0 if stale or caller.command else claim.count
-        if not ends and not count:
+        if not ends and not count and not claim.repeated:
             return Claimed()
         return self._exchange(ends, count)
 

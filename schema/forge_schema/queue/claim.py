@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.model.lease import End, Grant, array, fences, usages
+from forge_schema.model.lease import End, Fence, Grant, array, fences, usages
 from forge_schema.model.spec import with_shares
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane
@@ -61,10 +61,19 @@ def claim(
     return done, grants
 
 
-def claimed_before(database: Database, lanes: Lanes, nonce: UUID) -> list[Grant]:
-    """Return what an earlier claim with this nonce was granted."""
+def claimed_before(
+    database: Database, lanes: Lanes, nonce: UUID
+) -> tuple[list[Grant], list[Fence]]:
+    """Return what an earlier claim with this nonce was granted.
+
+    Returns:
+        The grants, and the leases of jobs that the worker may no longer run.
+    """
     rows = database.rows("claimed_before", again=True, worker_id=lanes.worker_id, nonce=nonce)
-    return _grants(rows, lanes.served(), nonce) if rows else []
+    grants = _grants(rows, lanes.served(), nonce) if rows else []
+    kept = {grant.fence for grant in grants}
+    fences = [Fence(row["job_id"], row["token"], nonce) for row in rows]
+    return grants, [fence for fence in fences if fence not in kept]
 
 
 def _places(

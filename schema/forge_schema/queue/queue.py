@@ -33,6 +33,7 @@ from forge_schema.queue.submission import LaneIds, Submission
 
 LEASE_TTL = timedelta(seconds=120)
 DETAIL_LENGTH = 10_000
+NO_LONGER = "the worker may no longer run it"
 # Reasons to retry at once: the job is healthy and can run on another worker.
 AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED}
 
@@ -115,12 +116,14 @@ class Queue:
             ends: leases to end as `succeeded`; any other reason goes through `finish`.
             lanes: the claiming worker's lanes.
             free: the worker's free resources once the leases have ended.
-            count: maximum number of jobs to claim.
+            count: maximum number of jobs to claim; 0 with `repeated` only asks for earlier ones.
             nonce: the claim's name; None makes one up.
             repeated: whether a claim of this name was sent before.
         """
         nonce = nonce or uuid4()
-        before = claimed_before(self.database, lanes, nonce) if repeated else []
+        before = self._claimed_before(lanes, nonce) if repeated else []
+        if not ends and (before or not count):
+            return [], before
         done, new = claim(
             self.database,
             lanes,
@@ -135,6 +138,11 @@ class Queue:
             return [_succeeded(end.fence) for end in ends], grants
         stored = self._stored(ends)
         return [stored[end.fence] for end in ends], grants
+
+    def _claimed_before(self, lanes: Lanes, nonce: UUID) -> list[Grant]:
+        grants, unfit = claimed_before(self.database, lanes, nonce)
+        self.finish([End(fence, Reason.DRAINED, detail=NO_LONGER) for fence in unfit])
+        return grants
 
     def finish(self, ends: Sequence[End], *, expired_only: bool = False) -> list[Ended]:
         """End leases and move their jobs on. A repeated call returns the stored outcome.

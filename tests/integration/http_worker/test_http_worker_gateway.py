@@ -347,6 +347,23 @@ def test_a_claim_whose_answer_was_lost_is_handed_out_again(
     assert (second.job_id, second.age_s) == (jobs[1], 0)
 
 
+@pytest.mark.parametrize("command", [None, Command.DRAIN])
+def test_a_claim_whose_answer_was_lost_can_be_asked_for_without_a_claim(
+    lossy: Lossy, command: Command | None, eventually: Eventually
+) -> None:
+    gateway, rig = lossy.gateway, lossy.rig
+    first, second = rig.submit_many(2)
+    lossy.lost(lambda: claimed(gateway))
+    if command:
+        rig.registry.command(rig.registry.workers()[0]["id"], command)
+    grants = answered(gateway.granted_before, eventually)
+    # The queue itself takes a job back from a worker that is told to drain.
+    assert [grant.job_id for grant in grants] == ([] if command else [first])
+    assert rig.places(first) == (["ready"] if command else ["lease"])
+    assert gateway.granted_before() == []
+    assert rig.places(second) == ["ready"]
+
+
 def test_a_result_whose_answer_was_lost_with_a_claim_counts_once(
     lossy: Lossy,
     eventually: Eventually,

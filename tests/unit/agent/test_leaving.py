@@ -26,6 +26,9 @@ class DrainedMeanwhile(Claims):
         self.leaving.drain()
         super().open()
 
+    def give_back_unanswered(self) -> bool:
+        return True
+
 
 def test_worker_told_to_leave_as_its_drain_is_withdrawn_leaves() -> None:
     running, left = Running(), Event()

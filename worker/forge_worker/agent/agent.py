@@ -240,6 +240,7 @@ class Agent:
         self.claim_loop.end(self._shutdown.left_s())
         self.running.join(self._shutdown.left_s)
         self.outbox.empty(self._shutdown.left_s)
+        self.leaving.join(self._shutdown.left_s(LEAVE_S))
         for loop in loops:
             loop.end(self._shutdown.left_s(LEAVE_S))
         self.lease_renewal.say_goodbye(max(GOODBYE_S, self._shutdown.left_s(LEAVE_S) or 0.0))

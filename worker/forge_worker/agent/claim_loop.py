@@ -29,6 +29,7 @@ from forge_worker.queue.gateway import Gateway
 BATCH = 8
 # The most ends, and the most jobs, of one round trip.
 TOGETHER = 100
+UNANSWERED = "the worker drained before it had the answer to its claim"
 
 log = structlog.get_logger(__name__)
 
@@ -102,6 +103,24 @@ class Claims:
         self.shut()
         with self._lock:
             pass
+
+    def give_back_unanswered(self) -> bool:
+        """Give back what a claim was granted whose answer was lost; False if that failed.
+
+        Otherwise these jobs would wait for their leases to expire.
+        """
+        with self._lock:
+            try:
+                grants = self._gateway.granted_before()
+                ends = [End(one.fence, Reason.DRAINED, detail=UNANSWERED) for one in grants]
+                if ends:
+                    self._gateway.finish(ends)
+            except ForgeError as error:
+                log.warning("unanswered_claim_kept", error=error.message)
+                return False
+        if ends:
+            log.info("unanswered_claim_given_back", jobs=len(ends))
+        return True
 
     def took_one(self) -> None:
         """Record that a job runs here: an ephemeral worker takes only one."""

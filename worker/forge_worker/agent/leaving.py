@@ -17,6 +17,8 @@ from forge_worker.spot.notice import Kind, Notice
 
 # Sender of notices that the worker raises itself.
 OWN = "the worker"
+# The pause before asking again about a claim whose answer was lost.
+LOOK_S = 0.5
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ class Leaving:
         self._left = left
         self._term_notice_s = term_notice_s
         self._resting = False
+        self._closing: list[Thread] = []
         self.replaced: NameInUse | None = None
 
     def drain(self) -> None:
@@ -125,11 +128,20 @@ class Leaving:
         log.info("worker_draining", jobs=self._claims.jobs)
         self._claims.shut()
         # A claim may be under way, and the caller does not wait for it.
-        Thread(target=self._closed, name="drain", daemon=True).start()
+        closing = Thread(target=self._closed, name="drain", daemon=True)
+        closing.start()
+        self._closing = [*filter(Thread.is_alive, self._closing), closing]
 
     def _closed(self) -> None:
         self._claims.close()
         self.if_idle()
+        while self._claims.closed and not self._claims.give_back_unanswered():
+            Event().wait(LOOK_S)
+
+    def join(self, left_s: float | None) -> None:
+        """Wait until no claim is under way or unanswered, or time is up."""
+        for closing in self._closing:
+            closing.join(left_s)
 
     def _stop(self, reason: Reason) -> Stop:
         return Stop(reason, self._shutdown.why or UNSAFE, window=self._shutdown.window)

@@ -46,6 +46,9 @@ class Gateway(Protocol):
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         """End leases for any reason."""
 
+    def granted_before(self) -> list[Grant]:
+        """Return what the last claim was granted if its answer was lost; claim nothing."""
+
     def renew(
         self,
         leases: Sequence[Fence],
@@ -144,6 +147,14 @@ class SqlGateway:
             return self.queue.finish_and_claim(
                 ends, self._lanes, free, count=count, nonce=nonce, repeated=repeated
             )
+
+    def granted_before(self) -> list[Grant]:
+        if not self._unanswered.pending:
+            return []
+        with self._unanswered as (nonce, repeated):
+            return self.queue.finish_and_claim(
+                [], self._lanes, Capacity(0, 0, 0), count=0, nonce=nonce, repeated=repeated
+            )[1]
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         ended = self.queue.finish(ends)

@@ -21,6 +21,11 @@ class Unanswered:
     def __init__(self) -> None:
         self._nonce: UUID | None = None
 
+    @property
+    def pending(self) -> bool:
+        """Whether the last claim may have been granted jobs that nobody knows of."""
+        return self._nonce is not None
+
     def claim(self, count: int) -> AbstractContextManager[Ask]:
         """Name a claim of `count` jobs until its answer is there; a claim of none needs no name."""
         return self if count > 0 else nullcontext(Ask())

@@ -89,6 +89,12 @@ class HttpGateway:
             raise
         return claimed.ended, claimed.grants
 
+    def granted_before(self) -> list[Grant]:
+        if not self._unanswered.pending:
+            return []
+        with self._unanswered as ask:
+            return self._exchange([], Capacity(0, 0, 0), 0, ask)[1]
+
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         return [self._finish(end) for end in ends]
 

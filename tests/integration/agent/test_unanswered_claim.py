@@ -1,0 +1,70 @@
+"""A worker that drains before it has the answer to a claim gives its jobs back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from threading import Event
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.worker import Capacity
+from forge_worker.agent.claim_loop import Claims
+from forge_worker.agent.leaving import Leaving
+from forge_worker.agent.registration import Identity
+from forge_worker.agent.running import Running
+from forge_worker.loop import Bell
+from forge_worker.machine.slots import Slots
+from forge_worker.queue.gateway import SqlGateway
+from support.http.http_worker import machine
+
+if TYPE_CHECKING:
+    from support.queue.rig import Rig
+
+JOBS = 3
+
+
+def worker(rig: Rig) -> tuple[Claims, Leaving]:
+    """Make a worker that claims for `JOBS` jobs, and loses the answer."""
+    gateway = SqlGateway(rig.database, name="w", ttl=timedelta(seconds=60))
+    gateway.register(machine())
+    claims = Claims(gateway, Slots(Capacity(JOBS, 100, 100), max_jobs=JOBS), Identity())
+    none: Any = SimpleNamespace(window=None, leaving=False)
+    leaving = Leaving(
+        Running(), claims, none, none, changed=Bell(), left=Event(), term_notice_s=60.0
+    )
+    rig.database.lose("finish_and_claim")
+    with pytest.raises(DatabaseUnreachable), claims.claimed(None):
+        pass
+    return claims, leaving
+
+
+@pytest.mark.parametrize("lost", [[], ["claimed_before"] * 4], ids=["at once", "later"])
+def test_jobs_of_a_lost_answer_are_given_back_by_a_worker_that_drains(
+    rig: Rig, lost: list[str]
+) -> None:
+    jobs = rig.submit_many(JOBS, cpus=1)
+    claims, leaving = worker(rig)
+    assert rig.count("lease") == JOBS
+    rig.database.lose(*lost)
+    leaving.drain()
+    leaving.join(60)
+    assert [rig.places(job) for job in jobs] == [["ready"]] * JOBS
+    ended = rig.rows("SELECT reason FROM attempt")
+    assert [row["reason"] for row in ended] == ["drained"] * JOBS
+    rig.database.names()
+    assert claims.give_back_unanswered()
+    assert rig.database.names() == []
+
+
+def test_a_worker_that_takes_jobs_again_gets_those_of_the_lost_answer(rig: Rig) -> None:
+    jobs = rig.submit_many(JOBS, cpus=1)
+    claims, _ = worker(rig)
+    claims.shut()
+    rig.database.lose(*["claimed_before"] * 4)
+    assert not claims.give_back_unanswered()
+    claims.open()
+    with claims.claimed(None) as granted:
+        assert [one.grant.job_id for one in granted] == jobs
+        assert {one.grant.attempt for one in granted} == {1}
