@@ -95,6 +95,8 @@ class LongClaim:
                 repeated=self._claim.repeated,
             )
         shared.exchanged(len(ended), len(grants))
+        if not all(one.over for one in ended):
+            shared.matching.came_back()
         return Claimed(ended=ended, grants=grants)
 
     def _give_back(self, claimed: Claimed) -> None:

@@ -1,6 +1,6 @@
 """A pool of connections to the queue's database that runs the statements of `sql/`."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import monotonic
@@ -20,6 +20,8 @@ from forge_schema.database.statements import statement
 from forge_schema.model.errors import ForgeError
 
 Row = dict[str, Any]
+# The name of a statement, and its parameters.
+Statement = tuple[str, Mapping[str, object]]
 
 CHECK_AFTER_S = 5.0
 # Longer than every timeout of the server, so a live server has answered by then.
@@ -60,10 +62,20 @@ class Connection(psycopg.Connection[Row]):
             prepared = self._statements[name] = Prepared(self, name, statement(name))
         return prepared.run
 
+    def together(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        """Run statements in one transaction, and in one round trip if they can be prepared."""
+        pipeline = nullcontext() if self.prepare_threshold is None else self.pipeline()
+        with pipeline, self.transaction():
+            cursors = [self.execute(statement(name), params) for name, params in statements]
+        return [_fetched(cursor) for cursor in cursors]
+
     def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
-        cursor = self.execute(statement(name), params)
-        # Not `description`, which looks up every column's type.
-        return cursor.fetchall() if cursor.rownumber is not None else []
+        return _fetched(self.execute(statement(name), params))
+
+
+def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
+    # Not `description`, which looks up every column's type.
+    return cursor.fetchall() if cursor.rownumber is not None else []
 
 
 class DatabaseUnreachable(ForgeError):
@@ -184,6 +196,11 @@ class Database:
                 if not again or not _may_pass(error):
                     raise
             return self._retried(name, params)
+
+    def together(self, *statements: Statement) -> list[list[Row]]:
+        """Run statements in one transaction and return the rows of each; raises as `rows`."""
+        with self._guard(), self._explaining(), self._lent() as connection:
+            return connection.together(statements)
 
     def _retried(self, name: str, params: Mapping[str, object]) -> list[Row]:
         for attempt in stamina.retry_context(

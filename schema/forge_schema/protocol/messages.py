@@ -81,22 +81,36 @@ class Held(Body):
         return Fence(job_id, self.token, self.nonce)
 
 
-class Success(Held):
-    """A lease to end as succeeded."""
+class Ending(Body):
+    """How an attempt ended."""
 
-    job_id: Id
+    reason: Reason
+    exit_code: Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC] | None = None
+    detail: Annotated[Text, Field(max_length=10_000)] | None = None
     usage: Usage = Usage()
 
+    def of(self, fence: Fence) -> End:
+        # A success has exit code 0, whatever the worker sent.
+        code = 0 if self.reason is Reason.SUCCEEDED else self.exit_code
+        return End(fence, self.reason, code, self.detail, self.usage)
+
+
+class Finished(Held, Ending):
+    """A lease to end; as succeeded, if it gives no reason."""
+
+    job_id: Id
+    reason: Reason = Reason.SUCCEEDED
+
     def end(self) -> End:
-        return End(self.fence(self.job_id), Reason.SUCCEEDED, 0, usage=self.usage)
+        return self.of(self.fence(self.job_id))
 
 
 class Claim(Body):
-    """Report successes and request jobs, waiting up to `wait_s` seconds for one."""
+    """End leases and request jobs, waiting up to `wait_s` seconds for one."""
 
     boot_id: UUID
     ends: Annotated[
-        list[Success], FailFast(), Field(max_length=100, json_schema_extra=DISTINCT)
+        list[Finished], FailFast(), Field(max_length=100, json_schema_extra=DISTINCT)
     ] = []
     free: Capacity
     count: Annotated[int, Field(ge=0, le=100), NUMERIC] = 1
@@ -125,20 +139,6 @@ class Boot(Body):
     """The boot of a worker that disconnects."""
 
     boot_id: UUID
-
-
-class Ending(Body):
-    """How an attempt ended."""
-
-    reason: Reason
-    exit_code: Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC] | None = None
-    detail: Annotated[Text, Field(max_length=10_000)] | None = None
-    usage: Usage = Usage()
-
-    def of(self, fence: Fence) -> End:
-        # A success has exit code 0, whatever the worker sent.
-        code = 0 if self.reason is Reason.SUCCEEDED else self.exit_code
-        return End(fence, self.reason, code, self.detail, self.usage)
 
 
 class Status(Held):

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
-from forge_schema.database.pool import Database, Row
+from forge_schema.database.pool import Database, Row, Statement
 from forge_schema.model.lease import End, Fence, Grant, array, fences, usages
 from forge_schema.model.spec import with_shares
 from forge_schema.model.worker import Capacity
@@ -24,17 +24,23 @@ def claim(
     lanes: Lanes,
     free: Capacity,
     *,
-    ends: Sequence[End],
     count: int,
     ttl: timedelta,
     nonce: UUID,
-) -> tuple[int, list[Grant]]:
-    """End leases as succeeded and claim jobs; return how many ended now, and the grants.
+    successes: Sequence[End] = (),
+    first: Statement | None = None,
+) -> tuple[int, list[Row], list[Grant]]:
+    """End leases and claim jobs.
 
-    The ends are ordered by job and token, the order in which every statement locks leases. One
-    nonce serves all leases of a claim: each has its own token.
+    The successes are ordered by job and token, the order in which every statement locks leases.
+    `first` runs before the claim in its transaction. One nonce serves all leases of a claim: each
+    has its own token.
+
+    Returns:
+        How many successes ended now, the rows of `first`, and the grants.
     """
     done = 0
+    told: list[Row] = []
     for look in (LOOK_PAST, LOOK_FAR):
         if look == LOOK_FAR and lanes.doubtful:
             lanes.forget()
@@ -42,12 +48,16 @@ def claim(
         most = count
         if count > 1:
             most = min([count, *(reservation.jobs(lane, free) for lane in fitting)])
-        ended: dict[str, Any] = {**fences([end.fence for end in ends]), **usages(ends)}
-        params = {**ended, "worker_id": lanes.worker_id, "ttl": ttl, "nonce": nonce}
+        ended = {**fences([end.fence for end in successes]), **usages(successes)}
+        params: dict[str, Any] = {**ended, "worker_id": lanes.worker_id}
+        params |= {"ttl": ttl, "nonce": nonce}
         last_of = partial(reservation.last, free=free)
         began = monotonic()
         params |= _places(lanes, last_of, fitting, most=most, look=look)
-        rows = database.rows("finish_and_claim", **params)
+        if first is None:
+            rows = database.rows("finish_and_claim", **params)
+        else:
+            told, rows = database.together(first, ("finish_and_claim", params))
         lanes.took(monotonic() - began)
         done += rows[0]["finished"]
         found = rows[0]["job_id"] is not None
@@ -55,10 +65,10 @@ def claim(
             break
         # Jobs below the watermarks show up once those are forgotten, and a longer look gets past
         # rows that other claims hold locked. Without a second look, the worker would go idle.
-        ends = []
+        successes, first = (), None
     grants = _grants(rows, fitting, nonce)
     lanes.advance(grants)
-    return done, grants
+    return done, told, grants
 
 
 def claimed_before(

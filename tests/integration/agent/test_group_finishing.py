@@ -1,4 +1,4 @@
-"""Successes that arrive while another's round trip is under way share the next one."""
+"""Ends that arrive while another's round trip is under way share the next one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from forge_worker.agent.claim_loop import Claims, EndNotTaken, Granted
 from forge_worker.agent.registration import Identity
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import SqlGateway
+from psycopg.errors import UniqueViolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -129,3 +130,85 @@ def test_two_attempts_of_one_job_do_not_go_together(made: Desk, eventually: Even
     told: list[Any] = made.exchange([first, before, second], eventually)
     assert [one.result()[0].accepted for one in told] == [True, False, True]
     assert made.gateway.trips == [1, 1, 1]
+
+
+REASONS = [
+    Reason.SUCCEEDED,
+    Reason.EXIT_CODE,
+    Reason.SUCCEEDED,
+    Reason.PREEMPTED,
+    Reason.TIMEOUT,
+    Reason.START_FAILED,
+]
+
+
+def mixed(made: Desk) -> list[End]:
+    """Return the ends of the desk's jobs, one for each reason."""
+    return [
+        End(end.fence, reason, 1 if reason is Reason.EXIT_CODE else None, f"why {reason.value}")
+        for end, reason in zip(made.ends, REASONS, strict=True)
+    ]
+
+
+def test_ends_of_all_reasons_go_together_in_one_transaction(
+    rig: Rig, made: Desk, eventually: Eventually
+) -> None:
+    ends = mixed(made)
+    answers = [told.result() for told in made.exchange(ends, eventually)]
+    assert made.gateway.trips == [1, JOBS - 1]
+    assert all(ended.accepted for ended, _ in answers)
+    rows = rig.rows("SELECT job_id, reason, exit_code, detail, xmin FROM attempt ORDER BY job_id")
+    assert [(row["reason"], row["detail"]) for row in rows] == [
+        (end.reason.value, end.detail) for end in sorted(ends, key=lambda end: end.fence.job_id)
+    ]
+    claimed = rig.rows("SELECT job_id, xmin FROM lease")
+    assert len({row["xmin"] for row in rows}) == 2
+    assert {row["xmin"] for row in claimed} == {row["xmin"] for row in rows}
+    assert len(claimed) == JOBS
+    # The job that was preempted is older than those that wait.
+    again = ends[REASONS.index(Reason.PREEMPTED)].fence.job_id
+    granted = {one.grant.job_id: one for _, its in answers for one in its}
+    assert granted.keys() == {row["job_id"] for row in claimed}
+    assert again in granted or rig.places(again) == ["ready"]
+    assert set(made.slots.lent) == {one.grant.fence.token for one in granted.values()}
+
+
+def test_a_bad_end_in_a_group_harms_no_other(rig: Rig, made: Desk, eventually: Eventually) -> None:
+    ends = mixed(made)
+    # A job that has an outcome already cannot get another one.
+    rig.rows(
+        "INSERT INTO outcome (job_id, state, reason, attempt, finished_at)"
+        f" VALUES ({ends[4].fence.job_id}, 'cancelled', 'cancelled', 0, now()) RETURNING job_id"
+    )
+    first, *others = made.exchange(ends, eventually)
+    assert first.result()[0].accepted
+    for told in others:
+        with pytest.raises(EndNotTaken):
+            told.result()
+    assert rig.count("attempt") == 1
+    # Each goes by itself then, on connections that still work.
+    for end in ends[1:4] + ends[5:]:
+        assert made.gateway.finish([end])[0].accepted
+    with pytest.raises(UniqueViolation):
+        made.gateway.finish([ends[4]])
+
+
+def test_a_lease_that_was_lost_is_told_apart_in_a_group(
+    rig: Rig, made: Desk, eventually: Eventually
+) -> None:
+    ends = mixed(made)
+    ends[4] = replace(ends[4], fence=replace(ends[4].fence, nonce=uuid4()))
+    answers = [told.result()[0].accepted for told in made.exchange(ends, eventually)]
+    assert answers == [True, True, True, True, False, True]
+    assert rig.places(ends[4].fence.job_id) == ["lease"]
+
+
+def test_resources_that_may_be_in_use_are_not_lent_to_the_next_job(made: Desk) -> None:
+    held, freed = made.ends[:2]
+    made.gateway.asked.set()
+    _, granted = made.claims.exchange(replace(held, reason=Reason.EXIT_CODE), frees=False)
+    assert granted == []
+    assert held.fence.token in made.slots.lent
+    _, granted = made.claims.exchange(replace(freed, reason=Reason.EXIT_CODE))
+    assert len(granted) == 1
+    assert freed.fence.token not in made.slots.lent

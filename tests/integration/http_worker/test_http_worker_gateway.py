@@ -364,6 +364,43 @@ def test_a_claim_whose_answer_was_lost_can_be_asked_for_without_a_claim(
     assert rig.places(second) == ["ready"]
 
 
+MIXED = [Reason.SUCCEEDED, Reason.EXIT_CODE, Reason.DRAINED, Reason.OOM]
+
+
+def mixed_ends(gateway: Gateway, rig: Rig) -> list[End]:
+    """Claim a job for each reason, and return their ends."""
+    rig.submit_many(len(MIXED))
+    gateway.new_work()
+    grants = gateway.finish_and_claim([], PLENTY, len(MIXED))[1]
+    return [
+        End(grant.fence, reason, 0 if reason is Reason.SUCCEEDED else 3, f"why {reason.value}")
+        for grant, reason in zip(grants, MIXED, strict=True)
+    ]
+
+
+def test_ends_of_all_reasons_go_with_a_claim(gateway: Gateway, rig: Rig) -> None:
+    ends = mixed_ends(gateway, rig)
+    following = rig.submit()
+    ended, grants = gateway.finish_and_claim(ends, PLENTY, 2)
+    assert [(one.accepted, one.reason) for one in ended] == [(True, reason) for reason in MIXED]
+    # The one that was given back is ready again, and is the older one.
+    assert [grant.job_id for grant in grants] == [ends[2].fence.job_id, following]
+    rows = rig.rows("SELECT reason, exit_code, detail FROM attempt ORDER BY job_id")
+    assert [tuple(row.values()) for row in rows] == [
+        (end.reason.value, end.exit_code, end.detail) for end in ends
+    ]
+
+
+def test_an_end_that_the_server_refuses_with_a_claim_harms_no_other(
+    gateway: Gateway, rig: Rig
+) -> None:
+    *ends, last = mixed_ends(gateway, rig)
+    stranger = replace(last, fence=replace(last.fence, token=last.fence.token + 1000))
+    ended, _ = gateway.finish_and_claim([*ends, stranger], PLENTY, 1)
+    assert [one.accepted for one in ended] == [True, True, True, False]
+    assert rig.places(last.fence.job_id) == ["lease"]
+
+
 def test_a_result_whose_answer_was_lost_with_a_claim_counts_once(
     lossy: Lossy,
     eventually: Eventually,

@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import psycopg
-from forge_schema.database.pool import Connection, Database, Row, explained, run
+from forge_schema.database.pool import Connection, Database, Row, Statement, explained, run
 from psycopg.rows import dict_row
 from support.database.session import SESSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 class Runs(Protocol):
@@ -30,6 +30,15 @@ class Watched:
 
     def runner(self, name: str) -> Callable[[Mapping[str, object]], list[Row]]:
         return partial(self._database.run, self._connection, name)
+
+
+class WatchedGroups(Watched):
+    """Watches what runs together, too."""
+
+    _database: Recorded
+
+    def together(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        return self._database.run_together(self._connection, statements)
 
 
 class Recorded(Database):
@@ -59,7 +68,7 @@ class Recorded(Database):
     @contextmanager
     def _lent(self) -> Iterator[Connection]:
         with super()._lent() as connection:
-            yield cast("Connection", Watched(self, connection))
+            yield cast("Connection", WatchedGroups(self, connection))
 
     def run(self, connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:
         """Run a statement, and lose its answer if a test asked for that."""
@@ -68,6 +77,16 @@ class Recorded(Database):
         if others := self.meanwhile.pop(name, None):
             others()
         self._lose(name)
+        return rows
+
+    def run_together(
+        self, connection: Connection, statements: Sequence[Statement]
+    ) -> list[list[Row]]:
+        """Run statements in one transaction, and lose its answer as `run`."""
+        rows = connection.together(statements)
+        self.ran.extend(statements)
+        for name, _ in statements:
+            self._lose(name)
         return rows
 
     @contextmanager

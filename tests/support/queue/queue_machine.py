@@ -238,18 +238,31 @@ class QueueMachine(RuleBasedStateMachine):
         number=workers,
         first=fences,
         more=st.lists(fences, max_size=2),
+        reasons=st.one_of(
+            st.just([Reason.SUCCEEDED] * 3),
+            st.lists(st.sampled_from(Reason), min_size=3, max_size=3),
+        ),
         count=st.integers(0, 2),
         lost=lost,
     )
     def finish_and_claim(
-        self, number: int, first: Fence, more: list[Fence], count: int, *, lost: int
+        self,
+        number: int,
+        first: Fence,
+        more: list[Fence],
+        reasons: list[Reason],
+        count: int,
+        *,
+        lost: int,
     ) -> MultipleResults[Fence]:
-        ends = [End(fence, Reason.SUCCEEDED) for fence in dict.fromkeys([first, *more])]
-        wanted = self.model.claimable(self._zone(number))
+        ends = [End(f, r) for f, r in zip(dict.fromkeys([first, *more]), reasons, strict=False)]
         worker, verb = self.team[number], self.rig.queue.finish_and_claim
         live = {end.fence: self._end(end) for end in ends if self.model.held(end.fence)}
+        # A job that is ready again at once may be claimed in the same round trip.
+        wanted = self.model.claimable(self._zone(number))
         grants: list[Grant] = []
-        if lost:
+        # Without a claim, ends of other reasons are repeated like any finish.
+        if lost and (count or all(end.reason is Reason.SUCCEEDED for end in ends)):
             self.rig.database.lose("finish_and_claim")
             with pytest.raises(DatabaseUnreachable):
                 verb(ends, worker.lanes, worker.free, count=count)

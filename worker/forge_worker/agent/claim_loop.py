@@ -1,9 +1,8 @@
 """The claim loop: claims jobs for the machine's free resources.
 
-A job that succeeds also claims: its end is sent together with the claim for the next job, which
-starts at once in the same thread. That saves a round trip for each job. See `jobs`. Successes that
-arrive while a round trip is under way share the next one: sixty small jobs cost little more than
-one.
+A job that ends also claims: its end is sent together with the claim for the next job, which starts
+at once in the same thread. That saves a round trip for each job. See `jobs`. Ends that arrive while
+a round trip is under way share the next one: sixty small jobs cost little more than one.
 """
 
 from collections import deque
@@ -50,10 +49,11 @@ class EndNotTaken(DatabaseUnreachable):
 
 
 @dataclass(slots=True, eq=False)
-class Success:
-    """A success on its way to the queue, and what came of it."""
+class Report:
+    """An end on its way to the queue, and what came of it; `frees` as of `exchange`."""
 
     end: End
+    frees: bool
     ended: Ended | None = None
     granted: list[Granted] = field(default_factory=list)
     error: Exception | None = None
@@ -86,7 +86,7 @@ class Claims:
         self._room = room
         # Counting room, claiming and assigning slots must be atomic.
         self._lock = Lock()
-        self._successes: deque[Success] = deque()
+        self._reports: deque[Report] = deque()
         self.closed = False
 
     @property
@@ -151,21 +151,25 @@ class Claims:
 
     @property
     def waiting(self) -> int:
-        """How many successes wait for a round trip that is under way."""
-        return len(self._successes)
+        """How many ends wait for a round trip that is under way."""
+        return len(self._reports)
 
-    def exchange(self, end: End) -> tuple[Ended, list[Granted]]:
-        """Report a success, and claim a replacement in the same round trip.
+    def exchange(self, end: End, *, frees: bool = True) -> tuple[Ended, list[Granted]]:
+        """Report an end, and claim a replacement in the same round trip.
 
-        Whoever comes first also reports the successes that came meanwhile, and gets the jobs that
-        are granted for all of them. The attempt that ended counts as running until its caller has
+        Whoever comes first also reports the ends that came meanwhile, and gets the jobs that are
+        granted for all of them. The attempt that ended counts as running until its caller has
         started the granted jobs.
+
+        Args:
+            end: the end.
+            frees: whether the job's resources are free; otherwise they are kept.
 
         Raises:
             EndNotTaken: a round trip for several ends failed; each may succeed by itself.
         """
-        mine = Success(end)
-        self._successes.append(mine)
+        mine = Report(end, frees)
+        self._reports.append(mine)
         with self._lock:
             while not mine.answered:
                 group = self._next_group()
@@ -189,24 +193,24 @@ class Claims:
         with suppress(ForgeError):
             self._gateway.finish([End(fence, reason, detail=str(error))])
 
-    def _next_group(self) -> list[Success]:
-        """Take the successes that wait, one of each job: a statement ends a job only once."""
-        group: dict[int, Success] = {}
+    def _next_group(self) -> list[Report]:
+        """Take the ends that wait, one of each job: a statement ends a job only once."""
+        group: dict[int, Report] = {}
         again = []
-        while self._successes and len(group) < TOGETHER:
-            one = self._successes.popleft()
+        while self._reports and len(group) < TOGETHER:
+            one = self._reports.popleft()
             if group.setdefault(one.end.fence.job_id, one) is not one:
                 again.append(one)
-        self._successes.extend(again)
+        self._reports.extend(again)
         return list(group.values())
 
     @contextmanager
-    def _room_after(self, group: Sequence[Success]) -> Iterator[tuple[Capacity, int]]:
+    def _room_after(self, group: Sequence[Report]) -> Iterator[tuple[Capacity, int]]:
         """Yield what is free once these jobs have ended, and how many to claim.
 
         An error in the block is not raised here, but by `exchange` in each caller's thread.
         """
-        tokens = {one.end.fence.token for one in group}
+        tokens = {one.end.fence.token for one in group if one.frees}
         try:
             choice = self._slots.choices(without=tokens)[0]
             with self._slots.offer(choice, without=tokens) as (free, room):
@@ -216,13 +220,14 @@ class Claims:
 
     def _settled(
         self,
-        group: Sequence[Success],
+        group: Sequence[Report],
         ended: Sequence[Ended],
         grants: Sequence[Grant],
         sent_s: float,
     ) -> list[Granted]:
         for one in group:
-            self._slots.take_back(one.end.fence.token)
+            if one.frees:
+                self._slots.take_back(one.end.fence.token)
         granted = self._lent(grants, sent_s)
         for one, its in zip(group, ended, strict=True):
             one.ended = its
@@ -278,7 +283,7 @@ class ClaimLoop(Loop):
         return bool(granted)
 
 
-def _fail(group: Sequence[Success], error: Exception) -> None:
+def _fail(group: Sequence[Report], error: Exception) -> None:
     """Have an end that was alone hear of the error itself; of several, one may be to blame."""
     if len(group) == 1:
         group[0].error = error

@@ -118,7 +118,8 @@ class Jobs:
         try:
             end = run()
             if attempt.settle() and end is not None:
-                self.start(self._outbox.deliver(attempt, end))
+                frees = not self._reaper.may_live(attempt)
+                self.start(self._outbox.deliver(attempt, end, frees=frees))
         finally:
             self._forget(attempt)
             self._leaving.if_idle()

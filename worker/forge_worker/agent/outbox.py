@@ -1,11 +1,10 @@
 """The outbox: takes the end of a job, stores it on disk, and reports it to the queue.
 
-    Jobs._run_job ─► Outbox.deliver ─► gateway.finish                 reported, or
-                         │          └► Claims.exchange                reported, next job granted
+    Jobs._run_job ─► Outbox.deliver ─► Claims.exchange                reported, next job granted
                          └───────────► Spool ─► Outbox.step ─► gateway.finish     reported later
 
-A success is reported together with a claim for the next job, in one round trip. The grants return
-to the thread of the job that ended, which starts them. A separate delivery thread would cost each
+An end is reported together with a claim for the next job, in one round trip. The grants return to
+the thread of the job that ended, which starts them. A separate delivery thread would cost each
 short job a thread switch, and a leaving worker could not deliver once its claim loop has ended.
 """
 
@@ -17,7 +16,6 @@ import structlog
 from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Ended, Fence
-from forge_schema.model.states import Budget
 
 from forge_worker.agent.claim_loop import Claims, EndNotTaken, Granted
 from forge_worker.agent.spool import Spool
@@ -45,7 +43,7 @@ class Outbox(Loop):
     Args:
         gateway: reports ends to the queue.
         spool: keeps ends on disk.
-        claims: reports successes and claims in the same round trip; None to claim nothing.
+        claims: reports ends and claims in the same round trip; None if it only empties the spool.
         patience_s: how long to retry an end after failures other than the queue's own, if the
             spool is full.
         clock: returns seconds.
@@ -71,19 +69,18 @@ class Outbox(Loop):
         self._failing: dict[Fence, float] = {}
         self.spool = spool
 
-    def deliver(self, attempt: Attempt, end: End) -> list[Granted]:
+    def deliver(self, attempt: Attempt, end: End, *, frees: bool = True) -> list[Granted]:
         """Report an end, or store it in the spool. Idempotent.
+
+        `frees` tells whether the job's resources are free.
 
         Returns:
             The jobs granted in the same round trip, for the caller to start.
         """
+        assert self._claims is not None  # noqa: S101 - only a worker that claims has ends
         granted: list[Granted] = []
         try:
-            # The round trip that also claims cannot carry a detail.
-            if self._claims and end.reason.budget is Budget.SUCCESS and end.detail is None:
-                ended, granted = self._claims.exchange(end)
-            else:
-                ended = self._gateway.finish([end])[0]
+            ended, granted = self._claims.exchange(end, frees=frees)
         except ServerRefused as error:
             _rejected(end, error)
         except Exception as error:

@@ -34,7 +34,7 @@ class Reaper(Loop):
 
     def let_go(self, attempt: Attempt) -> None:
         """Free the slot and the folders of an ended job, now or once its container is gone."""
-        if not self._may_live(attempt):
+        if not self.may_live(attempt):
             self._free(attempt)
             return
         log.warning("slot_kept", note="its container may still run", job=attempt.fence.job_id)
@@ -56,12 +56,13 @@ class Reaper(Loop):
         except EngineUnreachable as error:
             log.debug("container_not_reaped", error=error.message)
         for attempt in list(self._kept.values()):
-            if not self._may_live(attempt):
+            if not self.may_live(attempt):
                 self._free(attempt)
         with self._lock:
             self.period_s = SOON_S if self._kept else PERIOD_S
 
-    def _may_live(self, attempt: Attempt) -> bool:
+    def may_live(self, attempt: Attempt) -> bool:
+        """Tell whether a job's container may still run."""
         return self._docker is not None and self._docker.containers.may_live(
             container_name(attempt)
         )

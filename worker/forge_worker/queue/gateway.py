@@ -41,7 +41,7 @@ class Gateway(Protocol):
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int
     ) -> tuple[list[Ended], list[Grant]]:
-        """Report success for some leases, and claim what fits."""
+        """End leases for any reason and claim what fits, in one round trip."""
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         """End leases for any reason."""

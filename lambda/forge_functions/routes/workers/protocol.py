@@ -46,7 +46,7 @@ def register(body: messages.Register, caller: AsWorker, shared: Shared) -> Regis
 async def claim(
     body: messages.Claim, caller: AsWorker, shared: Shared, request: Request
 ) -> Claimed:
-    """Report successes and claim jobs in one request. Wait for work if there is none."""
+    """End leases and claim jobs in one request. Wait for work if there is none."""
     return await LongClaim(shared, caller, body).run(request)
 
 

@@ -14,8 +14,8 @@ from forge_schema.model.attempt_records import (
     Sample,
     Tested,
 )
-from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
-from forge_schema.model.states import Phase, Standing, WorkerStatus
+from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal, Usage
+from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import (
@@ -27,7 +27,7 @@ from forge_schema.protocol.answers import (
     Thinned,
     Told,
 )
-from forge_schema.queue.queue import DETAIL_LENGTH, storable
+from forge_schema.queue.queue import storable
 from forge_schema.queue.thinning import GoOn
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -72,7 +72,7 @@ class HttpGateway:
         hinted, self._hinted = self._hinted, False
         claim = messages.Claim(
             boot_id=self._boot_id,
-            ends=[messages.Success(**asdict(end.fence), usage=end.usage) for end in ends],
+            ends=[messages.Finished(**asdict(end.fence), **_ending(end)) for end in ends],
             free=replace(free, cpus=max(free.cpus, 0.0)),
             count=min(count, MOST_JOBS),
             hinted=hinted,
@@ -82,7 +82,10 @@ class HttpGateway:
         try:
             # A claim is repeated by the next one, for what is free then.
             claimed = self._session.post("/claim", claim, Claimed, repeatable=count <= 0)
-        except LeaseUnknown:
+        except (LeaseUnknown, ServerRefused):
+            if not ends:
+                raise
+            # One end may be to blame, or the server is older and expects only successes here.
             return self.finish(ends), []
         except BaseException:
             self._hinted = self._hinted or hinted
@@ -99,13 +102,7 @@ class HttpGateway:
         return [self._finish(end) for end in ends]
 
     def _finish(self, end: End) -> Ended:
-        detail = storable(end.detail)
-        ending = messages.Ending(
-            reason=end.reason,
-            exit_code=end.exit_code,
-            detail=None if detail is None else detail[:DETAIL_LENGTH],
-            usage=end.usage,
-        )
+        ending = messages.Ending(**_ending(end))
         try:
             told = self._of(
                 end.fence, "status", messages.Status(**_held(end.fence), end=ending), Told
@@ -226,6 +223,24 @@ class Held(TypedDict):
 
     token: int
     nonce: UUID
+
+
+class Reported(TypedDict):
+    """An end in a request's body."""
+
+    reason: Reason
+    exit_code: int | None
+    detail: str | None
+    usage: Usage
+
+
+def _ending(end: End) -> Reported:
+    return {
+        "reason": end.reason,
+        "exit_code": end.exit_code,
+        "detail": storable(end.detail),
+        "usage": end.usage,
+    }
 
 
 def _held(fence: Fence) -> Held:
