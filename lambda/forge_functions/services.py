@@ -21,6 +21,7 @@ from forge_functions.auth.failures import Failures
 from forge_functions.health import Health
 from forge_functions.middleware.bulkheads import Part, part
 from forge_functions.settings import ServerSettings
+from forge_functions.streams.group_finishing import GroupFinishing
 from forge_functions.streams.hub import Hub
 from forge_functions.streams.matching import Matching
 
@@ -124,6 +125,11 @@ class Services:
     def queue(self, actor: str) -> Queue:
         """Return the queue for one worker."""
         return Queue(self.database, actor=actor, ttl=self.settings.ttl)
+
+    @cached_property
+    def finishing(self) -> GroupFinishing:
+        """The line for ends that are reported without a claim."""
+        return GroupFinishing(lambda ends: self.queue("server").finish(ends))
 
     def service(self, caller: Caller) -> Service:
         """Return the verbs of a user."""

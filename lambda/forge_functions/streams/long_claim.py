@@ -8,7 +8,7 @@ from time import monotonic
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.lease import End
+from forge_schema.model.lease import End, Ended, Grant
 from forge_schema.model.states import Reason
 from forge_schema.protocol.answers import Claimed
 from forge_schema.protocol.messages import Claim
@@ -83,6 +83,8 @@ class LongClaim:
 
     def _exchange(self, ends: list[End], count: int) -> Claimed:
         shared, caller = self._shared, self._caller
+        if not count and not self._claim.repeated:
+            return self._finish(ends)
         with shared.matching.lanes(shared.database, caller.id, self._claim.boot_id) as lanes:
             if self._hinted:
                 lanes.doubt()
@@ -94,9 +96,15 @@ class LongClaim:
                 nonce=self._claim.nonce,
                 repeated=self._claim.repeated,
             )
-        shared.exchanged(len(ended), len(grants))
+        return self._claimed(ended, grants)
+
+    def _finish(self, ends: list[End]) -> Claimed:
+        return self._claimed(self._shared.finishing.finish(ends), [])
+
+    def _claimed(self, ended: list[Ended], grants: list[Grant]) -> Claimed:
+        self._shared.exchanged(len(ended), len(grants))
         if not all(one.over for one in ended):
-            shared.matching.came_back()
+            self._shared.matching.came_back()
         return Claimed(ended=ended, grants=grants)
 
     def _give_back(self, claimed: Claimed) -> None:

@@ -26,16 +26,17 @@ router = Router(prefix="/api/workers/job/{job_id}", tags=["workers"], responses=
 @router.post("/status")
 def status(job_id: JobId, body: messages.Status, caller: AsWorker, shared: Shared) -> Told:
     """Report a job's phase or its attempt's end. A repeat returns the same answer."""
-    fence, queue = body.fence(job_id), shared.queue(caller.actor)
+    fence = body.fence(job_id)
     if body.end is not None:
         own(shared, caller, [fence])
-        ended = queue.finish([body.end.of(fence)])[0]
+        ended = shared.finishing.finish([body.end.of(fence)])[0]
         shared.exchanged(1, 0)
         if not ended.over:
             shared.matching.came_back()
         return Told(ended=ended)
     held(shared, caller, fence)
     assert body.phase is not None  # noqa: S101 - the body has one of the two
+    queue = shared.queue(caller.actor)
     standing = queue.report(fence, body.phase, progress=body.progress, devices=body.devices)
     if standing is Standing.LOST:
         raise lost()
