@@ -19,7 +19,7 @@ from forge_worker.agent.claim_loop import Claims, EndNotTaken, Granted
 from forge_worker.agent.registration import Identity
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import SqlGateway
-from psycopg.errors import UniqueViolation
+from psycopg.errors import NotNullViolation, UniqueViolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -212,3 +212,16 @@ def test_resources_that_may_be_in_use_are_not_lent_to_the_next_job(made: Desk) -
     _, granted = made.claims.exchange(replace(freed, reason=Reason.EXIT_CODE))
     assert len(granted) == 1
     assert freed.fence.token not in made.slots.lent
+
+
+@pytest.mark.parametrize("prepare", [True, False])
+def test_statements_that_run_together_are_one_transaction(rig: Rig, *, prepare: bool) -> None:
+    note = {"actor": "a", "action": "x", "job_id": None, "worker_id": None, "detail": None}
+    with Database(rig.url, size=1, prepare=prepare) as database:
+        with pytest.raises(NotNullViolation):
+            database.together(("note", note), ("note", {**note, "actor": None}))
+        assert rig.count("event") == 0
+        # The connection still works.
+        database.together(("note", note), ("note", note))
+        assert len({row["xmin"] for row in rig.rows("SELECT xmin FROM event")}) == 1
+        assert rig.count("event") == 2
