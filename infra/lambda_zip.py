@@ -36,8 +36,8 @@ LEFT_OUT = frozenset(
         "typer",
         # migrations, which are run by hand
         *("alembic", "mako", "sqlalchemy", "sqlmodel"),
-        # only the server and sweeper processes need these
-        *("apscheduler", "tzlocal", "uvicorn"),
+        # only the server process needs this
+        "uvicorn",
         # compiles C
         "pycparser",
     }

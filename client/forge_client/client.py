@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from forge_schema.model.job import JobStatus
+from forge_schema.model.job import JobStatus, Schedule
 from forge_schema.model.worker import WorkerInfo
 
 from forge_client import settings
@@ -109,22 +109,56 @@ class Client:
         Raises:
             ClientError: as for `submit`.
         """
-        root = Path(folder)
-        project = Project.read(root)
-        listing = scan(root, include=project.include)
-        for said in (sentence(listing.left_out), unmatched_sentence(listing.unmatched)):
-            if said:
-                warnings.warn(said, stacklevel=2)
-        base = Request() if config else project.request()
-        requests, images = with_images([base.changed(job) for job in jobs])
-        if not requests:
-            return []
-        wanted = self._specs(requests, listing, config)
-        self.backend.check(wanted)
-        digest = upload(self.backend, listing, limit=limit).bundle.digest
-        upload_images(self.backend, images)
-        ids = self.backend.submit([{**spec, "bundle_digest": digest} for spec in wanted])
+        whole = self._uploaded(jobs, Path(folder), config, limit)
+        ids = self.backend.submit(whole) if whole else []
         return [Job(self.backend, job_id) for job_id in ids]
+
+    def schedule(
+        self,
+        name: str,
+        cron: str,
+        folder: Path | str = ".",
+        command: Sequence[str] | str | None = None,
+        *,
+        timezone: str = "UTC",
+        overlap: bool = True,
+        config: str | None = None,
+        **spec: object,
+    ) -> Schedule:
+        """Have a folder and a command submitted at each time of a cron expression.
+
+        The folder is packed and uploaded now: the jobs run what is in it now. A schedule of the
+        same name is replaced.
+
+        Args:
+            name: the schedule's name.
+            cron: minute, hour, day of the month, month and day of the week: `0 3 * * 1-5`.
+            folder: the project, as for `submit`.
+            command: the command, as for `submit`.
+            timezone: the time zone of the expression, such as `Europe/Berlin`.
+            overlap: whether to submit a job even if the last one is unfinished.
+            config: the name of a saved job config, used instead of forge.toml.
+            **spec: fields of the jobs, as `submit` takes them.
+
+        Raises:
+            ClientError: the expression or the time zone is invalid, or as for `submit`.
+        """
+        job = {"name": name, "command": command, **spec}
+        (whole,) = self._uploaded([job], Path(folder), config, LIMIT)
+        whole.pop("owner", None)
+        return self.backend.keep_schedule(name, cron, whole, timezone=timezone, overlap=overlap)
+
+    def schedules(self) -> list[Schedule]:
+        """Return the schedules that you may see, by name."""
+        return self.backend.schedules()
+
+    def pause_schedule(self, name: str, *, paused: bool = True) -> None:
+        """Pause a schedule, or resume it. Times that passed while it was paused are left out."""
+        self.backend.pause_schedule(name, paused=paused)
+
+    def remove_schedule(self, name: str) -> None:
+        """Remove a schedule. The jobs that it has submitted stay."""
+        self.backend.remove_schedule(name)
 
     def map(
         self,
@@ -166,6 +200,25 @@ class Client:
     def workers(self) -> list[WorkerInfo]:
         """Return every worker."""
         return self.backend.workers()
+
+    def _uploaded(
+        self, jobs: Iterable[Mapping[str, Any]], root: Path, config: str | None, limit: int
+    ) -> list[dict[str, Any]]:
+        """Upload a folder for jobs, and return them as the queue takes them."""
+        project = Project.read(root)
+        listing = scan(root, include=project.include)
+        for said in (sentence(listing.left_out), unmatched_sentence(listing.unmatched)):
+            if said:
+                warnings.warn(said, stacklevel=3)
+        base = Request() if config else project.request()
+        requests, images = with_images([base.changed(job) for job in jobs])
+        if not requests:
+            return []
+        wanted = self._specs(requests, listing, config)
+        self.backend.check(wanted)
+        digest = upload(self.backend, listing, limit=limit).bundle.digest
+        upload_images(self.backend, images)
+        return [{**spec, "bundle_digest": digest} for spec in wanted]
 
     def _specs(
         self, requests: Sequence[Request], listing: Listing, config: str | None

@@ -31,8 +31,21 @@ class _AsTemplate:
         return {**whole, "title": "JobConfig", "properties": fields}
 
 
+class _AsScheduled:
+    """Documents a dict as the job of a schedule: complete, but for the fields of one job."""
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        whole = _schema_of_job(handler)
+        required = [name for name in whole["required"] if name not in OWN]
+        fields = {name: said for name, said in whole["properties"].items() if name not in OWN}
+        return {**whole, "title": "ScheduledJob", "required": required, "properties": fields}
+
+
 JobRequest = Annotated[dict[str, Any], _AsJob()]
 JobConfig = Annotated[dict[str, Any], _AsTemplate()]
+ScheduledJob = Annotated[dict[str, Any], _AsScheduled()]
 
 
 def _schema_of_job(handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -35,13 +35,13 @@ from forge_functions.routes import (
     reports,
     submission,
     sweeps,
-    templates,
     token,
 )
 from forge_functions.routes.admin import events as admin_events
 from forge_functions.routes.admin import keys as admin_keys
 from forge_functions.routes.admin import queues as admin_queues
 from forge_functions.routes.admin import workers as admin_workers
+from forge_functions.routes.plans import schedules, templates
 from forge_functions.routes.workers import enrol
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
@@ -58,6 +58,7 @@ ROUTERS = (
     explain.router,
     sweeps.router,
     templates.router,
+    schedules.router,
     bundles.router,
     reports.router,
     fleet.router,

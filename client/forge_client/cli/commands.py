@@ -22,7 +22,8 @@ PANELS = {
         "artifacts": "jobs.artifacts:artifacts",
         "checkpoints": "jobs.checkpoints:checkpoints",
         "result": "jobs.handlers:result",
-        "templates": "jobs.templates:app",
+        "templates": "plans.templates:app",
+        "schedule": "plans.schedules:app",
     },
     "Tests and benchmarks": {
         "test": "jobs.testing:run_tests",

@@ -15,6 +15,7 @@ from forge_schema.model.job import (
     Event,
     JobDetail,
     JobStatus,
+    Schedule,
     Template,
     job_states,
     possible_job,
@@ -39,6 +40,7 @@ from forge_client.project.image_tar import ImageTar
 
 T = TypeVar("T")
 TEMPLATES = "/api/queue/templates"
+SCHEDULES = "/api/queue/schedules"
 PAGE = 1000
 UPLOADS = 3
 TIME_COLUMNS = ("at", "since")
@@ -275,20 +277,49 @@ class HttpBackend:
         return self._transport.records(Template, self._transport.get(TEMPLATES, owner=self._owner))
 
     def template(self, name: str) -> Template:
-        return self._transport.record(
-            Template, self._transport.get(_template(name), owner=self._owner)
-        )
+        answer = self._transport.get(_named(TEMPLATES, name), owner=self._owner)
+        return self._transport.record(Template, answer)
 
     def keep_template(self, name: str, spec: Mapping[str, Any]) -> None:
         with rejected_job():
-            self._transport.send("PUT", self._config(name), {"spec": dict(spec)}, again=True)
+            path = self._owned(TEMPLATES, name)
+            self._transport.send("PUT", path, {"spec": dict(spec)}, again=True)
 
     def remove_template(self, name: str) -> None:
-        self._transport.send("DELETE", self._config(name), again=False)
+        self._transport.send("DELETE", self._owned(TEMPLATES, name), again=False)
 
-    def _config(self, name: str) -> str:
+    def schedules(self) -> list[Schedule]:
+        return self._transport.records(Schedule, self._transport.get(SCHEDULES, owner=self._owner))
+
+    def schedule(self, name: str) -> Schedule:
+        answer = self._transport.get(_named(SCHEDULES, name), owner=self._owner)
+        return self._transport.record(Schedule, answer)
+
+    def keep_schedule(
+        self,
+        name: str,
+        cron: str,
+        spec: Mapping[str, Any],
+        *,
+        timezone: str = "UTC",
+        overlap: bool = True,
+    ) -> Schedule:
+        body = {"cron": cron, "timezone": timezone, "overlap": overlap, "spec": dict(spec)}
+        with rejected_job():
+            path = self._owned(SCHEDULES, name)
+            answer = self._transport.send("PUT", path, body, again=True)
+        return self._transport.record(Schedule, answer)
+
+    def pause_schedule(self, name: str, *, paused: bool = True) -> None:
+        path = self._owned(SCHEDULES, name)
+        self._transport.send("PATCH", path, {"paused": paused}, again=True)
+
+    def remove_schedule(self, name: str) -> None:
+        self._transport.send("DELETE", self._owned(SCHEDULES, name), again=False)
+
+    def _owned(self, path: str, name: str) -> str:
         whose = f"?owner={quote(self._owner, safe='')}" if self._owner else ""
-        return _template(name) + whose
+        return _named(path, name) + whose
 
     def reports(self) -> list[str]:
         names: list[str] = self._transport.items(self._transport.get("/api/reports"))
@@ -306,8 +337,8 @@ class HttpBackend:
         return checks(self._transport, self.me, self.workers)
 
 
-def _template(name: str) -> str:
-    return f"{TEMPLATES}/{quote(name, safe='')}"
+def _named(path: str, name: str) -> str:
+    return f"{path}/{quote(name, safe='')}"
 
 
 def _ignore(_count: int) -> None:

@@ -24,6 +24,7 @@ from forge_functions.dashboard.routes import (
     worker,
     workers,
 )
+from forge_functions.dashboard.routes.plans import schedules
 from forge_functions.dashboard.visit.page_headers import PageHeaders
 
 # One router per page; more specific paths come first.
@@ -38,6 +39,7 @@ ROUTERS = (
     job.router,
     submit.router,
     queues.router,
+    schedules.router,
     new_worker.router,
     worker.router,
     workers.router,

@@ -1,4 +1,4 @@
-"""The function for users: jobs, templates, bundles, reports, the overview, tokens, health."""
+"""The function for users: jobs, templates, schedules, bundles, reports, the overview, tokens."""
 
 from forge_functions.handlers.lambda_handler import LambdaHandler
 from forge_functions.routes import (
@@ -12,9 +12,9 @@ from forge_functions.routes import (
     reports,
     submission,
     sweeps,
-    templates,
     token,
 )
+from forge_functions.routes.plans import schedules, templates
 
 handler = LambdaHandler(
     health.router,
@@ -25,6 +25,7 @@ handler = LambdaHandler(
     cancel_retry_preempt.router,
     explain.router,
     templates.router,
+    schedules.router,
     bundles.router,
     reports.router,
     overview.router,

@@ -9,6 +9,7 @@ from forge_schema.explain.limits import limits
 from forge_schema.explain.remedies import remedies
 from forge_schema.explain.text import times
 from forge_schema.model.explanation import Chance, Explanation, Limit, Outlook, WorkerChance
+from forge_schema.model.job import Firing
 from forge_schema.model.states import State
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.read.jobs import Jobs
@@ -115,7 +116,8 @@ def _held(one: WorkerChance) -> WorkerChance:
 
 def _head(status: Row) -> Row:
     names = ("job_id", "name", "owner", "queue", "priority", "state", "attempt")
-    return {name: status[name] for name in names}
+    head = {name: status[name] for name in names}
+    return {**head, "firing": Firing.of(status["idempotency_key"])}
 
 
 def _counts(chances: list[WorkerChance]) -> dict[Chance, int]:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from forge_schema.model.fields import Open, Record
+from forge_schema.model.job import Firing
 from forge_schema.model.states import Asked, Budget, Phase, Reason, State
 
 
@@ -185,6 +186,7 @@ class Explanation(Record):
     attempt: int
     outlook: Open[Outlook]
     text: str
+    firing: Firing | None = None
     limits: list[Limit] = Field(default_factory=list)
     ahead: int | None = None
     ahead_is_bound: bool = False

@@ -1,14 +1,18 @@
 """A job: its status, request, attempts and events."""
 
+import re
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Self
 
 from pydantic import Field
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import LARGEST, Open, Record
 from forge_schema.model.states import TERMINAL_STATES, Asked, DependencyKind, Phase, Reason, State
+
+KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
+FIRING_KEY = re.compile(r"schedule:\d+:(?P<due>[\dT:-]{19}Z):(?P<name>.+)", re.ASCII)
 
 
 class JobStatus(Record):
@@ -49,11 +53,35 @@ class Dependency(Record):
     met: bool | None = None
 
 
+class Firing(Record):
+    """The schedule that submitted a job, and the time for which it did."""
+
+    schedule: str
+    due_at: datetime
+
+    def key(self, schedule_id: int) -> str:
+        """Return the job's idempotency key: for each time, a schedule submits one job."""
+        return f"schedule:{schedule_id}:{self.due_at.astimezone(UTC):{KEY_TIME}}:{self.schedule}"
+
+    @classmethod
+    def of(cls, key: str | None) -> Self | None:
+        """Return what a job's idempotency key tells; None if no schedule submitted it."""
+        found = FIRING_KEY.fullmatch(key or "")
+        if found is None:
+            return None
+        try:
+            due_at = datetime.strptime(found["due"], KEY_TIME).replace(tzinfo=UTC)
+        except ValueError:
+            return None  # a user may have chosen a key like this
+        return cls(schedule=found["name"], due_at=due_at)
+
+
 class JobDetail(JobStatus):
     """A job with its request, and the checkpoint of another job that it started from, if any.
 
     `dependencies` are the jobs that it waits for or waited for. `due_in_s` is the time until a
-    scheduled job may start, in seconds; `retries_left` counts the retries after failures.
+    scheduled job may start, in seconds; `retries_left` counts the retries after failures. `firing`
+    is set if a schedule submitted it.
     """
 
     spec: dict[str, Any]
@@ -67,6 +95,7 @@ class JobDetail(JobStatus):
     due_in_s: float | None = None
     retries_left: int | None = None
     dependencies: list[Dependency] = Field(default_factory=list)
+    firing: Firing | None = None
 
 
 class Attempt(Record):
@@ -113,6 +142,27 @@ class Template(Record):
     name: str
     spec: dict[str, Any]
     updated_at: datetime
+
+
+class Schedule(Record):
+    """A job that is submitted at each time of a cron expression.
+
+    `next_times` are the next three. `error` says why no job was submitted at the last time,
+    `last_due_at`. Without `overlap`, none is submitted while the last job is unfinished.
+    """
+
+    owner: str
+    name: str
+    cron: str
+    timezone: str
+    paused: bool
+    overlap: bool
+    next_times: list[datetime]
+    last_due_at: datetime | None = None
+    last_job_id: int | None = None
+    last_state: Open[State] | None = None
+    error: str | None = None
+    spec: dict[str, Any]
 
 
 class JobUnknown(ForgeError):

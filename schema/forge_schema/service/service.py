@@ -11,6 +11,7 @@ from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import (
     Attempt,
     Event,
+    Firing,
     JobDetail,
     JobStatus,
     job_states,
@@ -27,10 +28,10 @@ from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
 from forge_schema.service.findings import Findings
-from forge_schema.service.submission import Submission
+from forge_schema.service.schedules import Scheduling
 
 
-class Service(Submission):
+class Service(Scheduling):
     """Everything that a caller may ask for; viewers read, submitters act, admins see all owners."""
 
     @cached_property
@@ -49,7 +50,8 @@ class Service(Submission):
 
     def job(self, job_id: int) -> JobDetail:
         """Return one job."""
-        return JobDetail.model_validate(self._visible(job_id))
+        row = self._visible(job_id)
+        return JobDetail.model_validate({**row, "firing": Firing.of(row["idempotency_key"])})
 
     def jobs(
         self,

@@ -140,11 +140,11 @@ class Submission(Verbs):
             raise Forbidden("only an admin may submit jobs of another owner")
         if "config_name" in fields:
             named = {name: fields[name] for name in Reference.model_fields}
-            config = _checked(Reference, named, place)
+            config = checked(Reference, named, place)
             del fields["config_name"]
             kept = self._templates(config.owner).get(config.config_name)
             fields = _merged(kept["spec"], fields)
-        return _checked(JobSpec, fields, place)
+        return checked(JobSpec, fields, place)
 
     @property
     def _queue(self) -> Queue:
@@ -160,10 +160,15 @@ def _check_config(config: Fields) -> None:
     if taken := [name for name in OWN if name in config]:
         fault = {"loc": (taken[0],), "msg": "a template cannot have it", "type": "not_in_config"}
         raise JobInvalid(place, [fault])
-    _checked(JobSpec, {**SAMPLE, **config}, place)
+    checked(JobSpec, {**SAMPLE, **config}, place)
 
 
-def _checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) -> Model:
+def checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) -> Model:
+    """Return fields as a model.
+
+    Raises:
+        JobInvalid: they are not; `place` is where they stand in the request.
+    """
     try:
         return model.model_validate(fields)
     except ValidationError as error:

@@ -14,6 +14,7 @@ from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
+from forge_schema.schedules.firing import DueSchedules
 from forge_schema.sweeper.moves import Moves
 from forge_schema.sweeper.retention import Ageing, Ages
 
@@ -68,6 +69,7 @@ class Moved:
     overrun: int = 0
     thinned: int = 0
     dropped: int = 0
+    fired: int = 0
 
 
 class Tick:
@@ -98,6 +100,7 @@ class Tick:
         self._windows = windows or Windows()
         self._moves = Moves(queue)
         self._ageing = Ageing(queue.database, ages)
+        self._due_schedules = DueSchedules(queue.database)
         least = min(LATE_LEAST, queue.ttl / 2)
         self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl, least)
         self._brake = brake
@@ -107,13 +110,14 @@ class Tick:
         self._mend_at = -math.inf
 
     def run(self) -> Moved:
-        """Requeue, promote, enforce deadlines, mark offline, remove workers; then clean up.
+        """Requeue, promote, fire, enforce deadlines, mark offline, remove workers; then clean up.
 
         A failing step does not stop the others; its error is raised once all have run.
         """
         steps: dict[str, Callable[[], int]] = {
             "requeued": lambda: _batches(self.requeue),
             "promoted": lambda: _batches(self.promote),
+            "fired": lambda: _batches(self.fire),
             "overdue": self.ask_overdue,
             "overrun": self.end_overrun,
             "offline": self.mark_offline,
@@ -190,6 +194,10 @@ class Tick:
     def promote(self) -> int:
         """Make a batch of scheduled jobs ready that are due."""
         return self._moves.promote(BATCH)
+
+    def fire(self) -> int:
+        """Submit the jobs of a batch of schedules that are due."""
+        return self._due_schedules.fire(BATCH)
 
     def ask_overdue(self) -> int:
         """Ask workers to end jobs past their time limit."""

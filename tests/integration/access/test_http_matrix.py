@@ -70,6 +70,14 @@ def of_template(body: object = None) -> Callable[[World, str], Request]:
     return request
 
 
+def of_schedule(body: object = None) -> Callable[[World, str], Request]:
+    def request(world: World, kind: str) -> Request:
+        query = "?owner=ann" if kind == "admin" else ""
+        return f"/api/queue/schedules/{world.schedule()}{query}", body
+
+    return request
+
+
 def of_sweep(what: str = "") -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
         query = "?owner=ann" if kind == "admin" else ""
@@ -113,6 +121,7 @@ def ends(world: World, kind: str) -> Request:
 ROOM = {"cpus": 1, "memory_mb": 1, "disk_mb": 1}
 OBJECT = {"path": "a", "bytes": 6, "sha256": DIGEST}
 KEY = {"owner": "eve", "role": "viewer"}
+WEEKLY = {"cron": "0 3 * * 0", "spec": SPEC}
 SIGNED = f"/api/objects/bundles/x?expires=9999999999&signature={'0' * 64}"
 
 TABLE: dict[tuple[str, str], Case] = {
@@ -149,6 +158,11 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/queue/templates/{name}"): (READS_OWN, of_template()),
     ("put", "/api/queue/templates/{name}"): (WRITES, of_template({"spec": {}})),
     ("delete", "/api/queue/templates/{name}"): (ACTS_ON_OWN, of_template()),
+    ("get", "/api/queue/schedules"): (READS, fixed("/api/queue/schedules")),
+    ("get", "/api/queue/schedules/{name}"): (READS_OWN, of_schedule()),
+    ("put", "/api/queue/schedules/{name}"): (WRITES, of_schedule(WEEKLY)),
+    ("patch", "/api/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule({"paused": True})),
+    ("delete", "/api/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule()),
     ("post", "/api/bundles"): (WRITES, fixed("/api/bundles", {"digest": DIGEST, "bytes": 6})),
     ("post", "/api/images"): (WRITES, fixed("/api/images", {"digest": DIGEST, "bytes": 6})),
     ("get", "/api/reports"): (READS, fixed("/api/reports")),
@@ -251,9 +265,12 @@ def test_the_table_has_every_path_and_no_other() -> None:
     assert all(set(expected) == set(KINDS) for expected, _ in TABLE.values())
 
 
-# These change the worker that holds the leases, or a template that other requests may share by
-# name, and so would disturb the others.
-APART = ("/api/workers/register", "/api/workers/disconnect", "/api/queue/templates/{name}")
+# These change the worker that holds the leases, or a template or schedule that other requests may
+# share by name, and so would disturb the others.
+APART = (
+    *("/api/workers/register", "/api/workers/disconnect"),
+    *("/api/queue/templates/{name}", "/api/queue/schedules/{name}"),
+)
 
 
 @pytest.fixture(scope="module")

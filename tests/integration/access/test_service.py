@@ -11,6 +11,7 @@ from forge_schema.model.states import Role
 from forge_schema.queue.queue import NotRetryable
 from forge_schema.queue.registry import NoSuchWorker
 from forge_schema.read.benchmarks import SweepUnknown
+from forge_schema.schedules.schedules import NoSuchSchedule
 from forge_schema.service.caller import Caller, Forbidden
 from forge_schema.service.service import Service
 from forge_schema.storage import keys, open_store
@@ -37,6 +38,9 @@ CHANGES: dict[str, Act] = {
     "cancel_sweep": lambda s, _: s.findings.cancel_sweep("grid"),
     "keep_template": lambda s, _: s.keep_template("nightly", {}),
     "remove_template": lambda s, _: s.remove_template("nightly"),
+    "keep_schedule": lambda s, _: s.keep_schedule("nightly", "0 3 * * *", SPEC),
+    "pause_schedule": lambda s, _: s.pause_schedule("nightly"),
+    "remove_schedule": lambda s, _: s.remove_schedule("nightly"),
 }
 RULES: dict[str, Act] = {
     "drain": lambda s, _: s.drain(1),
@@ -44,6 +48,13 @@ RULES: dict[str, Act] = {
     "report of all owners": lambda s, _: s.report("queue_demand", count=1),
     "job of another owner": lambda s, _: s.submit([{**SPEC, "owner": "ann"}]),
     "templates of another owner": lambda s, _: s.templates(owner="ann"),
+    "schedules of another owner": lambda s, _: s.schedules(owner="ann"),
+    "a schedule of another owner": lambda s, _: s.schedule("nightly", owner="ann"),
+    "a new schedule of another owner": lambda s, _: s.keep_schedule(
+        "nightly", "0 3 * * *", SPEC, owner="ann"
+    ),
+    "pausing another owner's schedule": lambda s, _: s.pause_schedule("nightly", owner="ann"),
+    "removing another owner's schedule": lambda s, _: s.remove_schedule("nightly", owner="ann"),
     "sweep of another owner": lambda s, _: s.findings.sweep("grid", owner="ann"),
 }
 OF_A_JOB: dict[str, Act] = {
@@ -96,7 +107,7 @@ def test_only_an_admin_rules_or_acts_for_others(services: Services, act: Act) ->
     with pytest.raises(Forbidden) as refused:
         act(services.of("bob", Role.SUBMITTER), 0)
     assert refused.value.hint
-    with suppress(SweepUnknown, NoSuchWorker):
+    with suppress(SweepUnknown, NoSuchWorker, NoSuchSchedule):
         act(services.of("root", Role.ADMIN), 0)
 
 

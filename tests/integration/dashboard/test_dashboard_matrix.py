@@ -47,6 +47,7 @@ def of_worker(what: str = "") -> Callable[[World], tuple[str, dict[str, str]]]:
     return lambda world: (f"/workers/{world.absent_worker()}{what}", {})
 
 
+PAUSED = {"owner": "ann", "paused": "true"}
 TABLE = {
     ("GET", "/"): (SEES, fixed("/")),
     ("GET", "/jobs"): (SEES, fixed("/jobs")),
@@ -75,6 +76,11 @@ TABLE = {
     ("GET", "/queues"): (SEES, fixed("/queues")),
     ("POST", "/queues/pause"): (RULES, fixed("/queues/pause", name="night", paused="true")),
     ("POST", "/queues/limits"): (RULES, fixed("/queues/limits", name="night")),
+    ("GET", "/schedules"): (SEES, fixed("/schedules")),
+    ("POST", "/schedules/pause"): (
+        each(NO, IN, NO, IN),
+        lambda world: ("/schedules/pause", {"name": world.schedule(), **PAUSED}),
+    ),
     ("GET", "/reports"): (SEES, fixed("/reports")),
     ("GET", "/reports/{name}"): (SEES, fixed("/reports/job_status")),
     ("GET", "/reports/{name}.csv"): (SEES, fixed("/reports/job_status.csv")),

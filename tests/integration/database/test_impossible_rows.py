@@ -179,6 +179,16 @@ IMPOSSIBLE = {
         "a job that waits for itself",
     ): "INSERT INTO dependency VALUES (1, 1, 'after')",
     ("dependency_needs", "a wait for no job"): "INSERT INTO dependency VALUES (1, 99, 'after')",
+    (
+        "last_of_schedule",
+        "a schedule with a last job and no last time",
+    ): "INSERT INTO schedule (owner, name, cron, spec, next_at, last_job_id)"
+    " VALUES ('ann', 'n', '* * * * *', '{}', now(), 1)",
+    (
+        "schedule_last_job",
+        "a schedule whose last job does not exist",
+    ): "INSERT INTO schedule (owner, name, cron, spec, next_at, last_due_at, last_job_id)"
+    " VALUES ('ann', 'n', '* * * * *', '{}', now(), now(), 99)",
     ("extent_sound", "an empty log chunk"): f"INSERT INTO log_chunk "
     f"VALUES (1, 1, 0, 0, 1, 'k', 0, 0, {SHA}, now())",
     ("sha256_form", "a log chunk without a digest"): "INSERT INTO log_chunk "

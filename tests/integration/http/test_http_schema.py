@@ -74,6 +74,8 @@ def described(examples: int, *, coverage: bool) -> BaseSchema:
     return schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 
+# A schema cannot say which there are.
+CRON = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
 # Its body has the same model as that of `submit`, whose every bound is tried.
 LIKE_SUBMIT = "POST /api/queue/check"
 ROUTES = [
@@ -95,7 +97,7 @@ class Target:
             "job_id": [world.job(), world.dead_job(), self.grant["job_id"]],
             "worker_id": [world.absent_worker() for _ in range(3)],
             "key_id": [world.spare_key() for _ in range(3)],
-            "name": ["job_status", world.template(), "night"],
+            "name": ["job_status", world.template(), world.schedule(), "night"],
             "owner": ["ann", "bob", "root"],
         }
 
@@ -115,6 +117,7 @@ class Target:
         body: dict[str, Any] = case.body if isinstance(case.body, dict) else {}
         for n, end in enumerate(body.get("ends", [])):
             end["job_id"] = n + 1  # no job ends twice, which a schema cannot say
+        body |= {name: said for name, said in CRON.items() if name in body}
         for name, known in (("by", "owner"), ("since", "7d")):
             if "reports" in case.operation.path and name in case.query:
                 case.query[name] = known  # one of the allowed words

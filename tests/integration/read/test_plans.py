@@ -23,6 +23,7 @@ from forge_schema.read.overview import Overview
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.read.series import Series
+from forge_schema.schedules.schedules import listed
 from support.database.plans import HISTORY, assert_bounded, watched
 from support.past.plan_world import World, world
 
@@ -138,6 +139,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
+    "schedules": lambda w: [listed(w.database, owner) for owner in OWNERS],
     "sweep_states": lambda w: Benchmarks(w.database, owner="ann", actor="a").states("grid-3"),
     "sweep_unfinished": lambda w: w.database.rows(
         "sweep_unfinished", again=True, owner="ann", sweep="grid-3"
@@ -217,7 +219,8 @@ VERBS = frozenset(
 )
 # They read none of the history, or one row of it by its key.
 SMALL = frozenset({
-    "artifact", "attempt_marks", "claimed_before", "drop_partitions", "due", "ended",
+    "artifact", "attempt_marks", "claimed_before", "clock", "drop_partitions", "due",
+    "due_schedules", "ended",
     "enrolled_worker", "heads", "health", "held_job", "held_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
     "make_partitions", "match", "missing_uploads", "next_worker_id", "overrun", "own_fences",

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from forge_schema.database.pool import Connection, Row
     from support.queue.rig import Rig, Worker
 
-STATEMENTS = ["expired", "finish", "promote", "overdue", "overrun", "offline", "reap"]
-STATEMENTS += ["release_stragglers"]
-STATEMENTS += ["make_partitions", "forget_nonces"]
+STATEMENTS = ["expired", "finish", "promote", "due_schedules", "overdue", "overrun", "offline"]
+STATEMENTS += ["reap", "release_stragglers", "make_partitions", "forget_nonces"]
 STATEMENTS += ["thin:metric", "thin:sample"] * 2
 
 

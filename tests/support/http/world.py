@@ -106,6 +106,14 @@ class World:
         )
         return "nightly"
 
+    def schedule(self) -> str:
+        """Return a schedule of ann's, which an earlier request may have removed."""
+        self.api.rig.rows(
+            "INSERT INTO schedule (owner, name, cron, spec, next_at)"
+            " VALUES ('ann', 'weekly', '0 3 * * 0', '{}', forge_now()) ON CONFLICT DO NOTHING"
+        )
+        return "weekly"
+
     def lease(self) -> tuple[dict[str, Any], AttemptKeys]:
         """Have the holder lease a job of ann's; return its grant and the keys that it may write."""
         self.api.rig.submit(owner="ann", priority=1000)

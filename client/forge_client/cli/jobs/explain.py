@@ -8,6 +8,7 @@ from forge_schema.model.explanation import Explanation, Remedy, Requirement
 from forge_schema.model.fields import Record
 from forge_schema.model.quantities import MIB, duration_text, size_text
 
+from forge_client.cli.jobs.ps import submitter
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import first_line
@@ -59,6 +60,7 @@ def _print(found: Explanation) -> None:
         ("job", f"{found.job_id} {found.name}, {found.state}"),
         ("why", found.text),
         ("queue", f"{found.queue}, priority {found.priority}"),
+        ("submitted by", submitter(found.firing)),
         ("in front", _in_front(found)),
         ("estimate", _estimate(found)),
         ("waited", duration_text(found.run.waited_s) if found.run else ""),

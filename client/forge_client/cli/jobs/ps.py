@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import typer
-from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus
+from forge_schema.model.job import Attempt, Event, Firing, JobDetail, JobStatus
 from forge_schema.model.quantities import duration_text
 
 from forge_client.cli.options.session import JobId, backend_of, settings_of
@@ -109,6 +109,11 @@ def source(job: JobDetail) -> str:
     return f"checkpoint {job.source_job_id}{number}"
 
 
+def submitter(firing: Firing | None) -> str:
+    """Return the schedule that submitted a job."""
+    return f"schedule {firing.schedule}, due {inline(firing.due_at)}" if firing else ""
+
+
 def _next(job: JobDetail, attempts: list[Attempt]) -> str:
     """Return when a failed job is retried."""
     if job.terminal or job.state == "running" or not attempts:
@@ -130,6 +135,7 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         ("owner", job.owner),
         ("queue", f"{job.queue}, priority {job.priority}"),
         ("submitted", ago(job.submitted_at)),
+        ("by", submitter(job.firing)),
         ("finished", ago(job.finished_at)),
         ("time limit", duration_text(job.timeout_s) if job.timeout_s else ""),
         ("budgets", f"{failures}, {job.max_losses} losses, {job.max_preemptions} preemptions"),

@@ -1,5 +1,7 @@
 """`forge submit`: a folder and a command become a job."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +30,7 @@ from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.forge_toml import Project
+from forge_client.project.image_tar import ImageTar
 from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
@@ -133,57 +136,99 @@ def submit(
     Options override forge.toml (or the config named with --config), which overrides the queue's
     defaults. The job's id is printed on stdout.
     """
-    project = Project.read(folder).including(include)
-    listing = scan(folder, include=project.include)
-    tell_left_out(listing)
-    base = Request() if config else project.request()
-    request = base.changed({
-        "name": name, "gpus": gpu, "gpu_model": gpu_model, "vram": vram,
-        "accelerator": accelerator, "cpus": cpus, "memory": memory, "disk": disk, "image": image,
-        "image_tar": image_tar, "dockerfile": dockerfile,
-        "labels": labels(label or []), "priority": priority, "queue": queue,
-        "max_failures": max_failures, "timeout": timeout, "env": environment(env or []),
-        "idempotency_key": idempotency_key, "target": target,
-        "checkpoint_interval": checkpoint_interval, "grace": grace, "delay": delay,
-        "share": share, "command": command_of(context), "secrets": secret,
-        "requirements": o.requirements(requirements, no_install=no_install),
-        "precision": precision, "streams": streams, "objective": objective,
-        "preempt_signal": preempt_signal, "keep_checkpoints": keep_checkpoints,
-        "from_checkpoint": from_checkpoint, "no_progress": stall_no_progress,
-        "silent_log": stall_silent_log, "idle_gpu": stall_idle_gpu,
-        "after": after, "after_ok": after_ok, "after_any": after_any,
-    })  # fmt: skip
-    (request,), images = with_images([request], bar=narration.transfer)
-    settings = settings_of(context, project)
-    owner = settings.job_owner
-    if config:
-        spec = _unsent(config, request)
-    else:
-        request = with_requirements([request], listing)[0]
-        spec = specs([request], owner=owner, folder=folder)[0]
+    ready = prepared(**locals())
     if dry_run:
-        tell_alone([spec])
-        _check(settings, spec)
-        _show_plan(spec, listing, form)
+        tell_alone([ready.spec])
+        _check(ready.settings, ready.spec)
+        _show_plan(ready.spec, ready.listing, form)
         return
-    most = _limit(limit) or project.limit or LIMIT
-    with connect(settings) as backend:
-        if config:
-            kept = backend.template(config)
-            request = with_requirements([request], listing, kept.spec)[0]
-            spec = configured(request, kept, owner=owner, folder=folder)
-        tell_alone([spec])
-        backend.check([spec])
-        stored = upload(backend, listing, limit=most, bar=narration.transfer)
-        tell(stored)
-        tell_images(upload_images(backend, images, bar=narration.transfer))
-        job_id = backend.submit([{**spec, "bundle_digest": stored.bundle.digest}])[0]
+    with connect(ready.settings) as backend:
+        job_id = backend.submit([uploaded(backend, ready)])[0]
         status = _status(backend, job_id)
         tell_job(status)
         tell_nobody(backend, job_id)
         if wait:
             raise typer.Exit(wait_for(backend, job_id))
         output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A folder and a command line, read and not yet sent.
+
+    With a saved config, the fields of the `spec` are not yet laid over its own.
+    """
+
+    folder: Path
+    listing: Listing
+    limit: int
+    request: Request
+    images: list[ImageTar]
+    config: str | None
+    settings: Settings
+    spec: dict[str, Any]
+
+
+def prepared(
+    context: typer.Context,
+    folder: Path,
+    config: str | None,
+    include: list[str] | None,
+    limit: str | None,
+    **options: Any,  # noqa: ANN401 - options of all types
+) -> Prepared:
+    """Read a folder, and the options of `forge submit`, by the names of its parameters."""
+    project = Project.read(folder).including(include)
+    listing = scan(folder, include=project.include)
+    tell_left_out(listing)
+    base = Request() if config else project.request()
+    request = base.changed({**_changes(options), "command": command_of(context)})
+    (request,), images = with_images([request], bar=narration.transfer)
+    settings = settings_of(context, project)
+    if config:
+        spec = _unsent(config, request)
+    else:
+        whole = with_requirements([request], listing)
+        spec = specs(whole, owner=settings.job_owner, folder=folder)[0]
+    most = _limit(limit) or project.limit or LIMIT
+    return Prepared(folder, listing, most, request, images, config, settings, spec)
+
+
+def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
+    """Have the queue check a job, upload what it needs, and return it."""
+    spec = ready.spec
+    if ready.config:
+        kept = backend.template(ready.config)
+        request = with_requirements([ready.request], ready.listing, kept.spec)[0]
+        spec = configured(request, kept, owner=ready.settings.job_owner, folder=ready.folder)
+    tell_alone([spec])
+    backend.check([spec])
+    stored = upload(backend, ready.listing, limit=ready.limit, bar=narration.transfer)
+    tell(stored)
+    tell_images(upload_images(backend, ready.images, bar=narration.transfer))
+    return {**spec, "bundle_digest": stored.bundle.digest}
+
+
+def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as fields of a request."""
+    same = (
+        *("name", "gpu_model", "vram", "accelerator", "cpus", "memory", "disk", "image"),
+        *("image_tar", "dockerfile", "priority", "queue", "max_failures", "timeout", "target"),
+        *("idempotency_key", "checkpoint_interval", "grace", "delay", "share", "precision"),
+        *("streams", "objective", "preempt_signal", "keep_checkpoints", "from_checkpoint"),
+        *("after", "after_ok", "after_any"),
+    )
+    return {
+        **{name: given.get(name) for name in same},
+        "gpus": given["gpu"],
+        "labels": labels(given["label"] or []),
+        "env": environment(given["env"] or []),
+        "secrets": given["secret"],
+        "requirements": o.requirements(given["requirements"], no_install=given["no_install"]),
+        "no_progress": given["stall_no_progress"],
+        "silent_log": given["stall_silent_log"],
+        "idle_gpu": given["stall_idle_gpu"],
+    }
 
 
 def _status(backend: Backend, job_id: int) -> JobDetail:

@@ -20,9 +20,17 @@ class Template(SQLModel, table=True):
 
 
 class Schedule(SQLModel, table=True):
-    """A job submitted repeatedly by a cron schedule."""
+    """A job submitted repeatedly by a cron schedule; `last_…` and `error` tell of its last time."""
 
-    __table_args__ = (UniqueConstraint("owner", "name", name="schedule_name"),)
+    __table_args__ = (
+        UniqueConstraint("owner", "name", name="schedule_name"),
+        ForeignKeyConstraint(["last_job_id"], ["job.id"], name="schedule_last_job"),
+        CheckConstraint(
+            "last_due_at IS NOT NULL OR num_nonnulls(last_job_id, error) = 0",
+            name="last_of_schedule",
+        ),
+        Index("schedule_due", "next_at", postgresql_where=text("NOT paused")),
+    )
 
     id: int = c.identity(big=False)
     owner: str = c.string()
@@ -32,6 +40,10 @@ class Schedule(SQLModel, table=True):
     spec: dict[str, Any] = c.document()
     paused: bool = c.flag()
     next_at: datetime = c.moment()
+    overlap: bool = c.flag(default="true")
+    last_due_at: datetime | None = c.moment(null=True)
+    last_job_id: int | None = c.big(null=True)
+    error: str | None = c.string(null=True)
 
 
 class Dependency(SQLModel, table=True):

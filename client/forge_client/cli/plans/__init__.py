@@ -1,0 +1,1 @@
+"""Jobs kept for later: templates and schedules."""

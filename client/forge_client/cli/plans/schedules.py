@@ -1,0 +1,148 @@
+"""`forge schedule`: jobs that are submitted at the times of a cron expression."""
+
+import inspect
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from forge_schema.model.job import Schedule
+
+from forge_client.cli.jobs.submit import prepared, submit, uploaded
+from forge_client.cli.options.job_command import JobCommand
+from forge_client.cli.options.session import backend_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+from forge_client.connection import connect
+
+app = typer.Typer(no_args_is_help=True, help="Jobs submitted at the times of a cron expression.")
+Name = Annotated[str, typer.Argument(help="The schedule's name.")]
+# Options of `forge submit` that make no sense here, or mean something else.
+NOT_HERE = {"name", "idempotency_key", "wait", "dry_run", "after", "after_ok", "after_any"}
+
+COLUMNS: list[Column] = [
+    ("NAME", lambda s: s.name),
+    ("CRON", lambda s: s.cron),
+    ("TIMEZONE", lambda s: s.timezone),
+    ("NEXT", lambda s: "paused" if s.paused else ago(min(s.next_times, default=None))),
+    ("LAST JOB", lambda s: s.last_job_id),
+    ("STATE", lambda s: s.last_state),
+    ("ERROR", lambda s: s.error),
+    ("OWNER", lambda s: s.owner),
+]
+
+
+@app.callback()
+def schedule() -> None:
+    """Manage jobs that are submitted at the times of a cron expression."""
+
+
+def _with_options_of_submit(command: Any) -> Any:  # noqa: ANN401 - what typer calls
+    """Give a command the options of `forge submit`, which it takes as `**options`."""
+    own = dict(inspect.signature(command).parameters)
+    del own["options"]
+    theirs = inspect.signature(submit).parameters
+    both = {name: given for name, given in theirs.items() if name not in NOT_HERE} | own
+    ordered = [given.replace(kind=given.KEYWORD_ONLY) for given in both.values()]
+    first = {"context": 0, "cron": 1}
+    ordered.sort(key=lambda given: first.get(given.name, len(first)))
+    command.__signature__ = inspect.Signature(ordered)
+    return command
+
+
+@app.command(cls=JobCommand)
+@_with_options_of_submit
+def add(
+    context: typer.Context,
+    cron: Annotated[
+        str, typer.Argument(help="Minute, hour, day of month, month, day of week: '0 3 * * 1-5'.")
+    ],
+    name: Annotated[str, typer.Option(help="Name of the schedule and of its jobs.")],
+    timezone: Annotated[
+        str, typer.Option(help="Time zone of the expression, e.g. Europe/Berlin.")
+    ] = "UTC",
+    overlap: Annotated[
+        bool,
+        typer.Option(
+            "--overlap/--no-overlap", help="Submit a job even if the last one is unfinished."
+        ),
+    ] = True,
+    form: FormatOption = Format.TABLE,
+    **options: Any,  # noqa: ANN401 - options of all types
+) -> None:
+    """Submit a folder and a command at each time of a cron expression.
+
+    The folder is packed and uploaded now: the jobs run what is in it now, until the schedule is
+    added again. A schedule of the same name is replaced.
+    """
+    ready = prepared(context, name=name, **options)
+    with connect(ready.settings) as backend:
+        spec = uploaded(backend, ready)
+        spec.pop("owner", None)
+        kept = backend.keep_schedule(name, cron, spec, timezone=timezone, overlap=overlap)
+    narration.say(f"schedule {kept.name!r}: next at {_moment(kept.next_times[0])}")
+    output.show_one(kept, form, lambda: print(kept.name))  # noqa: T201 - the data
+
+
+@app.command("list")
+def list_schedules(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List schedules."""
+    with backend_of(context) as backend:
+        output.show(backend.schedules(), COLUMNS, form)
+
+
+@app.command()
+def show(context: typer.Context, name: Name, form: FormatOption = Format.TABLE) -> None:
+    """Show a schedule: its next times, its last job, and why the last time submitted none."""
+    with backend_of(context) as backend:
+        kept = backend.schedule(name)
+    output.show_one(kept, form, lambda: _print(kept))
+
+
+@app.command()
+def pause(context: typer.Context, name: Name) -> None:
+    """Stop submitting a schedule's jobs. Submitted jobs continue."""
+    with backend_of(context) as backend:
+        backend.pause_schedule(name)
+    narration.say(f"schedule {name} is paused")
+
+
+@app.command()
+def resume(context: typer.Context, name: Name) -> None:
+    """Submit a paused schedule's jobs again, from its next time on."""
+    with backend_of(context) as backend:
+        backend.pause_schedule(name, paused=False)
+    narration.say(f"schedule {name} is resumed")
+
+
+@app.command()
+def remove(context: typer.Context, name: Name) -> None:
+    """Remove a schedule. Submitted jobs continue."""
+    with backend_of(context) as backend:
+        backend.remove_schedule(name)
+    narration.say(f"schedule {name} removed")
+
+
+def _print(kept: Schedule) -> None:
+    output.fields([
+        ("schedule", kept.name),
+        ("owner", kept.owner),
+        ("cron", f"{kept.cron}, {kept.timezone}"),
+        ("state", "paused" if kept.paused else "active"),
+        ("overlap", "" if kept.overlap else "waits for the end of the last job"),
+        *(("next" if n == 0 else " ", at) for n, at in enumerate(_next(kept))),
+        ("last time", _moment(kept.last_due_at) if kept.last_due_at else ""),
+        ("last job", f"{kept.last_job_id}, {kept.last_state}" if kept.last_job_id else ""),
+        ("error", kept.error),
+        *((field, inline(value)) for field, value in kept.spec.items()),
+    ])  # fmt: skip
+
+
+def _next(kept: Schedule) -> list[str]:
+    if kept.paused:
+        return []
+    return [f"{_moment(at)} ({ago(at)})" for at in kept.next_times]
+
+
+def _moment(at: datetime) -> str:
+    """Return a time as it came, in the time zone of its schedule."""
+    return at.isoformat(sep=" ", timespec="minutes")

@@ -1,0 +1,35 @@
+"""Schedules: their next times and last jobs."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from forge_schema.model.fields import Word
+
+from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.visit.visitor import SeesPages, SubmitsByPage
+from forge_functions.dashboard.words import t
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/schedules")
+
+
+@router.get("")
+def schedules(request: Request, who: SeesPages, shared: Shared) -> Response:
+    """Show schedules. Non-admins see only their own."""
+    return page(request, who, "schedules.html", schedules=shared.service(who).schedules())
+
+
+@router.post("/pause")
+def pause(
+    request: Request,
+    who: SubmitsByPage,
+    shared: Shared,
+    *,
+    name: Annotated[Word, Form()],
+    owner: Annotated[Word, Form()],
+    paused: Annotated[bool, Form()],
+) -> Response:
+    """Pause or resume a schedule."""
+    shared.service(who).pause_schedule(name, paused=paused, owner=owner)
+    said = t("The schedule is paused.") if paused else t("The schedule is resumed.")
+    return after(request, "/schedules", said)

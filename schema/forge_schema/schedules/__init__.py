@@ -1,0 +1,1 @@
+"""Schedules: jobs that are submitted again and again, at the times of a cron expression."""

@@ -1,0 +1,113 @@
+"""The verbs about schedules."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from forge_schema.model.errors import JobInvalid
+from forge_schema.model.fields import Word
+from forge_schema.model.job import Schedule
+from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Role
+from forge_schema.queue.inputs import Sources, Uploads, named, not_uploaded
+from forge_schema.schedules.schedules import Schedules, listed
+from forge_schema.service.submission import OWN, Fields, Submission, checked
+
+# It is part of its jobs' idempotency keys.
+ScheduleName = Annotated[Word, Field(max_length=100)]
+
+
+class Naming(BaseModel):
+    """What a person writes about a schedule."""
+
+    name: ScheduleName
+    cron: Word
+    timezone: Word
+
+
+class Scheduling(Submission):
+    """Keeps schedules; the owner is the caller unless an admin names another."""
+
+    def schedules(self, *, owner: str | None = None) -> list[Schedule]:
+        """Return the schedules of an owner, or all that the caller may see, by name."""
+        whose = self.caller.scope if owner is None else self._whose(owner)
+        return listed(self._database, whose)
+
+    def schedule(self, name: str, *, owner: str | None = None) -> Schedule:
+        """Return a schedule."""
+        return self._schedules(owner).get(name)
+
+    def keep_schedule(
+        self,
+        name: str,
+        cron: str,
+        spec: Fields,
+        *,
+        timezone: str = "UTC",
+        overlap: bool = True,
+        owner: str | None = None,
+    ) -> Schedule:
+        """Have a job submitted at each time of a cron expression, in place of any schedule before.
+
+        Args:
+            name: the schedule's name.
+            cron: minute, hour, day of the month, month and day of the week.
+            spec: the fields of the job, merged over those of its `config_name` now, once and for
+                all. It may start only from checkpoints of its owner's jobs.
+            timezone: the time zone of the cron expression.
+            overlap: whether to submit a job even if the last one is unfinished.
+            owner: the owner of the schedule and its jobs.
+
+        Raises:
+            CronInvalid: the expression is wrong or never falls due.
+            TimezoneUnknown: there is no such time zone.
+            JobInvalid: the job or the name is invalid.
+            NotUploaded: the owner has not uploaded what the job names.
+        """
+        self.caller.require(Role.SUBMITTER)
+        schedules = self._schedules(owner)
+        checked(Naming, {"name": name, "cron": cron, "timezone": timezone}, ())
+        job = self._job(spec, self._whose(owner))
+        return schedules.keep(name, cron, _stored(job), timezone=timezone, overlap=overlap)
+
+    def pause_schedule(self, name: str, *, paused: bool = True, owner: str | None = None) -> None:
+        """Pause a schedule, or resume it. Times that passed while it was paused are left out."""
+        self.caller.require(Role.SUBMITTER)
+        self._schedules(owner).pause(name, paused=paused)
+
+    def remove_schedule(self, name: str, *, owner: str | None = None) -> None:
+        """Remove a schedule. The jobs that it has submitted stay."""
+        self.caller.require(Role.SUBMITTER)
+        self._schedules(owner).remove(name)
+
+    def _job(self, spec: Fields, owner: str) -> JobSpec:
+        if taken := [field for field in OWN if field in spec]:
+            message = "leave it out: the schedule sets it"
+            fault = {"loc": (taken[0],), "msg": message, "type": "not_in_schedule"}
+            raise JobInvalid(("spec",), [fault])
+        job = self._whole({**spec, "owner": owner}, ("spec",))
+        Sources(self._database).check(job, any_owner=False)
+        self._share_uploads(job)
+        return job
+
+    def _share_uploads(self, job: JobSpec) -> None:
+        """Make sure that the owner has what the job names, whoever keeps the schedule."""
+        uploads = Uploads(self._database)
+        if self.caller.admin:
+            for sha256 in named(job):
+                uploads.add(job.owner, sha256)
+        elif uploads.missing(job.owner, named(job)):
+            self._look_for_uploads([job])
+            if uploads.missing(job.owner, named(job)):
+                raise not_uploaded(job)
+
+    def _schedules(self, owner: str | None) -> Schedules:
+        return Schedules(self._database, owner=self._whose(owner), actor=self.caller.actor)
+
+    def _whose(self, owner: str | None) -> str:
+        return self.caller.acting_for(owner, "read or change the schedules")
+
+
+def _stored(job: JobSpec) -> dict[str, Any]:
+    # What was left out stays left out: it has its default, or a share of the worker.
+    return job.model_dump(mode="json", exclude_unset=True, exclude=set(OWN))

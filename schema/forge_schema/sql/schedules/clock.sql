@@ -1,0 +1,2 @@
+-- The database's time.
+SELECT forge_now() AS now

@@ -1,0 +1,59 @@
+"""The page of schedules, and what a job's page says of its schedule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.states import Role
+from support.http.guest import Guest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.http.api import Api
+
+NIGHTLY = {"cron": "0 3 * * *", "spec": {"name": "x", "command": ["ls"]}, "overlap": False}
+
+
+@pytest.fixture
+def ann(api: Api) -> Iterator[Guest]:
+    api.key("ann", Role.SUBMITTER).call("PUT", "/api/queue/schedules/<nightly>", NIGHTLY)
+    guest = Guest(api).login("ann", Role.SUBMITTER)
+    yield guest
+    guest.close()
+
+
+def test_a_schedule_is_paused_and_resumed_on_its_page(api: Api, ann: Guest) -> None:
+    page = ann.http.get("/schedules").text
+    assert "&lt;nightly&gt;" in page
+    assert "<code>0 3 * * *</code>" in page
+    assert "no overlap" in page
+    for said, paused in (("true", True), ("false", False)):
+        answer = ann.act("/schedules/pause", name="<nightly>", owner="ann", paused=said)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/schedules")
+        assert api.rig.row("SELECT paused FROM schedule")["paused"] is paused
+
+
+def test_the_pages_tell_of_the_last_job_and_of_why_there_was_none(api: Api, ann: Guest) -> None:
+    for _ in range(2):
+        api.rig.clock.advance(86_400)
+        api.rig.tick.run()
+    job_id = api.rig.row("SELECT id FROM job")["id"]
+    ann.login("ann", Role.SUBMITTER)  # two days later, the session has lapsed
+    page = ann.http.get("/schedules?part=rows").text
+    assert f'<a href="/jobs/{job_id}">' in page
+    assert f"skipped: job {job_id} had not ended" in page
+    job = ann.http.get(f"/jobs/{job_id}").text
+    assert "Submitted by the schedule &lt;nightly&gt;, due" in job
+    assert "2031-01-01 03:00:00 UTC" in job
+
+
+def test_a_viewer_has_no_buttons_and_another_owner_no_row(api: Api, ann: Guest) -> None:
+    assert "/schedules/pause" in ann.http.get("/schedules").text
+    for owner, role, sees in (("ann", Role.VIEWER, True), ("bob", Role.SUBMITTER, False)):
+        guest = Guest(api).login(owner, role)
+        page = guest.http.get("/schedules").text
+        guest.close()
+        assert ("nightly" in page) is sees
+        assert "/schedules/pause" not in page

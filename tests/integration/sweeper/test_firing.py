@@ -1,0 +1,313 @@
+"""Schedules fire: each time once, whatever dies or runs beside, and none holds up another."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.model.job import Firing
+from forge_schema.model.states import Role
+from forge_schema.queue.queue import Queue
+from forge_schema.schedules.schedules import Schedules
+from forge_schema.schedules.times import CronInvalid
+from forge_schema.service.caller import Caller
+from forge_schema.service.service import Service
+from forge_schema.storage import open_store
+from forge_schema.sweeper.tick import Tick
+from support.at_once import at_once
+from support.queue.rig import CENTURY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forge_schema.model.job import Schedule
+    from support.queue.rig import Rig
+
+SPEC = {"name": "job", "command": ["make", "eval"]}
+DAILY = "0 3 * * *"
+# The rig's clock begins at midnight.
+DUE = datetime(2031, 1, 1, 3, tzinfo=UTC)
+DAY_S = 86_400
+
+
+@pytest.fixture
+def ann(rig: Rig, tmp_path: Path) -> Service:
+    store = open_store((tmp_path / "store").as_uri())
+    return Service(Caller("ann", Role.SUBMITTER, "user:ann"), lambda: rig.database, lambda: store)
+
+
+def keep(ann: Service, name: str = "nightly", cron: str = DAILY, **said: Any) -> Schedule:  # noqa: ANN401  options of all types
+    return ann.keep_schedule(name, cron, {**SPEC, **said.pop("spec", {})}, **said)
+
+
+def jobs(rig: Rig) -> list[int]:
+    return [row["id"] for row in rig.rows("SELECT id FROM job ORDER BY id")]
+
+
+def end(rig: Rig) -> None:
+    """Run the one waiting job to its end."""
+    rig.finish(rig.worker().claim_one())
+
+
+def sweeper(rig: Rig) -> Tick:
+    return Tick(Queue(rig.database, actor="sweeper"), every=CENTURY)
+
+
+def test_a_schedule_fires_when_it_is_due_and_once(rig: Rig, ann: Service) -> None:
+    kept = keep(ann)
+    assert kept.next_times == [DUE + timedelta(days=n) for n in range(3)]
+    rig.clock.set(DUE - timedelta(microseconds=1))
+    assert rig.tick.run().fired == 0
+    rig.clock.set(DUE)
+    assert ann.schedule("nightly").next_times[0] == DUE
+    assert [rig.tick.run().fired for _ in range(3)] == [1, 0, 0]
+    (job_id,) = jobs(rig)
+    job = ann.job(job_id)
+    assert (job.owner, job.name, job.spec["command"]) == ("ann", "job", ["make", "eval"])
+    assert job.firing == Firing(schedule="nightly", due_at=DUE)
+    assert ann.explain(job_id).firing == job.firing
+    assert [event.actor for event in ann.events(job_id)] == ["schedule:nightly"]
+    now = ann.schedule("nightly")
+    assert (now.last_job_id, now.last_state, now.last_due_at) == (job_id, "ready", DUE)
+    assert (now.next_times[0], now.error) == (DUE + timedelta(days=1), None)
+
+
+def test_a_job_that_no_schedule_submitted_names_none(rig: Rig, ann: Service) -> None:
+    odd = ["schedule:1:2031-13-01T03:00:00Z:x", "schedule:1:2031-01-01T03:00:00Z:", "schedule:1"]
+    for key in (None, *odd):
+        job_id = rig.submit(idempotency_key=key)
+        assert ann.job(job_id).firing is None
+        assert ann.explain(job_id).firing is None
+
+
+def test_times_that_passed_while_no_sweeper_ran_are_one(rig: Rig, ann: Service) -> None:
+    keep(ann)
+    rig.clock.set(DUE + timedelta(days=10, hours=1))
+    assert [rig.tick.run().fired for _ in range(2)] == [1, 0]
+    assert len(jobs(rig)) == 1
+    assert ann.schedule("nightly").next_times[0] == DUE + timedelta(days=11)
+
+
+def test_two_sweepers_at_once_submit_one_job_for_each_schedule(rig: Rig, ann: Service) -> None:
+    for n in range(5):
+        keep(ann, f"s{n}")
+    rig.clock.set(DUE)
+    at_once(*(partial(sweeper(rig).fire) for _ in range(4)))
+    assert len(jobs(rig)) == 5
+    assert all(schedule.last_job_id for schedule in ann.schedules())
+
+
+@pytest.mark.parametrize("name", ["due_schedules", "submit", "move_schedule"])
+def test_a_lost_answer_submits_no_second_job(rig: Rig, ann: Service, name: str) -> None:
+    keep(ann)
+    rig.clock.set(DUE)
+    rig.database.lose(name)
+    rig.tick.run()
+    (job_id,) = jobs(rig)
+    now = ann.schedule("nightly")
+    assert (now.last_job_id, now.last_due_at, now.error) == (job_id, DUE, None)
+    assert rig.tick.run().fired == 0
+
+
+class Died(BaseException):
+    """The sweeper's process is gone."""
+
+
+def die() -> None:
+    raise Died
+
+
+@pytest.mark.parametrize("name", ["due_schedules", "submit", "move_schedule"])
+def test_wherever_a_sweeper_dies_the_next_one_submits_no_second_job(
+    rig: Rig, ann: Service, name: str
+) -> None:
+    keep(ann)
+    rig.clock.set(DUE)
+    rig.database.meanwhile[name] = die
+    with pytest.raises(Died):
+        rig.tick.fire()
+    sweeper(rig).fire()
+    (job_id,) = jobs(rig)
+    assert ann.schedule("nightly").last_job_id == job_id
+    assert sweeper(rig).fire() == 0
+
+
+def test_a_schedule_replaced_after_its_submit_submits_no_second_job(rig: Rig, ann: Service) -> None:
+    keep(ann)
+    rig.clock.set(DUE)
+    rig.database.meanwhile["submit"] = die
+    with pytest.raises(Died):
+        rig.tick.fire()
+    keep(ann, spec={"command": ["make", "other"]})
+    assert rig.tick.run().fired == 1
+    (job_id,) = jobs(rig)
+    now = ann.schedule("nightly")
+    assert (now.last_job_id, now.error) == (job_id, None)
+
+
+def test_a_schedule_removed_while_it_fires_harms_nothing(rig: Rig, ann: Service) -> None:
+    keep(ann)
+    rig.clock.set(DUE)
+    rig.database.meanwhile["submit"] = lambda: ann.remove_schedule("nightly")
+    assert rig.tick.run().fired == 1
+    assert (len(jobs(rig)), ann.schedules()) == (1, [])
+
+
+def test_a_schedule_stored_again_while_it_is_due_still_fires(rig: Rig, ann: Service) -> None:
+    keep(ann)
+    rig.clock.set(DUE)
+    keep(ann)
+    assert rig.tick.run().fired == 1
+    rig.clock.set(DUE + timedelta(days=1))
+    keep(ann, cron="0 4 * * *")
+    assert rig.tick.run().fired == 0
+
+
+def test_a_paused_schedule_does_not_fire_and_a_resumed_one_not_for_the_past(
+    rig: Rig, ann: Service
+) -> None:
+    keep(ann)
+    for _ in range(2):
+        ann.pause_schedule("nightly")
+    assert ann.schedule("nightly").paused
+    rig.clock.set(DUE + timedelta(days=3))
+    assert rig.tick.run().fired == 0
+    ann.pause_schedule("nightly", paused=False)
+    assert rig.tick.run().fired == 0
+    rig.clock.set(DUE + timedelta(days=4))
+    # Resuming what is not paused must not skip a time that is due.
+    ann.pause_schedule("nightly", paused=False)
+    assert rig.tick.run().fired == 1
+    actions = [row["action"] for row in rig.rows("SELECT action FROM event ORDER BY id")]
+    assert actions[:3] == ["schedule_kept", "schedule_paused", "schedule_resumed"]
+
+
+def test_a_schedule_stored_again_is_no_longer_paused(rig: Rig, ann: Service) -> None:
+    keep(ann)
+    ann.pause_schedule("nightly")
+    rig.clock.set(DUE)
+    assert not keep(ann).paused
+    assert rig.tick.run().fired == 0
+    assert ann.schedule("nightly").next_times[0] == DUE + timedelta(days=1)
+
+
+def test_a_removed_schedule_fires_no_more_and_its_jobs_stay(rig: Rig, ann: Service) -> None:
+    keep(ann)
+    rig.clock.set(DUE)
+    rig.tick.run()
+    ann.remove_schedule("nightly")
+    rig.clock.advance(DAY_S)
+    assert rig.tick.run().fired == 0
+    (job_id,) = jobs(rig)
+    assert ann.job(job_id).firing == Firing(schedule="nightly", due_at=DUE)
+    # A new schedule of the same name at the same time is another one.
+    rig.clock.set(DUE - timedelta(hours=1))
+    keep(ann)
+    rig.clock.set(DUE)
+    rig.tick.run()
+    assert len(jobs(rig)) == 2
+
+
+def test_without_overlap_it_waits_for_the_end_of_the_last_job(rig: Rig, ann: Service) -> None:
+    keep(ann, overlap=False)
+    rig.clock.set(DUE)
+    rig.tick.run()
+    (first,) = jobs(rig)
+    rig.clock.advance(DAY_S)
+    assert rig.tick.run().fired == 1
+    assert jobs(rig) == [first]
+    skipped = ann.schedule("nightly")
+    assert skipped.error == f"skipped: job {first} had not ended (--no-overlap)"
+    assert (skipped.last_job_id, skipped.last_due_at) == (first, DUE + timedelta(days=1))
+    end(rig)
+    rig.clock.advance(DAY_S)
+    assert rig.tick.run().fired == 1
+    assert len(jobs(rig)) == 2
+    assert ann.schedule("nightly").error is None
+
+
+def test_with_overlap_it_does_not(rig: Rig, ann: Service) -> None:
+    keep(ann)
+    for _ in range(2):
+        rig.clock.advance(DAY_S)
+        rig.tick.run()
+    assert len(jobs(rig)) == 2
+
+
+BROKEN = {
+    "a job that is no longer valid": (
+        """spec || '{"priority": 5000}'""",
+        "priority: Input should be less than or equal to 1000",
+    ),
+    "a job without its command": ("spec - 'command'", "command: Field required"),
+    "code that is gone": (
+        "jsonb_set(spec, '{bundle_digest}', to_jsonb(repeat('ab', 32)))",
+        "ann has not uploaded the bundle",
+    ),
+    "a checkpoint that is gone": (
+        """spec || '{"from_checkpoint": {"job_id": 99}}'""",
+        "there is no job 99",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "why"), BROKEN.values(), ids=BROKEN)
+def test_a_job_that_cannot_be_submitted_holds_up_no_other(
+    rig: Rig, ann: Service, damage: str, why: str
+) -> None:
+    keep(ann, "bad", "0 2 * * *")
+    keep(ann, "good")
+    rig.rows(f"UPDATE schedule SET spec = {damage} WHERE name = 'bad'")
+    rig.clock.set(DUE)
+    assert rig.tick.run().fired == 2
+    assert len(jobs(rig)) == 1
+    bad, good = ann.schedules()
+    assert (bad.error or "").startswith(why)
+    assert (good.error, bad.last_job_id) == (None, None)
+    assert not bad.paused
+    assert bad.next_times[0] == DUE + timedelta(hours=23)
+    assert rig.tick.run().fired == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("timezone", "Mars/Olympus"), ("cron", "0 0 30 2 *"), ("cron", "gone")]
+)
+def test_a_schedule_without_a_next_time_is_paused_and_says_why(
+    rig: Rig, ann: Service, column: str, value: str
+) -> None:
+    keep(ann)
+    rig.rows(f"UPDATE schedule SET {column} = %s", value)
+    rig.clock.set(DUE)
+    assert [rig.tick.run().fired for _ in range(2)] == [1, 0]
+    kept = ann.schedule("nightly")
+    assert (kept.paused, kept.next_times) == (True, [])
+    assert (kept.error or "").startswith("paused: ")
+    keep(ann)
+    assert ann.schedule("nightly").error is None
+
+
+def test_a_schedule_that_cannot_be_resumed_says_why(rig: Rig, ann: Service) -> None:
+    keep(ann)
+    ann.pause_schedule("nightly")
+    rig.rows("UPDATE schedule SET cron = '0 0 30 2 *'")
+    with pytest.raises(CronInvalid, match="never falls due"):
+        ann.pause_schedule("nightly", paused=False)
+
+
+def test_an_idle_tick_looks_once(rig: Rig, ann: Service) -> None:
+    keep(ann)
+    rig.database.names()
+    rig.tick.fire()
+    assert rig.database.names() == ["due_schedules"]
+
+
+def test_schedules_of_one_name_are_their_owners(rig: Rig) -> None:
+    ann, bob = (Schedules(rig.database, owner=o, actor=f"user:{o}") for o in ("ann", "bob"))
+    for who in (ann, bob):
+        who.keep("nightly", DAILY, SPEC, timezone="UTC", overlap=True)
+    rig.clock.set(DUE)
+    rig.tick.run()
+    owners = [row["owner"] for row in rig.rows("SELECT owner FROM job ORDER BY owner")]
+    assert owners == ["ann", "bob"]
