@@ -119,7 +119,7 @@ class OverHttp:
             await _post(self._client, worker, "/heartbeat", body)
 
     async def claim(self, worker: Simulated, done: Fence | None, *, hinted: bool) -> Fence | None:
-        ends = [] if done is None else [messages.Success(**asdict(done))]
+        ends = [] if done is None else [messages.Finished(**asdict(done))]
         body = messages.Claim(
             boot_id=worker.boot_id, ends=ends, free=worker.room, hinted=hinted, nonce=uuid4()
         )

@@ -63,6 +63,9 @@ class Reason(StrEnum):
         return BUDGETS[self]
 
 
+# A job without its dependency has no attempt.
+ATTEMPT_REASONS = tuple(reason for reason in Reason if reason is not Reason.DEPENDENCY_FAILED)
+
 # A failure is the job's fault, a loss the infrastructure's; a final reason would only repeat
 # itself, so it is not retried. A faulty GPU is no longer lent, so the job continues on another one
 # and cannot do so endlessly.

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, model_validator
 from pydantic.config import JsonDict
 
 from forge_schema.model.attempt_records import (
@@ -29,7 +29,7 @@ from forge_schema.model.fields import (
     Word,
 )
 from forge_schema.model.lease import End, Fence, Usage
-from forge_schema.model.states import Phase, Reason, WorkerStatus
+from forge_schema.model.states import ATTEMPT_REASONS, Phase, Reason, WorkerStatus
 from forge_schema.model.worker import MOST_GPUS, Capacity, Machine
 
 # What the validators below check, in the JSON schema.
@@ -81,10 +81,23 @@ class Held(Body):
         return Fence(job_id, self.token, self.nonce)
 
 
+def _of_an_attempt(reason: Reason) -> Reason:
+    if reason not in ATTEMPT_REASONS:
+        raise ValueError(f"no attempt ends as {reason}")
+    return reason
+
+
+AttemptReason = Annotated[
+    Reason,
+    AfterValidator(_of_an_attempt),
+    Field(json_schema_extra={"enum": [reason.value for reason in ATTEMPT_REASONS]}),
+]
+
+
 class Ending(Body):
     """How an attempt ended."""
 
-    reason: Reason
+    reason: AttemptReason
     exit_code: Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC] | None = None
     detail: Annotated[Text, Field(max_length=10_000)] | None = None
     usage: Usage = Usage()
@@ -99,7 +112,7 @@ class Finished(Held, Ending):
     """A lease to end; as succeeded, if it gives no reason."""
 
     job_id: Id
-    reason: Reason = Reason.SUCCEEDED
+    reason: AttemptReason = Reason.SUCCEEDED
 
     def end(self) -> End:
         return self.of(self.fence(self.job_id))

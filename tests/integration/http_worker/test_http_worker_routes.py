@@ -9,7 +9,7 @@ import pytest
 from forge_schema.model.attempt_records import CHUNK
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.lease import End, Fence
-from forge_schema.model.states import Command, Reason, WorkerKind
+from forge_schema.model.states import ATTEMPT_REASONS, Command, Reason, WorkerKind
 from forge_schema.read.audit import Audit
 from forge_schema.storage import keys, open_store
 from support.http.api import opened, problem
@@ -472,12 +472,15 @@ def test_what_succeeded_has_exited_with_0(worker: RawWorker, rig: Rig) -> None:
 
 
 def test_a_reason_of_each_kind_can_be_told(worker: RawWorker) -> None:
-    for reason in Reason:
+    for reason in ATTEMPT_REASONS:
         grant = granted(worker, backoff_s=0)
         body = {**held(grant), "end": {"reason": reason.value}}
         told = worker.post(f"/job/{grant['job_id']}/status", body).json()
         assert told["ended"]["accepted"], reason
         worker.api.rig.queue.cancel(grant["job_id"])
+    grant = granted(worker)
+    body = {**held(grant), "end": {"reason": "dependency_failed"}}
+    assert worker.post(f"/job/{grant['job_id']}/status", body).status_code == 422
 
 
 def test_the_sweeper_knows_what_a_late_end_does_not(worker: RawWorker) -> None:

@@ -14,7 +14,15 @@ import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.model.lease import End, Ended, Fence, Grant
-from forge_schema.model.states import Asked, Phase, Reason, Standing, State, WorkerStatus
+from forge_schema.model.states import (
+    ATTEMPT_REASONS,
+    Asked,
+    Phase,
+    Reason,
+    Standing,
+    State,
+    WorkerStatus,
+)
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import NotRetryable, WorkerUnknown
 from forge_schema.queue.submission import IdempotencyConflict
@@ -240,7 +248,7 @@ class QueueMachine(RuleBasedStateMachine):
         more=st.lists(fences, max_size=2),
         reasons=st.one_of(
             st.just([Reason.SUCCEEDED] * 3),
-            st.lists(st.sampled_from(Reason), min_size=3, max_size=3),
+            st.lists(st.sampled_from(ATTEMPT_REASONS), min_size=3, max_size=3),
         ),
         count=st.integers(0, 2),
         lost=lost,
@@ -277,7 +285,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(
         first=fences,
         more=st.lists(fences, max_size=2),
-        reasons=st.lists(st.sampled_from(Reason), min_size=3, max_size=3),
+        reasons=st.lists(st.sampled_from(ATTEMPT_REASONS), min_size=3, max_size=3),
         lost=lost,
     )
     def finish(self, first: Fence, more: list[Fence], reasons: list[Reason], *, lost: int) -> None:
@@ -292,7 +300,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert state in {None, answer.state} or not answer.reason
 
     @precondition(lambda self: self.model.at(State.RUNNING))
-    @rule(number=some, reason=st.sampled_from(Reason), lost=lost)
+    @rule(number=some, reason=st.sampled_from(ATTEMPT_REASONS), lost=lost)
     def finish_what_runs(self, number: int, reason: Reason, *, lost: int) -> None:
         fence = self._running(number).fence
         assert fence is not None
