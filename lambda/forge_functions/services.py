@@ -45,8 +45,13 @@ class Services:
         self.settings = settings
         self.failures = Failures()
         self.stopping = Event()
-        self.hub = Hub(settings.database_url, self.stopping, listens=settings.prepare)
         self.matching = Matching()
+        self.hub = Hub(
+            settings.database_url,
+            self.stopping,
+            listens=settings.prepare and settings.long_poll_s > 0,
+            new_work=self.matching.new_work,
+        )
         # Called with the number of ends that a worker reported and of jobs that it got.
         self.exchanged: Callable[[int, int], None] = lambda _ended, _granted: None
         # One each: a failed connection of reports must not affect workers.

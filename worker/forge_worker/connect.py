@@ -78,7 +78,12 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
         store = open_store(settings.store_url)
         store.check()
         gateway = SqlGateway(
-            database, name=settings.name(), ttl=settings.ttl, store=store, renewals=renewals
+            database,
+            name=settings.name(),
+            ttl=settings.ttl,
+            store=store,
+            renewals=renewals,
+            hears=settings.prepare,
         )
 
         @contextmanager
@@ -89,10 +94,13 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
 
             listener = Listener(
                 settings.database_url,
-                work=partial(_new_work, gateway, work),
+                work=work,
                 asked=asked_of,
                 awake=breaker.check,
                 back=gateway.came_back,
+                # Every hint: the worker's next claim may be for another reason.
+                news=gateway.new_work,
+                wakes=gateway.wakes,
             )
             # Behind a pooler, hints reach whoever holds the server's session.
             hears = _running(listener) if settings.prepare else nullcontext()

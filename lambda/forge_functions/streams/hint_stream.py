@@ -6,11 +6,12 @@ from time import monotonic
 
 from fastapi.concurrency import run_in_threadpool
 from forge_schema.model.errors import ForgeError
+from forge_schema.wake.hint import ASKED
 
 from forge_functions.auth.worker import WorkerCaller, checked_again
 from forge_functions.errors import Refused
 from forge_functions.services import Services
-from forge_functions.streams.hub import ASKED, LEAVING, MISSED, READY, Hub
+from forge_functions.streams.hub import LEAVING, MISSED, READY, Hub
 
 MEDIA_TYPE = "text/event-stream"
 PING_S = 10.0

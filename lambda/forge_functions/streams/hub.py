@@ -4,7 +4,7 @@ A hint may be lost at any time, so waiting requests also look on their own from 
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from random import uniform
 from threading import Event, Lock, Thread
@@ -12,9 +12,10 @@ from threading import Event, Lock, Thread
 import psycopg
 import structlog
 from forge_schema.database.start import KEEPALIVE
+from forge_schema.wake.hint import ASKED, Hint
+from forge_schema.wake.sleepers import Sleepers
 
 READY = "ready"
-ASKED = "asked"
 # Nothing was listening for a while, so any hint may have been missed.
 MISSED = "missed"
 # This process stops, so waits end.
@@ -65,9 +66,19 @@ class Hub:
     """Listens as soon as there is an ear, and reconnects when necessary.
 
     Behind a pooler (not `listens`) it hears nothing: hints reach whoever holds the session.
+    `new_work` is called whenever jobs became ready, whoever can run them.
     """
 
-    def __init__(self, url: str, stopping: Event, *, listens: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        stopping: Event,
+        *,
+        listens: bool = True,
+        new_work: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.sleepers = Sleepers(hears=listens)
+        self._new_work = new_work
         self._url = url
         self._listens = listens
         self._stopping = stopping
@@ -134,22 +145,31 @@ class Hub:
                 log.warning("hints_unheard", error=str(error).partition("\n")[0])
                 pause_s = min(LONGEST_PAUSE_S, 2.0**failures / 4)
                 self._stopping.wait(pause_s * uniform(0.5, 1.0))  # noqa: S311 - no secret hangs on it
-        self._tell({LEAVING})
+        self._tell(LEAVING)
 
     def _listen(self, connection: psycopg.Connection) -> None:
         connection.execute("LISTEN forge")
-        self._tell({MISSED})
+        self.sleepers.forget()
+        self._new_work()
+        self._tell(MISSED)
         while not self._stopping.is_set():
             for timeout_s, stop_after in ((QUIET_S, 1), (TOGETHER_S, None)):
                 heard = connection.notifies(timeout=timeout_s, stop_after=stop_after)
-                self._tell({notice.payload for notice in heard})
+                for payload in {notice.payload for notice in heard}:
+                    self._heed(Hint.read(payload))
 
-    def _tell(self, payloads: set[str]) -> None:
+    def _heed(self, hint: Hint) -> None:
+        if hint.kind == ASKED:
+            self._tell(ASKED, hint.workers)
+            return
+        self._new_work()
         with self._lock:
-            ears = list(self._ears)
-        for payload in payloads:
-            kind, _, worker_id = payload.partition(":")
-            hint = kind if kind in {ASKED, MISSED, LEAVING} else READY
-            for ear in ears:
-                if kind != ASKED or worker_id == str(ear.worker_id):
-                    ear.tell(hint)
+            workers = {ear.worker_id for ear in self._ears}
+        self._tell(READY, self.sleepers.woken(hint, workers))
+
+    def _tell(self, hint: str, workers: Collection[int] | None = None) -> None:
+        """Pass a hint to the ears of some workers, or to all."""
+        with self._lock:
+            ears = [ear for ear in self._ears if workers is None or ear.worker_id in workers]
+        for ear in ears:
+            ear.tell(hint)

@@ -13,11 +13,12 @@ from forge_schema.model.states import Reason
 from forge_schema.protocol.answers import Claimed
 from forge_schema.protocol.messages import Claim
 from forge_schema.queue.queue import WorkerUnknown
+from forge_schema.wake.hint import ASKED
 
 from forge_functions.auth.held_lease import own
 from forge_functions.auth.worker import WorkerCaller, checked_again
 from forge_functions.services import Services
-from forge_functions.streams.hub import ASKED, LEAVING, Ear
+from forge_functions.streams.hub import LEAVING, Ear
 
 # Seconds between looks without a hint, since hints may be lost.
 LOOK_S = 5.0
@@ -82,20 +83,25 @@ class LongClaim:
         return self._exchange(ends, count)
 
     def _exchange(self, ends: list[End], count: int) -> Claimed:
-        shared, caller = self._shared, self._caller
+        shared, caller, free = self._shared, self._caller, self._claim.free
         if not count and not self._claim.repeated:
             return self._finish(ends)
+        sleepers = shared.hub.sleepers
         with shared.matching.lanes(shared.database, caller.id, self._claim.boot_id) as lanes:
             if self._hinted:
                 lanes.doubt()
+            if count:
+                sleepers.looks(caller.id, free)
             ended, grants = shared.queue(caller.actor).finish_and_claim(
                 ends,
                 lanes,
-                self._claim.free,
+                free,
                 count=count,
                 nonce=self._claim.nonce,
                 repeated=self._claim.repeated,
             )
+            if count:
+                sleepers.looked(shared.database, caller.id, free, found=bool(grants))
         return self._claimed(ended, grants)
 
     def _finish(self, ends: list[End]) -> Claimed:

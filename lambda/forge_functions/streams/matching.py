@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import Lock
 from uuid import UUID
 
@@ -12,13 +13,23 @@ from forge_schema.queue.lanes import Lanes
 KEPT = 2000
 
 
+@dataclass(slots=True)
+class Known:
+    """A worker's lanes, how many hints of jobs there had been at its last claim, and whose turn."""
+
+    lanes: Lanes
+    hints: int
+    turn: Lock = field(default_factory=Lock)
+
+
 class Matching:
     """Remembers the workers that claimed last. A forgotten one is simply matched again."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
         self._lock = Lock()
-        self._known: OrderedDict[tuple[int, UUID], tuple[Lanes, Lock]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, UUID], Known] = OrderedDict()
+        self._hints = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -26,8 +37,12 @@ class Matching:
     def came_back(self) -> None:
         """Make every worker's next claim look for a job that came back ahead of others."""
         with self._lock:
-            for lanes, _ in self._known.values():
-                lanes.came_back()
+            for known in self._known.values():
+                known.lanes.came_back()
+
+    def new_work(self) -> None:
+        """Make every worker's next claim look for new lanes too before it finds nothing."""
+        self._hints += 1
 
     @contextmanager
     def lanes(self, database: Database, worker_id: int, boot_id: UUID) -> Iterator[Lanes]:
@@ -35,10 +50,13 @@ class Matching:
         key = worker_id, boot_id
         with self._lock:
             if key not in self._known:
-                self._known[key] = Lanes(database, worker_id), Lock()
+                self._known[key] = Known(Lanes(database, worker_id), self._hints)
             self._known.move_to_end(key)
-            lanes, turn = self._known[key]
+            known = self._known[key]
             if len(self._known) > self._kept:
                 self._known.popitem(last=False)
-        with turn:
-            yield lanes
+        with known.turn:
+            if known.hints != (hints := self._hints):
+                known.hints = hints
+                known.lanes.doubt()
+            yield known.lanes

@@ -13,6 +13,7 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Command, Reason
 from forge_schema.queue.lanes import Lanes
 from forge_schema.read.jobs import Jobs
+from forge_schema.wake.hint import Hint
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.registration import Identity
@@ -144,7 +145,7 @@ def test_job_that_comes_back_is_next_also_for_who_claimed_past_it(rig: Rig) -> N
     assert [grant.fence.job_id for grant in grants] == [first, second]
     with rig.listening() as heard:
         rig.queue.release(grants[0].fence)
-        assert heard() == ["back"]
+        assert [Hint.read(hint).kind for hint in heard()] == ["back"]
     lanes.came_back()
     claimed = [rig.queue.claim(lanes, worker.free)[0].fence.job_id for _ in range(2)]
     assert claimed == [first, third]

@@ -13,6 +13,7 @@ from forge_schema.database.pool import run
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_schema.sweeper.tick import Tick
+from forge_schema.wake.hint import Hint
 from support.at_once import at_once
 from support.queue.rig import Worker
 
@@ -152,7 +153,7 @@ def test_a_worker_that_is_told_of_a_new_limit_claims_within_it(rig: Rig, what: s
     workers = warm_workers(rig)
     with rig.listening() as heard:
         limit(rig, what, max_jobs=2)
-        assert heard() == ["ready"]
+        assert [Hint.read(hint).kind for hint in heard()] == ["ready"]
     for worker in workers:
         worker.lanes.doubt()
     assert claimed_at_once(workers) == 2

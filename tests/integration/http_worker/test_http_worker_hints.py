@@ -91,6 +91,7 @@ def test_a_stream_is_heard(worker: RawWorker, eventually: Eventually) -> None:
         # One hint of each on connecting, since earlier hints may have been missed.
         eventually(lambda: heard.work and heard.asked)
         settled(api, heard, eventually)
+        assert worker.claim() == []
         api.rig.submit()
         eventually(lambda: heard.work)
         assert heard.asked == 0
@@ -109,6 +110,7 @@ def test_a_stream_that_breaks_off_is_opened_again(
             between.cut()
         eventually(lambda: heard.work)
         settled(api, heard, eventually)
+        assert worker.claim() == []
         api.rig.submit()
         eventually(lambda: heard.work)
 
@@ -124,6 +126,7 @@ def test_a_stream_that_is_held_up_is_given_up(
         with hearing(between.url, worker) as heard:
             eventually(lambda: heard.hints[0]._no_stream_until)
             settled(api, heard, eventually)
+            assert worker.claim() == []
             api.rig.submit()
             eventually(lambda: heard.work)
 

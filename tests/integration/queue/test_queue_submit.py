@@ -10,6 +10,7 @@ import pytest
 from forge_schema.model.states import State
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.submission import IdempotencyConflict
+from forge_schema.wake.hint import Hint
 from support.at_once import at_once
 from support.queue.rig import spec
 
@@ -167,4 +168,4 @@ def test_batches_with_the_same_keys_in_opposite_order_both_succeed(rig: Rig) -> 
 def test_workers_are_told_of_new_jobs(rig: Rig) -> None:
     with rig.listening() as heard:
         rig.submit()
-        assert heard() == ["ready"]
+        assert [Hint.read(hint).kind for hint in heard()] == ["ready"]

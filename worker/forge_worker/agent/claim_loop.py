@@ -178,6 +178,9 @@ class Claims:
                     sent_s = seconds()
                     ended, grants = self._gateway.finish_and_claim(ends, free, count)
                     granted = self._settled(group, ended, grants, sent_s)
+                    if grants and len(grants) < count:
+                        # What is left is looked at once more, and its room recorded.
+                        self.woken.set()
                     (mine if mine in group else group[0]).granted = granted
         if mine.ended is None:
             assert mine.error is not None  # noqa: S101 - it was answered

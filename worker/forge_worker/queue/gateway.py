@@ -24,6 +24,8 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.queue.thinning import GoOn, Thinning
 from forge_schema.storage import Store
+from forge_schema.wake.hint import Hint
+from forge_schema.wake.sleepers import Sleepers
 
 from forge_worker.queue.unanswered import Unanswered
 
@@ -93,7 +95,7 @@ class SqlGateway:
     """The direct transport, for a trusted network.
 
     Renewals use their own database connection if given, so that they never wait. Without a store,
-    checkpoints are not thinned out.
+    checkpoints are not thinned out. If it `hears` hints, `wakes` must be asked about each of them.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class SqlGateway:
         ttl: timedelta,
         renewals: Database | None = None,
         store: Store | None = None,
+        hears: bool = False,
     ) -> None:
         self._name, actor = name, f"worker:{name}"
         self.queue = Queue(database, actor=actor, ttl=ttl)
@@ -125,6 +128,7 @@ class SqlGateway:
         self._boot_id = UUID(int=0)
         self._lanes = Lanes(database, 0)
         self._unanswered = Unanswered()
+        self._sleepers = Sleepers(hears=hears)
 
     def register(self, machine: Machine) -> Registered:
         self.worker_id = self._registry.register(self._name, machine)
@@ -144,9 +148,14 @@ class SqlGateway:
         self, ends: Sequence[End], free: Capacity, count: int
     ) -> tuple[list[Ended], list[Grant]]:
         with self._unanswered.claim(count) as (nonce, repeated):
-            return self.queue.finish_and_claim(
+            if count:
+                self._sleepers.looks(self.worker_id, free)
+            ended, grants = self.queue.finish_and_claim(
                 ends, self._lanes, free, count=count, nonce=nonce, repeated=repeated
             )
+            if count:
+                self._sleepers.looked(self._database, self.worker_id, free, found=bool(grants))
+            return ended, grants
 
     def granted_before(self) -> list[Grant]:
         if not self._unanswered.pending:
@@ -188,6 +197,10 @@ class SqlGateway:
     def new_work(self) -> None:
         # Known lanes are searched first: a hint is usually about one of them.
         self._lanes.doubt()
+
+    def wakes(self, hint: Hint) -> bool:
+        """Tell whether a hint of jobs wakes this worker."""
+        return bool(self._sleepers.woken(hint, [self.worker_id]))
 
     def disconnect(self) -> None:
         self._registry.disconnect(self.worker_id, self._boot_id)

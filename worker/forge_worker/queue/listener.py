@@ -8,6 +8,7 @@ from collections.abc import Callable
 import psycopg
 from forge_schema.database.pool import explained, explicable
 from forge_schema.database.start import KEEPALIVE
+from forge_schema.wake.hint import ANY, ASKED, BACK, Hint
 
 from forge_worker.loop import AFTER_FAILURE_S, Loop
 
@@ -15,7 +16,10 @@ QUIET_S = 5.0
 
 
 class Listener(Loop):
-    """Keep one connection open; call back for every hint, and once after connecting."""
+    """Keep one connection open; call back for every hint, and once after connecting.
+
+    Of the hints of jobs, `news` is told of all, and `work` of those that `wakes` accepts.
+    """
 
     name = "listen"
 
@@ -27,12 +31,16 @@ class Listener(Loop):
         asked: Callable[[str], None],
         awake: Callable[[], None] = lambda: None,
         back: Callable[[], None] = lambda: None,
+        news: Callable[[], None] = lambda: None,
+        wakes: Callable[[Hint], bool] = lambda _: True,
     ) -> None:
         super().__init__(AFTER_FAILURE_S)
         self._url = url
         self._awake = awake
         self._work = work
         self._back = back
+        self._news = news
+        self._wakes = wakes
         self._asked = asked
 
     def step(self) -> None:
@@ -47,18 +55,20 @@ class Listener(Loop):
     def _listen(self) -> None:
         with psycopg.connect(self._url, autocommit=True, **KEEPALIVE) as connection:
             connection.execute("LISTEN forge")
-            self._work()
+            self._heed(ANY)
             while not self.ending:
                 for hint in connection.notifies(timeout=QUIET_S, stop_after=1):
-                    self._heed(hint.payload)
+                    self._heed(Hint.read(hint.payload))
 
-    def _heed(self, payload: str) -> None:
-        kind, _, worker_id = payload.partition(":")
-        if kind == "asked":
-            self._asked(worker_id)
-        else:
-            if kind == "back":
-                self._back()
+    def _heed(self, hint: Hint) -> None:
+        if hint.kind == ASKED:
+            for worker_id in hint.workers:
+                self._asked(str(worker_id))
+            return
+        if hint.kind == BACK:
+            self._back()
+        self._news()
+        if self._wakes(hint):
             self._work()
 
     def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for

@@ -12,7 +12,7 @@ from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, S
 from forge_schema.database.tables.plans import Dependency, Schedule, Template
 from forge_schema.database.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
 from forge_schema.database.tables.sweeper import SetAside, Sweeper, Thinned
-from forge_schema.database.tables.worker import FormerWorker, Worker
+from forge_schema.database.tables.worker import FormerWorker, Idle, Worker
 
 metadata = SQLModel.metadata
 
@@ -26,6 +26,7 @@ __all__ = [
     "FormerWorker",
     "Held",
     "Identity",
+    "Idle",
     "Job",
     "Lane",
     "Lease",

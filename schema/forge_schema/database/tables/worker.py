@@ -53,6 +53,25 @@ class Worker(SQLModel, table=True):
     last_seen_at: datetime = c.moment()
 
 
+class Idle(SQLModel, table=True):
+    """A worker that found no job and sleeps, and what it has free, of GPUs of one model.
+
+    Whatever makes jobs ready wakes workers by taking their rows. The table is unlogged: after a
+    crash of the database every worker looks by itself, and is recorded again.
+    """
+
+    __table_args__ = ({"prefixes": ["UNLOGGED"], "postgresql_with": {"fillfactor": 50}},)
+
+    worker_id: int = c.key_big()
+    gpu_model: str = c.key_string()
+    boot_id: UUID = c.uuid()
+    cpus: float = c.number()
+    memory_mb: int = c.integer()
+    disk_mb: int = c.integer()
+    gpus: int = c.integer()
+    vram_mb: int = c.integer()
+
+
 class FormerWorker(SQLModel, table=True):
     """A removed worker: its attempts and events name its id, but people look for its name."""
 

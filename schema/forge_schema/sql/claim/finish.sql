@@ -140,5 +140,8 @@ later AS (
 SELECT
     job_id, token, nonce, reason,
     coalesce(state, CASE WHEN run_at > now THEN 'scheduled' ELSE 'ready' END::state) AS state,
-    pg_notify('forge', CASE WHEN state IS NULL AND run_at <= now THEN 'back' ELSE 'ready' END)
+    (SELECT forge_wake_after(
+        ARRAY(SELECT lane_id FROM verdict WHERE state IS NULL AND run_at <= now),
+        ARRAY(SELECT lane_id FROM verdict)
+    ))
 FROM verdict

@@ -70,7 +70,7 @@ told AS (
     SELECT DISTINCT forge_now(), %(actor)s, 'asked to cancel', job_id FROM asked
 )
 SELECT
-    job_id, 'cancelled' AS became, 'cancelled' AS state, pg_notify('forge', 'cancelled')
+    job_id, 'cancelled' AS became, 'cancelled' AS state, NULL
 FROM ended
 UNION ALL
 SELECT job_id, 'running', 'running', pg_notify('forge', 'asked:' || worker_id) FROM leased

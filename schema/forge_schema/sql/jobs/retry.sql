@@ -21,6 +21,7 @@ again AS (
     INSERT INTO ready (lane_id, nice, job_id, attempt, ready_at)
     SELECT wanted.lane_id, wanted.nice, wanted.id, reopened.attempt, forge_now()
     FROM reopened JOIN wanted ON wanted.id = reopened.job_id
+    RETURNING lane_id
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id, detail)
@@ -34,7 +35,10 @@ before AS MATERIALIZED (
     FROM wanted JOIN event ON event.job_id = wanted.id
     WHERE event.action = 'retried' AND event.detail ->> 'request' = %(request)s
 )
-SELECT job_id, 'retried' AS became, pg_notify('forge', 'ready') FROM reopened
+SELECT
+    job_id, 'retried' AS became,
+    (SELECT forge_wake(ARRAY(SELECT lane_id FROM again)))
+FROM reopened
 UNION ALL
 SELECT job_id, 'retried', NULL FROM before
 UNION ALL

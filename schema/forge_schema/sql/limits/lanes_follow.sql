@@ -1,10 +1,13 @@
 -- Copies the settings of a queue or an owner to its lanes: the pause, and whether there is a limit.
--- Notifies workers, since there may be room for more jobs now.
-UPDATE lane
-SET
-    paused = q.paused OR o.paused,
-    limited = num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0
-FROM queue AS q, owner_quota AS o
-WHERE (lane.queue = %(queue)s::text OR lane.owner = %(owner)s::text)
-    AND q.name = lane.queue AND o.owner = lane.owner
-RETURNING lane.id, pg_notify('forge', 'ready')
+-- Wakes workers, since there may be room for more jobs now.
+WITH followed AS (
+    UPDATE lane
+    SET
+        paused = q.paused OR o.paused,
+        limited = num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0
+    FROM queue AS q, owner_quota AS o
+    WHERE (lane.queue = %(queue)s::text OR lane.owner = %(owner)s::text)
+        AND q.name = lane.queue AND o.owner = lane.owner
+    RETURNING lane.id
+)
+SELECT forge_wake(forge_waiting(ARRAY(SELECT id FROM followed), 1000))

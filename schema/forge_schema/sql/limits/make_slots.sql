@@ -1,5 +1,5 @@
 -- Makes the slots of every limit what they should be. Valid only after `lock_slots`, in the same
--- transaction. Notifies workers if a limit changed, since there may be room for more jobs now.
+-- transaction. Wakes workers if a limit changed, since there may be room for more jobs now.
 WITH uneven AS MATERIALIZED (SELECT * FROM forge_uneven_limits()),
 gone AS (
     DELETE FROM slot USING uneven
@@ -11,4 +11,11 @@ made AS (
     FROM uneven JOIN forge_due_slots() AS due USING (kind, name)
     ON CONFLICT (kind, name, n) DO UPDATE SET job_id = excluded.job_id
 )
-SELECT kind, name, pg_notify('forge', 'ready') FROM uneven
+SELECT forge_wake(forge_waiting(
+    ARRAY(
+        SELECT lane.id FROM uneven JOIN lane
+            ON (uneven.kind LIKE 'queue%%' AND lane.queue = uneven.name)
+            OR (uneven.kind LIKE 'owner%%' AND lane.owner = uneven.name)
+    ),
+    1000
+))

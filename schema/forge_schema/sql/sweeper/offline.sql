@@ -7,6 +7,9 @@ WITH silent AS (
         AND NOT EXISTS (SELECT FROM sweeper WHERE holds_until > forge_now())
     RETURNING id
 ),
+awake AS (
+    DELETE FROM idle USING silent WHERE idle.worker_id = silent.id
+),
 told AS (
     INSERT INTO event (at, actor, action, worker_id)
     SELECT forge_now(), %(actor)s, 'offline', id FROM silent

@@ -21,4 +21,4 @@ told AS (
     INSERT INTO event (at, actor, action, job_id)
     SELECT forge_now(), %(actor)s, 'promoted', job_id FROM due
 )
-SELECT job_id, pg_notify('forge', 'ready') FROM due
+SELECT job_id, (SELECT forge_wake(ARRAY(SELECT lane_id FROM due))) FROM due

@@ -1,0 +1,117 @@
+"""The workers of this process that sleep until there are jobs for them.
+
+A worker that found no job is recorded in the table `idle`, and whatever makes jobs ready takes as
+many rows from it as there are jobs. The notification names the workers; others ignore it. A job may
+be made ready while a worker is being recorded: neither sees the other. So the notification carries
+the snapshot in which its workers were chosen. A worker whose record this snapshot does not show
+looks again, and so does one that is looking at that moment.
+
+A hint may be lost at any time, so workers also look by themselves now and then.
+"""
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from threading import Lock
+from time import monotonic
+
+from forge_schema.database.pool import Database
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.worker import Capacity
+from forge_schema.wake.hint import Hint
+
+# Records are written again after this time: another server may have changed them.
+TRUSTED_S = 60.0
+COLUMNS = ("gpu_model", "cpus", "memory_mb", "disk_mb", "gpus", "vram_mb")
+
+
+@dataclass(slots=True, eq=False)
+class Look:
+    """A worker's last look with some resources free; `xid` recorded that it found nothing.
+
+    It is `recorded` if the table may have a row for it, of this look or of an earlier one.
+    """
+
+    room: dict[str, object]
+    recorded: bool = False
+    xid: int | None = None
+    at: float = field(default_factory=monotonic)
+
+    def ignores(self, hint: Hint) -> bool:
+        return bool(self.xid and hint.snapshot and hint.snapshot.shows(self.xid))
+
+
+class Sleepers:
+    """Records which workers sleep, unless hints do not reach this process (not `hears`)."""
+
+    def __init__(self, *, hears: bool = True) -> None:
+        self._hears = hears
+        self._lock = Lock()
+        # By worker and by model of the free GPUs: a worker looks once for each model.
+        self._looks: dict[int, dict[str, Look]] = {}
+
+    def looks(self, worker_id: int, free: Capacity) -> None:
+        """Note that a worker is about to look for jobs. Until it has, every hint wakes it."""
+        if not self._hears:
+            return
+        room, now = _room(free), monotonic()
+        with self._lock:
+            looks = self._looks.setdefault(worker_id, {})
+            last = looks.get(free.gpu_model)
+            if last is None or not last.xid or last.room != room or now > last.at + TRUSTED_S:
+                looks[free.gpu_model] = Look(room, recorded=last is not None and last.recorded)
+
+    def looked(self, database: Database, worker_id: int, free: Capacity, *, found: bool) -> None:
+        """Record that a worker that found nothing sleeps, and that one that found jobs does not.
+
+        A worker that found jobs looks again if it has room for more.
+        """
+        # It is a hint: the look itself succeeded.
+        with suppress(ForgeError):
+            if found:
+                self._found(database, worker_id)
+            else:
+                self._found_nothing(database, worker_id, free)
+
+    def woken(self, hint: Hint, workers: Collection[int]) -> set[int]:
+        """Return which of these workers a hint wakes."""
+        if hint.snapshot is None:
+            self.forget()
+            return set(workers)
+        with self._lock:
+            woken = {one for one in workers if one in hint.workers or self._misses(one, hint)}
+            for one in hint.workers:
+                self._looks.pop(one, None)
+        return woken
+
+    def forget(self) -> None:
+        """Forget all records: hints that took them may have been missed."""
+        with self._lock:
+            self._looks.clear()
+
+    def _misses(self, worker_id: int, hint: Hint) -> bool:
+        looks = self._looks.get(worker_id, {})
+        return not all(look.ignores(hint) for look in looks.values())
+
+    def _found(self, database: Database, worker_id: int) -> None:
+        with self._lock:
+            looks = self._looks.pop(worker_id, {})
+        if any(look.recorded for look in looks.values()):
+            database.rows("rise", again=True, worker_id=worker_id)
+
+    def _found_nothing(self, database: Database, worker_id: int, free: Capacity) -> None:
+        with self._lock:
+            look = self._looks.get(worker_id, {}).get(free.gpu_model)
+        # Without one, a hint has woken it meanwhile.
+        if look is None or look.xid:
+            return
+        look.recorded = True
+        row = database.one("sleep", again=True, worker_id=worker_id, **look.room)
+        with self._lock:
+            if row and self._looks.get(worker_id, {}).get(free.gpu_model) is look:
+                look.xid = row["xid"]
+
+
+def _room(free: Capacity) -> dict[str, object]:
+    room = asdict(free)
+    return {name: room[name] for name in COLUMNS}
