@@ -107,9 +107,8 @@ class Sleepers:
             return
         look.recorded = True
         row = database.one("sleep", again=True, worker_id=worker_id, **look.room)
-        with self._lock:
-            if row and self._looks.get(worker_id, {}).get(free.gpu_model) is look:
-                look.xid = row["xid"]
+        # If a hint named the worker meanwhile, this look has been dropped.
+        look.xid = row["xid"] if row else None
 
 
 def _room(free: Capacity) -> dict[str, object]:
