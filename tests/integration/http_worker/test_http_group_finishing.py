@@ -7,6 +7,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.database.pool import DatabaseUnreachable
 from support.http.api import opened
 from support.http.http_worker import RawWorker, good, lease, raw_worker
 
@@ -103,11 +104,11 @@ def test_an_end_that_fails_by_itself_is_tried_once(api: Api) -> None:
 
     def broken(ends: Sequence[End]) -> list[Ended]:
         tried.append(len(ends))
-        raise RuntimeError("no good")
+        raise DatabaseUnreachable("no good")
 
     api.services.finishing._finish = broken
     body = {"token": grant["token"], "nonce": grant["nonce"], "end": {"reason": "oom"}}
-    assert worker.post(f"/job/{grant['job_id']}/status", body).status_code == 500
+    assert worker.post(f"/job/{grant['job_id']}/status", body).status_code == 503
     assert tried == [1]
 
 

@@ -29,5 +29,5 @@ LANGUAGE sql VOLATILE AS $$
         INSERT INTO event (at, actor, action, job_id)
         SELECT now, 'queue', 'released', job_id FROM free
     )
-    SELECT pg_notify('forge', 'ready') FROM free LIMIT 1
+    SELECT forge_wake(array_agg(lane_id)) FROM free WHERE run_at IS NULL OR run_at <= now
 $$;
