@@ -97,9 +97,6 @@ def test_worker_whose_own_disk_is_full_goes_on(
         greedy = made.script(FILLS, resources=share(23))
         row = made.ended(greedy)
         assert (row["reason"], row["exit_code"]) == ("exit_code", 5)
-        talkative = made.script("print('x' * (30 << 20))", resources=share(23))
-        made.succeeds(talkative)
-        assert "of output were lost: No space left" in made.job(talkative)["detail"]
         # A bundle that does not fit is not the job's fault.
         project = tmp_path / "project"
         project.mkdir()

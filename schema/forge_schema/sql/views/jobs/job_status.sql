@@ -11,11 +11,13 @@ SELECT
         WHEN lease.job_id IS NOT NULL THEN 'running'
         WHEN ready.job_id IS NOT NULL THEN 'ready'
         -- A new value of an enum, which an upgrade cannot use before it is committed.
-        WHEN held.job_id IS NOT NULL THEN 'held'::text::state
+        WHEN scheduled.job_id IS NULL AND EXISTS (SELECT FROM held WHERE held.job_id = job.id)
+            THEN 'held'::text::state
         ELSE 'scheduled'
     END AS state,
     coalesce(
-        lease.attempt, ready.attempt, scheduled.attempt, held.attempt, outcome.attempt, 0::smallint
+        lease.attempt, ready.attempt, scheduled.attempt, outcome.attempt,
+        (SELECT held.attempt FROM held WHERE held.job_id = job.id), 0::smallint
     ) AS attempt,
     outcome.reason,
     lease.asked,
@@ -38,5 +40,4 @@ LEFT JOIN lease ON lease.job_id = job.id AND lease.rank = 0
 LEFT JOIN ready
     ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
 LEFT JOIN scheduled ON scheduled.job_id = job.id
-LEFT JOIN held ON held.job_id = job.id
 LEFT JOIN worker ON worker.id = lease.worker_id;
