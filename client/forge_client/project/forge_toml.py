@@ -34,6 +34,7 @@ class Project(Request):
     include: list[str] = Field(default_factory=list)
     matrix: dict[str, list[Any]] = Field(default_factory=dict)
     repeat: PositiveInt = 1
+    parallel: PositiveInt | None = None
     connection: ProjectConnection = ProjectConnection()
 
     @classmethod
@@ -69,10 +70,9 @@ class Project(Request):
         return self.model_copy(update={"include": [*self.include, *(patterns or [])]})
 
     def request(self) -> Request:
-        """Return the job that it describes."""
-        return Request.model_construct(
-            self.model_fields_set, **{name: getattr(self, name) for name in Request.model_fields}
-        )
+        """Return the job that it describes; `parallel` is of the benchmark's sweep."""
+        fields = {name: getattr(self, name) for name in Request.model_fields}
+        return Request.model_construct(self.model_fields_set, **{**fields, "parallel": None})
 
 
 def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:

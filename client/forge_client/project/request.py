@@ -156,6 +156,7 @@ class Request(BaseModel):
     arguments: dict[str, Any] | None = None
     parameters: dict[str, Any] | None = None
     sweep: str | None = None
+    parallel: int | None = None
     requirements: Annotated[str | Literal[False] | None, PlainValidator(_file_or_not)] = None
     secrets: list[str] | None = None
     resources: Resources = Resources()
@@ -228,6 +229,7 @@ class Request(BaseModel):
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
         same |= {"preempt_signal", "keep_checkpoints", "after", "after_ok", "after_any"}
+        same |= {"parallel"}
         tuning, stall = self.tuning.model_dump(exclude_none=True), self.stall.spec()
         return {
             **self.model_dump(include=same, exclude_none=True),

@@ -63,6 +63,11 @@ def _limit(limit: Limit, said: Explanation) -> str:
         "after": t("job {jobs} must begin first", jobs=jobs),
         "after_ok": t("job {jobs} must succeed first", jobs=jobs),
         "after_any": t("job {jobs} must end first", jobs=jobs),
+        "turn": t(
+            "{limit} jobs of its sweep may run at once, and {before} are before it",
+            before=limit.before,
+            **numbers,
+        ),
         "queue_paused": t("the queue {name} is paused", **queue),
         "owner_paused": t("the owner {name} is paused", **owner),
         "queue_jobs": t(
@@ -91,6 +96,7 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
         "resume_owner": t("ask an admin to resume the owner {name}", name=said.owner),
         "wait": t("wait until it is ready"),
         "wait_for_job": t("wait for the other job"),
+        "wait_for_turn": t("wait for jobs of its sweep to end"),
         "start_sweeper": t("start a sweeper"),
         "raise_priority": t("submit it with priority {priority}", priority=changes.get("priority")),
         "wait_for_room": t("wait until enough jobs on {worker} have ended", worker=worker),

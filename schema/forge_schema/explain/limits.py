@@ -21,7 +21,7 @@ EVENTS = {
 
 def limits(job: Row) -> list[Limit]:
     """Return the limits on a waiting job; none if it only waits for a worker."""
-    return [*_times(job), *_dependencies(job), *_pauses(job), *_concurrency(job)]
+    return [*_times(job), *_dependencies(job), *_turn(job), *_pauses(job), *_concurrency(job)]
 
 
 def _times(job: Row) -> Iterator[Limit]:
@@ -60,6 +60,14 @@ def _dependencies(job: Row) -> Iterator[Limit]:
     for kind, event in EVENTS.items():
         if needed := [need["job_id"] for need in job["needs"] if need["kind"] == kind]:
             yield Limit(code=kind, text=f"{_jobs(needed)} must {event} first", jobs=needed)
+
+
+def _turn(job: Row) -> Iterator[Limit]:
+    most, turns, before = job["parallel"], job["turns"], job["before_it"]
+    if most is not None and (turns >= most or not job["needs"]):
+        queue = f"{before} {'is' if before == 1 else 'are'} before it" if before else "it is next"
+        text = f"{most} of the sweep {job['sweep']} may run at once, and {queue}"
+        yield Limit(code="turn", text=text, used=turns, wanted=1, limit=most, before=before)
 
 
 def _jobs(job_ids: list[int]) -> str:

@@ -42,6 +42,9 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
             return _needed("resume_owner", f"ask an admin to resume the owner {job['owner']}")
         case "backing_off" | "delayed" | "due":
             return _of_time(job, limit)
+        case "turn":
+            command = f"forge sweep {quote(job['sweep'])}"
+            return _needed("wait_for_turn", "wait for jobs of its sweep to end", command)
         case _ if limit.jobs:
             command = f"forge explain {limit.jobs[0]}"
             return _needed("wait_for_job", f"wait for job {limit.jobs[0]}", command)

@@ -85,9 +85,10 @@ class Limit(Record):
     """A limit that holds a job back on every worker.
 
     `code` is `queue_paused`, `owner_paused`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
-    `owner_gpus`, `backing_off`, `delayed`, `due`, or the kind of a dependency, for which `jobs` are
-    the jobs waited for. If it limits what runs at once, `used` and
-    `wanted` together exceed `limit`. If it is a delay, it ends at `until`, in `wait_s` seconds.
+    `owner_gpus`, `backing_off`, `delayed`, `due`, `turn`, or the kind of a dependency, for which
+    `jobs` are the jobs waited for. For `turn`, `before` jobs of the sweep go first. If it limits
+    what runs at once, `used` and `wanted` together exceed `limit`. If it is a delay, it ends at
+    `until`, in `wait_s` seconds.
     """
 
     code: str
@@ -98,6 +99,7 @@ class Limit(Record):
     until: datetime | None = None
     wait_s: float | None = None
     jobs: list[int] = Field(default_factory=list)
+    before: int | None = None
 
 
 class Remedy(Record):

@@ -32,7 +32,7 @@ MAX_SMALL = 32_767
 OPTIONAL = {"kind", "handler", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
-OPTIONAL |= {"after", "after_ok", "after_any"}
+OPTIONAL |= {"after", "after_ok", "after_any", "parallel"}
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -102,6 +102,11 @@ OWN_NAMES = {"propertyNames": {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[^=]+$"}}
 NO_OTHER: JsonDict = {"additionalProperties": False}
 IMAGES = ("image", "image_tar", "dockerfile")
 NOTHING: JsonDict = {"type": "null"}
+# JSON schema: a cap requires a sweep.
+OF_A_SWEEP: list[JsonValue] = [
+    {"properties": {"parallel": NOTHING}},
+    {"properties": {"sweep": {"type": "string"}}, "required": ["sweep"]},
+]
 
 
 def _kinds_of_job() -> JsonDict:
@@ -120,7 +125,7 @@ def _kinds_of_job() -> JsonDict:
         {"properties": {**others, **{name: NOTHING for name in IMAGES if name != own}}}
         for own in IMAGES
     ]
-    return {"anyOf": [custom, *by_image]}
+    return {"anyOf": [custom, *by_image], "allOf": [{"anyOf": OF_A_SWEEP}]}
 
 
 # JSON schema: a GPU model or memory requires a number of GPUs.
@@ -246,6 +251,7 @@ class JobSpec(KnownFields, BaseModel):
     ] = {}
     # It is part of a path.
     sweep: Annotated[Name, Field(pattern="^[^/]+$")] | None = None
+    parallel: Annotated[int, Field(ge=1, le=10_000), NUMERIC] | None = None
     junit: RelativePath | None = None
     share: Flag = False
     image: ImageName | None = None
@@ -321,6 +327,12 @@ class JobSpec(KnownFields, BaseModel):
     def _waits_once_for_each_job(self) -> Self:
         if len(self.needs()) < len(self.after) + len(self.after_ok) + len(self.after_any):
             raise ValueError("name each job only once in after, after_ok and after_any")
+        return self
+
+    @model_validator(mode="after")
+    def _parallel_in_a_sweep(self) -> Self:
+        if self.parallel is not None and self.sweep is None:
+            raise ValueError("parallel limits the jobs of a sweep: set sweep too")
         return self
 
     @model_validator(mode="after")

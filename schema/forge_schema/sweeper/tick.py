@@ -135,17 +135,23 @@ class Tick:
         return Moved(**{field.name: moved[field.name] for field in fields(Moved)})
 
     def mend(self) -> int:
-        """Every minute, make slots agree with what runs, and release jobs left in `held`."""
+        """Every minute, make slots and turns agree with what runs; release jobs left in `held`."""
         if self._clock() < self._mend_at:
             return 0
         self._mend_at = self._clock() + MEND_EVERY_S
-        return self._limits.mend_slots() + _batches(self.release_stragglers)
+        released = _batches(self.release_stragglers)
+        return self._limits.mend_slots() + released + self.mend_turns()
 
     def release_stragglers(self) -> int:
         """Release a batch of held jobs that the end of another job left behind."""
         rows = self._database.rows("release_stragglers", again=True, count=BATCH)
         released: int = rows[0]["released"]
         return released
+
+    def mend_turns(self) -> int:
+        """Take the turns of jobs that ended, and give those that are free."""
+        given: int = self._database.rows("mend_turns", again=True)[0]["given"]
+        return given
 
     def is_due(self, period: timedelta) -> bool:
         """Tell whether no sweeper has completed a tick within this time."""

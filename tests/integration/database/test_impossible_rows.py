@@ -100,6 +100,8 @@ IMPOSSIBLE = {
     ("lease_pkey", "a second lease of one rank"): "INSERT INTO lease SELECT * FROM lease",
     ("ready_pkey", "a job twice in ready"): "INSERT INTO ready SELECT * FROM ready",
     ("scheduled_pkey", "a job twice in scheduled"): "INSERT INTO scheduled SELECT * FROM scheduled",
+    ("line_whole", "a job in no line with a cap"): "UPDATE held SET parallel = 1",
+    ("parallel_positive", "a cap of none"): "UPDATE held SET line = 'ann/s', parallel = 0",
     ("held_pkey", "a job twice in held"): "INSERT INTO held SELECT * FROM held",
     (
         "finished_after_claimed",

@@ -223,9 +223,10 @@ SMALL = frozenset({
     "due_schedules", "ended",
     "enrolled_worker", "heads", "health", "held_job", "held_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
-    "make_partitions", "match", "missing_uploads", "next_worker_id", "overrun", "own_fences",
-    "quotas", "release_stragglers", "restorable", "session", "source", "submitted_before",
-    "template", "tick_due", "uneven_limits", "unknown_job", "worker_by_token", "workers_before",
+    "make_partitions", "match", "mend_turns", "missing_uploads", "next_worker_id", "overrun",
+    "own_fences", "quotas", "release_stragglers", "restorable", "session", "source",
+    "submitted_before", "template", "tick_due", "uneven_limits", "unknown_job", "worker_by_token",
+    "workers_before",
 })  # fmt: skip
 # Statements that the calls above also run.
 WITH = frozenset({

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
 
 STATEMENTS = ["expired", "finish", "promote", "due_schedules", "overdue", "overrun", "offline"]
-STATEMENTS += ["reap", "release_stragglers", "make_partitions", "forget_nonces"]
+STATEMENTS += ["reap", "release_stragglers", "mend_turns", "make_partitions", "forget_nonces"]
 STATEMENTS += ["thin:metric", "thin:sample"] * 2
 
 

@@ -214,6 +214,20 @@ def after_another(scene: Scene) -> int:
     return scene.submit(after_any=[scene.submit(delay_s=3600), scene.submit(delay_s=3600)])
 
 
+def in_line(scene: Scene) -> int:
+    scene.worker()
+    return [scene.submit(sweep="s", parallel=1, delay_s=3600 * (n < 1)) for n in range(4)][-1]
+
+
+def end_the_line(scene: Scene) -> None:
+    scene.sql("UPDATE scheduled SET run_at = forge_now()")
+    scene.database.rows("promote", job_id=None, count=100, actor="sweeper")
+    for _ in range(3):
+        grant = scene.claim()
+        assert grant is not None
+        scene.end(grant, Reason.TIMEOUT)
+
+
 def end_the_others(scene: Scene) -> None:
     scene.sql("UPDATE scheduled SET run_at = forge_now()")
     scene.database.rows("promote", job_id=None, count=100, actor="sweeper")
@@ -306,5 +320,7 @@ CASES = [
          cure=come_due),
     Case("after another job", after_another, Outlook.HELD, Chance.STARTS, "wait_for_job",
          says="forge explain", cure=end_the_others),
+    Case("behind others of its sweep", in_line, Outlook.HELD, Chance.STARTS, "wait_for_turn",
+         says="forge sweep s", cure=end_the_line),
     Case("paused and unfit", paused_and_unfit, Outlook.HELD, Chance.UNFIT, "resume_queue"),
 ]  # fmt: skip

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 # Keeps workers, lanes and the rows that they refer to. The history's triggers would refuse.
-QUEUE = ("job", "ready", "scheduled", "held", "dependency", "lease", "outcome", "attempt", "event")
+QUEUE = (
+    *("job", "ready", "scheduled", "held", "turn", "dependency", "lease", "outcome"),
+    *("attempt", "event"),
+)
 RECORDS = ("log_chunk", "checkpoint", "artifact", "metric")
 EMPTY = "SET session_replication_role = replica;" + "".join(
     f"DELETE FROM {table};" for table in (*QUEUE, *RECORDS)

@@ -36,6 +36,9 @@ def benchmark(
         list[str] | None, typer.Option(help="NAME=VALUE,VALUE; one job per combination.")
     ] = None,
     repeat: Annotated[int | None, typer.Option(help="Number of jobs per point.", min=1)] = None,
+    parallel: Annotated[
+        int | None, typer.Option(help="The most jobs to run at once.", min=1, max=10_000)
+    ] = None,
     sweep: Annotated[
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
@@ -74,6 +77,7 @@ def benchmark(
         "requirements": o.requirements(requirements, no_install=no_install),
         "timeout": timeout, "queue": queue, "priority": priority,
         "share": share, "command": command_of(context),
+        "parallel": parallel or project.parallel,
         "after": after, "after_ok": after_ok, "after_any": after_any,
     })  # fmt: skip
     key = idempotency_key or project.idempotency_key

@@ -8,7 +8,7 @@ from forge_schema.database.tables.event import Event
 from forge_schema.database.tables.identity import Identity
 from forge_schema.database.tables.job import Job, Outcome
 from forge_schema.database.tables.lane import Lane, OwnerQuota, Queue, Shape
-from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot
+from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot, Turn
 from forge_schema.database.tables.plans import Dependency, Schedule, Template
 from forge_schema.database.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
 from forge_schema.database.tables.sweeper import SetAside, Sweeper, Thinned
@@ -48,6 +48,7 @@ __all__ = [
     "Template",
     "TestResult",
     "Thinned",
+    "Turn",
     "Upload",
     "Worker",
     "metadata",

@@ -1,6 +1,6 @@
 """The thin tables: an unfinished job is in exactly one of ready, scheduled, held and lease.
 
-One that runs under limits also holds their slots.
+One that runs under limits also holds their slots; one whose sweep has a cap holds a turn.
 """
 
 from datetime import datetime
@@ -58,14 +58,36 @@ class Scheduled(SQLModel, table=True):
 
 
 class Held(SQLModel, table=True):
-    """Jobs that wait for something other than a time: for other jobs."""
+    """Jobs that wait for something other than a time: for other jobs, or for a turn.
 
-    __table_args__ = ({"postgresql_with": EAGER_VACUUM},)
+    `line` is the owner and the sweep if only `parallel` jobs of the sweep may have a turn at once.
+    """
+
+    __table_args__ = (
+        CheckConstraint("(line IS NULL) = (parallel IS NULL)", name="line_whole"),
+        CheckConstraint("parallel >= 1", name="parallel_positive"),
+        Index("held_line", "line", "job_id", postgresql_where=text("line IS NOT NULL")),
+        {"postgresql_with": EAGER_VACUUM},
+    )
 
     job_id: int = c.key_big()
     lane_id: int = c.integer()
     nice: int = c.small()
     attempt: int = c.small(default="0")
+    line: str | None = c.string(null=True)
+    parallel: int | None = c.small(null=True)
+
+
+class Turn(SQLModel, table=True):
+    """A job of a sweep with a cap that has left `held` and has not ended."""
+
+    __table_args__ = (
+        Index("turn_line", "line"),
+        {"postgresql_with": EAGER_VACUUM},
+    )
+
+    job_id: int = c.key_big()
+    line: str = c.string()
 
 
 class Lease(SQLModel, table=True):

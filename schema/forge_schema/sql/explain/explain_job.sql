@@ -1,6 +1,6 @@
 -- What allows or prevents the start of a job: its lane and shape, the limits of queue and owner and
--- their current use, its owner's share as in `match`, the table where it waits, and the jobs that it
--- waits for.
+-- their current use, its owner's share as in `match`, the table where it waits, the jobs that it
+-- waits for, and the line where it waits for its turn.
 WITH used_by AS MATERIALIZED (
     SELECT lane.queue, lane.owner, count(*) AS jobs, sum(shape.gpus) AS gpus
     FROM lease
@@ -30,6 +30,12 @@ SELECT
         WHERE dependency.job_id = held.job_id AND met IS NULL
         ORDER BY needs_id
     ) AS needs,
+    job.sweep, held.parallel,
+    (SELECT count(*) FROM turn WHERE turn.line = held.line) AS turns,
+    (
+        SELECT count(*) FROM held AS other
+        WHERE other.line = held.line AND other.job_id < held.job_id
+    ) AS before_it,
     extract(EPOCH FROM scheduled.run_at - forge_now())::float8 AS wait_s,
     extract(EPOCH FROM forge_now() - (SELECT ticked_at FROM sweeper))::float8 AS sweeper_silent_s
 FROM job

@@ -1,8 +1,8 @@
 -- Submits any number of jobs. A job whose idempotency key is in use inserts nothing. The whole
 -- batch is refused if a key belongs to a job with different content, if a new job starts from a
 -- missing checkpoint or waits for an unknown job, or if its owner has not uploaded the content that
--- it names. A job that waits for others is held; a trigger on `held` releases it if it need not
--- wait any more.
+-- it names. A job that waits for others, or for its turn in a sweep, is held; a trigger on `held`
+-- releases it if it need not wait any more.
 -- The jobs of a group, in the order of the batch, share all but their names, keys and a part of the
 -- spec. A run is one request that stands `times` times in a row, from the place `first` of the
 -- batch on. Sources and uploads are looked up once for a group.
@@ -109,11 +109,15 @@ inserted AS (
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING
         id, lane_id, nice, run_at, submitted_at,
-        CASE WHEN spec ?| enum_range(NULL::dependency_kind)::text[] THEN spec END AS waits
+        CASE WHEN spec ?| enum_range(NULL::dependency_kind)::text[] THEN spec END AS waits,
+        CASE WHEN spec ? 'parallel' THEN owner || '/' || sweep END AS line,
+        (spec ->> 'parallel')::smallint AS parallel
 ),
 waiting AS (
-    INSERT INTO held (job_id, lane_id, nice)
-    SELECT id, lane_id, nice FROM inserted WHERE waits IS NOT NULL
+    INSERT INTO held (job_id, lane_id, nice, line, parallel)
+    SELECT id, lane_id, nice, line, parallel
+    FROM inserted
+    WHERE waits IS NOT NULL OR line IS NOT NULL
 ),
 edges AS (
     INSERT INTO dependency (job_id, needs_id, kind)
@@ -126,11 +130,15 @@ edges AS (
 ),
 now_ready AS (
     INSERT INTO ready (lane_id, nice, job_id, ready_at)
-    SELECT lane_id, nice, id, submitted_at FROM inserted WHERE run_at IS NULL AND waits IS NULL
+    SELECT lane_id, nice, id, submitted_at
+    FROM inserted
+    WHERE run_at IS NULL AND waits IS NULL AND line IS NULL
 ),
 later AS (
     INSERT INTO scheduled (job_id, lane_id, nice, run_at)
-    SELECT id, lane_id, nice, run_at FROM inserted WHERE run_at IS NOT NULL AND waits IS NULL
+    SELECT id, lane_id, nice, run_at
+    FROM inserted
+    WHERE run_at IS NOT NULL AND waits IS NULL AND line IS NULL
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id)
