@@ -204,6 +204,16 @@ def test_an_end_beside_a_submit_strands_nobody(rig: Rig, first: str) -> None:
     assert states(rig, jobs) == "su re he"
 
 
+def test_two_submits_at_once_share_the_cap(rig: Rig) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with rig.uncommitted() as queue:
+            jobs = queue.submit([spec(sweep="s", parallel=2)] * 2)
+            late = pool.submit(sweep, rig, 2)
+            rig.wait_until_blocked()
+        jobs += late.result(timeout=120)
+    assert states(rig, jobs) == "re re he he"
+
+
 def test_an_end_passes_over_a_job_that_is_being_cancelled(rig: Rig) -> None:
     jobs = sweep(rig, 3, 1)
     grant = rig.worker().claim_one()
