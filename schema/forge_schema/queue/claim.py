@@ -39,34 +39,42 @@ def claim(
     Returns:
         How many successes ended now, the rows of `first`, and the grants.
     """
-    done = 0
+    done, look, seen = 0, LOOK_PAST, False
     told: list[Row] = []
-    for look in (LOOK_PAST, LOOK_FAR):
-        if look == LOOK_FAR and lanes.doubtful:
-            lanes.forget()
-        fitting, reservation = lanes.fitting(free), lanes.reservation(free)
+    passed: set[int] = set()
+    while True:
+        shown, reservation = lanes.shown(free, passed, count=count), lanes.reservation(free)
         most = count
         if count > 1:
-            most = min([count, *(reservation.jobs(lane, free) for lane in fitting)])
+            most = min([count, *(reservation.jobs(lane, free) for lane in shown)])
         ended = {**fences([end.fence for end in successes]), **usages(successes)}
         params: dict[str, Any] = {**ended, "worker_id": lanes.worker_id}
         params |= {"ttl": ttl, "nonce": nonce}
         last_of = partial(reservation.last, free=free)
         began = monotonic()
-        params |= _places(lanes, last_of, fitting, most=most, look=look)
+        params |= _places(lanes, last_of, shown, most=most, look=look)
         if first is None:
             rows = database.rows("finish_and_claim", **params)
         else:
             told, rows = database.together(first, ("finish_and_claim", params))
         lanes.took(monotonic() - began)
         done += rows[0]["finished"]
-        found = rows[0]["job_id"] is not None
-        if not count or found or not (rows[0]["seen"] or lanes.doubtful):
+        seen = seen or rows[0]["seen"]
+        if (heads := rows[0]["heads"]) is not None:
+            lanes.saw(shown, heads)
+        if not count or rows[0]["job_id"] is not None:
             break
-        # Jobs below the watermarks show up once those are forgotten, and a longer look gets past
-        # rows that other claims hold locked. Without a second look, the worker would go idle.
+        passed |= {lane.id for lane in shown} if lanes.many else set()
+        if not (lanes.many and lanes.shown(free, passed)):
+            if look == LOOK_FAR or not (seen or lanes.doubtful):
+                break
+            # Jobs below the watermarks show up once those are forgotten, and a longer look gets
+            # past rows that other claims hold locked. Without it, the worker would go idle.
+            look, passed = LOOK_FAR, set()
+            if lanes.doubtful:
+                lanes.forget()
         successes, first = (), None
-    grants = _grants(rows, fitting, nonce)
+    grants = _grants(rows, shown, nonce)
     lanes.advance(grants)
     return done, told, grants
 
@@ -80,7 +88,7 @@ def claimed_before(
         The grants, and the leases of jobs that the worker may no longer run.
     """
     rows = database.rows("claimed_before", again=True, worker_id=lanes.worker_id, nonce=nonce)
-    grants = _grants(rows, lanes.served(), nonce) if rows else []
+    grants = _grants(rows, lanes.served({row["lane_id"] for row in rows}), nonce) if rows else []
     kept = {grant.fence for grant in grants}
     fences = [Fence(row["job_id"], row["token"], nonce) for row in rows]
     return grants, [fence for fence in fences if fence not in kept]
@@ -89,12 +97,12 @@ def claimed_before(
 def _places(
     lanes: Lanes,
     last_of: Callable[[Lane], int],
-    fitting: list[Lane],
+    shown: list[Lane],
     *,
     most: int,
     look: int,
 ) -> dict[str, Any]:
-    ranges = lanes.ranges(fitting)
+    ranges = lanes.ranges(shown)
     return {
         "lanes": array([lane.id for lane, _, _ in ranges]),
         "shares": array([lane.share for lane, _, _ in ranges]),
@@ -104,11 +112,12 @@ def _places(
         "last_nices": array([min(last, last_of(lane)) for lane, _, last in ranges]),
         "count": most,
         "peek": most and most + look,
+        "many": lanes.many,
     }
 
 
-def _grants(rows: Sequence[Row], fitting: Sequence[Lane], nonce: UUID) -> list[Grant]:
-    needs = {lane.id: lane.needs for lane in fitting}
+def _grants(rows: Sequence[Row], shown: Sequence[Lane], nonce: UUID) -> list[Grant]:
+    needs = {lane.id: lane.needs for lane in shown}
     taken = [row for row in rows if row["job_id"] is not None and row["lane_id"] in needs]
     grants = [_grant(row, nonce, needs[row["lane_id"]]) for row in taken]
     return sorted(grants, key=lambda grant: (-grant.priority, grant.job_id))

@@ -108,19 +108,29 @@ class Backfill:
             for lane_id in [i for i, head in heads.items() if head.job_id == job_id]:
                 del heads[lane_id]
 
-    def reservation(self, lanes: Iterable[Lane], free: Capacity) -> Reservation:
-        """Return a reservation if the patience of a job that does not fit has ended."""
-        wanting = {lane.id: lane for lane in lanes if may_come(lane, free)}
-        if all(lane.fits(free) > 0 for lane in wanting.values()):
+    def reservation(
+        self, lanes: Mapping[int, Lane], kinds: Iterable[Lane], free: Capacity
+    ) -> Reservation:
+        """Return a reservation if the patience of a job that does not fit has ended.
+
+        `kinds` are lanes of all the different needs.
+        """
+        if all(lane.fits(free) > 0 for lane in kinds if may_come(lane, free)):
             return Reservation()
         now = monotonic()
         at, seen = self._seen.get(free.gpu_model, (-math.inf, {}))
         if now - at >= self._refresh_s:
-            at, seen = now, self._look(wanting, free)
+            wanting = {i: lane for i, lane in lanes.items() if may_come(lane, free)}
+            looked = self._look(wanting, free)
+            at, seen = now, {i: head for i, head in looked.items() if head.passed_s is not None}
             self._seen[free.gpu_model] = at, seen
             self._patience.keep(head for _, heads in self._seen.values() for head in heads.values())
-        heads = {i: later(head, now - at) for i, head in seen.items() if i in wanting}
-        return reserved(heads, wanting, free, partial(self._patience.ended, self._worker_id))
+        heads = {
+            i: later(head, now - at)
+            for i, head in seen.items()
+            if i in lanes and may_come(lanes[i], free)
+        }
+        return reserved(heads, lanes, free, partial(self._patience.ended, self._worker_id))
 
     def _look(self, wanting: dict[int, Lane], free: Capacity) -> dict[int, Head]:
         heads = self._heads(wanting)

@@ -9,7 +9,7 @@ import pytest
 from forge_schema.model.attempt_records import LogChunk
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
-from forge_schema.queue.lanes import Lanes
+from forge_schema.queue.lanes import SHOWN, Lanes
 from support.database.explain import buffers
 from support.queue.rig import Worker, spec
 
@@ -184,3 +184,20 @@ def verbs(bench: Bench) -> dict[str, int]:
     costs["finish"] = bench.cost("finish")
     assert bench.rig.finish(grant, Reason.EXIT_CODE).accepted
     return costs
+
+
+def test_a_claim_reads_as_much_for_thousands_of_owners_as_for_a_few(bench: Bench) -> None:
+    bench.rig.queue.submit([spec(owner=f"o{n}") for n in range(2000) for _ in range(2)])
+    for n in range(1000):
+        bench.lane_of(memory_mb=2 + n)
+    bench.analyze()
+    assert len(bench.claim()) == 1
+    assert lanes_shown(bench) <= SHOWN
+    assert bench.cost() <= 100
+    assert len(bench.claim(100)) == 100
+    assert lanes_shown(bench) <= 100
+
+
+def lanes_shown(bench: Bench) -> int:
+    asked = bench.rig.database.ran[-1][1]
+    return len(str(asked["lanes"]).split(","))

@@ -97,7 +97,7 @@ def test_what_is_kept_is_kept_by_one_worker_first(rig: Rig) -> None:
 
     def keeping() -> int:
         for worker in workers:
-            worker.lanes.fitting(free)
+            worker.lanes.shown(free)
         return sum(worker.lanes.reservation(free).lane is not None for worker in workers)
 
     counts = [keeping()]

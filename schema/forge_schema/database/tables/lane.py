@@ -10,7 +10,7 @@ from forge_schema.model.states import Target
 
 
 class Lane(SQLModel, table=True):
-    """Tens to hundreds of rows: a claim looks at the head of each lane that the worker serves.
+    """A row for each owner, queue and shape of jobs: a claim looks at the heads of some lanes.
 
     `paused` is true if the queue or the owner is paused, and `limited` if either has a limit, so
     that a claim reads only the lane.

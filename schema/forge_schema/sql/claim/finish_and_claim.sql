@@ -5,6 +5,7 @@
 -- slower.
 -- A lane under limits shows as many jobs as they leave room for, and each claimed one takes their
 -- slots. The slots of finished jobs are given back first, so that the next jobs can have them.
+-- `heads` has the first `nice` of each lane that shows a job, if the caller did not ask for all.
 -- Locks: lease by job, then ready and slot (skipping locked).
 WITH done AS (
     DELETE FROM lease
@@ -37,8 +38,8 @@ returned AS (
 ),
 -- The heads of the lanes, best first, read without a lock. Each lane is read in ranges, which skip
 -- what this worker has already emptied.
-head AS MATERIALIZED (
-    SELECT peek.ctid, peek.passed_at, lane.limited
+peeked AS MATERIALIZED (
+    SELECT peek.*, n, lane.id AS lane_id, lane.owner, lane.limited
     FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
     JOIN lane ON lane.id = (%(lanes)s::integer[])[n] AND NOT lane.paused
     CROSS JOIN LATERAL (
@@ -53,14 +54,17 @@ head AS MATERIALIZED (
             ELSE %(peek)s
         END
     ) AS peek
+),
+head AS MATERIALIZED (
+    SELECT ctid, passed_at, limited FROM peeked
     -- Each job adds to its owner's share, so that a claim of many is shared too.
     ORDER BY
-        peek.nice,
+        nice,
         (%(shares)s::float8[])[n] - (%(steps)s::float8[])[n]
             + sum((%(steps)s::float8[])[n]) OVER (
-                PARTITION BY lane.owner ORDER BY peek.nice, peek.job_id ROWS UNBOUNDED PRECEDING
+                PARTITION BY owner ORDER BY nice, job_id ROWS UNBOUNDED PRECEDING
             ),
-        peek.job_id
+        job_id
     LIMIT %(peek)s
 ),
 taken AS (
@@ -94,7 +98,11 @@ leased AS (
 )
 SELECT
     cardinality(ARRAY(SELECT job_id FROM done)) AS finished,
-    EXISTS (SELECT FROM head) AS seen, leased.job_id, leased.token,
+    EXISTS (SELECT FROM head) AS seen,
+    CASE WHEN %(many)s THEN (
+        SELECT coalesce(json_object_agg(lane_id, nice), '{}')
+        FROM (SELECT lane_id, min(nice) AS nice FROM peeked GROUP BY lane_id) AS first
+    ) END AS heads, leased.job_id, leased.token,
     leased.attempt, leased.lane_id, leased.nice, leased.failures, leased.losses, leased.preemptions,
     job.name, job.owner, job.spec, job.bundle_digest, job.timeout_s
 FROM (SELECT) AS always

@@ -1,0 +1,127 @@
+"""Claims from more lanes than one look sees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from forge_schema.queue.lanes import FEW, SHOWN, Lanes
+from support.at_once import at_once
+from support.queue.rig import Worker, spec
+
+if TYPE_CHECKING:
+    from forge_schema.model.lease import Grant
+    from support.queue.rig import Rig
+
+LONG_S = 3600
+MANY = [f"o{n}" for n in range(3 * SHOWN)]
+
+
+def attentive(rig: Rig, name: str = "w", refresh_s: float = LONG_S) -> Worker:
+    """Register a worker that reads its lanes once."""
+    worker = rig.worker(name)
+    worker.lanes = Lanes(rig.database, worker.id, refresh_s=refresh_s)
+    return worker
+
+
+def submit(rig: Rig, owners: list[str], each: int, **changes: object) -> list[int]:
+    """Submit the same number of jobs for each owner."""
+    return rig.queue.submit([spec(owner=owner, **changes) for owner in owners for _ in range(each)])
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_all_owners_get_the_same(rig: Rig, count: int) -> None:
+    submit(rig, MANY, 4)
+    worker = attentive(rig)
+    owners: Counter[str] = Counter()
+    while owners.total() < 2 * len(MANY):
+        left = 2 * len(MANY) - owners.total()
+        owners.update(grant.owner for grant in worker.claim(min(count, left)))
+    assert set(owners.values()) == {2}
+
+
+def test_weights_count(rig: Rig) -> None:
+    rig.admin.limit_owner("o5", max_jobs=None, max_gpus=None, weight=3)
+    submit(rig, MANY, 8)
+    worker = attentive(rig)
+    owners = Counter(worker.claim_one().owner for _ in range(len(MANY) + 2))
+    assert owners == {owner: 3 if owner == "o5" else 1 for owner in MANY}
+
+
+def test_urgent_jobs_go_first_wherever_they_are(rig: Rig) -> None:
+    submit(rig, MANY, 2)
+    urgent = submit(rig, MANY[-3:], 2, priority=5)
+    worker = attentive(rig)
+    claimed = [worker.claim_one().job_id for _ in range(8)]
+    assert sorted(claimed[:6]) == urgent
+    assert not {*claimed[6:]} & {*urgent}
+
+
+def test_lanes_that_others_have_emptied_are_passed(rig: Rig) -> None:
+    submit(rig, MANY, 1)
+    worker, other = attentive(rig), attentive(rig, "other")
+    first = worker.claim_one()
+    taken = other.claim(len(MANY) - 2)
+    last = worker.claim_one()
+    assert {grant.owner for grant in (first, *taken, last)} == {*MANY}
+    assert worker.claim() == []
+
+
+def test_a_job_in_a_lane_that_was_empty_is_found_after_a_hint(rig: Rig) -> None:
+    submit(rig, MANY, 1)
+    worker = attentive(rig)
+    for owner in MANY:
+        submit(rig, [owner], 1)
+    assert len(worker.claim(2 * len(MANY))) == 2 * len(MANY)
+    (job,) = submit(rig, MANY[4:5], 1)
+    worker.lanes.doubt()
+    assert worker.claim_one().job_id == job
+
+
+def test_owners_at_their_limit_hide_no_others(rig: Rig) -> None:
+    submit(rig, MANY, 1, priority=5)
+    (job,) = submit(rig, ["last"], 1)
+    for owner in MANY:
+        rig.admin.limit_owner(owner, max_jobs=0, max_gpus=None)
+    assert attentive(rig).claim_one().job_id == job
+
+
+def test_jobs_that_do_not_fit_hide_no_others(rig: Rig) -> None:
+    submit(rig, MANY, 1, priority=5, cpus=8)
+    (job,) = submit(rig, ["last"], 1)
+    worker = rig.worker(cpus=8)
+    worker.lanes = Lanes(rig.database, worker.id, refresh_s=LONG_S, patience_s=LONG_S)
+    worker.free = replace(worker.free, cpus=4)
+    assert worker.claim_one().job_id == job
+
+
+def test_what_a_lost_answer_granted_is_found_though_its_lane_is_empty(rig: Rig) -> None:
+    owners = [f"o{n}" for n in range(FEW + 2)]
+    submit(rig, owners, 1)
+    worker, nonce = attentive(rig), uuid4()
+    queue, lanes, free = rig.queue, worker.lanes, worker.free
+    granted = queue.finish_and_claim([], lanes, free, count=2, nonce=nonce)[1]
+    again = queue.finish_and_claim([], lanes, free, count=2, nonce=nonce, repeated=True)[1]
+    assert fences(again) == fences(granted)
+
+
+def test_workers_at_once_leave_nothing_and_take_nothing_twice(rig: Rig) -> None:
+    owners = [f"o{n}" for n in range(FEW + 44)]
+    jobs = submit(rig, owners, 2)
+    workers = [attentive(rig, f"w{n}", refresh_s=0.2) for n in range(4)]
+
+    def work(worker: Worker) -> list[int]:
+        found: list[int] = []
+        while grants := worker.claim(3):
+            found += [grant.job_id for grant in grants]
+        return found
+
+    shares = at_once(*[lambda worker=worker: work(worker) for worker in workers])
+    assert sorted(job for share in shares for job in share) == jobs
+
+
+def fences(grants: list[Grant]) -> set[object]:
+    return {grant.fence for grant in grants}
