@@ -20,6 +20,9 @@ from forge_worker.queue.gateway import SqlGateway
 from support.http.http_worker import machine
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forge_schema.model.lease import End, Ended
     from support.queue.rig import Rig
 
 JOBS = 3
@@ -56,6 +59,22 @@ def test_jobs_of_a_lost_answer_are_given_back_by_a_worker_that_drains(
     rig.database.names()
     assert claims.give_back_unanswered()
     assert rig.database.names() == []
+
+
+def test_jobs_that_could_not_be_given_back_are_given_back_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = rig.submit_many(JOBS, cpus=1)
+    claims, _ = worker(rig)
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlGateway, "finish", unreachable)
+        assert not claims.give_back_unanswered()
+    assert claims.give_back_unanswered()
+    assert [rig.places(job) for job in jobs] == [["ready"]] * JOBS
+
+
+def unreachable(_gateway: SqlGateway, _ends: Sequence[End]) -> list[Ended]:
+    raise DatabaseUnreachable("it does not answer")
 
 
 def test_a_worker_that_takes_jobs_again_gets_those_of_the_lost_answer(rig: Rig) -> None:

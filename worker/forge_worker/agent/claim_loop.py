@@ -109,15 +109,14 @@ class Claims:
 
         Otherwise these jobs would wait for their leases to expire.
         """
-        with self._lock:
-            try:
-                grants = self._gateway.granted_before()
+        try:
+            with self._lock, self._gateway.granted_before() as grants:
                 ends = [End(one.fence, Reason.DRAINED, detail=UNANSWERED) for one in grants]
                 if ends:
                     self._gateway.finish(ends)
-            except ForgeError as error:
-                log.warning("unanswered_claim_kept", error=error.message)
-                return False
+        except ForgeError as error:
+            log.warning("unanswered_claim_kept", error=error.message)
+            return False
         if ends:
             log.info("unanswered_claim_given_back", jobs=len(ends))
         return True

@@ -1,6 +1,7 @@
 """The worker's gateway to the queue: the protocol, and its implementation over SQL."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
@@ -48,8 +49,11 @@ class Gateway(Protocol):
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         """End leases for any reason."""
 
-    def granted_before(self) -> list[Grant]:
-        """Return what the last claim was granted if its answer was lost; claim nothing."""
+    def granted_before(self) -> AbstractContextManager[list[Grant]]:
+        """Yield what the last claim was granted if its answer was lost; claim nothing.
+
+        If the block fails, the next call yields it again.
+        """
 
     def renew(
         self,
@@ -157,11 +161,13 @@ class SqlGateway:
                 self._sleepers.looked(self._database, self.worker_id, free, found=bool(grants))
             return ended, grants
 
-    def granted_before(self) -> list[Grant]:
+    @contextmanager
+    def granted_before(self) -> Iterator[list[Grant]]:
         if not self._unanswered.pending:
-            return []
+            yield []
+            return
         with self._unanswered as (nonce, repeated):
-            return self.queue.finish_and_claim(
+            yield self.queue.finish_and_claim(
                 [], self._lanes, Capacity(0, 0, 0), count=0, nonce=nonce, repeated=repeated
             )[1]
 

@@ -1,6 +1,7 @@
 """The gateway over HTTP: the lease protocol for a worker that has only a URL and a token."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TypedDict, TypeVar
 from uuid import UUID
@@ -92,11 +93,13 @@ class HttpGateway:
             raise
         return claimed.ended, claimed.grants
 
-    def granted_before(self) -> list[Grant]:
+    @contextmanager
+    def granted_before(self) -> Iterator[list[Grant]]:
         if not self._unanswered.pending:
-            return []
+            yield []
+            return
         with self._unanswered as ask:
-            return self._exchange([], Capacity(0, 0, 0), 0, ask)[1]
+            yield self._exchange([], Capacity(0, 0, 0), 0, ask)[1]
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         return [self._finish(end) for end in ends]
