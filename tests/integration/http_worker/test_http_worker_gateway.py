@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.model.attempt_records import Tested as OneTest
-from forge_schema.model.lease import End, Usage
+from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.states import (
     Command,
     Phase,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from forge_schema.model.lease import Fence, Grant
+    from forge_schema.model.lease import Grant
     from forge_worker.queue.gateway import Gateway
     from support.http.api import Api
     from support.queue.rig import Rig
@@ -345,6 +345,18 @@ def test_a_claim_whose_answer_was_lost_is_handed_out_again(
     assert gateway.renew([first.fence], WorkerStatus.BUSY).standings == {first.fence: "ok"}
     (second,) = claimed(gateway)
     assert (second.job_id, second.age_s) == (jobs[1], 0)
+
+
+def test_a_claim_that_is_refused_does_not_forget_one_whose_answer_was_lost(
+    lossy: Lossy, eventually: Eventually
+) -> None:
+    gateway, rig = lossy.gateway, lossy.rig
+    job, _ = rig.submit_many(2)
+    lossy.lost(lambda: claimed(gateway))
+    stranger = End(Fence(job, 4_711, uuid4()), Reason.OOM)
+    ended, grants = answered(lambda: gateway.finish_and_claim([stranger], PLENTY, 1), eventually)
+    assert ([one.accepted for one in ended], grants) == ([False], [])
+    assert [grant.job_id for grant in claimed(gateway)] == [job]
 
 
 def granted_before(gateway: Gateway) -> list[Grant]:

@@ -64,8 +64,15 @@ class HttpGateway:
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int
     ) -> tuple[list[Ended], list[Grant]]:
-        with self._unanswered.claim(count) as ask:
-            return self._exchange(ends, free, count, ask)
+        try:
+            # A refused claim was not made: the name of one that may have been is kept.
+            with self._unanswered.claim(count) as ask:
+                return self._exchange(ends, free, count, ask)
+        except (LeaseUnknown, ServerRefused):
+            if not ends:
+                raise
+            # One end may be to blame, or the server is older and expects only successes here.
+            return self.finish(ends), []
 
     def _exchange(
         self, ends: Sequence[End], free: Capacity, count: int, ask: Ask
@@ -83,11 +90,6 @@ class HttpGateway:
         try:
             # A claim is repeated by the next one, for what is free then.
             claimed = self._session.post("/claim", claim, Claimed, repeatable=count <= 0)
-        except (LeaseUnknown, ServerRefused):
-            if not ends:
-                raise
-            # One end may be to blame, or the server is older and expects only successes here.
-            return self.finish(ends), []
         except BaseException:
             self._hinted = self._hinted or hinted
             raise
