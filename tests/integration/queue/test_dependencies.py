@@ -6,15 +6,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
+from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.submission import IdempotencyConflict
 from pydantic import ValidationError
 from support.queue.rig import spec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from support.queue.rig import Rig, Worker
 
 KINDS = ("after", "after_ok", "after_any")
@@ -284,6 +288,27 @@ def test_two_ends_at_once_release_their_child_once(rig: Rig) -> None:
         late.result(timeout=120)
     assert states(rig, [child]) == ["ready"]
     assert rig.actions(child) == ["submitted", "released"]
+
+
+@pytest.mark.parametrize("verb", ["cancel", "submit"])
+def test_leases_are_locked_before_held_jobs_as_an_end_does(rig: Rig, verb: str) -> None:
+    parent = rig.submit()
+    grant = rig.worker().claim_one()
+    child = rig.submit(after_any=[parent])
+    acts = JobActs(rig.database, owner=None, actor="user:bob")
+    verbs: dict[str, Callable[[], object]] = {
+        "cancel": lambda: acts.cancel([parent, child]),
+        "submit": lambda: rig.submit(after_any=[parent, child]),
+    }
+    with ThreadPoolExecutor(1) as pool:
+        with psycopg.connect(rig.url) as other:
+            other.execute("SELECT FROM lease FOR UPDATE")
+            done = pool.submit(verbs[verb])
+            rig.wait_until_blocked()
+            other.execute("SELECT FROM held FOR UPDATE NOWAIT")
+        done.result(timeout=120)
+    rig.finish(grant)
+    assert rig.state(child) == (State.CANCELLED if verb == "cancel" else State.READY)
 
 
 def test_the_sweeper_releases_what_nobody_settled(rig: Rig) -> None:

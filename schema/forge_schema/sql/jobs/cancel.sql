@@ -1,7 +1,7 @@
 -- Cancels jobs by id, of one owner or of any: waiting jobs at once, running ones by asking their
 -- workers. Idempotent. The first row of each job counts. A job that was changing state has only its
 -- last row, `moved`, and the caller tries again.
--- Locks: ready, held, scheduled, lease, each in the order of job ids.
+-- Locks: ready, scheduled, lease, held, each in the order of job ids.
 WITH wanted AS MATERIALIZED (
     SELECT id, lane_id, nice FROM job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
@@ -18,15 +18,6 @@ from_ready AS (
     WHERE ready.lane_id = waits.lane_id AND ready.nice = waits.nice AND ready.job_id = waits.job_id
     RETURNING ready.job_id, ready.attempt
 ),
-kept AS MATERIALIZED (
-    SELECT held.job_id FROM wanted JOIN held ON held.job_id = wanted.id
-    ORDER BY held.job_id
-    FOR UPDATE OF held
-),
-from_held AS (
-    DELETE FROM held USING kept WHERE held.job_id = kept.job_id
-    RETURNING held.job_id, held.attempt
-),
 later AS MATERIALIZED (
     SELECT scheduled.job_id FROM wanted JOIN scheduled ON scheduled.job_id = wanted.id
     ORDER BY scheduled.job_id
@@ -35,6 +26,23 @@ later AS MATERIALIZED (
 from_scheduled AS (
     DELETE FROM scheduled USING later WHERE scheduled.job_id = later.job_id
     RETURNING scheduled.job_id, scheduled.attempt
+),
+leased AS MATERIALIZED (
+    SELECT lease.job_id, lease.rank, lease.worker_id, lease.asked
+    FROM wanted JOIN lease ON lease.job_id = wanted.id
+    ORDER BY lease.job_id, lease.rank
+    FOR UPDATE OF lease
+),
+kept AS MATERIALIZED (
+    SELECT held.job_id FROM wanted JOIN held ON held.job_id = wanted.id
+    -- The count has the leases locked first, as an end does.
+    WHERE (SELECT count(*) FROM leased) >= 0
+    ORDER BY held.job_id
+    FOR UPDATE OF held
+),
+from_held AS (
+    DELETE FROM held USING kept WHERE held.job_id = kept.job_id
+    RETURNING held.job_id, held.attempt
 ),
 unsettled AS (
     UPDATE dependency SET met = false FROM from_held
@@ -45,16 +53,10 @@ ended AS (
     SELECT job_id, 'cancelled', 'cancelled', attempt, forge_now()
     FROM (
         SELECT * FROM from_ready
-        UNION ALL SELECT * FROM from_held
         UNION ALL SELECT * FROM from_scheduled
+        UNION ALL SELECT * FROM from_held
     ) AS waiting
     RETURNING job_id
-),
-leased AS MATERIALIZED (
-    SELECT lease.job_id, lease.rank, lease.worker_id, lease.asked
-    FROM wanted JOIN lease ON lease.job_id = wanted.id
-    ORDER BY lease.job_id, lease.rank
-    FOR UPDATE OF lease
 ),
 asked AS (
     UPDATE lease SET asked = 'cancelled'

@@ -1,6 +1,6 @@
 -- Locks jobs where they are, so that none of them begins or ends before this transaction does.
 -- A job that moves meanwhile is found by the next look; one that was set aside is in no place.
--- Locks: ready, held, scheduled, lease, outcome, each in the order of job ids.
+-- Locks: ready, scheduled, lease, outcome, held, each in the order of job ids.
 CREATE OR REPLACE FUNCTION forge_lock_places(wanted bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -17,9 +17,6 @@ BEGIN
             FOR SHARE OF ready
         );
         found := found || ARRAY(
-            SELECT job_id FROM held WHERE job_id = ANY(wanted) ORDER BY job_id FOR SHARE
-        );
-        found := found || ARRAY(
             SELECT job_id FROM scheduled WHERE job_id = ANY(wanted) ORDER BY job_id FOR SHARE
         );
         found := found || ARRAY(
@@ -27,6 +24,9 @@ BEGIN
         );
         found := found || ARRAY(
             SELECT job_id FROM outcome WHERE job_id = ANY(wanted) ORDER BY job_id FOR SHARE
+        );
+        found := found || ARRAY(
+            SELECT job_id FROM held WHERE job_id = ANY(wanted) ORDER BY job_id FOR SHARE
         );
         wanted := ARRAY(SELECT unnest(wanted) EXCEPT SELECT unnest(found) ORDER BY 1);
     END LOOP;
