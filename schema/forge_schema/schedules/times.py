@@ -104,7 +104,7 @@ def _zone(name: str) -> ZoneInfo:
 
 def _triggers(fields: list[str]) -> list[CronTrigger]:
     if len(fields) != FIELDS:
-        raise ValueError(f"it has {len(fields)} fields instead of {FIELDS}")
+        raise ValueError(f"it needs {FIELDS} fields, not {len(fields)}")
     *others, month_day, month, week_day = fields
     week_days = _week_days(week_day)
     # As in crontab(5): if both days are given, either will do. APScheduler requires both.

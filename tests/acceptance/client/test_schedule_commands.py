@@ -84,7 +84,7 @@ def _fire(database_url: str) -> str:
 
 def test_a_wrong_schedule_is_refused_and_says_what_to_write(ann: Command) -> None:
     said = ("--name", "n", *COMMAND)
-    told(ann(*ADD, "0 3 * *", *said), 2, "it has 4 fields instead of 5", "0 3 * * 1-5")
+    told(ann(*ADD, "0 3 * *", *said), 2, "it needs 5 fields, not 4", "0 3 * * 1-5")
     told(ann(*ADD, "0 0 30 2 *", *said), 2, "never falls due", "a day that the month has")
     zone = ("--timezone", "Europe/Berlim", *said)
     told(ann(*ADD, "0 3 * * *", *zone), 2, "no time zone 'Europe/Berlim'", "Europe/Berlin?")

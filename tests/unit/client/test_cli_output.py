@@ -151,6 +151,7 @@ def test_following_says_when_the_next_try_comes_and_how_many_are_left(
     [
         ("succeeded", "succeeded", 0, None, "succeeded"),
         ("cancelled", "cancelled", 143, "cancelled on request", "was cancelled"),
+        ("cancelled", "dependency_failed", None, "job 7 failed", "was cancelled: job 7 failed"),
         (
             "failed",
             "exit_code",
@@ -169,7 +170,7 @@ def test_following_says_when_the_next_try_comes_and_how_many_are_left(
     ],
 )
 def test_an_end_is_one_sentence(
-    state: str, reason: str, code: int, detail: str | None, says: str
+    state: str, reason: str, code: int | None, detail: str | None, says: str
 ) -> None:
     status = job(state=state, reason=reason, exit_code=code, detail=detail)
     assert ending(status).startswith("job 1 'x' ")

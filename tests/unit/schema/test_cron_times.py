@@ -110,10 +110,10 @@ def test_what_never_falls_due_is_refused(expression: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        ("", "has 0 fields"),
-        ("0 3 * *", "has 4 fields"),
-        ("0 3 * * * *", "has 6 fields"),
-        ("@daily", "has 1 fields"),
+        ("", "needs 5 fields, not 0"),
+        ("0 3 * *", "needs 5 fields, not 4"),
+        ("0 3 * * * *", "needs 5 fields, not 6"),
+        ("@daily", "needs 5 fields, not 1"),
         ("60 * * * *", "60"),
         ("x * * * *", "x"),
         ("* * * 13 *", "13"),

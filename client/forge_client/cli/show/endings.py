@@ -33,6 +33,8 @@ def ending(status: JobStatus) -> str:
     if status.terminal and status.state not in ("succeeded", "cancelled"):
         said[0] += f" after {_times(status.attempt, 'attempt')}"
         said += [_why(status), first_line(status.detail)]
+    elif status.reason == "dependency_failed":
+        said.append(first_line(status.detail))
     told = ": ".join(filter(None, said))
     return f"{told}; a retry would fail again" if _hopeless(status) else told
 
