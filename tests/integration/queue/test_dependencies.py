@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
     from support.queue.rig import Rig, Worker
 
+# What this transaction has read of the table.
+READ = """
+SELECT seq_tup_read + idx_tup_fetch AS read FROM pg_stat_xact_user_tables
+WHERE relname = 'dependency'
+"""
 KINDS = ("after", "after_ok", "after_any")
 
 
@@ -288,6 +293,21 @@ def test_two_ends_at_once_release_their_child_once(rig: Rig) -> None:
         late.result(timeout=120)
     assert states(rig, [child]) == ["ready"]
     assert rig.actions(child) == ["submitted", "released"]
+
+
+@pytest.mark.parametrize("verb", ["cancel the parent", "cancel the children"])
+def test_the_dependencies_of_other_jobs_are_not_read(rig: Rig, verb: str) -> None:
+    parent, *others = rig.submit_many(3)
+    rig.queue.submit([spec(after_any=others)] * 1000)
+    children = rig.queue.submit([spec(after_ok=[parent])] * 20)
+    with rig.uncommitted() as queue:
+        acts = JobActs(queue.database, owner=None, actor="user:bob")
+        acts.cancel([parent] if verb == "cancel the parent" else children)
+        with queue.database.transaction() as connection:
+            row = connection.execute(READ).fetchone()
+    assert row is not None
+    assert row["read"] < 1000
+    assert set(states(rig, children)) == {"cancelled"}
 
 
 @pytest.mark.parametrize("verb", ["cancel", "submit"])

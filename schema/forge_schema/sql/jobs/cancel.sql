@@ -46,7 +46,8 @@ from_held AS (
 ),
 unsettled AS (
     UPDATE dependency SET met = false FROM from_held
-    WHERE dependency.job_id = from_held.job_id AND dependency.met IS NULL
+    -- By `met IS NULL`, a plan may read those of all jobs for each of them.
+    WHERE dependency.job_id = from_held.job_id AND num_nulls(dependency.met) = 1
 ),
 ended AS (
     INSERT INTO outcome (job_id, state, reason, attempt, finished_at)

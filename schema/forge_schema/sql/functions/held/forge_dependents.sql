@@ -4,7 +4,12 @@ LANGUAGE sql STABLE AS $$
     SELECT ARRAY(
         SELECT DISTINCT edge.job_id
         FROM unnest(needed) AS job (id)
-        JOIN dependency AS edge ON edge.needs_id = job.id AND edge.met IS NULL
+        -- One look at an index for each job.
+        CROSS JOIN LATERAL (
+            SELECT job_id FROM dependency
+            WHERE needs_id = job.id AND met IS NULL
+            LIMIT 10000
+        ) AS edge
         LIMIT 10000
     )
 $$;

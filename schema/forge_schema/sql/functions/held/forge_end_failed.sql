@@ -26,8 +26,9 @@ LANGUAGE sql VOLATILE AS $$
         ON CONFLICT DO NOTHING
     ),
     unsettled AS (
+        -- By `met IS NULL`, a plan may read those of all jobs for each of them.
         UPDATE dependency SET met = false FROM gone
-        WHERE dependency.job_id = gone.job_id AND dependency.met IS NULL
+        WHERE dependency.job_id = gone.job_id AND num_nulls(dependency.met) = 1
     ),
     told AS (
         INSERT INTO event (at, actor, action, job_id, detail)
