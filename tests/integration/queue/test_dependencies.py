@@ -295,19 +295,23 @@ def test_two_ends_at_once_release_their_child_once(rig: Rig) -> None:
     assert rig.actions(child) == ["submitted", "released"]
 
 
-@pytest.mark.parametrize("verb", ["cancel the parent", "cancel the children"])
+@pytest.mark.parametrize("verb", ["cancel the parent", "cancel the children", "explain a child"])
 def test_the_dependencies_of_other_jobs_are_not_read(rig: Rig, verb: str) -> None:
     parent, *others = rig.submit_many(3)
     rig.queue.submit([spec(after_any=others)] * 1000)
     children = rig.queue.submit([spec(after_ok=[parent])] * 20)
     with rig.uncommitted() as queue:
-        acts = JobActs(queue.database, owner=None, actor="user:bob")
-        acts.cancel([parent] if verb == "cancel the parent" else children)
+        if verb == "explain a child":
+            queue.database.rows("explain_job", job_id=children[0])
+        else:
+            acts = JobActs(queue.database, owner=None, actor="user:bob")
+            acts.cancel([parent] if verb == "cancel the parent" else children)
         with queue.database.transaction() as connection:
             row = connection.execute(READ).fetchone()
     assert row is not None
     assert row["read"] < 1000
-    assert set(states(rig, children)) == {"cancelled"}
+    wanted = "held" if verb == "explain a child" else "cancelled"
+    assert set(states(rig, children)) == {wanted}
 
 
 @pytest.mark.parametrize("verb", ["cancel", "submit"])

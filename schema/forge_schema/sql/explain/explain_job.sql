@@ -27,7 +27,8 @@ SELECT
     scheduled.run_at, forge_now() AS now,
     ARRAY(
         SELECT jsonb_build_object('job_id', needs_id, 'kind', kind) FROM dependency
-        WHERE dependency.job_id = held.job_id AND met IS NULL
+        -- By `met IS NULL`, a plan may read those of all jobs.
+        WHERE dependency.job_id = held.job_id AND num_nulls(met) = 1
         ORDER BY needs_id
     ) AS needs,
     job.sweep, held.parallel,
