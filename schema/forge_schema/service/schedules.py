@@ -9,7 +9,7 @@ from forge_schema.model.fields import Word
 from forge_schema.model.job import Schedule
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
-from forge_schema.queue.inputs import Sources, Uploads, named, not_uploaded
+from forge_schema.queue.inputs import Sources, Uploads, check_needs, named, not_uploaded
 from forge_schema.schedules.schedules import Schedules, listed
 from forge_schema.service.submission import OWN, Fields, Submission, checked
 
@@ -53,7 +53,7 @@ class Scheduling(Submission):
             name: the schedule's name.
             cron: minute, hour, day of the month, month and day of the week.
             spec: the fields of the job, merged over those of its `config_name` now, once and for
-                all. It may start only from checkpoints of its owner's jobs.
+                all. It may wait only for its owner's jobs, and start only from their checkpoints.
             timezone: the time zone of the cron expression.
             overlap: whether to submit a job even if the last one is unfinished.
             owner: the owner of the schedule and its jobs.
@@ -62,6 +62,7 @@ class Scheduling(Submission):
             CronInvalid: the expression is wrong or never falls due.
             TimezoneUnknown: there is no such time zone.
             JobInvalid: the job or the name is invalid.
+            JobUnknown: it waits for an unknown job, or starts from one's checkpoint.
             NotUploaded: the owner has not uploaded what the job names.
         """
         self.caller.require(Role.SUBMITTER)
@@ -86,6 +87,7 @@ class Scheduling(Submission):
             fault = {"loc": (taken[0],), "msg": message, "type": "not_in_schedule"}
             raise JobInvalid(("spec",), [fault])
         job = self._whole({**spec, "owner": owner}, ("spec",))
+        check_needs(self._database, job, any_owner=False)
         Sources(self._database).check(job, any_owner=False)
         self._share_uploads(job)
         return job

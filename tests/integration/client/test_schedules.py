@@ -82,6 +82,7 @@ def test_a_schedule_is_kept_paused_resumed_and_removed(backend: Backend, rig: Ri
         ("spec_invalid", "n", DAILY, "UTC", {**SPEC, "owner": "bob"}),
         ("template_not_found", "n", DAILY, "UTC", {**SPEC, "config_name": "none"}),
         ("job_unknown", "n", DAILY, "UTC", {**SPEC, "from_checkpoint": {"job_id": 9}}),
+        ("job_unknown", "n", DAILY, "UTC", {**SPEC, "after_ok": [9]}),
     ],
 )
 def test_what_could_never_be_submitted_is_refused(  # noqa: PLR0917  one row of the table
