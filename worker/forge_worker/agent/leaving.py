@@ -17,8 +17,8 @@ from forge_worker.spot.notice import Kind, Notice
 
 # Sender of notices that the worker raises itself.
 OWN = "the worker"
-# The pause before asking again about a claim whose answer was lost.
-LOOK_S = 0.5
+# The first pause before asking again about a claim whose answer was lost, and the longest.
+LOOK_S, LONGEST_S = 0.5, 10.0
 
 log = structlog.get_logger(__name__)
 
@@ -135,8 +135,10 @@ class Leaving:
     def _closed(self) -> None:
         self._claims.close()
         self.if_idle()
+        pause_s = LOOK_S
         while self._claims.closed and not self._claims.give_back_unanswered():
-            Event().wait(LOOK_S)
+            Event().wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_S)
 
     def join(self, left_s: float | None) -> None:
         """Wait until no claim is under way or unanswered, or time is up."""
