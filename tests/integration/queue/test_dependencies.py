@@ -6,26 +6,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
-from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.submission import IdempotencyConflict
 from pydantic import ValidationError
 from support.queue.rig import spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from support.queue.rig import Rig, Worker
 
-# What this transaction has read of the table.
-READ = """
-SELECT seq_tup_read + idx_tup_fetch AS read FROM pg_stat_xact_user_tables
-WHERE relname = 'dependency'
-"""
 KINDS = ("after", "after_ok", "after_any")
 
 
@@ -293,46 +284,6 @@ def test_two_ends_at_once_release_their_child_once(rig: Rig) -> None:
         late.result(timeout=120)
     assert states(rig, [child]) == ["ready"]
     assert rig.actions(child) == ["submitted", "released"]
-
-
-@pytest.mark.parametrize("verb", ["cancel the parent", "cancel the children", "explain a child"])
-def test_the_dependencies_of_other_jobs_are_not_read(rig: Rig, verb: str) -> None:
-    parent, *others = rig.submit_many(3)
-    rig.queue.submit([spec(after_any=others)] * 1000)
-    children = rig.queue.submit([spec(after_ok=[parent])] * 20)
-    with rig.uncommitted() as queue:
-        if verb == "explain a child":
-            queue.database.rows("explain_job", job_id=children[0])
-        else:
-            acts = JobActs(queue.database, owner=None, actor="user:bob")
-            acts.cancel([parent] if verb == "cancel the parent" else children)
-        with queue.database.transaction() as connection:
-            row = connection.execute(READ).fetchone()
-    assert row is not None
-    assert row["read"] < 1000
-    wanted = "held" if verb == "explain a child" else "cancelled"
-    assert set(states(rig, children)) == {wanted}
-
-
-@pytest.mark.parametrize("verb", ["cancel", "submit"])
-def test_leases_are_locked_before_held_jobs_as_an_end_does(rig: Rig, verb: str) -> None:
-    parent = rig.submit()
-    grant = rig.worker().claim_one()
-    child = rig.submit(after_any=[parent])
-    acts = JobActs(rig.database, owner=None, actor="user:bob")
-    verbs: dict[str, Callable[[], object]] = {
-        "cancel": lambda: acts.cancel([parent, child]),
-        "submit": lambda: rig.submit(after_any=[parent, child]),
-    }
-    with ThreadPoolExecutor(1) as pool:
-        with psycopg.connect(rig.url) as other:
-            other.execute("SELECT FROM lease FOR UPDATE")
-            done = pool.submit(verbs[verb])
-            rig.wait_until_blocked()
-            other.execute("SELECT FROM held FOR UPDATE NOWAIT")
-        done.result(timeout=120)
-    rig.finish(grant)
-    assert rig.state(child) == (State.CANCELLED if verb == "cancel" else State.READY)
 
 
 def test_the_sweeper_releases_what_nobody_settled(rig: Rig) -> None:
