@@ -89,3 +89,5 @@ def _next(row: Row) -> tuple[datetime | None, str | None]:
         return Cron(row["cron"], row["timezone"]).after(row["now"]), None
     except ForgeError as error:
         return None, f"paused: {error.message}"
+    except Exception as error:  # noqa: BLE001 - other schedules must not depend on it
+        return None, f"paused: {type(error).__name__}: {error}"

@@ -117,7 +117,8 @@ class Tick:
         steps: dict[str, Callable[[], int]] = {
             "requeued": lambda: _batches(self.requeue),
             "promoted": lambda: _batches(self.promote),
-            "fired": lambda: _batches(self.fire),
+            # One batch: each of its jobs is a submit of its own.
+            "fired": self.fire,
             "overdue": self.ask_overdue,
             "overrun": self.end_overrun,
             "offline": self.mark_offline,

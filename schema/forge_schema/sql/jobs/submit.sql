@@ -151,4 +151,6 @@ SELECT
     (SELECT min(unknown) FROM lacking) AS unknown_job,
     ARRAY(SELECT place FROM lacking WHERE lacks_source) AS sourceless,
     ARRAY(SELECT place FROM lacking WHERE NOT lacks_source) AS not_uploaded,
-    forge_wake(ARRAY(SELECT lane_id FROM inserted WHERE run_at IS NULL))
+    forge_wake(ARRAY(
+        SELECT lane_id FROM inserted WHERE run_at IS NULL AND waits IS NULL AND line IS NULL
+    ))
