@@ -35,7 +35,7 @@ class History:
       and repeat; `writes`: the artifacts that the job has whenever it succeeds
     - `cancelled`: `job_id`, `state`: an acknowledged cancel, and the state in the answer
     - `seen`: `job_id`, `state`: the state of a job as shown to a client
-    - `limited`: `of` (queue or owner), `name`, `max_jobs`: a limit that was set or is about to be
+    - `limited`: `of` (queue, owner or sweep), `name`, `max_jobs`: a limit that is or will be set
     - `folder`: `path`: a worker's folder, in which no job may leave files or processes
     - `engine`: `url`, `labels` (`name=value`): no container with all of these labels may be left
     - `process`: `pid`, `started` (in ticks, as in `/proc/PID/stat`): it must have exited

@@ -1,11 +1,11 @@
-"""Limits: how many jobs of a queue and of an owner run at once, and the slots that count them."""
+"""Limits: how many jobs of a queue, an owner or a sweep run at once, and what counts them."""
 
 from __future__ import annotations
 
 from chaos.check.violation import by_sql
 
 WITHIN_LIMITS = by_sql(
-    "no more jobs of a queue or an owner run at once than its limit allows",
+    "no more jobs of a queue, an owner or a sweep run at once than its limit allows",
     """
     WITH limits AS (
         -- The highest one that was ever set.
@@ -19,7 +19,11 @@ WITHIN_LIMITS = by_sql(
         FROM held
         JOIN job ON job.id = held.job_id
         JOIN lane ON lane.id = job.lane_id
-        JOIN limits ON limits.name = CASE "of" WHEN 'queue' THEN lane.queue ELSE lane.owner END
+        JOIN limits ON limits.name = CASE "of"
+            WHEN 'queue' THEN lane.queue
+            WHEN 'owner' THEN lane.owner
+            ELSE lane.owner || '/' || job.sweep
+        END
         WHERE held.rank = 0
     )
     SELECT
@@ -38,7 +42,7 @@ WITHIN_LIMITS = by_sql(
 )
 
 SLOTS_GIVEN_BACK = by_sql(
-    "at rest every slot of a limit is there and free",
+    "at rest every slot of a limit is there and free, and no job has a turn in its sweep",
     """
     SELECT job_id, format('slot %s of %s %s is held', n, kind, name) AS says
     FROM slot WHERE job_id IS NOT NULL AND NOT EXISTS (
@@ -46,6 +50,8 @@ SLOTS_GIVEN_BACK = by_sql(
     )
     UNION ALL
     SELECT NULL, format('%s %s should have %s slots', kind, name, slots) FROM forge_uneven_limits()
+    UNION ALL
+    SELECT job_id, format('it has a turn in the sweep %s', line) FROM turn
     """,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import product
 from typing import TYPE_CHECKING
 
 from chaos.check.history import History
@@ -11,7 +12,7 @@ from chaos.check.witness import install
 from chaos.clients.limits import Changing
 from forge_schema.database.pool import Database
 from support.at_once import at_once
-from support.queue.racers import Course, Racer
+from support.queue.racers import AT_ONCE, OWNERS, SWEEPS, Course, Racer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,8 @@ def test_no_invariant_breaks_when_all_verbs_race(database_url: str, tmp_path: Pa
     install(database_url)
     (tmp_path / "store").mkdir()
     history = History(tmp_path / "history.jsonl")
+    for owner, sweep in product(OWNERS, SWEEPS):
+        history.note("limited", of="sweep", name=f"{owner}/{sweep}", max_jobs=AT_ONCE)
     with ExitStack() as stack:
         limits = Changing(SEED, history, stack.enter_context(Database(database_url)))
         course = Course(database_url, SEED, JOBS, history, limits)

@@ -6,7 +6,7 @@ import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from chaos.clients.job_mix import LIMITED_OWNER, LIMITED_QUEUE
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 TTL, EVERY = timedelta(seconds=0.3), timedelta(seconds=0.05)
 ROOM = Capacity(100, 1000, 1000, 0)
 BATCH, MOST_STATUSES = 4, 1000
+OWNERS, SWEEPS, AT_ONCE = ("ann", LIMITED_OWNER), ("a", "b"), 2
 REASONS = (Reason.EXIT_CODE, Reason.PREEMPTED, Reason.DRAINED, Reason.OOM, Reason.START_FAILED)
 # How often each verb is used, against the others.
 VERBS = {"submit": 2, "claim": 8, "succeed": 4, "swap": 4, "end": 3, "renew": 8, "vanish": 2}
@@ -147,26 +148,34 @@ class Racer:
         numbers = self._course.numbers(dice.randint(1, BATCH))
         specs = [
             spec(
-                owner=dice.choice(["ann", LIMITED_OWNER]),
+                owner=dice.choice(OWNERS),
                 queue=dice.choice(["default", LIMITED_QUEUE]),
                 priority=dice.choice([0, 0, 5]),
                 delay_s=dice.choice([0, 0, 0, 0.1]),
                 max_failures=dice.randint(0, 2),
                 backoff_s=1,
                 idempotency_key=f"race-{number}",
+                **self._waits(),
             )
             for number in numbers
         ]
         if not specs:
             return
-        ids = self._queue.submit(specs)
+        ids = self._queue.submit(specs, any_owner=True)
         if dice.random() < 0.3:  # as if the answer had been lost
-            assert self._queue.submit(specs) == ids
+            assert self._queue.submit(specs, any_owner=True) == ids
         for job_id, one in zip(ids, specs, strict=True):
             self._course.history.note(
                 "submitted", job_id=job_id, key=one.idempotency_key, writes=[]
             )
         self._course.submitted(ids)
+
+    def _waits(self) -> dict[str, Any]:
+        """Return what a job waits for, if anything: another job, or its turn in a sweep."""
+        kind = self._dice.choice([None, None, None, "parallel", "after", "after_ok", "after_any"])
+        if kind == "parallel":
+            return {"sweep": self._dice.choice(SWEEPS), "parallel": AT_ONCE}
+        return {kind: self._any_job()} if kind else {}
 
     def claim(self) -> None:
         count = self._dice.randint(1, BATCH)
