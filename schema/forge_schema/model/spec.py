@@ -102,10 +102,12 @@ OWN_NAMES = {"propertyNames": {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[^=]+$"}}
 NO_OTHER: JsonDict = {"additionalProperties": False}
 IMAGES = ("image", "image_tar", "dockerfile")
 NOTHING: JsonDict = {"type": "null"}
+# It is part of a path.
+SWEEP = "^[^/]+$"
 # JSON schema: a cap requires a sweep.
 OF_A_SWEEP: list[JsonValue] = [
     {"properties": {"parallel": NOTHING}},
-    {"properties": {"sweep": {"type": "string"}}, "required": ["sweep"]},
+    {"properties": {"sweep": {"type": "string", "pattern": SWEEP}}, "required": ["sweep"]},
 ]
 
 
@@ -249,8 +251,7 @@ class JobSpec(KnownFields, BaseModel):
     parameters: Annotated[
         dict[Parameter, Scalar], Field(max_length=50, json_schema_extra=NO_OTHER)
     ] = {}
-    # It is part of a path.
-    sweep: Annotated[Name, Field(pattern="^[^/]+$")] | None = None
+    sweep: Annotated[Name, Field(pattern=SWEEP)] | None = None
     parallel: Annotated[int, Field(ge=1, le=10_000), NUMERIC] | None = None
     junit: RelativePath | None = None
     share: Flag = False
