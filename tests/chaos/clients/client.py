@@ -115,6 +115,10 @@ class Clients:
                 self._no_more.wait(AGAIN_S if full else 0.05)
                 continue
             made = plan(self.options.seed, n, containers=self.containers, bundle=self.bundle)
+            with self._lock:
+                last = max(self.open_jobs, default=None)
+            if last is not None:
+                made = made.behind(last)
             self._submit_until_acknowledged(made, submit)
 
     def _submit_until_acknowledged(self, made: Plan, submit: Submit) -> None:

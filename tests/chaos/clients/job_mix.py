@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from chaos.dice import dice_of
 from forge_schema.model.spec import JobSpec, Resources
+from forge_schema.model.states import DependencyKind
 
 SMALL: dict[str, Any] = {"cpus": 0.25, "memory_mb": 64, "disk_mb": 16}
 OWNERS = ("ann", "ben", "cat")
 # By `limits`.
 LIMITED_OWNER, LIMITED_QUEUE = "cat", "narrow"
 LIMITED_SHARE = 0.15
+WAITING_SHARE = 0.12
+SWEEP, AT_ONCE = "few-at-once", 2
 IN_CONTAINERS = 0.05
 SUBMITTED_AGAIN = 0.05
 # Lets readers of an accepted result see which attempt wrote it.
@@ -47,12 +50,21 @@ Acts = tuple[tuple[float, str], ...]
 class Plan:
     """A job; `acts` are its client's actions after the submit, and their delays in seconds.
 
-    `writes` are the artifacts that the job has whenever it succeeds.
+    `writes` are the artifacts that the job has whenever it succeeds. `waits` is how it waits for a
+    job that has not ended at its submit, if there is one.
     """
 
     spec: JobSpec
     writes: list[str]
     acts: Acts = ()
+    waits: DependencyKind | None = None
+
+    def behind(self, job_id: int) -> Plan:
+        """Return the plan with its job waiting for another one."""
+        if self.waits is None:
+            return self
+        spec = self.spec.model_copy(update={self.waits.value: [job_id]})
+        return replace(self, spec=spec)
 
 
 @dataclass(frozen=True)
@@ -125,9 +137,12 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
         labels={"place": place},
         **{**_rules(dice), "resources": Resources(**SMALL), **recipe.fields},
     )
+    if dice.random() < WAITING_SHARE:
+        spec = spec.model_copy(update={"sweep": SWEEP, "parallel": AT_ONCE})
+    waits = dice.choice(list(DependencyKind)) if dice.random() < WAITING_SHARE else None
     if dice.random() < SUBMITTED_AGAIN:
         acts = (*acts, (dice.uniform(0.1, 20.0), "submit"))
-    return Plan(spec, ["mark", *recipe.writes(words)], acts)
+    return Plan(spec, ["mark", *recipe.writes(words)], acts, waits)
 
 
 def _rules(dice: Random) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""The limits of a run: an owner's stays, that of a queue is changed again and again."""
+"""The limits of a run: those of an owner and a sweep stay, that of a queue changes all the time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.clients.job_mix import LIMITED_OWNER, LIMITED_QUEUE
+from chaos.clients.job_mix import AT_ONCE, LIMITED_OWNER, LIMITED_QUEUE, OWNERS, SWEEP
 from chaos.dice import dice_of
 from forge_schema.queue.limits import Limits
 
@@ -23,6 +23,8 @@ class Changing:
         self._limits = Limits(database, actor="user:chaos")
         for of, name in (("owner", LIMITED_OWNER), ("queue", LIMITED_QUEUE)):
             history.note("limited", of=of, name=name, max_jobs=MOST)
+        for owner in OWNERS:
+            history.note("limited", of="sweep", name=f"{owner}/{SWEEP}", max_jobs=AT_ONCE)
         self._limits.limit_owner(LIMITED_OWNER, max_jobs=MOST, max_gpus=None)
         self.set(MOST)
 
