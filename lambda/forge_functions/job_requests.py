@@ -26,9 +26,7 @@ class _AsTemplate:
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        whole = _optional(_schema_of_job(handler))
-        fields = {name: said for name, said in whole["properties"].items() if name not in OWN}
-        return {**whole, "title": "JobConfig", "properties": fields}
+        return {**_of_many(_optional(_schema_of_job(handler))), "title": "JobConfig"}
 
 
 class _AsScheduled:
@@ -37,10 +35,9 @@ class _AsScheduled:
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        whole = _schema_of_job(handler)
+        whole = _of_many(_schema_of_job(handler))
         required = [name for name in whole["required"] if name not in OWN]
-        fields = {name: said for name, said in whole["properties"].items() if name not in OWN}
-        return {**whole, "title": "ScheduledJob", "required": required, "properties": fields}
+        return {**whole, "title": "ScheduledJob", "required": required}
 
 
 JobRequest = Annotated[dict[str, Any], _AsJob()]
@@ -50,6 +47,12 @@ ScheduledJob = Annotated[dict[str, Any], _AsScheduled()]
 
 def _schema_of_job(handler: GetJsonSchemaHandler) -> JsonSchemaValue:
     return handler.resolve_ref_schema(handler(JobSpec.__pydantic_core_schema__))
+
+
+def _of_many(whole: JsonSchemaValue) -> JsonSchemaValue:
+    """Leave out the fields that belong to one job."""
+    fields = {name: said for name, said in whole["properties"].items() if name not in OWN}
+    return {**whole, "properties": fields}
 
 
 def _changed(whole: JsonSchemaValue) -> JsonSchemaValue:
