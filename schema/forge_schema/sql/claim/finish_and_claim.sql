@@ -5,7 +5,8 @@
 -- slower.
 -- A lane under limits shows as many jobs as they leave room for, and each claimed one takes their
 -- slots. The slots of finished jobs are given back first, so that the next jobs can have them.
--- `heads` has the first `nice` of each lane that shows a job, if the caller did not ask for all.
+-- `heads`, in the first row, has the first `nice` of each lane that shows a job, if the caller did
+-- not ask for all.
 -- Locks: lease by job, then ready and slot (skipping locked).
 WITH done AS (
     DELETE FROM lease
@@ -99,7 +100,7 @@ leased AS (
 SELECT
     cardinality(ARRAY(SELECT job_id FROM done)) AS finished,
     EXISTS (SELECT FROM head) AS seen,
-    CASE WHEN %(many)s THEN (
+    CASE WHEN %(many)s AND row_number() OVER () = 1 THEN (
         SELECT coalesce(json_object_agg(lane_id, nice), '{}')
         FROM (SELECT lane_id, min(nice) AS nice FROM peeked GROUP BY lane_id) AS first
     ) END AS heads, leased.job_id, leased.token,
