@@ -1,14 +1,44 @@
 """Pages of the audit trail, newest first; the cost of a page is bounded."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple, Self
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.model.fields import LARGEST
 
 PAGE = 100
 # Maximum number of actions examined for one page.
 REACH = 5000
-LAST = 2**63 - 1
+
+
+class Place(NamedTuple):
+    """Where a page begins: after this event, and after the submit of this job."""
+
+    event: int = LARGEST
+    job: int = LARGEST
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        event, _, job = text.partition(".")
+        return cls(int(event), int(job))
+
+    def __str__(self) -> str:
+        return f"{self.event}.{self.job}"
+
+    def after(self, acts: Iterable[Row]) -> "Place":
+        """Return the place after these actions, which follow this one."""
+        place = self
+        for act in acts:
+            if act["submitted"] is None:
+                place = place._replace(event=act["id"])
+            else:
+                place = place._replace(job=act["submitted"])
+        return place
+
+
+NEWEST = Place()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +49,7 @@ class Wanted:
     action: str | None = None
     job_id: int | None = None
     worker_id: int | None = None
-    before: int | None = None
+    before: Place = NEWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +60,7 @@ class Page:
     """
 
     acts: list[Row]
-    before: int | None
+    before: Place | None
     reached: datetime | None = None
 
 
@@ -41,19 +71,21 @@ def page(database: Database, wanted: Wanted, *, count: int = 50) -> Page:
         "actor": wanted.actor,
         "action": wanted.action,
         "worker_id": wanted.worker_id,
-        "before": LAST if wanted.before is None else wanted.before,
+        "before": wanted.before.event,
+        "before_job": wanted.before.job,
         "count": count + 1,
     }
     if wanted.job_id is not None:
         rows = database.rows("page_job_trail", again=True, job_id=wanted.job_id, **params)
-        return _page(rows, count)
-    return _page(database.rows("page_trail", again=True, reach=REACH, **params), count)
+    else:
+        rows = database.rows("page_trail", again=True, reach=REACH, **params)
+    return _page(rows, wanted.before, count)
 
 
-def _page(rows: list[Row], count: int) -> Page:
-    acts = [row for row in rows if row["id"] is not None]
+def _page(rows: list[Row], before: Place, count: int) -> Page:
+    acts = [row for row in rows if row["action"] is not None]
     if len(acts) > count:
-        return Page(acts[:count], acts[count - 1]["id"])
+        return Page(acts[:count], before.after(acts[:count]))
     if rows and rows[0]["looked"] >= REACH:
-        return Page(acts, rows[0]["reached"], rows[0]["reached_at"])
+        return Page(acts, Place(rows[0]["reached"], rows[0]["reached_job"]), rows[0]["reached_at"])
     return Page(acts, None)

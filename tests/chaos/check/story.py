@@ -20,7 +20,8 @@ LINES = 12
 # All that a database has about one job, as `at`, `token` and `what`.
 TOLD = """
     SELECT at, token, format('%%s by %%s', action, actor) AS what, 1 AS place
-    FROM event WHERE job_id = %(job_id)s
+    FROM audit
+    WHERE job_id = %(job_id)s AND action NOT IN ('dispatched', 'ended')
     UNION ALL
     SELECT at, token, CASE verb
         WHEN 'granted' THEN format('token %%s is granted to worker %%s', token, worker_id)

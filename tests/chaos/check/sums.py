@@ -23,9 +23,9 @@ ONE_PLACE = by_sql(
 EVENTS = by_sql(
     "the events add up to the transitions",
     """
-    SELECT job.id AS job_id, format('told of as submitted %s times', count(event.id)) AS says
-    FROM job LEFT JOIN event ON event.job_id = job.id AND action = 'submitted'
-    GROUP BY job.id HAVING count(event.id) <> 1
+    SELECT job.id AS job_id, format('told of as submitted %s times', count(audit.at)) AS says
+    FROM job LEFT JOIN audit ON audit.job_id = job.id AND action = 'submitted'
+    GROUP BY job.id HAVING count(audit.at) <> 1
     UNION ALL
     SELECT
         outcome.job_id,
@@ -88,7 +88,8 @@ REPORTS = by_sql(
         (
             'entries of the audit trail',
             (SELECT count(*) FROM audit),
-            (SELECT count(*) FROM event) + 2 * (SELECT count(*) FROM attempt)
+            (SELECT count(*) FROM event) + (SELECT count(submitted_by) FROM job)
+                + 2 * (SELECT count(*) FROM attempt)
                 + (SELECT count(*) FROM lease)
         ),
         (

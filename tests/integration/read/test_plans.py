@@ -126,7 +126,9 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     ],
     "page_trail": lambda w: [
         audit_pages.page(w.database, audit_pages.Wanted()),
-        audit_pages.page(w.database, audit_pages.Wanted(actor="nobody", before=1_000)),
+        audit_pages.page(
+            w.database, audit_pages.Wanted(actor="nobody", before=audit_pages.Place(10**6, 10**6))
+        ),
         audit_pages.page(w.database, audit_pages.Wanted(action="retried", worker_id=w.worker_id)),
     ],
     "page_queues": lambda w: [queue_pages.queues(w.database, owner=o) for o in OWNERS],

@@ -141,7 +141,7 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
             " SELECT id, lane_id, nice, submitted_at FROM job WHERE id = %(job_id)s"
         ),
     ),
-    (sums.EVENTS, "DELETE FROM event WHERE job_id = %(job_id)s"),
+    (sums.EVENTS, "UPDATE job SET submitted_by = NULL WHERE id = %(job_id)s"),
     (objects.OWN_PREFIX, "UPDATE artifact SET token = token + 10000 WHERE job_id = %(job_id)s"),
     (objects.CONTIGUOUS, "UPDATE log_chunk SET start = 3 WHERE job_id = %(job_id)s"),
     (objects.ACCEPTED_WROTE, "DELETE FROM artifact WHERE job_id = %(job_id)s"),

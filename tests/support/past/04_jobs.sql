@@ -45,7 +45,7 @@ FROM scale CROSS JOIN LATERAL generate_series(1, ready + leases + later) AS n;
 
 INSERT INTO job (
     id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
-    timeout_s, submitted_at, kind, sweep
+    timeout_s, submitted_at, submitted_by, kind, sweep
 )
 SELECT
     j.id, j.lane_id, lane.owner,
@@ -59,6 +59,7 @@ SELECT
     CASE WHEN j.id % 3 = 0 THEN md5(j.id::text) || md5(j.id::text) END,
     CASE WHEN j.id % 4 = 0 THEN 86400 END,
     j.submitted_at,
+    'user:' || lane.owner,
     CASE WHEN j.id % 20 = 0 THEN 'test' WHEN j.id % 20 = 1 THEN 'benchmark' ELSE 'command' END
         ::job_kind,
     CASE WHEN j.id % 50 < 5 THEN 'grid-' || j.id / 10000 END

@@ -2,11 +2,10 @@
 INSERT INTO event (id, at, actor, action, job_id, worker_id, detail)
 SELECT row_number() OVER (ORDER BY at), at, actor, action, job_id, worker_id, detail
 FROM (
-    SELECT submitted_at AS at, 'user:' || owner AS actor, 'submitted' AS action, id AS job_id,
+    SELECT ready_at AS at, 'sweeper' AS actor, 'promoted' AS action, job_id,
         NULL::bigint AS worker_id, NULL::jsonb AS detail
-    FROM job
-    UNION ALL
-    SELECT ready_at, 'sweeper', 'promoted', job_id, NULL, NULL FROM told WHERE attempt > 1
+    FROM told
+    WHERE attempt > 1
     UNION ALL
     SELECT finished_at - interval '1 second', 'user:ann', 'asked to preempt', job_id, NULL, NULL
     FROM told WHERE reason = 'preempted' AND token % 4 = 0

@@ -413,7 +413,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_audit_trail_adds_up(self) -> None:
-        rows = self.rig.rows("SELECT action, count(*) FROM event GROUP BY action")
+        rows = self.rig.rows("SELECT action, count(*) FROM audit GROUP BY action")
         counted = {row["action"]: row["count"] for row in rows}
         assert {action: counted.get(action, 0) for action in self.told} == self.told
 

@@ -3,9 +3,9 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from forge_schema.model.fields import LARGEST, Text
+from forge_schema.model.fields import Text
 from forge_schema.read import audit_pages
-from forge_schema.read.audit_pages import Wanted
+from forge_schema.read.audit_pages import NEWEST, Place, Wanted
 from pydantic import Field
 
 from forge_functions.dashboard.page import page
@@ -15,7 +15,7 @@ from forge_functions.services import Shared
 router = APIRouter()
 Part = Annotated[Text, Field(max_length=200), Query()]
 Id = Annotated[str, Field(pattern=r"^\d{0,15}$"), Query()]
-Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
+Before = Annotated[str | None, Query(pattern=r"^\d{1,18}\.\d{1,18}$")]
 
 
 @router.get("/events")
@@ -31,7 +31,8 @@ def events(
     before: Before = None,
 ) -> Response:
     """Show a page of actions. Empty filters are ignored."""
-    wanted = Wanted(actor or None, action or None, _id(job), _id(worker), before)
+    place = Place.read(before) if before else NEWEST
+    wanted = Wanted(actor or None, action or None, _id(job), _id(worker), place)
     shown = audit_pages.page(shared.database, wanted)
     filters = {"actor": actor, "action": action, "job": job, "worker": worker}
     return page(request, who, "events.html", trail=shown, filters=filters, before=before)

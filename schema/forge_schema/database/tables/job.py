@@ -60,6 +60,8 @@ class Job(SQLModel, table=True):
     timeout_s: int | None = c.integer(null=True)
     run_at: datetime | None = c.moment(null=True)
     submitted_at: datetime = c.moment()
+    # The audit trail's entry. A version that stored it as an event left this empty.
+    submitted_by: str | None = c.string(null=True)
     kind: JobKind = c.word(JobKind, default="'command'")
     sweep: str | None = c.string(null=True)
     source_job_id: int | None = c.big(null=True)

@@ -1,5 +1,12 @@
--- The events of a job, oldest first.
+-- The events of a job, oldest first. Its submit is in its own row.
 SELECT at, actor, action, worker_id, token, detail
-FROM event
-WHERE job_id = %(job_id)s
-ORDER BY at, id
+FROM (
+    SELECT id, at, actor, action, worker_id, token, detail
+    FROM event
+    WHERE job_id = %(job_id)s
+    UNION ALL
+    SELECT NULL, submitted_at, submitted_by, 'submitted', NULL, NULL, NULL
+    FROM job
+    WHERE id = %(job_id)s AND submitted_by IS NOT NULL
+) AS told
+ORDER BY at, id NULLS FIRST

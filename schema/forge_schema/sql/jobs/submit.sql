@@ -6,7 +6,7 @@
 -- The jobs of a group, in the order of the batch, share all but their names, keys and a part of the
 -- spec. A run is one request that stands `times` times in a row, from the place `first` of the
 -- batch on. Sources and uploads are looked up once for a group.
--- job -> ready, scheduled or held, dependency, event, upload.
+-- job -> ready, scheduled or held, dependency, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 groups AS MATERIALIZED (
     SELECT
@@ -97,13 +97,13 @@ inserted AS (
     INSERT INTO job (
         id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
         max_failures, max_losses, max_preemptions, backoff_s, timeout_s, run_at, submitted_at,
-        kind, sweep, source_job_id, source_token, source_number
+        submitted_by, kind, sweep, source_job_id, source_token, source_number
     )
     SELECT
         id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
         max_failures, max_losses, max_preemptions, backoff_s, timeout_s,
-        CASE WHEN delay_s > 0 THEN now + make_interval(secs => delay_s) END, now, kind, sweep,
-        source_job_id, source_token, source_number
+        CASE WHEN delay_s > 0 THEN now + make_interval(secs => delay_s) END, now,
+        %(actor)s, kind, sweep, source_job_id, source_token, source_number
     FROM input, clock
     WHERE NOT EXISTS (SELECT FROM conflict) AND NOT EXISTS (SELECT FROM lacking)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
@@ -139,10 +139,6 @@ later AS (
     SELECT id, lane_id, nice, run_at
     FROM inserted
     WHERE run_at IS NOT NULL AND waits IS NULL AND line IS NULL
-),
-told AS (
-    INSERT INTO event (at, actor, action, job_id)
-    SELECT submitted_at, %(actor)s, 'submitted', id FROM inserted
 )
 SELECT
     ARRAY(SELECT id FROM input) AS ids,

@@ -1,6 +1,13 @@
--- The events of a job, newest first.
+-- The events of a job, newest first. Its submit is in its own row.
 SELECT at, actor, action, worker_id, token, detail
-FROM event
-WHERE job_id = %(job_id)s
-ORDER BY at DESC, id DESC
+FROM (
+    SELECT id, at, actor, action, worker_id, token, detail
+    FROM event
+    WHERE job_id = %(job_id)s
+    UNION ALL
+    SELECT NULL, submitted_at, submitted_by, 'submitted', NULL, NULL, NULL
+    FROM job
+    WHERE id = %(job_id)s AND submitted_by IS NOT NULL
+) AS told
+ORDER BY at DESC, id DESC NULLS LAST
 LIMIT %(count)s

@@ -1,17 +1,20 @@
--- The newest actions about a job before a given one, with the columns of `page_trail`.
-WITH found AS MATERIALIZED (
-    SELECT id, at, actor, action, job_id, worker_id, token, detail
+-- The newest actions about a job before a place of the trail, with the columns of `page_trail`. The
+-- job's submit comes last.
+WITH told AS (
+    SELECT id, NULL::bigint AS submitted, at, actor, action, job_id, worker_id, token, detail
     FROM event
-    WHERE job_id = %(job_id)s
-        AND id < %(before)s
-        AND (%(actor)s::text IS NULL OR strpos(lower(actor), lower(%(actor)s)) > 0)
-        AND (%(action)s::text IS NULL OR strpos(lower(action), lower(%(action)s)) > 0)
-        AND (%(worker_id)s::bigint IS NULL OR worker_id = %(worker_id)s)
-    ORDER BY id DESC
-    LIMIT %(count)s
+    WHERE job_id = %(job_id)s AND id < %(before)s
+    UNION ALL
+    SELECT NULL, id, submitted_at, submitted_by, 'submitted', id, NULL, NULL, NULL
+    FROM job
+    WHERE id = %(job_id)s AND id < %(before_job)s AND submitted_by IS NOT NULL
 )
 SELECT
-    NULL::bigint AS reached, NULL::timestamptz AS reached_at, 0 AS looked, id, at, actor, action,
-    job_id, worker_id, token, detail
-FROM found
-ORDER BY id DESC
+    NULL::bigint AS reached, NULL::bigint AS reached_job, NULL::timestamptz AS reached_at,
+    0 AS looked, told.*
+FROM told
+WHERE (%(actor)s::text IS NULL OR strpos(lower(actor), lower(%(actor)s)) > 0)
+    AND (%(action)s::text IS NULL OR strpos(lower(action), lower(%(action)s)) > 0)
+    AND (%(worker_id)s::bigint IS NULL OR worker_id = %(worker_id)s)
+ORDER BY id DESC NULLS LAST
+LIMIT %(count)s

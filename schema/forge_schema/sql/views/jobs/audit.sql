@@ -1,7 +1,11 @@
--- Who did what and when: every action, and the start and end of every attempt.
+-- Who did what and when: every action, every submit, and the start and end of every attempt.
 CREATE VIEW audit AS
 SELECT at, actor, action, job_id, worker_id, token, detail
 FROM event
+UNION ALL
+SELECT submitted_at, submitted_by, 'submitted', id, NULL, NULL, NULL
+FROM job
+WHERE submitted_by IS NOT NULL
 UNION ALL
 SELECT
     claimed_at, 'worker:' || worker_id, 'dispatched', job_id, worker_id, token,

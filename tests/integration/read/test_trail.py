@@ -1,0 +1,64 @@
+"""Pages of the audit trail: submits, which are in the jobs' rows, among the other acts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.read import audit_pages
+from forge_schema.read.audit import Audit
+from forge_schema.read.audit_pages import NEWEST, Place, Wanted
+
+if TYPE_CHECKING:
+    from support.queue.rig import Rig
+
+
+def paged(rig: Rig, **wanted: Any) -> list[tuple[str, int | None]]:  # noqa: ANN401  filters of all types
+    """Read the whole trail, two actions a page."""
+    found: list[tuple[str, int | None]] = []
+    place: Place | None = NEWEST
+    while place is not None:
+        page = audit_pages.page(rig.database, Wanted(before=place, **wanted), count=2)
+        found += [(act["action"], act["job_id"]) for act in page.acts]
+        place = page.before and Place.read(str(page.before))
+    return found
+
+
+@pytest.mark.parametrize("reach", [3, 5000])
+def test_submits_stand_among_the_other_acts_each_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, reach: int
+) -> None:
+    monkeypatch.setattr(audit_pages, "REACH", reach)
+    first = rig.submit()
+    rig.clock.advance(1)
+    rig.queue.cancel(first)
+    rig.clock.advance(1)
+    some = [rig.submit() for _ in range(3)]
+    rig.clock.advance(1)
+    rig.queue.cancel(some[0])
+    # Submitted by the version before, which stored an event.
+    old = rig.submit()
+    rig.rows("UPDATE job SET submitted_by = NULL WHERE id = %s", old)
+    Audit(rig.database).note("user:ann", "submitted", {}, job_id=old)
+    expected = [
+        ("submitted", old), ("cancelled", some[0]), *(("submitted", job) for job in some[::-1]),
+        ("cancelled", first), ("submitted", first),
+    ]  # fmt: skip
+    assert paged(rig) == expected
+    assert paged(rig, action="SUBMIT") == [act for act in expected if act[0] == "submitted"]
+    assert paged(rig, job_id=first) == expected[-2:]
+    assert paged(rig, actor="nobody") == paged(rig, worker_id=1) == []
+    assert [e["action"] for e in Audit(rig.database).events(job_id=old)] == ["submitted"]
+
+
+def test_acts_whose_times_and_ids_disagree_are_each_on_a_page(rig: Rig) -> None:
+    audit = Audit(rig.database)
+    late = [rig.submit(), rig.submit()]
+    audit.note("user:ann", "late", {})
+    rig.clock.advance(-60)
+    early = [rig.submit(), rig.submit()]
+    audit.note("user:ann", "early", {})
+    told = paged(rig)
+    assert sorted(told, key=str) == sorted(
+        [("early", None), ("late", None), *(("submitted", job) for job in late + early)], key=str
+    )
