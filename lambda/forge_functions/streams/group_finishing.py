@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 import structlog
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import End, Ended
 
 # The most ends of one statement.
@@ -53,7 +54,8 @@ class GroupFinishing:
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         """End leases, together with those of other requests if some wait.
 
-        If the shared statement fails, each request repeats its own ends and raises its own error.
+        If the shared statement fails, each request repeats its own ends and raises its own error,
+        unless no database answers: then all raise that error at once.
         """
         mine = Report(ends)
         self._reports.append(mine)
@@ -80,8 +82,9 @@ class GroupFinishing:
         try:
             ended = self._finish([end for one in group for end in one.ends])
         except Exception as error:  # noqa: BLE001 - raised by `finish`, in the request's thread
-            if len(group) == 1:
-                group[0].error = error
+            if len(group) == 1 or (isinstance(error, DatabaseUnreachable) and error.is_silent):
+                for one in group:
+                    one.error = error
                 return
             log.warning("ends_not_taken", requests=len(group), error=str(error))
             for one in group:

@@ -83,6 +83,11 @@ class DatabaseUnreachable(ForgeError):
 
     code = "database_unreachable"
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no server answered: another statement would only wait in vain too."""
+        return getattr(self.__cause__, "sqlstate", None) is None
+
 
 class ReportTooSlow(ForgeError):
     """A report exceeded its time limit and was stopped."""

@@ -246,8 +246,7 @@ def _guarded(name: str, step: Callable[[], int], failed: list[Exception]) -> int
     try:
         return step()
     except DatabaseUnreachable as error:
-        # Every other step would also wait for the database.
-        if getattr(error.__cause__, "sqlstate", None) is None:
+        if error.is_silent:
             raise
         failed.append(error)
     except Exception as error:  # noqa: BLE001 - the other steps must not depend on it

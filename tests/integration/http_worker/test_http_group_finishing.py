@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
+from psycopg.errors import LockNotAvailable
 from support.http.api import opened
 from support.http.http_worker import RawWorker, good, lease, raw_worker
 
@@ -39,7 +40,7 @@ class Line:
         self.finishing = api.services.finishing
         self.statements: list[int] = []
         self.asked, self.may = Event(), Event()
-        self.broken = False
+        self.error: Exception | None = None
         self._finish: Callable[[Sequence[End]], list[Ended]] = self.finishing._finish
         self.finishing._finish = self._slow
 
@@ -48,13 +49,13 @@ class Line:
         if not self.asked.is_set():
             self.asked.set()
             assert self.may.wait(60)
-        elif self.broken and len(ends) > 1:
-            raise RuntimeError("one of these is no good")
+        elif self.error and len(ends) > 1:
+            raise self.error
         return self._finish(ends)
 
     def report(
         self, held: list[tuple[RawWorker, dict[str, Any]]], eventually: Eventually
-    ) -> list[dict[str, Any]]:
+    ) -> list[httpx.Response]:
         """Report the first end, and the others while its statement is under way."""
         with ThreadPoolExecutor(WORKERS) as threads:
             told: list[Future[httpx.Response]] = []
@@ -65,7 +66,7 @@ class Line:
                 assert self.asked.wait(60)
             eventually(lambda: self.finishing.waiting == len(held) - 1)
             self.may.set()
-            return [good(one.result())["ended"] for one in told]
+            return [one.result() for one in told]
 
 
 def held(api: Api) -> list[tuple[RawWorker, dict[str, Any]]]:
@@ -80,13 +81,32 @@ def test_ends_of_several_workers_share_a_statement_or_go_alone_if_it_fails(
     api: Api, eventually: Eventually, *, broken: bool
 ) -> None:
     claimed, line = held(api), Line(api)
-    line.broken = broken
-    answers = line.report(claimed, eventually)
+    line.error = RuntimeError("one of these is no good") if broken else None
+    answers = [good(one)["ended"] for one in line.report(claimed, eventually)]
     assert line.statements[:2] == [1, WORKERS - 1]
     assert line.statements[2:] == ([1] * (WORKERS - 1) if broken else [])
     assert [(one["job_id"], one["reason"], one["accepted"]) for one in answers] == [
         (grant["job_id"], reason, True) for (_, grant), reason in zip(claimed, REASONS, strict=True)
     ]
+
+
+def test_a_group_that_no_database_answers_is_tried_once(api: Api, eventually: Eventually) -> None:
+    claimed, line = held(api), Line(api)
+    line.error = DatabaseUnreachable("the database does not answer")
+    answers = line.report(claimed, eventually)
+    assert line.statements == [1, WORKERS - 1]
+    assert [one.status_code for one in answers] == [200, *[503] * (WORKERS - 1)]
+
+
+def test_a_group_whose_statement_the_database_stopped_goes_alone(
+    api: Api, eventually: Eventually
+) -> None:
+    claimed, line = held(api), Line(api)
+    line.error = DatabaseUnreachable("the database does not answer: it waited for a lock")
+    line.error.__cause__ = LockNotAvailable()
+    assert [good(one)["ended"]["accepted"] for one in line.report(claimed, eventually)] == (
+        [True] * WORKERS
+    )
 
 
 def test_another_workers_end_is_refused_before_it_joins_a_group(api: Api) -> None:
