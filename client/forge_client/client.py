@@ -143,6 +143,7 @@ class Client:
         Raises:
             ClientError: the expression or the time zone is invalid, or as for `submit`.
         """
+        self.backend.check_schedule(name, cron, timezone=timezone)
         job = {"name": name, "command": command, **spec}
         (whole,) = self._uploaded([job], Path(folder), config, LIMIT)
         whole.pop("owner", None)

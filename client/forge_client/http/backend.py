@@ -295,6 +295,11 @@ class HttpBackend:
         answer = self._transport.get(_named(SCHEDULES, name), owner=self._owner)
         return self._transport.record(Schedule, answer)
 
+    def check_schedule(self, name: str, cron: str, *, timezone: str = "UTC") -> None:
+        body = {"name": name, "cron": cron, "timezone": timezone}
+        with rejected_job():
+            self._transport.send("POST", "/api/queue/check-schedule", body, again=True)
+
     def keep_schedule(
         self,
         name: str,

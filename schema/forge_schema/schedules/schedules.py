@@ -43,9 +43,6 @@ class Schedules:
             CronInvalid: the expression is wrong or never falls due.
             TimezoneUnknown: there is no such time zone.
         """
-        times = Cron(cron, timezone)
-        clock = self._database.one("clock", again=True)
-        assert clock is not None  # noqa: S101 - the statement selects one row always
         self._database.rows(
             "put_schedule",
             again=True,
@@ -55,7 +52,7 @@ class Schedules:
             timezone=timezone,
             spec=Jsonb(dict(spec)),
             overlap=overlap,
-            next_at=times.after(clock["now"]),
+            next_at=first_time(self._database, cron, timezone),
             actor=self._actor,
         )
         return self.get(name)
@@ -108,6 +105,19 @@ class Schedules:
         return NoSuchSchedule(
             f"{self._owner} has no schedule {name!r}", hint="`forge schedule list` lists them"
         )
+
+
+def first_time(database: Database, cron: str, timezone: str) -> datetime:
+    """Return the next time of a cron expression.
+
+    Raises:
+        CronInvalid: the expression is wrong or never falls due.
+        TimezoneUnknown: there is no such time zone.
+    """
+    times = Cron(cron, timezone)
+    clock = database.one("clock", again=True)
+    assert clock is not None  # noqa: S101 - the statement selects one row always
+    return times.after(clock["now"])
 
 
 def listed(database: Database, owner: str | None) -> list[Schedule]:

@@ -10,7 +10,7 @@ from forge_schema.model.job import Schedule
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
 from forge_schema.queue.inputs import Sources, Uploads, check_needs, named, not_uploaded
-from forge_schema.schedules.schedules import Schedules, listed
+from forge_schema.schedules.schedules import Schedules, first_time, listed
 from forge_schema.service.submission import OWN, Fields, Submission, checked
 
 # It is part of its jobs' idempotency keys.
@@ -36,6 +36,12 @@ class Scheduling(Submission):
     def schedule(self, name: str, *, owner: str | None = None) -> Schedule:
         """Return a schedule."""
         return self._schedules(owner).get(name)
+
+    def check_schedule(self, name: str, cron: str, *, timezone: str = "UTC") -> None:
+        """Refuse a name and times that `keep_schedule` would refuse; `check` checks the job."""
+        self.caller.require(Role.SUBMITTER)
+        checked(Naming, {"name": name, "cron": cron, "timezone": timezone}, ())
+        first_time(self._database, cron, timezone)
 
     def keep_schedule(
         self,

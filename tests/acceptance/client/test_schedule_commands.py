@@ -82,7 +82,9 @@ def _fire(database_url: str) -> str:
         return str(database.rows("schedules", owner=None, name=None)[0]["last_job_id"])
 
 
-def test_a_wrong_schedule_is_refused_and_says_what_to_write(ann: Command) -> None:
+def test_a_wrong_schedule_is_refused_before_the_upload_and_says_what_to_write(
+    ann: Command, tmp_path: Path
+) -> None:
     said = ("--name", "n", *COMMAND)
     told(ann(*ADD, "0 3 * *", *said), 2, "it needs 5 fields, not 4", "0 3 * * 1-5")
     told(ann(*ADD, "0 0 30 2 *", *said), 2, "never falls due", "a day that the month has")
@@ -92,3 +94,4 @@ def test_a_wrong_schedule_is_refused_and_says_what_to_write(ann: Command) -> Non
     assert (nameless.returncode, "--name" in nameless.stderr) == (2, True)
     told(ann(*ADD, "0 3 * * *", "--name", "n"), 2, "command")
     assert json.loads(ann("schedule", "list", "-o", "json").stdout) == []
+    assert not list((tmp_path / "store").rglob("*.tar.zst"))

@@ -39,6 +39,7 @@ CHANGES: dict[str, Act] = {
     "keep_template": lambda s, _: s.keep_template("nightly", {}),
     "remove_template": lambda s, _: s.remove_template("nightly"),
     "keep_schedule": lambda s, _: s.keep_schedule("nightly", "0 3 * * *", SPEC),
+    "check_schedule": lambda s, _: s.check_schedule("nightly", "0 3 * * *"),
     "pause_schedule": lambda s, _: s.pause_schedule("nightly"),
     "remove_schedule": lambda s, _: s.remove_schedule("nightly"),
 }

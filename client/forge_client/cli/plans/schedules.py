@@ -76,6 +76,7 @@ def add(
     """
     ready = prepared(context, name=name, **options)
     with connect(ready.settings) as backend:
+        backend.check_schedule(name, cron, timezone=timezone)
         spec = uploaded(backend, ready)
         spec.pop("owner", None)
         kept = backend.keep_schedule(name, cron, spec, timezone=timezone, overlap=overlap)

@@ -15,19 +15,30 @@ from forge_functions.job_requests import ScheduledJob
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
 
-router = Router(prefix="/api/queue/schedules", tags=["schedules"], responses=problems(401, 403))
+router = Router(prefix="/api/queue", tags=["schedules"], responses=problems(401, 403))
 Name = Annotated[ScheduleName, Path()]
 Owner = Annotated[Word | None, Query(description="the owner; only an admin may name another")]
 
 
-class NewSchedule(Body):
-    """A job, and the times to submit it at. Without `overlap`, it never runs twice at once."""
+class Times(Body):
+    """The times of a schedule."""
 
     cron: Annotated[
         Word,
         Field(description="minute, hour, day of the month, month and day of the week"),
     ]
     timezone: Annotated[Word, Field(description="as in Europe/Berlin")] = "UTC"
+
+
+class NamedTimes(Times):
+    """The name and the times of a schedule."""
+
+    name: ScheduleName
+
+
+class NewSchedule(Times):
+    """A job, and the times to submit it at. Without `overlap`, it never runs twice at once."""
+
     overlap: Flag = True
     spec: ScheduledJob
 
@@ -50,19 +61,26 @@ class Change(Body):
     paused: Flag
 
 
-@router.get("")
+@router.get("/schedules")
 def list_schedules(service: AsViewer, owner: Owner = None) -> Items[Schedule]:
     """List the schedules that the caller may see, by name."""
     return Items(items=service.schedules(owner=owner))
 
 
-@router.get("/{name:path}", responses=problems(404))
+@router.get("/schedules/{name:path}", responses=problems(404))
 def schedule(service: AsViewer, name: Name, owner: Owner = None) -> Schedule:
     """Return a schedule: its next three times, its last job and its last error."""
     return service.schedule(name, owner=owner)
 
 
-@router.put("/{name:path}", responses=problems(404))
+@router.post("/check-schedule")
+def check_schedule(service: AsSubmitter, times: NamedTimes) -> Done:
+    """Refuse a name and times that `PUT` would refuse. Nothing is stored."""
+    service.check_schedule(times.name, times.cron, timezone=times.timezone)
+    return Done()
+
+
+@router.put("/schedules/{name:path}", responses=problems(404))
 def keep(service: AsSubmitter, name: Name, new: NewSchedule, owner: Owner = None) -> Schedule:
     """Store a schedule under a name, replacing any previous one. It is not paused."""
     return service.keep_schedule(
@@ -70,14 +88,14 @@ def keep(service: AsSubmitter, name: Name, new: NewSchedule, owner: Owner = None
     )
 
 
-@router.patch("/{name:path}", responses=problems(404))
+@router.patch("/schedules/{name:path}", responses=problems(404))
 def pause(service: AsSubmitter, name: Name, change: Change, owner: Owner = None) -> Done:
     """Pause a schedule, or resume it. Times that passed while it was paused are left out."""
     service.pause_schedule(name, paused=change.paused, owner=owner)
     return Done()
 
 
-@router.delete("/{name:path}", responses=problems(404))
+@router.delete("/schedules/{name:path}", responses=problems(404))
 def remove(service: AsSubmitter, name: Name, owner: Owner = None) -> Done:
     """Remove a schedule. The jobs that it has submitted stay."""
     service.remove_schedule(name, owner=owner)
