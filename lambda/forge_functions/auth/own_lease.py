@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from http import HTTPStatus
 
 from forge_schema.model.lease import Fence
-from forge_schema.queue.held_leases import HeldLease, HeldLeases
+from forge_schema.queue.own_leases import OwnLease, OwnLeases
 
 from forge_functions.auth.worker import WorkerCaller
 from forge_functions.errors import Refused
 from forge_functions.services import Services
 
 
-def held(shared: Services, caller: WorkerCaller, fence: Fence) -> HeldLease:
+def own_lease(shared: Services, caller: WorkerCaller, fence: Fence) -> OwnLease:
     """Return the caller's live lease.
 
     Raises:
         Refused: 404 if it does not exist, has ended, or belongs to another worker.
     """
-    lease = HeldLeases(shared.database, caller.id).lease(fence)
+    lease = OwnLeases(shared.database, caller.id).lease(fence)
     if lease is None:
         raise lost()
     return lease
@@ -29,7 +29,7 @@ def own(shared: Services, caller: WorkerCaller, fences: Sequence[Fence]) -> None
     Raises:
         Refused: 404 if one is not.
     """
-    if not HeldLeases(shared.database, caller.id).own(fences):
+    if not OwnLeases(shared.database, caller.id).own(fences):
         raise lost()
 
 

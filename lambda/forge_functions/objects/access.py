@@ -4,11 +4,11 @@ import re
 
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.messages import ObjectWanted
-from forge_schema.queue.held_leases import HeldLease
+from forge_schema.queue.own_leases import OwnLease
 from forge_schema.storage import keys
 from forge_schema.storage.signed import Signer
 
-from forge_functions.auth.held_lease import absent
+from forge_functions.auth.own_lease import absent
 
 # Of any attempt: an earlier one may have stored a checkpoint's files.
 CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
@@ -16,12 +16,12 @@ CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
 SOURCE_FILE = r"jobs/{job_id}/[^/]+/checkpoints/files/([0-9]{{6}}-)?[0-9a-f]{{64}}"
 
 
-def may_put(lease: HeldLease, key: str) -> bool:
+def may_put(lease: OwnLease, key: str) -> bool:
     """Tell whether a key is below the lease's own prefix."""
     return key.startswith(lease.keys.prefix) and keys.is_valid(key)
 
 
-def may_get(lease: HeldLease, key: str) -> bool:
+def may_get(lease: OwnLease, key: str) -> bool:
     """Tell whether a key is the job's code or image, or part of a checkpoint that it may read.
 
     These are all its own checkpoints, and the one of another job that it starts from.
@@ -36,7 +36,7 @@ def may_get(lease: HeldLease, key: str) -> bool:
     return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
 
 
-def signed(lease: HeldLease, wanted: ObjectWanted, signer: Signer) -> SignedUrl:
+def signed(lease: OwnLease, wanted: ObjectWanted, signer: Signer) -> SignedUrl:
     """Sign a request for an object.
 
     Raises:

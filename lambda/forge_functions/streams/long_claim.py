@@ -15,7 +15,7 @@ from forge_schema.protocol.messages import Claim
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.wake.hint import ASKED
 
-from forge_functions.auth.held_lease import own
+from forge_functions.auth.own_lease import own
 from forge_functions.auth.worker import WorkerCaller, checked_again
 from forge_functions.services import Services
 from forge_functions.streams.hub import LEAVING, Ear

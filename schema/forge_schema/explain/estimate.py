@@ -121,9 +121,9 @@ def _until_room(one: Candidate, left: list[tuple[float | None, Row]]) -> float |
 
 def _without(one: Candidate, rows: list[Row]) -> Room:
     """Return the free resources of a worker that runs only these jobs."""
-    held: Row = {
+    leased: Row = {
         "leases": len(rows),
         **{name: sum(row[name] for row in rows) for name in ("cpus", "memory_mb", "disk_mb")},
         "gpus": [row for row in rows if row["gpus"]],
     }
-    return room(one.row, held, devices([held]))
+    return room(one.row, leased, devices([leased]))

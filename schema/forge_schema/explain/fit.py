@@ -64,30 +64,30 @@ class Room:
         ] or [self.rest]
 
 
-def room(worker: Row, held: Row | None, busy: Collection[str]) -> Room:
+def room(worker: Row, leased: Row | None, busy: Collection[str]) -> Room:
     """Return a worker's free resources; `busy` has the UUIDs of all leased GPUs."""
-    held = held or NOTHING
+    leased = leased or NOTHING
     kinds = Counter((_name(gpu), _vram_of(gpu)) for gpu in worker["gpus"])
     free = Counter(
         (_name(gpu), _vram_of(gpu)) for gpu in worker["gpus"] if gpu.get("uuid") not in busy
     )
-    for lease in held["gpus"]:
+    for lease in leased["gpus"]:
         if not lease["devices"]:
             _take(free, lease)
     return Room(
         Capacity(
-            cpus=worker["cpus"] - held["cpus"],
-            memory_mb=worker["memory_mb"] - held["memory_mb"],
-            disk_mb=worker["disk_mb"] - held["disk_mb"],
+            cpus=worker["cpus"] - leased["cpus"],
+            memory_mb=worker["memory_mb"] - leased["memory_mb"],
+            disk_mb=worker["disk_mb"] - leased["disk_mb"],
         ),
         tuple(Kind(*kind, count, max(0, free[kind])) for kind, count in sorted(kinds.items())),
-        held["leases"],
+        leased["leases"],
     )
 
 
-def devices(held: Iterable[Row]) -> set[str]:
+def devices(leased: Iterable[Row]) -> set[str]:
     """Return the GPUs of all leases, since workers on one machine share them."""
-    return {uuid for row in held for lease in row["gpus"] for uuid in lease["devices"]}
+    return {uuid for row in leased for lease in row["gpus"] for uuid in lease["devices"]}
 
 
 def _take(free: Counter[tuple[str, int]], lease: Mapping[str, Any]) -> None:

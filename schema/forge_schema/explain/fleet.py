@@ -99,9 +99,9 @@ def candidates(database: Database, job: Row, *, worker_id: int | None = None) ->
         worker_id=worker_id,
         count=MOST_WORKERS,
     )
-    held = {row["worker_id"]: row for row in database.rows("explain_held", again=True)}
-    busy = devices(held.values())
-    return [_candidate(job, row, room(row, held.get(row["id"]), busy)) for row in rows]
+    leased = {row["worker_id"]: row for row in database.rows("explain_leased", again=True)}
+    busy = devices(leased.values())
+    return [_candidate(job, row, room(row, leased.get(row["id"]), busy)) for row in rows]
 
 
 def _candidate(job: Row, row: Row, space: Room) -> Candidate:

@@ -9,7 +9,7 @@ from forge_schema.storage import keys
 
 
 @dataclass(frozen=True, slots=True)
-class HeldLease:
+class OwnLease:
     """A live lease, with the data that its holder needs to name objects."""
 
     fence: Fence
@@ -26,24 +26,24 @@ class HeldLease:
         return keys.AttemptKeys(self.fence.job_id, self.attempt, self.fence.mark)
 
 
-class HeldLeases:
+class OwnLeases:
     """Looks up one worker's leases. A fence never changes its holder, so answers stay valid."""
 
     def __init__(self, database: Database, worker_id: int) -> None:
         self._database = database
         self._worker_id = worker_id
 
-    def lease(self, fence: Fence) -> HeldLease | None:
+    def lease(self, fence: Fence) -> OwnLease | None:
         """Return the worker's live lease of this fence, or None."""
         row = self._database.one(
-            "held_lease", again=True, worker_id=self._worker_id, **fence_params(fence)
+            "own_lease", again=True, worker_id=self._worker_id, **fence_params(fence)
         )
-        return None if row is None else HeldLease(fence, **row)
+        return None if row is None else OwnLease(fence, **row)
 
     def job(self, job_id: int) -> bool:
         """Tell whether the worker holds a live lease of this job."""
         params = {"job_id": job_id, "worker_id": self._worker_id}
-        return self._database.one("held_job", again=True, **params) is not None
+        return self._database.one("own_job", again=True, **params) is not None
 
     def own(self, leases: Sequence[Fence]) -> bool:
         """Tell whether all these leases, live or ended, are or were the worker's."""

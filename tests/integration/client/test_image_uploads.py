@@ -15,7 +15,7 @@ from forge_client.project.request import Request
 from forge_client.project.submission import no_bar, upload_images, with_images
 from forge_client.settings import Connection
 from forge_functions.objects.access import may_get, may_put
-from forge_schema.queue.held_leases import HeldLease, HeldLeases
+from forge_schema.queue.own_leases import OwnLease, OwnLeases
 from forge_schema.storage import keys, open_store
 from support.client.reaching import key
 from support.engine.image_registry import one_file
@@ -94,10 +94,10 @@ def test_holder_of_a_lease_reads_its_jobs_image_and_no_other(rig: Rig) -> None:
     rig.submit(name="plain")
     worker = rig.worker()
     with_tar, without = (
-        HeldLeases(rig.database, worker.id).lease(grant.fence) for grant in worker.claim(2)
+        OwnLeases(rig.database, worker.id).lease(grant.fence) for grant in worker.claim(2)
     )
-    assert isinstance(with_tar, HeldLease)
-    assert isinstance(without, HeldLease)
+    assert isinstance(with_tar, OwnLease)
+    assert isinstance(without, OwnLease)
     assert may_get(with_tar, keys.image(TAR))
     assert not may_get(with_tar, keys.image("ab" * 32))
     assert not may_get(without, keys.image(TAR))

@@ -223,7 +223,7 @@ VERBS = frozenset(
 SMALL = frozenset({
     "artifact", "attempt_marks", "claimed_before", "clock", "drop_partitions", "due",
     "due_schedules", "ended",
-    "enrolled_worker", "heads", "health", "held_job", "held_lease", "key", "keys",
+    "enrolled_worker", "heads", "health", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
     "make_partitions", "match", "mend_turns", "missing_uploads", "next_worker_id", "overrun",
     "own_fences", "quotas", "release_stragglers", "restorable", "session", "source",
@@ -232,7 +232,7 @@ SMALL = frozenset({
 })  # fmt: skip
 # Statements that the calls above also run.
 WITH = frozenset({
-    "explain_attempts", "explain_held", "explain_lanes", "explain_lease", "explain_recent",
+    "explain_attempts", "explain_leased", "explain_lanes", "explain_lease", "explain_recent",
     "explain_running", "explain_serves", "explain_spent", "explain_workers", "overview_fleet",
     "overview_interrupted", "overview_jobs", "overview_oldest", "overview_places",
     "overview_sweeper", "overview_workers", "page_jobs", "series_metrics", "series_samples",

@@ -8,7 +8,7 @@ from typing import Any
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
-from forge_schema.queue.held_leases import HeldLeases
+from forge_schema.queue.own_leases import OwnLeases
 
 from forge_worker.agent import spool, state_file
 from forge_worker.agent.state_file import queue_words
@@ -131,7 +131,7 @@ def _leases(settings: WorkerSettings, told: Json, left: list[Json]) -> Json:
 
 def _directly(settings: WorkerSettings, worker_id: int, jobs: set[int]) -> dict[int, str]:
     with Database(settings.database_url, size=1) as database:
-        leases = HeldLeases(database, worker_id)
+        leases = OwnLeases(database, worker_id)
         return {job: "held" if leases.job(job) else "lost" for job in jobs}
 
 

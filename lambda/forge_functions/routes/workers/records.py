@@ -7,12 +7,12 @@ from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import Nothing, Restorable, Thinned, Told
 from forge_schema.queue.attempt_records import Records
-from forge_schema.queue.held_leases import HeldLeases
+from forge_schema.queue.own_leases import OwnLeases
 from forge_schema.queue.thinning import Thinning
 from forge_schema.storage.keys import AttemptKeys
 from forge_schema.storage.store import KeyInvalid
 
-from forge_functions.auth.held_lease import absent, held, lost, own
+from forge_functions.auth.own_lease import absent, lost, own, own_lease
 from forge_functions.errors import problems
 from forge_functions.middleware.bodies import IdInPath as JobId
 from forge_functions.middleware.guarded_route import Router
@@ -34,7 +34,7 @@ def status(job_id: JobId, body: messages.Status, caller: AsWorker, shared: Share
         if not ended.over:
             shared.matching.came_back()
         return Told(ended=ended)
-    held(shared, caller, fence)
+    own_lease(shared, caller, fence)
     assert body.phase is not None  # noqa: S101 - the body has one of the two
     queue = shared.queue(caller.actor)
     standing = queue.report(fence, body.phase, progress=body.progress, devices=body.devices)
@@ -48,7 +48,7 @@ def add_log_chunk(
     job_id: JobId, body: messages.NewLogChunk, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Record a log chunk whose upload is complete."""
-    lease = held(shared, caller, body.fence(job_id))
+    lease = own_lease(shared, caller, body.fence(job_id))
     _own_key(body.key == lease.keys.log_chunk(body.number))
     return _kept(Records(shared.database).add_log_chunk(lease.fence, body))
 
@@ -58,7 +58,7 @@ def add_checkpoint(
     job_id: JobId, body: messages.NewCheckpoint, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Record a complete checkpoint, which attempts may resume from."""
-    lease = held(shared, caller, body.fence(job_id))
+    lease = own_lease(shared, caller, body.fence(job_id))
     _own_key(body.key == lease.keys.checkpoint_manifest(body.number))
     return _kept(Records(shared.database).add_checkpoint(lease.fence, body))
 
@@ -68,7 +68,7 @@ def add_artifacts(
     job_id: JobId, body: messages.NewArtifacts, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Record artifacts whose uploads are complete."""
-    lease = held(shared, caller, body.fence(job_id))
+    lease = own_lease(shared, caller, body.fence(job_id))
     _own_key(all(_is_own(lease.keys, artifact) for artifact in body.artifacts))
     return _kept(Records(shared.database).add_artifacts(lease.fence, body.artifacts))
 
@@ -78,7 +78,7 @@ def add_metrics(
     job_id: JobId, body: messages.NewMetrics, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Store metric lines. Those already stored are skipped."""
-    lease = held(shared, caller, body.fence(job_id))
+    lease = own_lease(shared, caller, body.fence(job_id))
     kept = Records(shared.database).add_metrics(lease.fence, body.lines, progress=body.progress)
     return _kept(kept)
 
@@ -88,7 +88,7 @@ def add_samples(
     job_id: JobId, body: messages.NewSamples, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Store resource samples. Those already stored are skipped."""
-    lease = held(shared, caller, body.fence(job_id))
+    lease = own_lease(shared, caller, body.fence(job_id))
     return _kept(Records(shared.database).add_samples(lease.fence, body.samples))
 
 
@@ -97,14 +97,14 @@ def add_result(
     job_id: JobId, body: messages.NewResult, caller: AsWorker, shared: Shared
 ) -> Nothing:
     """Store the result of an attempt. The first one stays."""
-    lease = held(shared, caller, body.fence(job_id))
+    lease = own_lease(shared, caller, body.fence(job_id))
     return _kept(Records(shared.database).add_result(lease.fence, body.values))
 
 
 @router.post("/tests")
 def add_tests(job_id: JobId, body: messages.NewTests, caller: AsWorker, shared: Shared) -> Nothing:
     """Store the test results of an attempt."""
-    lease = held(shared, caller, body.fence(job_id))
+    lease = own_lease(shared, caller, body.fence(job_id))
     return _kept(Records(shared.database).add_tests(lease.fence, body.tests))
 
 
@@ -113,7 +113,7 @@ def thin_checkpoints(
     job_id: JobId, body: messages.Thin, caller: AsWorker, shared: Shared
 ) -> Thinned:
     """Thin out a job's checkpoints. The server chooses them and deletes their objects."""
-    lease = held(shared, caller, body.fence(job_id))
+    lease = own_lease(shared, caller, body.fence(job_id))
     thinning = Thinning(shared.database, shared.store)
     gone = thinning.thin(lease.fence, body.keep, everywhere=body.everywhere)
     return Thinned(objects=gone)
@@ -125,7 +125,7 @@ def latest_checkpoint(job_id: JobId, caller: AsWorker, shared: Shared) -> Restor
 
     It is the job's newest complete checkpoint, or else the one that it was submitted with.
     """
-    if not HeldLeases(shared.database, caller.id).job(job_id):
+    if not OwnLeases(shared.database, caller.id).job(job_id):
         raise lost()
     rows = Records(shared.database).restorable(job_id)
     first, others = next(iter(rows), None), rows[1:]
@@ -137,7 +137,7 @@ def objects(
     job_id: JobId, body: messages.ObjectWanted, caller: AsWorker, shared: Shared, request: Request
 ) -> SignedUrl:
     """Sign a URL for one object: to store below the lease's prefix, or to read the job's own."""
-    lease = held(shared, caller, body.fence(job_id))
+    lease = own_lease(shared, caller, body.fence(job_id))
     return signed(lease, body, shared.signer(str(request.base_url)))
 
 
