@@ -20,6 +20,8 @@ JOB_DEFAULTS = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1
 RED_AFTER_PERIODS = 3
 # A sweeper may come a little early without waiting for its next turn.
 TURN_SHARE = 0.8
+# Much less than a worker waits before it looks by itself.
+WAKE_EVERY_S = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +38,8 @@ class Sweeper:
         self._lock = Lock()
         self._clock = clock
         self._succeeded_at = clock()
+        # Whether this sweeper works while the others watch.
+        self._active = False
 
     @property
     def healthy(self) -> bool:
@@ -45,6 +49,7 @@ class Sweeper:
 
     def start(self) -> None:
         self._scheduler.add_job(self.tick, "interval", seconds=self._period_s)
+        self._scheduler.add_job(self.wake_again, "interval", seconds=WAKE_EVERY_S)
         self._scheduler.start()
 
     def end(self) -> None:
@@ -54,13 +59,23 @@ class Sweeper:
     def tick(self) -> None:
         """Tick once, if it is time. A failure is logged, and the next tick tries again."""
         try:
-            if self._tick.is_due(timedelta(seconds=TURN_SHARE * self._period_s)):
+            self._active = self._tick.is_due(timedelta(seconds=TURN_SHARE * self._period_s))
+            if self._active:
                 self._run()
         except Exception as error:  # noqa: BLE001 - the clock must continue whatever happens in a tick
             log.warning("tick_failed", error=str(error))
             return
         with self._lock:
             self._succeeded_at = self._clock()
+
+    def wake_again(self) -> None:
+        """Between the ticks of the sweeper that works, wake workers that missed a hint."""
+        if not self._active:
+            return
+        try:
+            self._tick.wake_again()
+        except Exception as error:  # noqa: BLE001 - as above
+            log.warning("wake_failed", error=str(error))
 
     def _run(self) -> None:
         moved = self._tick.run()

@@ -33,6 +33,8 @@ LATE_LEAST = timedelta(seconds=5)
 # Late ticks in a row that postpone expiry; any further ones are the sweepers' normal pace.
 LATE_HEEDED = 3
 MEND_EVERY_S = 60.0
+# How long the workers that a job has woken may take to claim it.
+WAKE_PATIENCE = timedelta(seconds=2)
 # Well above the time window in which a signed request is accepted.
 NONCES = timedelta(minutes=15)
 
@@ -117,6 +119,7 @@ class Tick:
         steps: dict[str, Callable[[], int]] = {
             "requeued": lambda: _batches(self.requeue),
             "promoted": lambda: _batches(self.promote),
+            "woken": self.wake_again,
             # One batch: each of its jobs is a submit of its own.
             "fired": self.fire,
             "overdue": self.ask_overdue,
@@ -201,6 +204,10 @@ class Tick:
     def promote(self) -> int:
         """Make a batch of scheduled jobs ready that are due."""
         return self._moves.promote(BATCH)
+
+    def wake_again(self) -> int:
+        """Wake idle workers for jobs that they were woken for before and did not take."""
+        return len(self._database.rows("wake_again", again=True, patience=WAKE_PATIENCE))
 
     def fire(self) -> int:
         """Submit the jobs of a batch of schedules that are due."""

@@ -7,8 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.database.pool import run
 from forge_schema.model.states import Command, Reason
 from forge_schema.model.worker import Gpu
+from forge_schema.sweeper.tick import WAKE_PATIENCE
 from forge_schema.wake.hint import ANY, Hint
 from forge_schema.wake.sleepers import Sleepers
 from forge_worker.queue.gateway import SqlGateway
@@ -265,6 +267,59 @@ def test_a_slot_given_back_wakes_a_worker_for_another_lane(process: Process) -> 
     with rig.listening() as heard:
         rig.finish(grant, Reason.BUNDLE_CORRUPT)
         assert woken(heard) == [able.id]
+
+
+def test_a_job_whose_wake_up_was_lost_wakes_another_worker(process: Process) -> None:
+    rig = process.rig
+    workers = {process.asleep(f"w{n}").id for n in range(3)}
+    rig.submit()
+    rig.clock.advance(WAKE_PATIENCE.total_seconds())
+    with rig.listening() as heard:
+        rig.tick.wake_again()
+        assert heard() == []
+        rig.clock.advance(0.001)
+        rig.tick.wake_again()
+        (one,) = woken(heard)
+        rig.submit(priority=9)
+        (other,) = woken(heard)
+        rig.tick.wake_again()
+        # The job in front is young.
+        assert heard() == []
+    assert {one, other} < workers
+    assert one != other
+
+
+def test_no_more_are_woken_again_than_a_limit_lets_run(process: Process) -> None:
+    rig = process.rig
+    rig.admin.limit_queue("default", max_jobs=2, max_gpus=None)
+    rig.submit_many(5)
+    rig.worker("taker").claim_one()
+    for n in range(3):
+        assert process.look(rig.worker(f"w{n}"), cpus=0.5) == []
+    rig.rows("UPDATE idle SET cpus = 1")
+    rig.clock.advance(3)
+    with rig.listening() as heard:
+        rig.tick.wake_again()
+        assert len(woken(heard)) == 1
+
+
+@pytest.mark.parametrize("why", ["nobody is idle", "nobody can run it", "paused", "empty"])
+def test_where_nobody_can_be_woken_nothing_is_written_or_locked(process: Process, why: str) -> None:
+    rig = process.rig
+    if why != "nobody is idle":
+        process.asleep("w")
+    if why != "empty":
+        rig.submit(**(H100 if why == "nobody can run it" else {}))
+    if why == "paused":
+        rig.admin.pause("default")
+        process.asleep("v")
+    rig.clock.advance(60)
+    with rig.listening() as heard, rig.database.transaction() as connection:
+        run(connection, "wake_again", {"patience": WAKE_PATIENCE})
+        # Whoever has written, notified or locked a row has a number.
+        (row,) = connection.execute("SELECT pg_current_xact_id_if_assigned() AS xid").fetchall()
+        assert row["xid"] is None
+        assert heard() == []
 
 
 def test_one_that_is_recorded_while_a_submit_commits_looks_again(process: Process) -> None:

@@ -227,8 +227,8 @@ SMALL = frozenset({
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
     "make_partitions", "match", "mend_turns", "missing_uploads", "next_worker_id", "overrun",
     "own_fences", "quotas", "release_stragglers", "restorable", "session", "source",
-    "submitted_before", "template", "tick_due", "uneven_limits", "unknown_job", "worker_by_token",
-    "workers_before",
+    "submitted_before", "template", "tick_due", "uneven_limits", "unknown_job", "wake_again",
+    "worker_by_token", "workers_before",
 })  # fmt: skip
 # Statements that the calls above also run.
 WITH = frozenset({

@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     from forge_schema.database.pool import Connection, Row
     from support.queue.rig import Rig, Worker
 
-STATEMENTS = ["expired", "finish", "promote", "due_schedules", "overdue", "overrun", "offline"]
-STATEMENTS += ["reap", "release_stragglers", "mend_turns", "make_partitions", "forget_nonces"]
+STATEMENTS = ["expired", "finish", "promote", "wake_again", "due_schedules", "overdue", "overrun"]
+STATEMENTS += [
+    "offline",
+    "reap",
+    "release_stragglers",
+    "mend_turns",
+    "make_partitions",
+    "forget_nonces",
+]
 STATEMENTS += ["thin:metric", "thin:sample"] * 2
 
 

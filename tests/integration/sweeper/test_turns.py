@@ -38,6 +38,22 @@ def test_one_works_and_the_other_only_watches(rig: Rig, two: list[Sweeper]) -> N
     assert other.healthy
 
 
+def test_only_the_one_that_works_wakes_between_its_ticks(rig: Rig, two: list[Sweeper]) -> None:
+    ran = []
+    for sweeper in two:
+        sweeper.tick()
+        rig.database.names()
+        sweeper.wake_again()
+        ran.append(rig.database.names())
+    assert ran == [["wake_again"], []]
+    statements(rig, two[1], after_s=PERIOD_S)
+    rig.clock.advance(PERIOD_S / 2)
+    two[0].tick()
+    rig.database.names()
+    two[0].wake_again()
+    assert rig.database.names() == []
+
+
 def test_a_sweeper_that_is_gone_is_replaced_within_two_periods(
     rig: Rig, two: list[Sweeper]
 ) -> None:

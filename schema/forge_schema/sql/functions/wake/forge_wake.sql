@@ -2,7 +2,7 @@
 -- with what they have free. The calling statement has made the jobs ready, or given back their slots.
 -- The notification is `kind:workers:snapshot`. A worker that the snapshot does not show may have
 -- become idle at the same moment, without seeing the jobs: it looks too. So one is sent even if it
--- names nobody.
+-- names nobody, except when the jobs have been ready for a while: kind `again`.
 -- Locks: idle, skipping locked.
 CREATE OR REPLACE FUNCTION forge_wake(lanes integer[], kind text DEFAULT 'ready') RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -55,6 +55,9 @@ BEGIN
     -- A notification is shorter than 8,000 bytes.
     IF length(seen) > 1000 THEN
         seen := format('%1$s:%1$s:', split_part(seen, ':', 1));
+    END IF;
+    IF kind = 'again' AND named = '{}' THEN
+        RETURN;
     END IF;
     WHILE cardinality(lanes) > 0 AND n <= greatest(cardinality(named), 1) LOOP
         PERFORM pg_notify('forge', concat_ws(
