@@ -295,3 +295,23 @@ def test_the_sweeper_releases_what_nobody_settled(rig: Rig) -> None:
     rig.rows("ALTER TABLE outcome ENABLE TRIGGER outcome_release")
     rig.tick.run()
     assert states(rig, waiting) == ["ready"] * 3
+
+
+@pytest.mark.parametrize("preempted", [False, True])
+def test_the_sweeper_releases_those_that_wait_for_a_job_that_began(
+    rig: Rig, *, preempted: bool
+) -> None:
+    parent = rig.submit()
+    early, late, both = (
+        rig.submit(after=[parent]),
+        rig.submit(after_ok=[parent]),
+        rig.submit(after=[parent], after_ok=[rig.submit(queue="other")]),
+    )
+    grant = rig.worker().claim_one()
+    rig.rows("ALTER TABLE lease DISABLE TRIGGER lease_release")
+    rig.queue.report(grant.fence, Phase.RUNNING)
+    rig.rows("ALTER TABLE lease ENABLE TRIGGER lease_release")
+    if preempted:
+        rig.finish(grant, Reason.PREEMPTED)
+    assert [rig.tick.release_stragglers() for _ in range(2)] == [2, 0]
+    assert states(rig, [early, late, both]) == ["ready", "held", "held"]
