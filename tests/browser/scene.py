@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from browser.site import Teller
+from forge_schema.schedules.schedules import Schedules
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Scene:
             "/workers/new",
             f"/workers/{self.worker}",
             "/queues",
+            "/schedules",
             "/reports",
             "/reports/failures",
             "/events",
@@ -60,7 +62,27 @@ def small_life(site: Site, teller: Teller) -> Scene:
     for job in ends.values():
         bed.ended(job)
     eventually(lambda: b"epoch 1" in bed.log(running))
+    keep_schedules(site, last=ends["failed"])
     return Scene(site, worker, {**ends, "waiting": waiting, "running": running})
+
+
+def keep_schedules(site: Site, *, last: int) -> None:
+    """Keep a schedule that has submitted a job, one that could not, and one that is paused."""
+    database, spec = site.bed.database, {"name": "eval", "command": ["true"]}
+    kept = Schedules(database, owner="ann", actor="user:ann")
+    for name, cron, timezone in (
+        ("nightly-evaluation", "0 3 * * 1-5", "Europe/Berlin"),
+        ("hourly", "*/15 8-18 * * 1-5", "America/Argentina/Buenos_Aires"),
+        ("weekly", "0 6 * * 0", "UTC"),
+    ):
+        kept.keep(name, cron, spec, timezone=timezone, overlap=name != "hourly")
+    kept.pause("weekly", paused=True)
+    with database.connection() as connection:
+        connection.execute(
+            "UPDATE schedule SET last_due_at = next_at - interval '1 day', last_job_id = %s,"
+            " error = CASE WHEN NOT overlap THEN %s END WHERE NOT paused",
+            [last, f"skipped: job {last} had not ended (--no-overlap)"],
+        )
 
 
 def waits(site: Site, **fields: Any) -> int:  # noqa: ANN401  fields of all types
