@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from forge_schema.database.pool import Row
 from forge_schema.explain.text import times
 from forge_schema.model.explanation import Limit
+from forge_schema.model.job import Approval
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import DependencyKind
 
@@ -21,7 +22,8 @@ EVENTS = {
 
 def limits(job: Row) -> list[Limit]:
     """Return the limits on a waiting job; none if it only waits for a worker."""
-    return [*_times(job), *_dependencies(job), *_turn(job), *_pauses(job), *_concurrency(job)]
+    held = (*_dependencies(job), *_approval(job), *_turn(job))
+    return [*_times(job), *held, *_pauses(job), *_concurrency(job)]
 
 
 def _times(job: Row) -> Iterator[Limit]:
@@ -62,9 +64,34 @@ def _dependencies(job: Row) -> Iterator[Limit]:
             yield Limit(code=kind, text=f"{_jobs(needed)} must {event} first", jobs=needed)
 
 
+def _approval(job: Row) -> Iterator[Limit]:
+    if job["approval"] is not None:
+        asked = Approval.model_validate(job["approval"])
+        text = f"an admin must approve it: {'; '.join(_asks(asked))}"
+        yield Limit(code="approval", text=text, approval=asked)
+
+
+def _asks(asked: Approval) -> Iterator[str]:
+    """Yield why a job needs an approval."""
+    if asked.timeout_s is None:
+        yield "it has no time limit, so it may spend any amount"
+        return
+    who = "it" if asked.jobs == 1 else f"its request of {asked.jobs} jobs"
+    most, hours = asked.most_gpu_hours, asked.all_gpu_hours
+    if most is not None and asked.gpu_hours and (hours is None or hours > most):
+        amount = "any number of" if hours is None else f"{hours:.6g}"
+        yield f"{who} may use {amount} GPU-hours, more than the {most:g} allowed without approval"
+    most, cost = asked.most_cost, asked.all_cost
+    if most is not None and asked.cost is None:
+        yield "its cost is unknown, as no worker that could run it has a price"
+    elif most is not None and asked.cost and (cost is None or cost > most):
+        amount = "any amount" if cost is None else f"{cost:.2f}"
+        yield f"{who} may cost {amount}, more than the {most:.2f} allowed without approval"
+
+
 def _turn(job: Row) -> Iterator[Limit]:
     most, turns, before = job["parallel"], job["turns"], job["before_it"]
-    if most is not None and (turns >= most or not job["needs"]):
+    if most is not None and (turns >= most or not (job["needs"] or job["approval"])):
         queue = f"{before} {'is' if before == 1 else 'are'} before it" if before else "it is next"
         text = f"{most} of the sweep {job['sweep']} may run at once, and {queue}"
         yield Limit(code="turn", text=text, used=turns, wanted=1, limit=most, before=before)

@@ -113,7 +113,7 @@ def remedies(status: Row) -> list[Remedy]:
 
 def ended_text(status: Row, spent: list[Spending]) -> str:
     """Say in one sentence how a job ended, and why it was not retried."""
-    if status["reason"] == Reason.DEPENDENCY_FAILED:
+    if status["detail"] and (status["reason"] == Reason.DEPENDENCY_FAILED or not status["attempt"]):
         return f"it was cancelled before it began: {status['detail']}"
     why = f": {_why(status)}" if status["reason"] != status["state"] else ""
     said = f"it {_was(status['state'])} after {times(status['attempt'], 'attempt')}{why}"

@@ -42,9 +42,8 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
             return _needed("resume_owner", f"ask an admin to resume the owner {job['owner']}")
         case "backing_off" | "delayed" | "due":
             return _of_time(job, limit)
-        case "turn":
-            command = f"forge sweep {quote(job['sweep'])}"
-            return _needed("wait_for_turn", "wait for jobs of its sweep to end", command)
+        case "turn" | "approval":
+            return _of_hold(job, limit)
         case _ if limit.jobs:
             command = f"forge explain {limit.jobs[0]}"
             return _needed("wait_for_job", f"wait for job {limit.jobs[0]}", command)
@@ -58,6 +57,16 @@ def _of_time(job: Row, limit: Limit) -> Remedy:
     if sweeper_missing(job):
         return _needed("start_sweeper", "start a sweeper", "forge-sweeper")
     return _needed("wait", "wait for the sweeper's next tick")
+
+
+def _of_hold(job: Row, limit: Limit) -> Remedy:
+    if limit.code == "turn":
+        command = f"forge sweep {quote(job['sweep'])}"
+        return _needed("wait_for_turn", "wait for jobs of its sweep to end", command)
+    text = "ask an admin to approve it"
+    if limit.approval and limit.approval.timeout_s is None:
+        text += ", or cancel it and submit it with a time limit (--timeout)"
+    return _needed("approve", text, f"forge approve {job['job_id']}")
 
 
 def _of_concurrency(job: Row, limit: Limit) -> Remedy:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from forge_schema.model.fields import Open, Record
+from forge_schema.model.job import Approval
 from forge_schema.model.states import Role
 
 
@@ -22,13 +23,30 @@ class QueueInfo(Record):
 
 
 class OwnerLimits(Record):
-    """An owner's settings. A null limit means none; twice the weight is twice the share."""
+    """An owner's settings. A null limit means none; twice the weight is twice the share.
+
+    A request that may spend more than `approve_gpu_hours` or `approve_cost` waits for an approval.
+    """
 
     owner: str
     paused: bool = Field(repr=False)
     max_jobs: int | None = None
     max_gpus: int | None = None
     weight: float = 1.0
+    approve_gpu_hours: float | None = None
+    approve_cost: float | None = None
+
+
+class AwaitingApproval(Record):
+    """A job that waits for an admin's approval."""
+
+    job_id: int
+    name: str
+    owner: str
+    queue: str
+    sweep: str | None = None
+    submitted_at: datetime
+    approval: Approval
 
 
 class ApiKey(Record):

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from forge_schema.model.fields import Open, Record
-from forge_schema.model.job import Firing
+from forge_schema.model.job import Approval, Firing
 from forge_schema.model.states import Asked, Budget, Phase, Reason, State
 
 
@@ -85,8 +85,9 @@ class Limit(Record):
     """A limit that holds a job back on every worker.
 
     `code` is `queue_paused`, `owner_paused`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
-    `owner_gpus`, `backing_off`, `delayed`, `due`, `turn`, or the kind of a dependency, for which
-    `jobs` are the jobs waited for. For `turn`, `before` jobs of the sweep go first. If it limits
+    `owner_gpus`, `backing_off`, `delayed`, `due`, `turn`, `approval`, or the kind of a dependency,
+    for which `jobs` are the jobs waited for. For `turn`, `before` jobs of the sweep go first; for
+    `approval`, that is what an admin has to approve. If it limits
     what runs at once, `used` and `wanted` together exceed `limit`. If it is a delay, it ends at
     `until`, in `wait_s` seconds.
     """
@@ -100,6 +101,7 @@ class Limit(Record):
     wait_s: float | None = None
     jobs: list[int] = Field(default_factory=list)
     before: int | None = None
+    approval: Approval | None = None
 
 
 class Remedy(Record):

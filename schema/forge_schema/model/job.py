@@ -9,14 +9,55 @@ from pydantic import Field
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import LARGEST, Open, Record
-from forge_schema.model.states import TERMINAL_STATES, Asked, DependencyKind, Phase, Reason, State
+from forge_schema.model.states import (
+    TERMINAL_STATES,
+    Asked,
+    DependencyKind,
+    Phase,
+    Reason,
+    State,
+    WaitsFor,
+)
 
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
 FIRING_KEY = re.compile(r"schedule:\d+:(?P<due>[\dT:-]{19}Z):(?P<name>.+)", re.ASCII)
 
 
+class Approval(Record):
+    """What an admin has to approve before a job may start.
+
+    `gpu_hours` and `cost` are the most that one attempt of the job may spend, `all_gpu_hours` and
+    `all_cost` the most that all `jobs` of its request may: null if there is no limit because the
+    job has no `timeout_s`, or, of the cost, if no worker that could run it has a price. The owner
+    may spend `most_gpu_hours` and `most_cost` a request without asking, null for any amount; unless
+    `most_cost` is set, no cost is computed.
+    """
+
+    timeout_s: int | None
+    jobs: int
+    gpu_hours: float | None
+    all_gpu_hours: float | None
+    cost: float | None
+    all_cost: float | None
+    most_gpu_hours: float | None
+    most_cost: float | None
+
+    @property
+    def amount(self) -> str:
+        """What one attempt of the job may spend, in a few words."""
+        if self.timeout_s is None:
+            return "an unlimited time"
+        said = [f"{self.gpu_hours:.4g} GPU-hours"] if self.gpu_hours else []
+        if self.most_cost is not None:
+            said.append("an unknown cost" if self.cost is None else f"a cost of {self.cost:.2f}")
+        return " and ".join(said)
+
+
 class JobStatus(Record):
-    """The state of a job; `progress` is the fraction done, 0 to 1."""
+    """The state of a job; `progress` is the fraction done, 0 to 1.
+
+    `waits_for` is set while it is held; `approval` is what it waits for an admin to approve.
+    """
 
     job_id: int
     name: str
@@ -38,6 +79,8 @@ class JobStatus(Record):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     bundle_digest: str | None = None
+    waits_for: list[Open[WaitsFor]] | None = None
+    approval: Approval | None = None
 
     @property
     def terminal(self) -> bool:

@@ -91,13 +91,15 @@ class WorkerUse(Record):
 class Overview(Record):
     """The overview of jobs, workers and sweeper.
 
-    `states` counts jobs that have not ended; `ended` those that ended in the last hour, and
+    `states` counts jobs that have not ended, `awaiting_approval` those that are held until an admin
+    approves them; `ended` counts those that ended in the last hour, and
     `throughput` the same by minute, oldest first; `interruptions` counts interrupted attempts of
     the last day by reason.
     """
 
     at: datetime
     states: dict[Open[State], int]
+    awaiting_approval: int = 0
     oldest: Oldest | None = None
     ended: dict[Open[State], int]
     throughput: list[Minute]

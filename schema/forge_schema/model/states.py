@@ -161,6 +161,14 @@ class DependencyKind(StrEnum):
     AFTER_ANY = "after_any"
 
 
+class WaitsFor(StrEnum):
+    """What keeps a job held: other jobs, an admin's approval, or, after these, its turn."""
+
+    JOBS = "jobs"
+    APPROVAL = "approval"
+    TURN = "turn"
+
+
 class Verdict(StrEnum):
     """The result of one test, in JUnit's terms."""
 

@@ -1,4 +1,4 @@
-"""Cancelling and retrying jobs, one or many, each act in one statement."""
+"""Cancelling, retrying and approving jobs, one or many, each act in one statement."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -77,6 +77,21 @@ class JobActs:
         # The request's own id tells a repeat after a lost answer from a second retry.
         params = {"job_ids": array(job_ids), "request": uuid4().hex, **self._whose}
         return _first(self._database.rows("retry", again=True, **params))
+
+    def approve(self, job_ids: Sequence[int]) -> dict[str, int]:
+        """Approve jobs of any owner; those that wait for nothing else are released. Idempotent.
+
+        Returns how many are `approved`, now or before, needed no approval or ended without it
+        (`unasked`), and do not exist (`absent`).
+
+        Raises:
+            TooManyJobs: there are more than a thousand.
+        """
+        some = _some(job_ids)
+        rows = self._database.rows(
+            "approve", again=True, job_ids=array(some), actor=self._whose["actor"]
+        )
+        return _counted(_first(rows), ("approved", "unasked"), some)
 
 
 def _first(rows: Sequence[Row]) -> dict[int, Row]:

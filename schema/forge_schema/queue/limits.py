@@ -41,14 +41,23 @@ class Limits:
         self._set("set_queue_limits", params, queue=queue)
 
     def limit_owner(
-        self, owner: str, *, max_jobs: int | None, max_gpus: int | None, weight: float = 1.0
+        self,
+        owner: str,
+        *,
+        max_jobs: int | None,
+        max_gpus: int | None,
+        weight: float = 1.0,
+        approve_gpu_hours: float | None = None,
+        approve_cost: float | None = None,
     ) -> None:
-        """Limit how many jobs and GPUs of an owner run at once, and set the owner's weight.
+        """Replace an owner's limits and weight.
 
-        Every later claim respects it.
+        Every later claim respects `max_jobs`, `max_gpus` and `weight`. Every later request that may
+        spend more than `approve_gpu_hours` or `approve_cost` waits for an approval.
         """
-        params = {"name": owner, "max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
-        self._set("set_owner_quota", params, owner=owner)
+        limits = {"max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
+        asks = {"approve_gpu_hours": approve_gpu_hours, "approve_cost": approve_cost}
+        self._set("set_owner_quota", {"name": owner, **limits, **asks}, owner=owner)
 
     def mend_slots(self) -> int:
         """Make the slots of limits agree with what runs; return how many limits they differed for.

@@ -8,10 +8,18 @@ from enum import StrEnum
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import DAY, span
-from forge_schema.model.states import JobKind, Reason, State
+from forge_schema.model.states import JobKind, Reason, State, WaitsFor
 
-KEYS = ("state", "owner", "queue", "name", "label", "worker", "reason", "kind", "sweep", "since")
-ENUMS: dict[str, type[StrEnum]] = {"state": State, "reason": Reason, "kind": JobKind}
+KEYS = (
+    *("state", "owner", "queue", "name", "label", "worker", "reason", "waits", "kind", "sweep"),
+    "since",
+)
+ENUMS: dict[str, type[StrEnum]] = {
+    "state": State,
+    "reason": Reason,
+    "waits": WaitsFor,
+    "kind": JobKind,
+}
 LENGTH = 1000
 MOST_S = 100 * 365 * DAY
 _LABEL = re.compile(r"[^=]+(=.*)?", re.DOTALL)

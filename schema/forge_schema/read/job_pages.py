@@ -96,6 +96,8 @@ def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
         return {"sweep"}, []
     if wanted.values("worker"):
         return {"lease"}, []
+    if wanted.values("waits"):
+        return {"held"}, []
     if reasons:
         return (None, []) if Reason.SUCCEEDED in reasons else (set(), list(reasons))
     if not states or State.SUCCEEDED in states:
@@ -117,6 +119,7 @@ def _conditions(wanted: Filter) -> dict[str, Any]:
     return {
         "states": list(wanted.values("state")) or None,
         "reasons": list(wanted.values("reason")) or None,
+        "waits": list(wanted.values("waits")) or None,
         "kinds": list(wanted.values("kind")) or None,
         "owners": _likes(wanted, "owner"),
         "queues": _likes(wanted, "queue"),

@@ -27,7 +27,8 @@ class Overview:
             workers: how many workers to list in `workers`.
 
         Returns:
-            `at`; `states`, the number of unfinished jobs by state; `oldest`, the
+            `at`; `states`, the number of unfinished jobs by state, and `awaiting_approval`, how
+            many of the held ones wait for an admin's approval; `oldest`, the
             job that has been ready longest, or None; `ended`, the number of jobs ended in the last
             hour by outcome, and `throughput`, the same by minute, oldest first; `gpus`, how many
             are `there` and `busy`; `fleet`, the number of workers by status; `cost_per_hour` of
@@ -49,6 +50,7 @@ def _counts(connection: Connection, owner: str | None) -> Row:
     return {
         "at": places["at"],
         "states": {state.value: places[state] for state in UNFINISHED_STATES},
+        "awaiting_approval": places["awaiting_approval"],
         "oldest": next(iter(run(connection, "overview_oldest", {"owner": owner})), None),
         "ended": {end: sum(minute[end] for minute in throughput) for end in ENDS},
         "throughput": throughput,

@@ -1,14 +1,16 @@
-"""The verbs of admins: API keys, workers' tokens, queues, owners' limits, the audit trail."""
+"""The verbs of admins: keys, workers' tokens, limits, approvals, the audit trail."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database.pool import Database
-from forge_schema.model.admin import ApiKey, OwnerLimits, QueueInfo, Secret
+from forge_schema.model.admin import ApiKey, AwaitingApproval, OwnerLimits, QueueInfo, Secret
 from forge_schema.model.job import Event
 from forge_schema.model.states import Role, WorkerKind
+from forge_schema.queue.cancel_retry import MOST as APPROVALS
+from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.registry import Registry
 from forge_schema.read.audit import LAST_DAY, PAGE, Audit
@@ -121,10 +123,42 @@ class Admin(Verbs):
         return [OwnerLimits.model_validate(row) for row in self._limits.owners()]
 
     def limit_owner(
-        self, owner: str, *, max_jobs: int | None, max_gpus: int | None, weight: float
+        self,
+        owner: str,
+        *,
+        max_jobs: int | None,
+        max_gpus: int | None,
+        weight: float,
+        approve_gpu_hours: float | None = None,
+        approve_cost: float | None = None,
     ) -> None:
-        """Set an owner's limits, None for none, and the weight of the owner's share."""
-        self._limits.limit_owner(owner, max_jobs=max_jobs, max_gpus=max_gpus, weight=weight)
+        """Replace an owner's limits, None for none, and weight, as `Limits.limit_owner`."""
+        self._limits.limit_owner(
+            owner,
+            max_jobs=max_jobs,
+            max_gpus=max_gpus,
+            weight=weight,
+            approve_gpu_hours=approve_gpu_hours,
+            approve_cost=approve_cost,
+        )
+
+    def approvals(
+        self,
+        *,
+        owner: str | None = None,
+        sweep: str | None = None,
+        after: int = 0,
+        count: int = APPROVALS,
+    ) -> list[AwaitingApproval]:
+        """Return jobs with a higher id than `after` that wait for approval, the oldest first."""
+        rows = self._database.rows(
+            "approvals", again=True, owner=owner, sweep=sweep, after=after, count=count
+        )
+        return [AwaitingApproval.model_validate(row) for row in rows]
+
+    def approve(self, job_ids: Sequence[int]) -> dict[str, int]:
+        """Approve jobs and count the outcomes, as `JobActs.approve`."""
+        return JobActs(self._database, owner=None, actor=self.caller.actor).approve(job_ids)
 
     @property
     def _keys(self) -> Keys:

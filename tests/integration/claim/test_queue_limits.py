@@ -301,14 +301,24 @@ def test_a_lane_made_below_a_limit_is_limited(rig: Rig) -> None:
 
 def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:
     rig.admin.limit_queue("default", max_jobs=1, max_gpus=2)
-    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=4, weight=3)
+    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=4, weight=3, approve_cost=9)
     rig.admin.pause("default")
     rig.admin.pause("default", paused=False)
     told = rig.rows("SELECT actor, action, detail FROM event ORDER BY id")
     assert {row["actor"] for row in told} == {"user:root"}
     assert [(row["action"], row["detail"]) for row in told] == [
         ("queue limits set", {"name": "default", "max_jobs": 1, "max_gpus": 2}),
-        ("owner quota set", {"owner": "ann", "max_jobs": None, "max_gpus": 4, "weight": 3}),
+        (
+            "owner quota set",
+            {
+                "owner": "ann",
+                "max_jobs": None,
+                "max_gpus": 4,
+                "weight": 3,
+                "approve_gpu_hours": None,
+                "approve_cost": 9,
+            },
+        ),
         ("paused", {"queue": "default"}),
         ("resumed", {"queue": "default"}),
     ]

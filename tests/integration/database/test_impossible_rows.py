@@ -102,6 +102,7 @@ IMPOSSIBLE = {
     ("scheduled_pkey", "a job twice in scheduled"): "INSERT INTO scheduled SELECT * FROM scheduled",
     ("line_whole", "a job in no line with a cap"): "UPDATE held SET parallel = 1",
     ("parallel_positive", "a cap of none"): "UPDATE held SET line = 'ann/s', parallel = 0",
+    ("approval_object", "an approval of nothing"): "UPDATE held SET approval = 'null'",
     ("held_pkey", "a job twice in held"): "INSERT INTO held SELECT * FROM held",
     (
         "finished_after_claimed",
@@ -164,6 +165,10 @@ IMPOSSIBLE = {
         "limits_not_negative",
         "an owner's negative limit",
     ): "INSERT INTO owner_quota (owner, max_gpus) VALUES ('x', -1)",
+    (
+        "approvals_not_negative",
+        "an owner who may spend less than nothing",
+    ): "INSERT INTO owner_quota (owner, approve_cost) VALUES ('x', -1)",
     ("capacity_positive", "a worker without a CPU"): WORKER.format("version", "0, 1, 1, ''"),
     ("gpus_array", "a worker whose GPUs are no list"): WORKER.format("gpus", "1, 1, 1, '{}'"),
     ("labels_object", "a worker whose labels are no object"): WORKER.format(

@@ -43,6 +43,7 @@ FILTERS = (
     "state:running queue:research",
     "state:scheduled",
     "state:held owner:ann",
+    "waits:approval",
     "reason:image_missing owner:tara",
     "queue:nightly",
     "kind:benchmark",
@@ -137,6 +138,9 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "gauge_lanes": lambda w: Gauges(w.database, timedelta(seconds=120)).lanes(),
     "gauge_fleet": lambda w: Gauges(w.database, timedelta(seconds=120)).fleet(),
     "gauge_now": lambda w: Gauges(w.database, timedelta(seconds=120)).now(),
+    "approvals": lambda w: w.database.rows(
+        "approvals", again=True, owner=None, sweep=None, after=0, count=1_000
+    ),
     "queues": lambda w: Limits(w.database, actor="user:ann").queues(),
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
@@ -221,7 +225,7 @@ VERBS = frozenset(
 )
 # They read none of the history, or one row of it by its key.
 SMALL = frozenset({
-    "artifact", "attempt_marks", "claimed_before", "clock", "drop_partitions", "due",
+    "approve", "artifact", "attempt_marks", "claimed_before", "clock", "drop_partitions", "due",
     "due_schedules", "ended",
     "enrolled_worker", "heads", "health", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",

@@ -219,6 +219,18 @@ def in_line(scene: Scene) -> int:
     return [scene.submit(sweep="s", parallel=1, delay_s=3600 * (n < 1)) for n in range(4)][-1]
 
 
+def unapproved(scene: Scene) -> int:
+    scene.worker()
+    scene.admin.limit_owner("ann", max_jobs=None, max_gpus=None, approve_cost=0)
+    return scene.submit(timeout_s=3600)
+
+
+def approve(scene: Scene) -> None:
+    waiting = scene.database.rows("approvals", owner="ann", sweep=None, after=0, count=10)
+    jobs = [row["job_id"] for row in waiting]
+    scene.database.rows("approve", job_ids=jobs, actor="user:root")
+
+
 def end_the_line(scene: Scene) -> None:
     scene.sql("UPDATE scheduled SET run_at = forge_now()")
     scene.database.rows("promote", job_id=None, count=100, actor="sweeper")
@@ -322,5 +334,7 @@ CASES = [
          says="forge explain", cure=end_the_others),
     Case("behind others of its sweep", in_line, Outlook.HELD, Chance.STARTS, "wait_for_turn",
          says="forge sweep s", cure=end_the_line),
+    Case("unapproved", unapproved, Outlook.HELD, Chance.STARTS, "approve",
+         says="ask an admin to approve it forge approve", cure=approve),
     Case("paused and unfit", paused_and_unfit, Outlook.HELD, Chance.UNFIT, "resume_queue"),
 ]  # fmt: skip

@@ -86,12 +86,18 @@ class Queue(SQLModel, table=True):
 
 
 class OwnerQuota(SQLModel, table=True):
-    """An owner's limits (NULL means none) and weight. Twice the weight is twice the share."""
+    """An owner's limits (NULL means none) and weight. Twice the weight is twice the share.
+
+    A request that may spend more GPU-hours or more money than `approve_…` waits for an approval.
+    """
 
     __tablename__ = "owner_quota"
     __table_args__ = (
         CheckConstraint("max_jobs >= 0 AND max_gpus >= 0", name="limits_not_negative"),
         CheckConstraint("weight > 0", name="weight_positive"),
+        CheckConstraint(
+            "approve_gpu_hours >= 0 AND approve_cost >= 0", name="approvals_not_negative"
+        ),
     )
 
     owner: str = c.key_string()
@@ -99,3 +105,5 @@ class OwnerQuota(SQLModel, table=True):
     max_jobs: int | None = c.integer(null=True)
     max_gpus: int | None = c.integer(null=True)
     weight: float = c.number(default="1")
+    approve_gpu_hours: float | None = c.number(null=True)
+    approve_cost: float | None = c.number(null=True)

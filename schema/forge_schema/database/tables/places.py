@@ -4,6 +4,7 @@ One that runs under limits also holds their slots; one whose sweep has a cap hol
 """
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import BigInteger, CheckConstraint, Index, Sequence, text
@@ -58,14 +59,17 @@ class Scheduled(SQLModel, table=True):
 
 
 class Held(SQLModel, table=True):
-    """Jobs that wait for something other than a time: for other jobs, or for a turn.
+    """Jobs that wait for something other than a time: other jobs, an approval, or a turn.
 
     `line` is the owner and the sweep if only `parallel` jobs of the sweep may have a turn at once.
+    `approval` is what an admin has to approve; see `forge_ask`.
     """
 
     __table_args__ = (
         CheckConstraint("(line IS NULL) = (parallel IS NULL)", name="line_whole"),
         CheckConstraint("parallel >= 1", name="parallel_positive"),
+        CheckConstraint("jsonb_typeof(approval) = 'object'", name="approval_object"),
+        Index("held_approval", "job_id", postgresql_where=text("approval IS NOT NULL")),
         Index("held_line", "line", "job_id", postgresql_where=text("line IS NOT NULL")),
         {"postgresql_with": EAGER_VACUUM},
     )
@@ -76,6 +80,7 @@ class Held(SQLModel, table=True):
     attempt: int = c.small(default="0")
     line: str | None = c.string(null=True)
     parallel: int | None = c.small(null=True)
+    approval: dict[str, Any] | None = c.document(null=True)
 
 
 class Turn(SQLModel, table=True):

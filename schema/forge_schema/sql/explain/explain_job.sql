@@ -1,6 +1,6 @@
 -- What allows or prevents the start of a job: its lane and shape, the limits of queue and owner and
 -- their current use, its owner's share as in `match`, the table where it waits, the jobs that it
--- waits for, and the line where it waits for its turn.
+-- waits for, the approval that it waits for, and the line where it waits for its turn.
 WITH used_by AS MATERIALIZED (
     SELECT lane.queue, lane.owner, count(*) AS jobs, sum(shape.gpus) AS gpus
     FROM lease
@@ -31,7 +31,7 @@ SELECT
         WHERE dependency.job_id = held.job_id AND num_nulls(met) = 1
         ORDER BY needs_id
     ) AS needs,
-    job.sweep, held.parallel,
+    held.approval, job.sweep, held.parallel,
     (SELECT count(*) FROM turn WHERE turn.line = held.line) AS turns,
     (
         SELECT count(*) FROM held AS other

@@ -42,7 +42,9 @@ kept AS MATERIALIZED (
 ),
 from_held AS (
     DELETE FROM held USING kept WHERE held.job_id = kept.job_id
-    RETURNING held.job_id, held.attempt
+    RETURNING
+        held.job_id, held.attempt,
+        CASE WHEN held.approval IS NOT NULL THEN 'it was not approved' END AS detail
 ),
 unsettled AS (
     UPDATE dependency SET met = false FROM from_held
@@ -50,11 +52,11 @@ unsettled AS (
     WHERE dependency.job_id = from_held.job_id AND num_nulls(dependency.met) = 1
 ),
 ended AS (
-    INSERT INTO outcome (job_id, state, reason, attempt, finished_at)
-    SELECT job_id, 'cancelled', 'cancelled', attempt, forge_now()
+    INSERT INTO outcome (job_id, state, reason, attempt, detail, finished_at)
+    SELECT job_id, 'cancelled', 'cancelled', attempt, detail, forge_now()
     FROM (
-        SELECT * FROM from_ready
-        UNION ALL SELECT * FROM from_scheduled
+        SELECT job_id, attempt, NULL AS detail FROM from_ready
+        UNION ALL SELECT job_id, attempt, NULL FROM from_scheduled
         UNION ALL SELECT * FROM from_held
     ) AS waiting
     RETURNING job_id

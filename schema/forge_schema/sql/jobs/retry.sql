@@ -1,11 +1,14 @@
 -- Gives failed and dead jobs fresh budgets and makes them ready, by id, of one owner or of any.
--- Where only some jobs of a sweep may run at once, they are held until it is their turn.
+-- Where only some jobs of a sweep may run at once, they are held until it is their turn. Jobs that
+-- may spend more than their owner may without asking, all of the request counted, are held until
+-- they are approved, even if they were before.
 -- Attempts keep counting. Other jobs stay as they are. Idempotent: a repeated request returns what
 -- the first one did. The first row of each job counts.
 -- Locks: outcome, in the order of job ids.
 WITH wanted AS MATERIALIZED (
     SELECT
-        id, lane_id, nice, owner || '/' || sweep AS line,
+        id, lane_id, nice, owner, timeout_s,
+        CASE WHEN spec ? 'parallel' THEN owner || '/' || sweep END AS line,
         (spec ->> 'parallel')::smallint AS parallel
     FROM job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
@@ -21,26 +24,51 @@ reopened AS (
     WHERE outcome.job_id = over.job_id AND over.state IN ('failed', 'dead')
     RETURNING outcome.job_id, outcome.attempt, outcome.reason
 ),
+-- One row for all jobs that may spend the same.
+spending AS MATERIALIZED (
+    SELECT alike.lane_id, alike.timeout_s, may.gpu_hours, may.cost
+    FROM (
+        SELECT DISTINCT wanted.lane_id, wanted.timeout_s
+        FROM reopened JOIN wanted ON wanted.id = reopened.job_id
+    ) AS alike
+    CROSS JOIN LATERAL forge_may_spend(alike.lane_id, alike.timeout_s) AS may
+),
+judged AS MATERIALIZED (
+    SELECT
+        wanted.*, reopened.attempt, reopened.reason,
+        forge_ask(
+            wanted.owner, wanted.timeout_s, count(*) OVER request,
+            may.gpu_hours, sum(may.gpu_hours) OVER request, may.cost, sum(may.cost) OVER request
+        ) AS approval
+    FROM reopened
+    JOIN wanted ON wanted.id = reopened.job_id
+    JOIN spending AS may
+        ON may.lane_id = wanted.lane_id AND may.timeout_s IS NOT DISTINCT FROM wanted.timeout_s
+    WINDOW request AS (PARTITION BY wanted.owner)
+),
 again AS (
     INSERT INTO ready (lane_id, nice, job_id, attempt, ready_at)
-    SELECT wanted.lane_id, wanted.nice, wanted.id, reopened.attempt, forge_now()
-    FROM reopened JOIN wanted ON wanted.id = reopened.job_id
-    WHERE wanted.parallel IS NULL
+    SELECT lane_id, nice, id, attempt, forge_now()
+    FROM judged
+    WHERE line IS NULL AND approval IS NULL
     RETURNING lane_id
 ),
-in_line AS (
-    INSERT INTO held (job_id, lane_id, nice, attempt, line, parallel)
-    SELECT
-        wanted.id, wanted.lane_id, wanted.nice, reopened.attempt, wanted.line, wanted.parallel
-    FROM reopened JOIN wanted ON wanted.id = reopened.job_id
-    WHERE wanted.parallel IS NOT NULL
+kept AS (
+    INSERT INTO held (job_id, lane_id, nice, attempt, line, parallel, approval)
+    SELECT id, lane_id, nice, attempt, line, parallel, approval
+    FROM judged
+    WHERE line IS NOT NULL OR approval IS NOT NULL
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id, detail)
     SELECT
-        forge_now(), %(actor)s, 'retried', job_id,
+        forge_now(), %(actor)s, 'retried', id,
         jsonb_build_object('attempt', attempt, 'reason', reason, 'request', %(request)s::text)
-    FROM reopened
+    FROM judged
+    UNION ALL
+    SELECT forge_now(), %(actor)s, 'asked for approval', id, approval
+    FROM judged
+    WHERE approval IS NOT NULL
 ),
 before AS MATERIALIZED (
     SELECT event.job_id

@@ -1,12 +1,13 @@
 -- Submits any number of jobs. A job whose idempotency key is in use inserts nothing. The whole
 -- batch is refused if a key belongs to a job with different content, if a new job starts from a
 -- missing checkpoint or waits for an unknown job, or if its owner has not uploaded the content that
--- it names. A job that waits for others, or for its turn in a sweep, is held; a trigger on `held`
--- releases it if it need not wait any more.
+-- it names. A job that waits for others, for approval, or for its turn in a sweep, is held; a
+-- trigger on `held` releases it if it need not wait any more. All jobs of one owner in the batch
+-- count together for what the owner may spend without approval.
 -- The jobs of a group, in the order of the batch, share all but their names, keys and a part of the
 -- spec. A run is one request that stands `times` times in a row, from the place `first` of the
 -- batch on. Sources and uploads are looked up once for a group.
--- job -> ready, scheduled or held, dependency, upload.
+-- job -> ready, scheduled or held, dependency, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 groups AS MATERIALIZED (
     SELECT
@@ -48,6 +49,27 @@ groups AS MATERIALIZED (
         LIMIT 1
         FOR KEY SHARE OF checkpoint
     ) AS found ON true
+),
+-- One row for all jobs that may spend the same, if their owner may not spend any amount.
+spending AS MATERIALIZED (
+    SELECT alike.*, may.gpu_hours, may.cost
+    FROM (
+        SELECT groups.owner, groups.lane_id, groups.timeout_s, sum(r.times) AS jobs
+        FROM groups, json_to_recordset(groups.runs) AS r (times integer)
+        GROUP BY groups.owner, groups.lane_id, groups.timeout_s
+    ) AS alike
+    CROSS JOIN LATERAL forge_may_spend(alike.lane_id, alike.timeout_s) AS may
+    WHERE may.gpu_hours IS NOT NULL
+),
+judged AS MATERIALIZED (
+    SELECT
+        lane_id, timeout_s,
+        forge_ask(
+            owner, timeout_s, (sum(jobs) OVER request)::bigint,
+            gpu_hours, sum(jobs * gpu_hours) OVER request, cost, sum(jobs * cost) OVER request
+        ) AS approval
+    FROM spending
+    WINDOW request AS (PARTITION BY owner)
 ),
 -- The name of the sequence is looked up once, not for each job.
 input AS MATERIALIZED (
@@ -111,13 +133,18 @@ inserted AS (
         id, lane_id, nice, run_at, submitted_at,
         CASE WHEN spec ?| enum_range(NULL::dependency_kind)::text[] THEN spec END AS waits,
         CASE WHEN spec ? 'parallel' THEN owner || '/' || sweep END AS line,
-        (spec ->> 'parallel')::smallint AS parallel
+        (spec ->> 'parallel')::smallint AS parallel,
+        (
+            SELECT judged.approval FROM judged
+            WHERE judged.lane_id = job.lane_id AND judged.timeout_s IS NOT DISTINCT FROM job.timeout_s
+        ) AS approval
+),
+placed AS MATERIALIZED (
+    SELECT *, num_nonnulls(waits, line, approval) > 0 AS held FROM inserted
 ),
 waiting AS (
-    INSERT INTO held (job_id, lane_id, nice, line, parallel)
-    SELECT id, lane_id, nice, line, parallel
-    FROM inserted
-    WHERE waits IS NOT NULL OR line IS NOT NULL
+    INSERT INTO held (job_id, lane_id, nice, line, parallel, approval)
+    SELECT id, lane_id, nice, line, parallel, approval FROM placed WHERE held
 ),
 edges AS (
     INSERT INTO dependency (job_id, needs_id, kind)
@@ -131,14 +158,20 @@ edges AS (
 now_ready AS (
     INSERT INTO ready (lane_id, nice, job_id, ready_at)
     SELECT lane_id, nice, id, submitted_at
-    FROM inserted
-    WHERE run_at IS NULL AND waits IS NULL AND line IS NULL
+    FROM placed
+    WHERE run_at IS NULL AND NOT held
 ),
 later AS (
     INSERT INTO scheduled (job_id, lane_id, nice, run_at)
     SELECT id, lane_id, nice, run_at
-    FROM inserted
-    WHERE run_at IS NOT NULL AND waits IS NULL AND line IS NULL
+    FROM placed
+    WHERE run_at IS NOT NULL AND NOT held
+),
+told AS (
+    INSERT INTO event (at, actor, action, job_id, detail)
+    SELECT submitted_at, %(actor)s, 'asked for approval', id, approval
+    FROM placed
+    WHERE approval IS NOT NULL
 )
 SELECT
     ARRAY(SELECT id FROM input) AS ids,
@@ -147,6 +180,4 @@ SELECT
     (SELECT min(unknown) FROM lacking) AS unknown_job,
     ARRAY(SELECT place FROM lacking WHERE lacks_source) AS sourceless,
     ARRAY(SELECT place FROM lacking WHERE NOT lacks_source) AS not_uploaded,
-    forge_wake(ARRAY(
-        SELECT lane_id FROM inserted WHERE run_at IS NULL AND waits IS NULL AND line IS NULL
-    ))
+    forge_wake(ARRAY(SELECT lane_id FROM placed WHERE run_at IS NULL AND NOT held))

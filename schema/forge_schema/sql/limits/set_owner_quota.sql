@@ -1,11 +1,16 @@
--- Sets how many jobs and GPUs of an owner may run at once, and the owner's weight. `lanes_follow`
+-- Sets how many jobs and GPUs of an owner may run at once, the owner's weight, and what the owner
+-- may spend without an approval. `lanes_follow`
 -- updates the owner's lanes in the same transaction.
 WITH changed AS (
-    INSERT INTO owner_quota (owner, max_jobs, max_gpus, weight)
-    VALUES (%(name)s, %(max_jobs)s, %(max_gpus)s, %(weight)s)
+    INSERT INTO owner_quota (owner, max_jobs, max_gpus, weight, approve_gpu_hours, approve_cost)
+    VALUES (
+        %(name)s, %(max_jobs)s, %(max_gpus)s, %(weight)s, %(approve_gpu_hours)s, %(approve_cost)s
+    )
     ON CONFLICT (owner) DO UPDATE
-        SET max_jobs = excluded.max_jobs, max_gpus = excluded.max_gpus, weight = excluded.weight
-    RETURNING owner, max_jobs, max_gpus, weight
+        SET
+            max_jobs = excluded.max_jobs, max_gpus = excluded.max_gpus, weight = excluded.weight,
+            approve_gpu_hours = excluded.approve_gpu_hours, approve_cost = excluded.approve_cost
+    RETURNING owner, max_jobs, max_gpus, weight, approve_gpu_hours, approve_cost
 ),
 told AS (
     INSERT INTO event (at, actor, action, detail)

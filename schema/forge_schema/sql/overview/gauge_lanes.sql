@@ -12,14 +12,17 @@ later AS MATERIALIZED (
     GROUP BY part.lane_id
 ),
 kept AS MATERIALIZED (
-    SELECT part.lane_id, count(*)::integer AS jobs
-    FROM (SELECT lane_id FROM held LIMIT %(most)s) AS part
+    SELECT
+        part.lane_id, count(*)::integer AS jobs, count(part.approval)::integer AS awaiting_approval
+    FROM (SELECT lane_id, approval FROM held LIMIT %(most)s) AS part
     GROUP BY part.lane_id
 )
 SELECT
     lane.queue, lane.paused, lane.shape_id, shape.accelerator, shape.gpus, shape.gpu_model,
     waiting.jobs AS ready, waiting.oldest_s,
-    coalesce(later.jobs, 0) AS scheduled, coalesce(kept.jobs, 0) AS held, coalesce(leased.jobs, 0) AS running,
+    coalesce(later.jobs, 0) AS scheduled, coalesce(kept.jobs, 0) AS held,
+    coalesce(kept.awaiting_approval, 0) AS awaiting_approval,
+    coalesce(leased.jobs, 0) AS running,
     coalesce(leased.leases, 0) * shape.gpus AS gpus_used
 FROM lane
 JOIN shape ON shape.id = lane.shape_id

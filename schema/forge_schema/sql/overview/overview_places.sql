@@ -1,4 +1,5 @@
--- The number of waiting and running jobs of one owner or of all, and the GPUs in use.
+-- The number of waiting and running jobs of one owner or of all, of those that wait for approval,
+-- and the GPUs in use.
 WITH mine AS MATERIALIZED (
     SELECT lane.id, shape.gpus
     FROM lane
@@ -18,6 +19,10 @@ SELECT
         SELECT count(*)::integer FROM scheduled JOIN mine ON mine.id = scheduled.lane_id
     ) AS scheduled,
     (SELECT count(*)::integer FROM held JOIN mine ON mine.id = held.lane_id) AS held,
+    (
+        SELECT count(*)::integer FROM held JOIN mine ON mine.id = held.lane_id
+        WHERE held.approval IS NOT NULL
+    ) AS awaiting_approval,
     (SELECT count(*)::integer FROM ready JOIN mine ON mine.id = ready.lane_id) AS ready,
     leased.jobs AS running,
     leased.gpus AS gpus_busy

@@ -148,6 +148,7 @@ page AS MATERIALIZED (
     JOIN job_status ON job_status.job_id = fit.job_id
     WHERE (%(states)s::state[] IS NULL OR job_status.state = ANY(%(states)s::state[]))
         AND (%(reasons)s::reason[] IS NULL OR job_status.reason = ANY(%(reasons)s::reason[]))
+        AND (%(waits)s::text[] IS NULL OR job_status.waits_for && %(waits)s::text[])
         AND (
             (SELECT worker_ids FROM machines) IS NULL
             OR job_status.worker_id = ANY((SELECT worker_ids FROM machines)::bigint[])
@@ -168,7 +169,7 @@ SELECT
     ) AS past,
     page.job_id, page.name, page.owner, page.queue, page.priority, page.state, page.attempt,
     page.reason, page.asked, page.exit_code, page.detail, page.phase, page.progress, page.run_at,
-    page.submitted_at, page.finished_at,
+    page.submitted_at, page.finished_at, page.waits_for, page.approval,
     coalesce(page.worker_id, past.worker_id) AS worker_id,
     coalesce(page.worker, worker.name, former_worker.name) AS worker,
     CASE

@@ -21,7 +21,7 @@ BEGIN
         last := 0;
         LOOP
             SELECT job_id, parallel INTO last, most FROM held
-            WHERE line = this AND job_id > last
+            WHERE line = this AND job_id > last AND approval IS NULL
                 AND NOT EXISTS (
                     SELECT FROM dependency
                     WHERE dependency.job_id = held.job_id AND dependency.met IS NOT TRUE

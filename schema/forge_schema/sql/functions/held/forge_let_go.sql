@@ -1,10 +1,11 @@
--- Moves held jobs that wait for nothing any more, not even for a turn, to ready, or to scheduled if
+-- Moves held jobs that wait for nothing any more, neither approval nor a turn, to ready, or to scheduled if
 -- they are delayed.
 CREATE OR REPLACE FUNCTION forge_let_go(waiting bigint[]) RETURNS void
 LANGUAGE sql VOLATILE AS $$
     WITH gone AS (
         DELETE FROM held USING unnest(waiting) AS held_job (id)
         WHERE held.job_id = held_job.id
+            AND held.approval IS NULL
             AND (
                 held.line IS NULL OR EXISTS (SELECT FROM turn WHERE turn.job_id = held.job_id)
             )

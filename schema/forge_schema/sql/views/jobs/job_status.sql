@@ -32,7 +32,28 @@ SELECT
     lease.started_at,
     outcome.finished_at,
     outcome.token,
-    job.bundle_digest
+    job.bundle_digest,
+    -- Subqueries: with a join, a page of jobs timed out on a long history.
+    CASE WHEN num_nonnulls(outcome.job_id, lease.job_id, ready.job_id, scheduled.job_id) = 0 THEN (
+        SELECT array_remove(ARRAY[
+            CASE WHEN needs.jobs THEN 'jobs' END,
+            CASE WHEN held.approval IS NOT NULL THEN 'approval' END,
+            CASE
+                WHEN held.line IS NOT NULL AND held.approval IS NULL AND NOT needs.jobs THEN 'turn'
+            END
+        ], NULL)
+        FROM held
+        CROSS JOIN LATERAL (
+            SELECT EXISTS (
+                SELECT FROM dependency
+                WHERE dependency.job_id = held.job_id AND dependency.met IS NOT TRUE
+            ) AS jobs
+        ) AS needs
+        WHERE held.job_id = job.id
+    ) END AS waits_for,
+    CASE WHEN num_nonnulls(outcome.job_id, lease.job_id, ready.job_id, scheduled.job_id) = 0 THEN (
+        SELECT held.approval FROM held WHERE held.job_id = job.id
+    ) END AS approval
 FROM job
 JOIN lane ON lane.id = job.lane_id
 LEFT JOIN outcome ON outcome.job_id = job.id
