@@ -138,6 +138,10 @@ class Job:
         """Cancel the job; return whether it will be, or already is, cancelled."""
         return self.backend.cancel(self.id) in {"running", "cancelled"}
 
+    def approve(self) -> bool:
+        """Approve the job, as an admin; return whether it is approved, now or before."""
+        return self.backend.admin.approve([self.id])["approved"] == 1
+
     def found(self) -> dict[str, Any] | None:
         """Return what the job wrote to $FORGE_RESULT_FILE; None if it has not written a result."""
         return self.backend.findings.result(self.id).values

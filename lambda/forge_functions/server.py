@@ -37,6 +37,7 @@ from forge_functions.routes import (
     sweeps,
     token,
 )
+from forge_functions.routes.admin import approvals as admin_approvals
 from forge_functions.routes.admin import events as admin_events
 from forge_functions.routes.admin import keys as admin_keys
 from forge_functions.routes.admin import queues as admin_queues
@@ -66,6 +67,7 @@ ROUTERS = (
     admin_workers.router,
     admin_keys.router,
     admin_queues.router,
+    admin_approvals.router,
     admin_events.router,
     enrol.router,
     workers.router,

@@ -46,6 +46,7 @@ PANELS = {
         "pause": "admin.queues:pause",
         "resume": "admin.queues:resume",
         "limit": "admin.queues:limit",
+        "approve": "admin.approvals:approve",
         "events": "admin.events:events",
         "report": "admin.report:report",
         "keys": "admin.keys:app",

@@ -2,12 +2,12 @@
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from forge_schema.model.admin import ApiKey, OwnerLimits, QueueInfo, Secret
+from forge_schema.model.admin import ApiKey, AwaitingApproval, OwnerLimits, QueueInfo, Secret
 from forge_schema.model.job import Event
 
 from forge_client.http.transport import Transport
@@ -16,6 +16,7 @@ KEYS = "/api/admin/keys"
 WORKERS = "/api/admin/workers"
 QUEUES = "/api/admin/queues"
 OWNERS = "/api/admin/quotas"
+APPROVALS = "/api/admin/approvals"
 EVENTS = "/api/admin/events"
 LAST_DAY = timedelta(days=1)
 
@@ -123,10 +124,37 @@ class HttpAdmin:
         return self._transport.records(OwnerLimits, self._transport.get(OWNERS))
 
     def limit_owner(
-        self, owner: str, *, max_jobs: int | None, max_gpus: int | None, weight: float
+        self,
+        owner: str,
+        *,
+        max_jobs: int | None,
+        max_gpus: int | None,
+        weight: float,
+        approve_gpu_hours: float | None = None,
+        approve_cost: float | None = None,
     ) -> None:
-        body = {"max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
+        limits = {"max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
+        asks = {"approve_gpu_hours": approve_gpu_hours, "approve_cost": approve_cost}
+        # A server of the version before refuses fields that it does not know.
+        body = {**limits, **_given(asks)}
         self._transport.send("PUT", f"{OWNERS}/{_part(owner)}", body, again=True)
+
+    def approvals(
+        self,
+        *,
+        owner: str | None = None,
+        sweep: str | None = None,
+        after: int = 0,
+        count: int = 1000,
+    ) -> list[AwaitingApproval]:
+        answer = self._transport.get(APPROVALS, owner=owner, sweep=sweep, after=after, count=count)
+        return self._transport.records(AwaitingApproval, answer)
+
+    def approve(self, job_ids: Sequence[int]) -> dict[str, int]:
+        body = {"job_ids": list(job_ids)}
+        answer = self._transport.send("POST", APPROVALS, body, again=True)
+        names = ("approved", "unasked", "absent")
+        return {name: self._transport.field(answer, name) for name in names}
 
     def _text(self, answer: object, name: str) -> str:
         return str(self._transport.field(answer, name))

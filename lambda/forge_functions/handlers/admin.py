@@ -2,6 +2,7 @@
 
 from forge_functions.handlers.lambda_handler import LambdaHandler
 from forge_functions.routes import fleet
+from forge_functions.routes.admin import approvals as admin_approvals
 from forge_functions.routes.admin import events as admin_events
 from forge_functions.routes.admin import keys as admin_keys
 from forge_functions.routes.admin import queues as admin_queues
@@ -12,5 +13,6 @@ handler = LambdaHandler(
     admin_workers.router,
     admin_keys.router,
     admin_queues.router,
+    admin_approvals.router,
     admin_events.router,
 )

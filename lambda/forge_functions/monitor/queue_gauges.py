@@ -88,6 +88,9 @@ def _of_lanes(lanes: list[Row]) -> Iterator[Metric]:
         "queue",
         "state",
     )
+    asking = _family(
+        "jobs_awaiting_approval", "Held jobs that wait for an admin's approval.", "queue"
+    )
     gpus = _family("gpus_used", "GPUs in use by the jobs of a queue.", "queue")
     oldest = _family(
         "oldest_ready_seconds", "Seconds that the oldest ready job has waited.", "queue"
@@ -95,9 +98,10 @@ def _of_lanes(lanes: list[Row]) -> Iterator[Metric]:
     for queue, some in _by_queue(lanes).items():
         for state in UNFINISHED_STATES:
             jobs.add_metric([queue, state], sum(lane[state] for lane in some))
+        asking.add_metric([queue], sum(lane["awaiting_approval"] for lane in some))
         gpus.add_metric([queue], sum(lane["gpus_used"] for lane in some))
         oldest.add_metric([queue], max(lane["oldest_s"] for lane in some))
-    yield from (jobs, gpus, oldest, _demand(lanes))
+    yield from (jobs, asking, gpus, oldest, _demand(lanes))
 
 
 def _by_queue(lanes: list[Row]) -> dict[str, list[Row]]:

@@ -138,7 +138,16 @@ def test_an_owner_is_limited(admin: Command) -> None:
     assert admin("limit", "--owner", "bob", "--gpus", "4", "--weight", "2").returncode == 0
     assert admin("limit", "--owner", "bob", "--jobs", "9").returncode == 0
     (row,) = rows(admin, "queues", "--owners")
-    assert row == {"owner": "bob", "max_jobs": 9, "max_gpus": 4, "weight": 2.0}
+    limits = {"owner": "bob", "max_jobs": 9, "max_gpus": 4, "weight": 2.0}
+    assert row == {**limits, "approve_gpu_hours": None, "approve_cost": None}
+    asks = ("--approve-gpu-hours", "8", "--approve-cost", "2.5")
+    assert (
+        "approval above 8 GPU-hours, a cost of 2.5"
+        in admin("limit", "--owner", "bob", *asks).stderr
+    )
+    assert admin("limit", "--owner", "bob", "--approve-gpu-hours", "none").returncode == 0
+    (row,) = rows(admin, "queues", "--owners")
+    assert row == {**limits, "approve_gpu_hours": None, "approve_cost": 2.5}
 
 
 @pytest.mark.parametrize(
@@ -150,6 +159,8 @@ def test_an_owner_is_limited(admin: Command) -> None:
         (["limit", "q", "--jobs", "-1"], "--jobs '-1' is not a limit"),
         (["limit", "q", "--gpus", "99999999999"], "is not a limit"),
         (["limit", "q", "--weight", "2"], "no weight"),
+        (["limit", "q", "--approve-cost", "2"], "of owners"),
+        (["limit", "--owner", "x", "--approve-cost", "-1"], "'-1' is not an amount"),
         (["worker", "create", "w", "--label", "zone"], "--label 'zone' is not a label"),
         (["worker", "create", "w", "--expires", "soon"], "--expires: 'soon' is not a duration"),
         (["keys", "create", "--owner", "x", "--expires", "0"], "below a second"),

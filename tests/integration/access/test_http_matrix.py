@@ -197,6 +197,8 @@ TABLE: dict[tuple[str, str], Case] = {
     ("patch", "/api/admin/queues/{name}"): (ADMINS, fixed("/api/admin/queues/night", {})),
     ("get", "/api/admin/quotas"): (ADMINS, fixed("/api/admin/quotas")),
     ("put", "/api/admin/quotas/{owner}"): (ADMINS, fixed("/api/admin/quotas/ann", {})),
+    ("get", "/api/admin/approvals"): (ADMINS, fixed("/api/admin/approvals")),
+    ("post", "/api/admin/approvals"): (ADMINS, fixed("/api/admin/approvals", {"job_ids": [1]})),
     ("get", "/api/admin/events"): (ADMINS, fixed("/api/admin/events")),
     ("post", "/api/workers/register"): (WORKS, booted("/api/workers/register", **ROOM)),
     ("post", "/api/workers/claim"): (HOLDS, ends),

@@ -165,7 +165,15 @@ def test_an_owners_limits_are_set_whole(root: Caller) -> None:
     path = "/api/admin/quotas/ann@a.example"
     assert root.call("PUT", path, {"max_jobs": 2, "weight": 2.5}).json() == {}
     assert root.get("/api/admin/quotas")["items"] == [
-        {"owner": "ann@a.example", "paused": False, "max_jobs": 2, "max_gpus": None, "weight": 2.5}
+        {
+            "owner": "ann@a.example",
+            "paused": False,
+            "max_jobs": 2,
+            "max_gpus": None,
+            "weight": 2.5,
+            "approve_gpu_hours": None,
+            "approve_cost": None,
+        }
     ]
     for weight in (0, -1, 1001, float("nan"), float("inf")):
         problem(root.call("PUT", path, {"weight": weight}), 422, "invalid")

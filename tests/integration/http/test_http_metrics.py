@@ -56,6 +56,8 @@ def test_the_queue_is_told_as_it_is(api: Api, rig: Rig) -> None:
     rig.submit_many(3, gpus=1, gpu_model="A100*", queue="night", priority=5)
     rig.submit(delay_s=30)
     rig.submit(after_ok=[rig.submit()])
+    rig.admin.limit_owner("bob", max_jobs=None, max_gpus=None, approve_gpu_hours=0)
+    rig.submit(owner="bob", gpus=1)
     rig.clock.advance(40)
     worker = rig.worker(gpus=GPUS)
     first = worker.claim(2)
@@ -64,7 +66,8 @@ def test_the_queue_is_told_as_it_is(api: Api, rig: Rig) -> None:
     states = {"scheduled": 0, "held": 0, "ready": 1, "running": 2}
     assert {s: said.value("forge_jobs", queue="night", state=s) for s in states} == states
     assert said.value("forge_jobs", queue="default", state="scheduled") == 1
-    assert said.value("forge_jobs", queue="default", state="held") == 1
+    assert said.value("forge_jobs", queue="default", state="held") == 2
+    assert said.value("forge_jobs_awaiting_approval", queue="default") == 1
     assert said.value("forge_oldest_ready_seconds", queue="night") == 40
     assert said.value("forge_overdue_seconds") == 10
     assert said.value("forge_set_aside_rows") == 0

@@ -1,6 +1,7 @@
 """`forge queues`, `pause`, `resume` and `limit`: controls over starting jobs."""
 
-from typing import Annotated
+import math
+from typing import Annotated, NamedTuple
 
 import typer
 from forge_schema.model.admin import OwnerLimits
@@ -13,6 +14,16 @@ from forge_client.errors import ClientError
 
 NO_LIMIT = "none"
 MOST = 2**31 - 1
+LARGEST_AMOUNT = 1e12
+
+
+class Asks(NamedTuple):
+    """What an owner may spend a request without approval, as written on the command line."""
+
+    gpu_hours: str | None
+    cost: str | None
+
+
 QUEUES: list[Column] = [
     ("NAME", lambda q: q.name),
     ("", lambda q: "paused" if q.paused else ""),
@@ -25,6 +36,7 @@ OWNERS: list[Column] = [
     ("MOST JOBS", lambda o: o.max_jobs),
     ("MOST GPUS", lambda o: o.max_gpus),
     ("WEIGHT", lambda o: f"{o.weight:g}"),
+    ("ASKS ABOVE", lambda o: _asks(o.approve_gpu_hours, o.approve_cost)),
 ]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 
@@ -77,14 +89,23 @@ def limit(
             help="Weight of an owner's share; 2 gets twice as much as 1.", min=0.001, max=1000
         ),
     ] = None,
+    approve_gpu_hours: Annotated[
+        str | None,
+        typer.Option(help="An owner's requests above these GPU-hours wait for approval, or none."),
+    ] = None,
+    approve_cost: Annotated[
+        str | None,
+        typer.Option(help="An owner's requests above this cost wait for approval, or none."),
+    ] = None,
 ) -> None:
     """Limit how much of a queue or an owner runs at once. Omitted limits stay."""
-    _check(queue, owner, jobs, gpus, weight)
+    asks = Asks(approve_gpu_hours, approve_cost)
+    _check(queue, owner, jobs, gpus, weight, asks)
     with backend_of(context) as backend:
         if owner is None:
             _limit_queue(backend, str(queue), jobs, gpus)
         else:
-            _limit_owner(backend, owner, jobs, gpus, weight)
+            _limit_owner(backend, owner, jobs, gpus, weight, asks)
 
 
 def _limit_queue(backend: Backend, name: str, jobs: str | None, gpus: str | None) -> None:
@@ -96,26 +117,50 @@ def _limit_queue(backend: Backend, name: str, jobs: str | None, gpus: str | None
 
 
 def _limit_owner(
-    backend: Backend, owner: str, jobs: str | None, gpus: str | None, weight: float | None
+    backend: Backend,
+    owner: str,
+    jobs: str | None,
+    gpus: str | None,
+    weight: float | None,
+    asks: Asks,
 ) -> None:
     unset = OwnerLimits(owner=owner, paused=False)
     known = next((row for row in backend.admin.owner_limits() if row.owner == owner), unset)
     max_jobs = _changed("--jobs", jobs, known.max_jobs)
     max_gpus = _changed("--gpus", gpus, known.max_gpus)
     weight = known.weight if weight is None else weight
-    backend.admin.limit_owner(owner, max_jobs=max_jobs, max_gpus=max_gpus, weight=weight)
-    narration.say(f"owner {owner}: {_limits(max_jobs, max_gpus)}, weight {weight:g}")
+    hours = _amount("--approve-gpu-hours", asks.gpu_hours, known.approve_gpu_hours)
+    cost = _amount("--approve-cost", asks.cost, known.approve_cost)
+    backend.admin.limit_owner(
+        owner,
+        max_jobs=max_jobs,
+        max_gpus=max_gpus,
+        weight=weight,
+        approve_gpu_hours=hours,
+        approve_cost=cost,
+    )
+    said = f", approval above {above}" if (above := _asks(hours, cost)) else ""
+    narration.say(f"owner {owner}: {_limits(max_jobs, max_gpus)}, weight {weight:g}{said}")
 
 
 def _check(
-    queue: str | None, owner: str | None, jobs: str | None, gpus: str | None, weight: float | None
+    queue: str | None,
+    owner: str | None,
+    jobs: str | None,
+    gpus: str | None,
+    weight: float | None,
+    asks: Asks,
 ) -> None:
     if (queue is None) == (owner is None):
         raise _wrong("name a queue or an owner", "as in `forge limit night --gpus 8`")
-    if (jobs, gpus, weight) == (None, None, None):
+    if (jobs, gpus, weight, *asks) == (None,) * 5:
         raise _wrong("nothing is to be changed", "say --jobs or --gpus, with a number or none")
     if weight is not None and owner is None:
         raise _wrong("a queue has no weight", "say --owner NAME")
+    if any(asks) and owner is None:
+        raise _wrong("approvals are asked of owners, not of queues", "say --owner NAME")
+    _amount("--approve-gpu-hours", asks.gpu_hours, None)
+    _amount("--approve-cost", asks.cost, None)
     _changed("--jobs", jobs, None)
     _changed("--gpus", gpus, None)
 
@@ -128,6 +173,25 @@ def _changed(option: str, text: str | None, known: int | None) -> int | None:
     if not (text.isascii() and text.isdecimal()) or int(text) > MOST:
         raise _wrong(f"{option} {text!r} is not a limit", f"write a number, or {NO_LIMIT}")
     return int(text)
+
+
+def _amount(option: str, text: str | None, known: float | None) -> float | None:
+    if text is None:
+        return known
+    if text == NO_LIMIT:
+        return None
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not 0 <= amount <= LARGEST_AMOUNT:
+        raise _wrong(f"{option} {text!r} is not an amount", f"write a number, or {NO_LIMIT}")
+    return amount
+
+
+def _asks(gpu_hours: float | None, cost: float | None) -> str:
+    hours = [] if gpu_hours is None else [f"{gpu_hours:g} GPU-hours"]
+    return ", ".join([*hours, *([] if cost is None else [f"a cost of {cost:g}"])])
 
 
 def _known(backend: Backend, queue: str) -> bool:

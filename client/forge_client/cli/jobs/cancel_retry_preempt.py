@@ -9,6 +9,7 @@ import typer
 from forge_client.backend import Backend
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration
+from forge_client.cli.show.endings import waiting_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
@@ -60,7 +61,9 @@ def _cancel(backend: Backend, job: int) -> None:
 
 def _retry(backend: Backend, job: int) -> None:
     backend.retry(job)
-    narration.say(f"job {job} is queued again")
+    status = backend.statuses([job]).get(job)
+    held = waiting_for(status) if status else ""
+    narration.say(f"job {job} is queued again{f', and {held}' if held else ''}")
 
 
 def _each(jobs: list[int], act: Callable[[int], None]) -> None:

@@ -8,7 +8,12 @@ from forge_schema.model.quantities import duration_text
 
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import output
-from forge_client.cli.show.endings import first_line, reason_in_words, what_follows
+from forge_client.cli.show.endings import (
+    first_line,
+    reason_in_words,
+    waiting_for,
+    what_follows,
+)
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.submitted import resources
 from forge_client.connection import connect
@@ -25,6 +30,8 @@ def _why(job: JobStatus) -> str:
     """Return the reason for a job's state in a word or two."""
     if job.asked:
         return f"being {job.asked}"
+    if job.waits_for:
+        return waiting_for(job)
     if job.run_at and job.state == "scheduled":
         shown = ago(job.run_at)
         return f"due {shown}" if shown.endswith("ago") else f"not before {shown}"

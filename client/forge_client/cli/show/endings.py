@@ -21,6 +21,14 @@ def reason_in_words(reason: str | None) -> str:
     return WORDS.get(reason or "", (reason or "").replace("_", " "))
 
 
+def waiting_for(status: JobStatus) -> str:
+    """Say what a held job waits for; empty if it is not held."""
+    asked = f" ({status.approval.amount})" if status.approval else ""
+    words = {"jobs": "other jobs", "approval": f"approval{asked}", "turn": "its turn"}
+    said = [words.get(word, word) for word in status.waits_for or ()]
+    return f"waits for {' and '.join(said)}" if said else ""
+
+
 def first_line(detail: str | None) -> str:
     """Return the summary in a detail's first line; the last lines of the output follow it."""
     return (detail or "").split("\n", 1)[0]
@@ -33,7 +41,7 @@ def ending(status: JobStatus) -> str:
     if status.terminal and status.state not in ("succeeded", "cancelled"):
         said[0] += f" after {_times(status.attempt, 'attempt')}"
         said += [_why(status), first_line(status.detail)]
-    elif status.reason == "dependency_failed":
+    elif status.reason == "dependency_failed" or not status.attempt:
         said.append(first_line(status.detail))
     told = ": ".join(filter(None, said))
     return f"{told}; a retry would fail again" if _hopeless(status) else told

@@ -109,11 +109,14 @@ def tell_job(job: JobDetail) -> None:
 
 
 def tell_nobody(backend: Backend, job_id: int) -> None:
-    """Warn if no online worker can run a job, using the same check as `forge explain`."""
+    """Warn if a job needs approval, or no online worker can run it, as `forge explain` finds."""
     try:
         found = backend.explain(job_id, workers=0)
     except ClientError:
         return  # it is submitted, whatever becomes of this look
+    for limit in found.limits:
+        if limit.code == "approval":
+            narration.say(limit.text, style="yellow")
     said = NOBODY.get(found.outlook)
     if said is None:
         return

@@ -15,6 +15,8 @@ from forge_functions.middleware.guarded_route import Router
 
 router = Router(prefix="/api/admin", tags=["admin"], responses=problems(401, 403))
 InPath = Annotated[Word, Path()]
+# Whoever needs more than this is better without a limit.
+Spending = Annotated[Number, Field(ge=0, le=1e12)] | None
 
 
 class QueueSettings(Body):
@@ -32,11 +34,16 @@ class QueueChanges(QueueSettings):
 
 
 class OwnerSettings(Body):
-    """All settings of an owner. By default there are no limits, and the weight is 1."""
+    """All settings of an owner. By default there are no limits, and the weight is 1.
+
+    A request that may spend more GPU-hours or money than `approve_…` waits for an approval.
+    """
 
     max_jobs: Limit = None
     max_gpus: Limit = None
     weight: Annotated[Number, Field(ge=0.001, le=1000)] = 1.0
+    approve_gpu_hours: Spending = None
+    approve_cost: Spending = None
 
 
 @router.get("/queues")
@@ -68,8 +75,6 @@ def list_owner_limits(service: AsAdmin) -> Items[OwnerLimits]:
 
 @router.put("/quotas/{owner:path}")
 def set_owner_limits(service: AsAdmin, owner: InPath, settings: OwnerSettings) -> Done:
-    """Limit how many jobs and GPUs of an owner run at once, and set the owner's weight."""
-    service.admin.limit_owner(
-        owner, max_jobs=settings.max_jobs, max_gpus=settings.max_gpus, weight=settings.weight
-    )
+    """Limit what of an owner runs at once and may be spent without approval; set the weight."""
+    service.admin.limit_owner(owner, **settings.model_dump())
     return Done()

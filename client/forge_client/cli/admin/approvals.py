@@ -1,0 +1,90 @@
+"""`forge approve`: the jobs that wait for an admin's approval."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from forge_schema.model.admin import AwaitingApproval
+
+from forge_client.backend import Backend
+from forge_client.cli.options.session import backend_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption, ago
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+PAGE = 1000
+COLUMNS: list[Column] = [
+    ("ID", lambda j: j.job_id),
+    ("NAME", lambda j: j.name),
+    ("OWNER", lambda j: j.owner),
+    ("SWEEP", lambda j: j.sweep),
+    ("ASKS FOR", lambda j: j.approval.amount),
+    ("JOBS", lambda j: j.approval.jobs),
+    ("SUBMITTED", lambda j: ago(j.submitted_at)),
+]
+
+
+def approve(
+    context: typer.Context,
+    jobs: Annotated[
+        list[int] | None, typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option(help="Approve all jobs of this sweep that wait for it.")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="The sweep's owner, or whom to list.")] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Approve jobs that may spend more than their owner may. Without jobs, list them."""
+    with backend_of(context) as backend:
+        if not jobs and sweep is None:
+            output.show(list(_waiting(backend, owner=owner)), COLUMNS, form)
+            return
+        if sweep is not None:
+            _approve_sweep(backend, sweep, owner)
+        if jobs:
+            _approve(backend, jobs)
+
+
+def _approve_sweep(backend: Backend, sweep: str, owner: str | None) -> None:
+    found = list(_waiting(backend, owner=owner, sweep=sweep))
+    owners = sorted({job.owner for job in found})
+    if len(owners) > 1:
+        raise ClientError(
+            f"{', '.join(owners)} have sweeps called {sweep!r}",
+            hint="say whose with --owner",
+            code="option_invalid",
+        )
+    for at in range(0, len(found), PAGE):
+        backend.admin.approve([job.job_id for job in found[at : at + PAGE]])
+    if found:
+        narration.say(f"{sweep}: {len(found)} approved")
+    else:
+        narration.say(f"no job of the sweep {sweep} waits for approval", style="yellow")
+
+
+def _approve(backend: Backend, jobs: list[int]) -> None:
+    counts = {"approved": 0, "unasked": 0, "absent": 0}
+    for at in range(0, len(jobs), PAGE):
+        for name, count in backend.admin.approve(jobs[at : at + PAGE]).items():
+            counts[name] += count
+    narration.say(f"{counts['approved']} approved")
+    if counts["unasked"]:
+        narration.say(f"{counts['unasked']} did not wait for approval", style="yellow")
+    if counts["absent"]:
+        raise ClientError(
+            f"{counts['absent']} of these jobs do not exist",
+            hint="`forge approve` lists those that wait",
+            code="job_unknown",
+            exit_code=ExitCode.NOT_FOUND,
+        )
+
+
+def _waiting(
+    backend: Backend, *, owner: str | None = None, sweep: str | None = None
+) -> Iterator[AwaitingApproval]:
+    after = 0
+    while page := backend.admin.approvals(owner=owner, sweep=sweep, after=after, count=PAGE):
+        yield from page
+        after = page[-1].job_id
