@@ -68,6 +68,7 @@ def _limit(limit: Limit, said: Explanation) -> str:
             before=limit.before,
             **numbers,
         ),
+        "approval": t("an admin must approve what it may spend"),
         "queue_paused": t("the queue {name} is paused", **queue),
         "owner_paused": t("the owner {name} is paused", **owner),
         "queue_jobs": t(
@@ -97,6 +98,7 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
         "wait": t("wait until it is ready"),
         "wait_for_job": t("wait for the other job"),
         "wait_for_turn": t("wait for jobs of its sweep to end"),
+        "approve": t("ask an admin to approve it"),
         "start_sweeper": t("start a sweeper"),
         "raise_priority": t("submit it with priority {priority}", priority=changes.get("priority")),
         "wait_for_room": t("wait until enough jobs on {worker} have ended", worker=worker),

@@ -114,6 +114,32 @@ def test_all_that_match_are_those_that_the_act_is_for(api: Api, ann: Guest) -> N
     assert ann.http.get("/jobs/confirm?act=retry&all=1&q=staet:x").status_code == 422
 
 
+def test_an_admin_finds_and_approves_the_jobs_that_wait_for_it(api: Api, ann: Guest) -> None:
+    api.rig.admin.limit_owner("ann", max_jobs=None, max_gpus=None, approve_gpu_hours=1)
+    jobs = [api.rig.submit(owner="ann", gpus=2, timeout_s=3600) for _ in range(3)]
+    held = api.rig.submit(owner="ann", after_ok=[jobs[0]])
+    root = Guest(api).login("root", Role.ADMIN)
+    assert "3 jobs wait for approval" in root.page("/")
+    assert listed(root.page("/jobs?q=waits:approval")) == jobs[::-1]
+    assert listed(root.page("/jobs?q=waits:jobs")) == [held]
+    assert "for other jobs" in root.page("/jobs")
+    confirm = root.page("/jobs/confirm?act=approve&all=1")
+    assert "up to 2 GPU-hours" in " ".join(confirm.split())
+    assert "Approve 3 jobs" in confirm
+    assert f"/jobs/{jobs[0]}/approve" in root.page(f"/jobs/{jobs[0]}")
+    assert root.act(f"/jobs/{jobs[0]}/approve").status_code == 303
+    assert counts(root.act("/jobs/approve", jobs=f"{jobs[1]} {held}")) == {
+        "did": "approve", "approved": "1", "unasked": "1",
+    }  # fmt: skip
+    assert "1 job approved" in root.page("/jobs?did=approve&approved=1&unasked=1")
+    assert [api.rig.state(job) for job in jobs] == ["ready", "ready", "held"]
+    assert "<form" in ann.page(f"/jobs/{jobs[2]}")
+    assert "/approve" not in ann.page(f"/jobs/{jobs[2]}") + ann.page("/jobs")
+    assert ann.http.get("/jobs/confirm?act=approve&job=1").status_code == 403
+    assert ann.act("/jobs/approve", jobs=str(jobs[2])).status_code == 403
+    root.close()
+
+
 def test_acts_on_many_survive_a_lost_answer(rig: Rig) -> None:
     dead, waiting = ended(rig), rig.submit(owner="ann")
     acts = JobActs(rig.database, owner="ann", actor="user:ann")

@@ -63,6 +63,7 @@ TABLE = {
         lambda world: (f"/jobs/{world.dead_job()}/retry", {}),
     ),
     ("POST", "/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),
+    ("POST", "/jobs/{job_id}/approve"): (RULES, of_job("/approve")),
     ("GET", "/submit"): (SUBMITS, fixed("/submit")),
     ("POST", "/submit"): (SUBMITS, fixed("/submit")),
     ("POST", "/submit/preview"): (SUBMITS, fixed("/submit/preview")),

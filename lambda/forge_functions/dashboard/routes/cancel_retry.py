@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Form, Query, Request, Response
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.job import JobStatus
-from forge_schema.model.states import State
+from forge_schema.model.states import Role, State, WaitsFor
 from forge_schema.queue.cancel_retry import MOST
 from forge_schema.read import job_pages
 from forge_schema.read.job_filter import Filter, parse
@@ -22,13 +22,19 @@ from forge_functions.dashboard.visit.visitor import SubmitsByPage
 from forge_functions.services import Services, Shared
 
 router = APIRouter()
-Act = Literal["cancel", "retry"]
+Act = Literal["cancel", "retry", "approve"]
 # The states that each action applies to.
 FITTING = {
     "cancel": (State.SCHEDULED, State.HELD, State.READY, State.RUNNING),
     "retry": (State.FAILED, State.DEAD),
+    "approve": (State.HELD,),
 }
 SHOWN = 20
+
+
+def fits(act: Act, job: JobStatus) -> bool:
+    """Tell whether an action applies to a job."""
+    return job.state in FITTING[act] and (act != "approve" or job.approval is not None)
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ def confirm(
     request: Request, who: SubmitsByPage, shared: Shared, which: Annotated[Which, Query()]
 ) -> Response:
     """Show what an action would do."""
+    _may(who, which.act)
     chosen = _matching(shared, who, which) if which.all else _named(shared, who, which.job)
     counts = Counter(job.state for job in chosen.jobs)
     return page(
@@ -69,7 +76,7 @@ def confirm(
         which=which,
         chosen=chosen,
         counts=[(state.value, counts[state]) for state in State if counts[state]],
-        fitting=sum(counts[state] for state in FITTING[which.act]),
+        fitting=sum(fits(which.act, job) for job in chosen.jobs),
         most=MOST,
         shown=SHOWN,
     )
@@ -83,11 +90,23 @@ def do(
     act: Act,
     confirmed: Annotated[Confirmed, Form()],
 ) -> Response:
-    """Cancel or retry some jobs. Idempotent."""
+    """Cancel, retry or approve some jobs. Idempotent."""
+    _may(who, act)
     service, ids = shared.service(who), _ids(confirmed.jobs)
-    counts = service.cancel_all(ids) if act == "cancel" else service.retry_all(ids)
+    match act:
+        case "cancel":
+            counts = service.cancel_all(ids)
+        case "retry":
+            counts = service.retry_all(ids)
+        case "approve":
+            counts = service.admin.approve(ids)
     said = {**({"q": confirmed.q} if confirmed.q else {}), "did": act, **counts}
     return after(request, f"/jobs?{urlencode(said)}")
+
+
+def _may(who: Visitor, act: Act) -> None:
+    if act == "approve":
+        who.require(Role.ADMIN)
 
 
 def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
@@ -98,6 +117,8 @@ def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
     if not states:
         return Chosen([])
     fitting: Filter = wanted.having("state", *states)
+    if which.act == "approve":
+        fitting = fitting.having("waits", WaitsFor.APPROVAL)
     found = job_pages.page(shared.database, fitting, owner=who.scope, count=MOST)
     jobs = [JobStatus.model_validate(row) for row in found.jobs]
     return Chosen(jobs, found.before is not None)

@@ -22,7 +22,7 @@ from forge_functions.dashboard.routes.jobs import address
 from forge_functions.dashboard.timeline import KINDS, WIDTH, Line, timeline
 from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import SeesPages, SubmitsByPage
+from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
 from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared
@@ -156,6 +156,13 @@ def retry(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) ->
     """Make a failed or dead job ready again."""
     shared.service(who).retry(job.job_id)
     return after(request, _path(job.job_id), t("The job is ready again."))
+
+
+@router.post("/approve")
+def approve(request: Request, who: RulesByPage, job: PageJob, shared: Shared) -> Response:
+    """Approve a job that may spend more than its owner may without asking."""
+    shared.service(who).admin.approve([job.job_id])
+    return after(request, _path(job.job_id), t("The job is approved."))
 
 
 @router.post("/preempt")

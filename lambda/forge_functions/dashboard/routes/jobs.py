@@ -21,7 +21,9 @@ from forge_functions.services import Services, Shared
 
 router = APIRouter()
 SPANS = ("1h", "1d", "7d")
-COUNTED = ("cancelled", "running", "retried", "unfinished", "over", "absent")
+COUNTED = (
+    *("cancelled", "running", "retried", "unfinished", "over", "approved", "unasked", "absent"),
+)
 Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
 
 
@@ -99,7 +101,7 @@ def address(wanted: Filter) -> str:
 def done(request: Request) -> dict[str, int] | None:
     """Return the summary of an action on many jobs, from the address it redirected to."""
     said = request.query_params
-    if said.get("did") not in {"cancel", "retry"}:
+    if said.get("did") not in {"cancel", "retry", "approve"}:
         return None
     return {name: _count(said.get(name, "")) for name in COUNTED}
 
