@@ -1,4 +1,4 @@
-"""Limits: how many jobs of a queue, an owner or a sweep run at once, and what counts them."""
+"""Limits: how many jobs run at once, what counts them, and which have to be approved."""
 
 from __future__ import annotations
 
@@ -55,4 +55,20 @@ SLOTS_GIVEN_BACK = by_sql(
     """,
 )
 
-LIMITS = (WITHIN_LIMITS, SLOTS_GIVEN_BACK)
+APPROVED_FIRST = by_sql(
+    "no job begins before the approval that it waits for",
+    """
+    SELECT held.job_id, held.token, 'it was claimed, and was not approved before' AS says
+    FROM held
+    JOIN event AS asked
+        ON asked.job_id = held.job_id AND asked.at <= held.claimed_at
+        AND asked.action = 'asked for approval'
+    WHERE NOT EXISTS (
+        SELECT FROM event AS given
+        WHERE given.job_id = held.job_id AND given.action = 'approved'
+            AND given.at BETWEEN asked.at AND held.claimed_at
+    )
+    """,
+)
+
+LIMITS = (WITHIN_LIMITS, SLOTS_GIVEN_BACK, APPROVED_FIRST)

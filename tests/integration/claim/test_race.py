@@ -11,8 +11,9 @@ from chaos.check.invariants import violations
 from chaos.check.witness import install
 from chaos.clients.limits import Changing
 from forge_schema.database.pool import Database
+from forge_schema.queue.limits import Limits
 from support.at_once import at_once
-from support.queue.racers import AT_ONCE, OWNERS, SWEEPS, Course, Racer
+from support.queue.racers import ASKING_OWNER, AT_ONCE, OWNERS, SWEEPS, Course, Racer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,10 +25,14 @@ def test_no_invariant_breaks_when_all_verbs_race(database_url: str, tmp_path: Pa
     install(database_url)
     (tmp_path / "store").mkdir()
     history = History(tmp_path / "history.jsonl")
-    for owner, sweep in product(OWNERS, SWEEPS):
+    for owner, sweep in product([*OWNERS, ASKING_OWNER], SWEEPS):
         history.note("limited", of="sweep", name=f"{owner}/{sweep}", max_jobs=AT_ONCE)
     with ExitStack() as stack:
-        limits = Changing(SEED, history, stack.enter_context(Database(database_url)))
+        database = stack.enter_context(Database(database_url))
+        limits = Changing(SEED, history, database)
+        Limits(database, actor="user:root").limit_owner(
+            ASKING_OWNER, max_jobs=None, max_gpus=None, approve_cost=0
+        )
         course = Course(database_url, SEED, JOBS, history, limits)
         racers = [stack.enter_context(Racer(course, f"w{n}")) for n in range(RACERS)]
         at_once(

@@ -86,6 +86,13 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
         "UPDATE chaos.change SET connection = 'idle' WHERE job_id = %(job_id)s",
     ),
     (
+        limits.APPROVED_FIRST,
+        (
+            "INSERT INTO event (at, actor, action, job_id)"
+            " SELECT submitted_at, owner, 'asked for approval', id FROM job WHERE id = %(job_id)s"
+        ),
+    ),
+    (
         limits.WITHIN_LIMITS,
         "INSERT INTO lane (queue, owner, shape_id) SELECT 'narrow', owner, shape_id FROM lane"
         " WHERE id = (SELECT lane_id FROM job WHERE id = %(job_id)s);"

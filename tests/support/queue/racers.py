@@ -16,6 +16,7 @@ from forge_schema.database.pool import Database
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason, Standing, State, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
+from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import NotRetryable, Queue
 from forge_schema.queue.registry import Registry
@@ -33,11 +34,13 @@ TTL, EVERY = timedelta(seconds=0.3), timedelta(seconds=0.05)
 ROOM = Capacity(100, 1000, 1000, 0)
 BATCH, MOST_STATUSES = 4, 1000
 OWNERS, SWEEPS, AT_ONCE = ("ann", LIMITED_OWNER), ("a", "b"), 2
+# All jobs of this owner wait for approval.
+ASKING_OWNER = "kim"
 REASONS = (Reason.EXIT_CODE, Reason.PREEMPTED, Reason.DRAINED, Reason.OOM, Reason.START_FAILED)
 # How often each verb is used, against the others.
 VERBS = {"submit": 2, "claim": 8, "succeed": 4, "swap": 4, "end": 3, "renew": 8, "vanish": 2}
-VERBS |= {"wake": 1, "repeat": 2, "cancel": 1, "preempt": 1, "retry": 3}
-VERBS_AT_THE_END = {"claim": 4, "succeed": 4, "swap": 2, "renew": 4, "wake": 1}
+VERBS |= {"wake": 1, "repeat": 2, "cancel": 1, "preempt": 1, "retry": 3, "approve": 2}
+VERBS_AT_THE_END = {"claim": 4, "succeed": 4, "swap": 2, "renew": 4, "wake": 1, "approve": 1}
 
 
 @dataclass
@@ -148,14 +151,13 @@ class Racer:
         numbers = self._course.numbers(dice.randint(1, BATCH))
         specs = [
             spec(
-                owner=dice.choice(OWNERS),
                 queue=dice.choice(["default", LIMITED_QUEUE]),
                 priority=dice.choice([0, 0, 5]),
                 delay_s=dice.choice([0, 0, 0, 0.1]),
                 max_failures=dice.randint(0, 2),
                 backoff_s=1,
                 idempotency_key=f"race-{number}",
-                **self._waits(),
+                **{"owner": dice.choice([*OWNERS, ASKING_OWNER]), **self._waits()},
             )
             for number in numbers
         ]
@@ -229,6 +231,12 @@ class Racer:
             with suppress(NotRetryable):
                 self._queue.retry(job_id)
                 self._course.retried(job_id)
+
+    def approve(self) -> None:
+        waiting = self._database.rows("approvals", owner=None, sweep=None, after=0, count=BATCH)
+        found = [row["job_id"] for row in waiting]
+        acts = JobActs(self._database, owner=None, actor="user:root")
+        acts.approve([*found, *self._any_job()])
 
     def _any_job(self) -> list[int]:
         """Return one job, or none if there is none yet."""
