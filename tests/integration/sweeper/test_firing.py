@@ -74,6 +74,16 @@ def test_a_schedule_fires_when_it_is_due_and_once(rig: Rig, ann: Service) -> Non
     assert (now.next_times[0], now.error) == (DUE + timedelta(days=1), None)
 
 
+def test_a_job_of_a_schedule_waits_for_approval_like_any_other(rig: Rig, ann: Service) -> None:
+    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=None, approve_gpu_hours=1)
+    keep(ann, spec={"resources": {"gpus": 1}, "timeout_s": 3600})
+    keep(ann, "long", spec={"resources": {"gpus": 1}, "timeout_s": 3601})
+    rig.clock.set(DUE)
+    assert rig.tick.run().fired == 2
+    found = {ann.job(job).timeout_s: ann.job(job).waits_for for job in jobs(rig)}
+    assert found == {3600: None, 3601: ["approval"]}
+
+
 def test_a_job_that_no_schedule_submitted_names_none(rig: Rig, ann: Service) -> None:
     odd = ["schedule:1:2031-13-01T03:00:00Z:x", "schedule:1:2031-01-01T03:00:00Z:", "schedule:1"]
     for key in (None, *odd):
