@@ -159,6 +159,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("put", "/api/queue/templates/{name}"): (WRITES, of_template({"spec": {}})),
     ("delete", "/api/queue/templates/{name}"): (ACTS_ON_OWN, of_template()),
     ("get", "/api/queue/schedules"): (READS, fixed("/api/queue/schedules")),
+    ("post", "/api/queue/check-schedule"): (
+        WRITES,
+        fixed("/api/queue/check-schedule", {"name": "night", "cron": "0 3 * * 0"}),
+    ),
     ("get", "/api/queue/schedules/{name}"): (READS_OWN, of_schedule()),
     ("put", "/api/queue/schedules/{name}"): (WRITES, of_schedule(WEEKLY)),
     ("patch", "/api/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule({"paused": True})),
