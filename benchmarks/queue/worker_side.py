@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Event, Lock, Semaphore, Thread
 from unittest.mock import patch
 
 import psycopg
@@ -21,48 +21,43 @@ PATIENCE_S = 60
 
 
 class Gate:
-    """Lets jobs end, so many at a time; the next ones wait in all slots."""
+    """Lets jobs end, so many at a time; the next ones wait in all slots.
+
+    A job that begins or ends wakes no other one: that would be measured too.
+    """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._changed = Condition()
-        self._began = self._may_end = self._ended = 0
-        self._open = False
+        self._lock = Lock()
+        self._may_end = Semaphore(0)
+        self._full = Event()
+        self._began, self._expected = 0, slots
 
     def run(self, attempt: Attempt, *_: object) -> End:
         """Stand in for the job's run: wait, and succeed."""
-        with self._changed:
+        with self._lock:
             self._began += 1
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._open or self._ended < self._may_end)
-            self._ended += 1
+            if self._began == self._expected:
+                self._full.set()
+        self._may_end.acquire()
         return End(attempt.fence, Reason.SUCCEEDED, 0)
 
     def pass_on(self, jobs: int, _: int = 0) -> int:
         """Let this many jobs end, and wait until every slot has its next one."""
-        with self._changed:
-            self._may_end += jobs
-            self._changed.notify_all()
-            self._full()
+        self._full.clear()
+        self._expected += jobs
+        self._may_end.release(jobs)
+        self.fill()
         return jobs
 
     def fill(self) -> None:
         """Wait until every slot has a job."""
-        with self._changed:
-            self._full()
+        # A slot's next job comes with the answer to the end of the one before.
+        assert self._full.wait(PATIENCE_S), "the worker stands still"
 
     def open(self) -> None:
-        """Let all jobs end from now on."""
-        with self._changed:
-            self._open = True
-            self._changed.notify_all()
-
-    def _full(self) -> None:
-        # A slot's next job comes with the answer to the end of the one before.
-        full = self._changed.wait_for(
-            lambda: self._began >= self._may_end + self._slots, PATIENCE_S
-        )
-        assert full, "the worker stands still"
+        """Let the jobs of all slots end."""
+        self._may_end.release(self._slots)
 
 
 @contextmanager
