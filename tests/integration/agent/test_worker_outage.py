@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -185,7 +185,7 @@ def test_renewal_covers_what_runs_and_what_waits_to_be_told(
     settings = WorkerSettings(database_url=database_url, **given)
     runners = Runners(None, ProcessRunner(), "")
     agent = Agent(settings, counter.gateway, lambda _: counter.store, runners)
-    agent.running.add(runs, Thread())
+    agent.running.add(runs)
     assert agent.outbox.keep(End(waits.fence, Reason.SUCCEEDED, 0))
     expiries = "SELECT job_id, expires_at FROM lease ORDER BY job_id"
     with counter.database.connection() as connection:

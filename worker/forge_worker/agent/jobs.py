@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Thread
 
 import structlog
 from forge_schema.model.errors import ForgeError
@@ -15,6 +14,7 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 
 from forge_worker.agent.claim_loop import Claims, Granted
+from forge_worker.agent.job_threads import JobThreads
 from forge_worker.agent.leaving import Leaving
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.reaper import Reaper
@@ -71,6 +71,7 @@ class Jobs:
         self._reaper = reaper
         self._faults = faults
         self._leaving = leaving
+        self._threads = JobThreads()
 
     def start(self, granted: Sequence[Granted]) -> None:
         """Start granted jobs, or give them back."""
@@ -95,19 +96,16 @@ class Jobs:
                 self._claims.give_back(found.attempt.fence, error)
 
     def _begin(self, attempt: Attempt, run: Callable[[], End | None], reason: Reason) -> None:
-        """Start a job's thread; while the worker leaves, the job is given back with the reason.
+        """Start a job in a thread; while the worker leaves, the job is given back with the reason.
 
         Raises:
             RuntimeError: the machine cannot start another thread.
         """
-        name = f"job {attempt.fence.job_id}"
-        # A daemon thread: a hanging job must not keep the process alive when the machine goes.
-        thread = Thread(target=self._run_job, args=(attempt, run), name=name, daemon=True)
-        self._running.add(attempt, thread)
+        self._running.add(attempt)
         self._leaving.turn_back(attempt, reason)
         self._faults.stop_jobs()
         try:
-            thread.start()
+            self._threads.start(f"job {attempt.fence.job_id}", partial(self._run_job, attempt, run))
         except RuntimeError:
             # The lease of an attempt without a thread must not be renewed.
             self._forget(attempt)

@@ -1,7 +1,7 @@
-"""The attempts that run in this worker, each with its thread."""
+"""The attempts that run in this worker."""
 
 from collections.abc import Callable
-from threading import Lock, Thread
+from threading import Condition
 
 from forge_schema.model.states import Phase
 
@@ -12,39 +12,38 @@ class Running:
     """Attempts by fencing token. Thread-safe."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Attempt, Thread]] = {}
-        self._lock = Lock()
+        self._held: dict[int, Attempt] = {}
+        self._changed = Condition()
 
-    def add(self, attempt: Attempt, thread: Thread) -> None:
+    def add(self, attempt: Attempt) -> None:
         """Add an attempt; an earlier attempt of the same job has lost its lease."""
         fence = attempt.fence
-        with self._lock:
-            earlier = [a for a, _ in self._held.values() if a.fence.job_id == fence.job_id]
-            self._held[fence.token] = (attempt, thread)
+        with self._changed:
+            earlier = [a for a in self._held.values() if a.grant.job_id == fence.job_id]
+            self._held[fence.token] = attempt
         for other in earlier:
             # A job is granted again only after its lease was lost; this worker may not know yet.
             other.lose()
 
     def remove(self, token: int) -> None:
-        with self._lock:
+        with self._changed:
             del self._held[token]
+            if not self._held:
+                self._changed.notify_all()
 
     def attempts(self) -> list[Attempt]:
-        with self._lock:
-            return [attempt for attempt, _ in self._held.values()]
+        with self._changed:
+            return list(self._held.values())
 
     def preparing(self) -> int:
         """Return how many attempts have not started yet."""
         return sum(one.phase is Phase.PREPARING for one in self.attempts())
 
     def join(self, patience_s: Callable[[], float | None]) -> None:
-        """Wait for all threads, including those added meanwhile, until patience runs out."""
-        while threads := self._threads():
-            left_s = patience_s()
-            threads[0].join(left_s)
-            if left_s == 0:
-                return
-
-    def _threads(self) -> list[Thread]:
-        with self._lock:
-            return [thread for _, thread in self._held.values()]
+        """Wait until no attempt is left, including those added meanwhile; or patience runs out."""
+        with self._changed:
+            while self._held:
+                left_s = patience_s()
+                self._changed.wait(left_s)
+                if left_s == 0:
+                    return

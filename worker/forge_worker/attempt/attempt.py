@@ -65,6 +65,7 @@ class Attempt:
     # Other folders that the job's code writes to now, with their sizes before.
     _beside: dict[Path, int] = field(default_factory=dict)
     cursors: Cursors = field(init=False)
+    fence: Fence = field(init=False)
     # By the boot-time clock, which continues while no agent runs.
     claimed_s: float = field(default_factory=seconds)
     # When the last granted renewal, or the claim, was sent, by the same clock.
@@ -72,10 +73,7 @@ class Attempt:
 
     def __post_init__(self) -> None:
         self.cursors = Cursors(self.folders.places)
-
-    @property
-    def fence(self) -> Fence:
-        return self.grant.fence
+        self.fence = self.grant.fence
 
     @property
     def keys(self) -> keys.AttemptKeys:

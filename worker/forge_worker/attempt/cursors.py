@@ -44,9 +44,12 @@ class Cursors:
 
 def _read(path: Path) -> dict[str, int]:
     try:
-        kept = json.loads(path.read_bytes())
+        # A new attempt has no file yet, and `Path.open` takes long to find that out.
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return {}
+    with os.fdopen(file, "rb") as opened:
+        kept = json.load(opened)
     if not isinstance(kept, dict) or not all(type(number) is int for number in kept.values()):
         raise ValueError(f"{path} contains no cursors")
     return kept
