@@ -10,11 +10,12 @@ import psycopg
 import stamina
 from psycopg.abc import RV, PQGen
 from psycopg.rows import dict_row
+from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from forge_schema.database import settings, start
 from forge_schema.database.deadlines import Answers
-from forge_schema.database.prepared import Prepared
+from forge_schema.database.prepared import Prepared, load_json
 from forge_schema.database.settings import STATEMENT_S
 from forge_schema.database.statements import statement
 from forge_schema.model.errors import ForgeError
@@ -49,6 +50,7 @@ class Connection(psycopg.Connection[Row]):
         super().__init__(*args, **kwargs)
         self.used_at = monotonic()
         self._statements: dict[str, Prepared] = {}
+        set_json_loads(load_json, self)
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)

@@ -4,6 +4,7 @@ A psycopg cursor analyses the query, its parameter types and its column names ea
 that costs as much as everything else the worker does for it.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ import psycopg
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
+from pydantic_core import from_json
 
 PARAMETER = re.compile(r"%\((\w+)\)s")
 
@@ -76,3 +78,12 @@ class Prepared:
             self._pgconn.finish()
             raise psycopg.OperationalError(result.get_error_message())
         raise psycopg.errors.error_from_result(result)
+
+
+def load_json(data: str | bytes) -> Any:  # noqa: ANN401 - any document
+    """Parse JSON, in about a quarter of the time that `json` takes."""
+    try:
+        return from_json(data)
+    except ValueError:
+        # It goes 200 levels deep, and Postgres goes deeper.
+        return json.loads(data)

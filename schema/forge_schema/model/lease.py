@@ -127,7 +127,7 @@ def fences(leases: Sequence[Fence]) -> dict[str, str]:
     return {
         "job_ids": array([f.job_id for f in leases]),
         "tokens": array([f.token for f in leases]),
-        "nonces": array([f.nonce for f in leases]),
+        "nonces": array([f.nonce.hex for f in leases]),
     }
 
 
