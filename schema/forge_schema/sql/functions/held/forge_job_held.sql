@@ -3,15 +3,17 @@
 CREATE OR REPLACE FUNCTION forge_job_held() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
-    waiting bigint[] := ARRAY(
-        SELECT job_id FROM added
-        WHERE EXISTS (SELECT FROM dependency WHERE dependency.job_id = added.job_id)
-    );
+    waiting bigint[];
     needed bigint[];
 BEGIN
+    -- Most submits hold nothing.
     IF NOT EXISTS (SELECT FROM added) THEN
         RETURN NULL;
     END IF;
+    waiting := ARRAY(
+        SELECT job_id FROM added
+        WHERE EXISTS (SELECT FROM dependency WHERE dependency.job_id = added.job_id)
+    );
     needed := ARRAY(
         SELECT DISTINCT edge.needs_id
         FROM unnest(waiting) AS held_job (id)

@@ -17,7 +17,8 @@ BEGIN
     FOR made IN
         SELECT lane.shape_id, count(*) AS jobs
         FROM unnest(lanes) AS of_job (lane_id) JOIN lane ON lane.id = of_job.lane_id
-        WHERE NOT lane.paused
+        -- A busy pool has no idle workers to choose from.
+        WHERE NOT lane.paused AND EXISTS (SELECT FROM idle)
         GROUP BY lane.shape_id
     LOOP
         WITH chosen AS MATERIALIZED (
