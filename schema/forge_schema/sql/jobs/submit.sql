@@ -131,7 +131,8 @@ inserted AS (
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING
         id, lane_id, nice, run_at, submitted_at,
-        CASE WHEN spec ?| enum_range(NULL::dependency_kind)::text[] THEN spec END AS waits,
+        -- Listed once, not for each job.
+        CASE WHEN spec ?| (SELECT enum_range(NULL::dependency_kind)::text[]) THEN spec END AS waits,
         CASE WHEN spec ? 'parallel' THEN owner || '/' || sweep END AS line,
         (spec ->> 'parallel')::smallint AS parallel,
         (
