@@ -9,7 +9,7 @@ looks again, and so does one that is looking at that moment.
 A hint may be lost at any time, so workers also look by themselves now and then.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from threading import Lock
@@ -17,6 +17,7 @@ from time import monotonic
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import array
 from forge_schema.model.worker import Capacity
 from forge_schema.wake.hint import Hint
 
@@ -50,11 +51,16 @@ class Sleepers:
         # By worker and by model of the free GPUs: a worker looks once for each model.
         self._looks: dict[int, dict[str, Look]] = {}
 
-    def looks(self, worker_id: int, free: Capacity) -> None:
-        """Note that a worker is about to look for jobs. Until it has, every hint wakes it."""
+    def looks(
+        self, worker_id: int, free: Capacity, *, count: int = 1, warm: Sequence[int] = ()
+    ) -> None:
+        """Note that a worker is about to look for jobs. Until it has, every hint wakes it.
+
+        It looks for up to `count` jobs, and has the parts `warm` of jobs.
+        """
         if not self._hears:
             return
-        room, now = _room(free), monotonic()
+        room, now = {**_room(free), "jobs": count, "warm": array(warm)}, monotonic()
         with self._lock:
             looks = self._looks.setdefault(worker_id, {})
             last = looks.get(free.gpu_model)

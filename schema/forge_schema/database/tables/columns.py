@@ -90,6 +90,10 @@ def strings(*, null: bool = False, default: str | None = None) -> Any:  # noqa: 
     return _column(ARRAY(Text()), null=null, default=default)
 
 
+def integers(*, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above
+    return _column(ARRAY(Integer()), null=null, default=default)
+
+
 def uuid(*, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above
     return _column(UUID(as_uuid=True), null=null, default=default)
 

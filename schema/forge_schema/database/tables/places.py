@@ -38,6 +38,8 @@ class Ready(SQLModel, table=True):
     ready_at: datetime = c.moment()
     # When a worker first passed the job by, since it did not fit; see `Backfill`.
     passed_at: datetime | None = c.moment(null=True)
+    # What its worker must have or fetch; see `forge_parts`.
+    parts: list[int] | None = c.integers(null=True)
 
 
 class Scheduled(SQLModel, table=True):

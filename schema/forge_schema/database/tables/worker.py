@@ -70,6 +70,9 @@ class Idle(SQLModel, table=True):
     disk_mb: int = c.integer()
     gpus: int = c.integer()
     vram_mb: int = c.integer()
+    # How many jobs it takes at once, and the parts of jobs that it has.
+    jobs: int = c.small(default="1")
+    warm: list[int] = c.integers(default="'{}'")
 
 
 class FormerWorker(SQLModel, table=True):

@@ -125,10 +125,14 @@ ends AS (
 ),
 again AS (
     INSERT INTO ready (
-        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at
+        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, parts
     )
-    SELECT lane_id, nice, job_id, attempt, failures, losses, preemptions, now
-    FROM verdict WHERE state IS NULL AND run_at <= now
+    SELECT
+        verdict.lane_id, verdict.nice, job_id, attempt, failures, losses, preemptions, now,
+        forge_parts(job.owner, job.bundle_digest, job.spec)
+    FROM verdict JOIN job ON job.id = verdict.job_id
+    WHERE state IS NULL AND verdict.run_at <= now
+    RETURNING lane_id, parts
 ),
 later AS (
     INSERT INTO scheduled (
@@ -141,7 +145,7 @@ SELECT
     job_id, token, nonce, reason,
     coalesce(state, CASE WHEN run_at > now THEN 'scheduled' ELSE 'ready' END::state) AS state,
     (SELECT forge_wake_after(
-        ARRAY(SELECT lane_id FROM verdict WHERE state IS NULL AND run_at <= now),
-        ARRAY(SELECT lane_id FROM verdict)
+        ARRAY(SELECT lane_id FROM again), ARRAY(SELECT lane_id FROM verdict),
+        ARRAY(SELECT parts::text FROM again)
     ))
 FROM verdict

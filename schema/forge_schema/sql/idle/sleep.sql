@@ -1,12 +1,16 @@
--- Records that a worker found no job and sleeps, and what it has free. Returns the transaction, or no
--- row if the worker takes no jobs.
-INSERT INTO idle (worker_id, gpu_model, boot_id, cpus, memory_mb, disk_mb, gpus, vram_mb)
+-- Records that a worker found no job and sleeps, what it has free, and which parts of jobs it has.
+-- Returns the transaction, or no row if the worker takes no jobs.
+INSERT INTO idle (
+    worker_id, gpu_model, boot_id, cpus, memory_mb, disk_mb, gpus, vram_mb, jobs, warm
+)
 SELECT
-    id, %(gpu_model)s, boot_id, %(cpus)s, %(memory_mb)s, %(disk_mb)s, %(gpus)s, %(vram_mb)s
+    id, %(gpu_model)s, boot_id, %(cpus)s, %(memory_mb)s, %(disk_mb)s, %(gpus)s, %(vram_mb)s,
+    %(jobs)s, %(warm)s::integer[]
 FROM worker
 WHERE id = %(worker_id)s AND status IN ('connecting', 'idle', 'busy') AND command IS NULL
 ON CONFLICT (worker_id, gpu_model) DO UPDATE
     SET
         boot_id = excluded.boot_id, cpus = excluded.cpus, memory_mb = excluded.memory_mb,
-        disk_mb = excluded.disk_mb, gpus = excluded.gpus, vram_mb = excluded.vram_mb
+        disk_mb = excluded.disk_mb, gpus = excluded.gpus, vram_mb = excluded.vram_mb,
+        jobs = excluded.jobs, warm = excluded.warm
 RETURNING pg_current_xact_id()::text::bigint AS xid

@@ -9,7 +9,8 @@ WITH wanted AS MATERIALIZED (
     SELECT
         id, lane_id, nice, owner, timeout_s,
         CASE WHEN spec ? 'parallel' THEN owner || '/' || sweep END AS line,
-        (spec ->> 'parallel')::smallint AS parallel
+        (spec ->> 'parallel')::smallint AS parallel,
+        forge_parts(owner, bundle_digest, spec) AS parts
     FROM job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
 ),
@@ -47,11 +48,11 @@ judged AS MATERIALIZED (
     WINDOW request AS (PARTITION BY wanted.owner)
 ),
 again AS (
-    INSERT INTO ready (lane_id, nice, job_id, attempt, ready_at)
-    SELECT lane_id, nice, id, attempt, forge_now()
+    INSERT INTO ready (lane_id, nice, job_id, attempt, ready_at, parts)
+    SELECT lane_id, nice, id, attempt, forge_now(), parts
     FROM judged
     WHERE line IS NULL AND approval IS NULL
-    RETURNING lane_id
+    RETURNING lane_id, parts
 ),
 kept AS (
     INSERT INTO held (job_id, lane_id, nice, attempt, line, parallel, approval)
@@ -77,7 +78,7 @@ before AS MATERIALIZED (
 )
 SELECT
     job_id, 'retried' AS became,
-    (SELECT forge_wake(ARRAY(SELECT lane_id FROM again)))
+    (SELECT forge_wake(array_agg(lane_id), 'ready', array_agg(parts::text)) FROM again)
 FROM reopened
 UNION ALL
 SELECT job_id, 'retried', NULL FROM before

@@ -135,6 +135,7 @@ inserted AS (
         CASE WHEN spec ?| (SELECT enum_range(NULL::dependency_kind)::text[]) THEN spec END AS waits,
         CASE WHEN spec ? 'parallel' THEN owner || '/' || sweep END AS line,
         (spec ->> 'parallel')::smallint AS parallel,
+        forge_parts(owner, bundle_digest, spec) AS parts,
         (
             SELECT judged.approval FROM judged
             WHERE judged.lane_id = job.lane_id AND judged.timeout_s IS NOT DISTINCT FROM job.timeout_s
@@ -157,8 +158,8 @@ edges AS (
     WHERE inserted.waits IS NOT NULL
 ),
 now_ready AS (
-    INSERT INTO ready (lane_id, nice, job_id, ready_at)
-    SELECT lane_id, nice, id, submitted_at
+    INSERT INTO ready (lane_id, nice, job_id, ready_at, parts)
+    SELECT lane_id, nice, id, submitted_at, parts
     FROM placed
     WHERE run_at IS NULL AND NOT held
 ),
@@ -181,4 +182,7 @@ SELECT
     (SELECT min(unknown) FROM lacking) AS unknown_job,
     ARRAY(SELECT place FROM lacking WHERE lacks_source) AS sourceless,
     ARRAY(SELECT place FROM lacking WHERE NOT lacks_source) AS not_uploaded,
-    forge_wake(ARRAY(SELECT lane_id FROM placed WHERE run_at IS NULL AND NOT held))
+    (
+        SELECT forge_wake(array_agg(lane_id), 'ready', array_agg(parts::text))
+        FROM placed WHERE run_at IS NULL AND NOT held
+    )

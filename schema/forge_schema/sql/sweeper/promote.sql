@@ -11,14 +11,22 @@ WITH due AS (
     ))
     RETURNING *
 ),
+known AS MATERIALIZED (
+    SELECT due.*, forge_parts(job.owner, job.bundle_digest, job.spec) AS parts
+    FROM due JOIN job ON job.id = due.job_id
+),
 now_ready AS (
     INSERT INTO ready (
-        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at
+        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, parts
     )
-    SELECT lane_id, nice, job_id, attempt, failures, losses, preemptions, forge_now() FROM due
+    SELECT lane_id, nice, job_id, attempt, failures, losses, preemptions, forge_now(), parts
+    FROM known
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id)
     SELECT forge_now(), %(actor)s, 'promoted', job_id FROM due
 )
-SELECT job_id, (SELECT forge_wake(ARRAY(SELECT lane_id FROM due))) FROM due
+SELECT
+    job_id,
+    (SELECT forge_wake(array_agg(lane_id), 'ready', array_agg(parts::text)) FROM known)
+FROM due

@@ -16,12 +16,15 @@ LANGUAGE sql VOLATILE AS $$
         RETURNING held.job_id, held.lane_id, held.nice, held.attempt
     ),
     free AS MATERIALIZED (
-        SELECT gone.*, job.run_at, forge_now() AS now FROM gone JOIN job ON job.id = gone.job_id
+        SELECT
+            gone.*, job.run_at, forge_now() AS now,
+            forge_parts(job.owner, job.bundle_digest, job.spec) AS parts
+        FROM gone JOIN job ON job.id = gone.job_id
     ),
     -- After a restore, a job may be held and in another place too.
     now_ready AS (
-        INSERT INTO ready (lane_id, nice, job_id, attempt, ready_at)
-        SELECT lane_id, nice, job_id, attempt, now FROM free
+        INSERT INTO ready (lane_id, nice, job_id, attempt, ready_at, parts)
+        SELECT lane_id, nice, job_id, attempt, now, parts FROM free
         WHERE run_at IS NULL OR run_at <= now
         ON CONFLICT DO NOTHING
     ),
@@ -34,5 +37,6 @@ LANGUAGE sql VOLATILE AS $$
         INSERT INTO event (at, actor, action, job_id)
         SELECT now, 'queue', 'released', job_id FROM free
     )
-    SELECT forge_wake(array_agg(lane_id)) FROM free WHERE run_at IS NULL OR run_at <= now
+    SELECT forge_wake(array_agg(lane_id), 'ready', array_agg(parts::text))
+    FROM free WHERE run_at IS NULL OR run_at <= now
 $$;

@@ -1,57 +1,97 @@
 -- Wakes as many idle workers as there are jobs in `lanes`, a lane per job: those that can run them
--- with what they have free. The calling statement has made the jobs ready, or given back their slots.
+-- with what they have free, the preferred ones first. `parts` has the text of each job's
+-- `forge_parts`, if known. The calling statement has made the jobs ready, or given back their slots.
+-- A worker that is the last resort is left asleep if others that are woken have room for all jobs.
 -- The notification is `kind:workers:snapshot`. A worker that the snapshot does not show may have
 -- become idle at the same moment, without seeing the jobs: it looks too. So one is sent even if it
 -- names nobody, except when the jobs have been ready for a while: kind `again`.
 -- Locks: idle, skipping locked.
-CREATE OR REPLACE FUNCTION forge_wake(lanes integer[], kind text DEFAULT 'ready') RETURNS void
+CREATE OR REPLACE FUNCTION forge_wake(
+    lanes integer[], kind text DEFAULT 'ready', parts text[] DEFAULT NULL
+) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     -- Taken before any look at the idle workers.
     seen text := pg_current_snapshot()::text;
     named bigint[] := '{}';
     found bigint[];
+    room bigint;
     made record;
+    last_resort boolean;
     n integer := 1;
 BEGIN
     FOR made IN
-        SELECT lane.shape_id, count(*) AS jobs
-        FROM unnest(lanes) AS of_job (lane_id) JOIN lane ON lane.id = of_job.lane_id
-        -- A busy pool has no idle workers to choose from.
-        WHERE NOT lane.paused AND EXISTS (SELECT FROM idle)
-        GROUP BY lane.shape_id
+        SELECT
+            shape.id AS shape_id, shape.target, of_parts.parts::integer[] AS parts,
+            sum(of_parts.jobs)::bigint AS jobs
+        FROM (
+            SELECT
+                lane.shape_id, count(*) AS jobs,
+                -- Each look reads all idle workers, so a batch of many bundles has only a few.
+                CASE WHEN rank() OVER (
+                    PARTITION BY lane.shape_id ORDER BY count(*) DESC, of_job.parts
+                ) <= 8 THEN of_job.parts END AS parts
+            FROM unnest(lanes, parts) AS of_job (lane_id, parts)
+            JOIN lane ON lane.id = of_job.lane_id
+            -- A busy pool has no idle workers to choose from.
+            WHERE NOT lane.paused AND EXISTS (SELECT FROM idle)
+            GROUP BY lane.shape_id, of_job.parts
+        ) AS of_parts
+        JOIN shape ON shape.id = of_parts.shape_id
+        GROUP BY shape.id, of_parts.parts
     LOOP
-        WITH chosen AS MATERIALIZED (
-            SELECT idle.worker_id, idle.gpu_model
-            FROM shape
-            CROSS JOIN idle
-            JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id
-            CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
-            WHERE shape.id = made.shape_id
-                AND worker.command IS NULL
-                AND worker.status IN ('connecting', 'idle', 'busy')
-                AND lent.cpus <= idle.cpus * (1 + 1e-9)
-                AND lent.memory_mb <= idle.memory_mb
-                AND shape.disk_mb <= idle.disk_mb
-                AND shape.gpus <= idle.gpus
-                AND (shape.gpus = 0 OR idle.gpu_model = '' OR (
-                    shape.vram_mb <= idle.vram_mb
-                    AND (
-                        forge_glob(shape.gpu_model, idle.gpu_model)
-                        OR forge_glob('* ' || shape.gpu_model, idle.gpu_model)
-                    )
-                ))
-                AND forge_fits(shape, worker)
-            LIMIT made.jobs
-            FOR UPDATE OF idle SKIP LOCKED
-        ),
-        woken AS (
-            DELETE FROM idle USING chosen
-            WHERE idle.worker_id = chosen.worker_id AND idle.gpu_model = chosen.gpu_model
-            RETURNING idle.worker_id
-        )
-        SELECT array_agg(worker_id) INTO found FROM woken;
-        named := named || found;
+        FOREACH last_resort IN ARRAY ARRAY[false, true] LOOP
+            WITH ranked AS MATERIALIZED (
+                SELECT worker_id, gpu_model FROM idle
+                ORDER BY forge_preference(last_resort, made.parts, warm) DESC
+            ),
+            -- Compared in this order, and only until there are enough.
+            chosen AS MATERIALIZED (
+                SELECT able.* FROM ranked
+                CROSS JOIN LATERAL (
+                    SELECT
+                        idle.worker_id, idle.gpu_model,
+                        floor(least(
+                            idle.jobs,
+                            idle.cpus * (1 + 1e-9) / nullif(lent.cpus, 0),
+                            idle.memory_mb / nullif(lent.memory_mb, 0),
+                            idle.disk_mb / shape.disk_mb,
+                            idle.gpus / nullif(shape.gpus, 0)
+                        ))::bigint AS jobs
+                    FROM idle
+                    JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id
+                    JOIN shape ON shape.id = made.shape_id
+                    CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
+                    WHERE idle.worker_id = ranked.worker_id AND idle.gpu_model = ranked.gpu_model
+                        AND (shape.target = 'auto' AND worker.local) = last_resort
+                        AND worker.command IS NULL
+                        AND worker.status IN ('connecting', 'idle', 'busy')
+                        AND lent.cpus <= idle.cpus * (1 + 1e-9)
+                        AND lent.memory_mb <= idle.memory_mb
+                        AND shape.disk_mb <= idle.disk_mb
+                        AND shape.gpus <= idle.gpus
+                        AND (shape.gpus = 0 OR idle.gpu_model = '' OR (
+                            shape.vram_mb <= idle.vram_mb
+                            AND (
+                                forge_glob(shape.gpu_model, idle.gpu_model)
+                                OR forge_glob('* ' || shape.gpu_model, idle.gpu_model)
+                            )
+                        ))
+                        AND forge_fits(shape, worker)
+                    FOR UPDATE OF idle SKIP LOCKED
+                ) AS able
+                LIMIT made.jobs
+            ),
+            woken AS (
+                DELETE FROM idle USING chosen
+                WHERE idle.worker_id = chosen.worker_id AND idle.gpu_model = chosen.gpu_model
+                RETURNING idle.worker_id, chosen.jobs
+            )
+            SELECT array_agg(woken.worker_id), sum(woken.jobs) INTO found, room FROM woken;
+            named := named || found;
+            made.jobs := greatest(made.jobs - coalesce(room, 0), 0);
+            EXIT WHEN made.jobs = 0 OR made.target <> 'auto';
+        END LOOP;
     END LOOP;
     -- A notification is shorter than 8,000 bytes.
     IF length(seen) > 1000 THEN
