@@ -84,6 +84,7 @@ class LongClaim:
 
     def _exchange(self, ends: list[End], count: int) -> Claimed:
         shared, caller, free = self._shared, self._caller, self._claim.free
+        warm = self._claim.warm
         if not count and not self._claim.repeated:
             return self._finish(ends)
         sleepers = shared.hub.sleepers
@@ -91,12 +92,13 @@ class LongClaim:
             if self._hinted:
                 lanes.doubt()
             if count:
-                sleepers.looks(caller.id, free)
+                sleepers.looks(caller.id, free, count=count, warm=warm)
             ended, grants = shared.queue(caller.actor).finish_and_claim(
                 ends,
                 lanes,
                 free,
                 count=count,
+                warm=warm,
                 nonce=self._claim.nonce,
                 repeated=self._claim.repeated,
             )

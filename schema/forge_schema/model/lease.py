@@ -29,6 +29,8 @@ class Grant:
     """A lease just granted, with its job.
 
     One that is handed out again, since the first answer was lost, was claimed `age_s` seconds ago.
+    `parts` are hashes of the image, the environment and the bundle that it needs, None where it
+    needs none.
     """
 
     job_id: int
@@ -46,6 +48,7 @@ class Grant:
     losses: int
     preemptions: int
     age_s: float = 0.0
+    parts: list[int | None] = field(default_factory=list)
 
     @property
     def fence(self) -> Fence:

@@ -26,6 +26,8 @@ from forge_schema.model.fields import (
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
 
 MOST_GPUS = 64
+# The most parts of jobs that a worker reports to have.
+WARM = 64
 MAGIC = {"*": ".*", "?": "."}
 
 

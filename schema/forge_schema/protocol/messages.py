@@ -30,7 +30,7 @@ from forge_schema.model.fields import (
 )
 from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.states import ATTEMPT_REASONS, Phase, Reason, WorkerStatus
-from forge_schema.model.worker import MOST_GPUS, Capacity, Machine
+from forge_schema.model.worker import MOST_GPUS, WARM, Capacity, Machine
 
 # What the validators below check, in the JSON schema.
 A_PHASE: JsonDict = {
@@ -54,6 +54,7 @@ A_PUT: JsonDict = {
 # Maximum number of rows and leases in one request.
 ROWS = 5000
 LEASES = 10_000
+Part = Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC]
 
 
 class Body(KnownFields, BaseModel):
@@ -131,6 +132,9 @@ class Claim(Body):
     hinted: Annotated[Flag, Field(description="there may be jobs of a new kind")] = False
     nonce: Annotated[UUID | None, Field(description="the claim's name, for its leases")] = None
     repeated: Annotated[Flag, Field(description="the answer to this nonce was lost")] = False
+    warm: Annotated[
+        list[Part], FailFast(), Field(max_length=WARM, description="parts of jobs that it has")
+    ] = []
 
     @model_validator(mode="after")
     def _one_end_of_a_job(self) -> Self:

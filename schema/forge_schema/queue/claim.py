@@ -27,6 +27,7 @@ def claim(
     count: int,
     ttl: timedelta,
     nonce: UUID,
+    warm: Sequence[int] = (),
     successes: Sequence[End] = (),
     first: Statement | None = None,
 ) -> tuple[int, list[Row], list[Grant]]:
@@ -49,7 +50,7 @@ def claim(
             most = min([count, *(reservation.jobs(lane, free) for lane in shown)])
         ended = {**fences([end.fence for end in successes]), **usages(successes)}
         params: dict[str, Any] = {**ended, "worker_id": lanes.worker_id}
-        params |= {"ttl": ttl, "nonce": nonce}
+        params |= {"ttl": ttl, "nonce": nonce, "warm": array(warm)}
         last_of = partial(reservation.last, free=free)
         began = monotonic()
         params |= _places(lanes, last_of, shown, most=most, look=look)
@@ -140,4 +141,5 @@ def _grant(row: Row, nonce: UUID, needs: Capacity) -> Grant:
         losses=row["losses"],
         preemptions=row["preemptions"],
         age_s=row.get("age_s", 0.0),
+        parts=row["parts"] or [],
     )

@@ -104,6 +104,7 @@ class Queue:
         free: Capacity,
         *,
         count: int = 1,
+        warm: Sequence[int] = (),
         nonce: UUID | None = None,
         repeated: bool = False,
     ) -> tuple[list[Ended], list[Grant]]:
@@ -117,6 +118,7 @@ class Queue:
             lanes: the claiming worker's lanes.
             free: the worker's free resources once the leases have ended.
             count: maximum number of jobs to claim; 0 with `repeated` only asks for earlier ones.
+            warm: the parts of jobs that the worker has, preferred among jobs of one owner.
             nonce: the claim's name; None makes one up.
             repeated: whether a claim of this name was sent before.
         """
@@ -137,6 +139,7 @@ class Queue:
             count=count,
             ttl=self.ttl,
             nonce=nonce,
+            warm=warm,
             successes=sorted(ends, key=_by_job) if plain else (),
             # A success costs a third less without the other reasons' budgets, so it goes without.
             first=None if plain else ("finish", self._ends(ends)),

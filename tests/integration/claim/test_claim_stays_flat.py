@@ -9,6 +9,7 @@ import pytest
 from forge_schema.model.attempt_records import LogChunk
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
+from forge_schema.model.worker import WARM
 from forge_schema.queue.lanes import SHOWN, Lanes
 from support.database.explain import buffers
 from support.queue.rig import Worker, spec
@@ -114,6 +115,16 @@ def test_a_long_lane_costs_no_more_than_a_short_one(bench: Bench, statistics: st
     if statistics == "of the full table":
         bench.analyze()
     assert bench.cost_of_a_claim() <= alone + SLACK
+
+
+def test_what_the_worker_has_costs_the_claim_no_pages(bench: Bench) -> None:
+    bench.connection.execute("UPDATE ready SET parts = ARRAY[job_id % 3, NULL, job_id % 7]")
+    bench.analyze()
+    alone = bench.cost_of_a_claim()
+    worker, warm = bench.worker, list(range(WARM))
+    _, grants = bench.rig.queue.finish_and_claim([], worker.lanes, worker.free, warm=warm)
+    assert len(grants) == 1
+    assert bench.cost() <= alone + SLACK
 
 
 def test_many_other_lanes_that_others_serve_do_not_slow_the_claim(bench: Bench) -> None:

@@ -91,6 +91,9 @@ class Gateway(Protocol):
     def new_work(self) -> None:
         """Note that there may be work of a kind not seen before."""
 
+    def prefer(self, warm: Sequence[int]) -> None:
+        """Note the parts of jobs that this machine has; later claims prefer jobs that need them."""
+
     def disconnect(self) -> None:
         """Tell the queue that this boot of the worker is leaving cleanly."""
 
@@ -133,6 +136,7 @@ class SqlGateway:
         self._lanes = Lanes(database, 0)
         self._unanswered = Unanswered()
         self._sleepers = Sleepers(hears=hears)
+        self._warm: Sequence[int] = ()
 
     def register(self, machine: Machine) -> Registered:
         self.worker_id = self._registry.register(self._name, machine)
@@ -151,11 +155,12 @@ class SqlGateway:
     def finish_and_claim(
         self, ends: Sequence[End], free: Capacity, count: int
     ) -> tuple[list[Ended], list[Grant]]:
+        warm = self._warm
         with self._unanswered.claim(count) as (nonce, repeated):
             if count:
-                self._sleepers.looks(self.worker_id, free)
+                self._sleepers.looks(self.worker_id, free, count=count, warm=warm)
             ended, grants = self.queue.finish_and_claim(
-                ends, self._lanes, free, count=count, nonce=nonce, repeated=repeated
+                ends, self._lanes, free, count=count, warm=warm, nonce=nonce, repeated=repeated
             )
             if count:
                 self._sleepers.looked(self._database, self.worker_id, free, found=bool(grants))
@@ -203,6 +208,9 @@ class SqlGateway:
     def new_work(self) -> None:
         # Known lanes are searched first: a hint is usually about one of them.
         self._lanes.doubt()
+
+    def prefer(self, warm: Sequence[int]) -> None:
+        self._warm = warm
 
     def wakes(self, hint: Hint) -> bool:
         """Tell whether a hint of jobs wakes this worker."""

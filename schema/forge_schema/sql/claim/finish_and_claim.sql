@@ -5,6 +5,8 @@
 -- slower.
 -- A lane under limits shows as many jobs as they leave room for, and each claimed one takes their
 -- slots. The slots of finished jobs are given back first, so that the next jobs can have them.
+-- Of an owner's jobs of the same priority, the worker takes one whose parts it has, which are `warm`,
+-- before one whose parts it would have to fetch.
 -- `heads`, in the first row, has the first `nice` of each lane that shows a job, if the caller did
 -- not ask for all.
 -- Locks: lease by job, then ready and slot (skipping locked).
@@ -40,11 +42,19 @@ returned AS (
 -- The heads of the lanes, best first, read without a lock. Each lane is read in ranges, which skip
 -- what this worker has already emptied.
 peeked AS MATERIALIZED (
-    SELECT peek.*, n, lane.id AS lane_id, lane.owner, lane.limited
+    SELECT
+        peek.*, n, lane.id AS lane_id, lane.owner, lane.limited,
+        -- One that came back, or was ready a minute ago, is not passed by.
+        CASE
+            WHEN %(warm)s::integer[] <> '{}' AND peek.attempt = 0
+                AND peek.ready_at > (SELECT forge_now() - '1 minute'::interval)
+                THEN forge_preference(false, peek.parts, %(warm)s::integer[])
+            ELSE 15
+        END AS preference
     FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
     JOIN lane ON lane.id = (%(lanes)s::integer[])[n] AND NOT lane.paused
     CROSS JOIN LATERAL (
-        SELECT ctid, nice, job_id, passed_at FROM ready
+        SELECT ctid, nice, job_id, passed_at, attempt, ready_at, parts FROM ready
         WHERE lane_id = (%(lanes)s::integer[])[n]
             AND (nice, job_id) > ((%(after_nices)s::smallint[])[n], (%(after_jobs)s::bigint[])[n])
             AND nice <= (%(last_nices)s::smallint[])[n]
@@ -63,7 +73,8 @@ head AS MATERIALIZED (
         nice,
         (%(shares)s::float8[])[n] - (%(steps)s::float8[])[n]
             + sum((%(steps)s::float8[])[n]) OVER (
-                PARTITION BY owner ORDER BY nice, job_id ROWS UNBOUNDED PRECEDING
+                PARTITION BY owner ORDER BY nice, preference DESC, job_id
+                ROWS UNBOUNDED PRECEDING
             ),
         job_id
     LIMIT %(peek)s
@@ -105,7 +116,8 @@ SELECT
         FROM (SELECT lane_id, min(nice) AS nice FROM peeked GROUP BY lane_id) AS first
     ) END AS heads, leased.job_id, leased.token,
     leased.attempt, leased.lane_id, leased.nice, leased.failures, leased.losses, leased.preemptions,
-    job.name, job.owner, job.spec, job.bundle_digest, job.timeout_s
+    job.name, job.owner, job.spec, job.bundle_digest, job.timeout_s,
+    forge_parts(job.owner, job.bundle_digest, job.spec) AS parts
 FROM (SELECT) AS always
 LEFT JOIN leased ON true
 LEFT JOIN job ON job.id = leased.job_id

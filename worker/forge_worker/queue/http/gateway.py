@@ -52,6 +52,7 @@ class HttpGateway:
         self._boot_id = UUID(int=0)
         self._hinted = False
         self._unanswered = Unanswered()
+        self._warm: Sequence[int] = ()
 
     def register(self, machine: Machine) -> Registered:
         told = messages.Register(**asdict(machine))
@@ -86,6 +87,7 @@ class HttpGateway:
             hinted=hinted,
             nonce=ask.nonce,
             repeated=ask.repeated,
+            warm=list(self._warm),
         )
         try:
             # A claim is repeated by the next one, for what is free then.
@@ -208,6 +210,9 @@ class HttpGateway:
 
     def new_work(self) -> None:
         self._hinted = True
+
+    def prefer(self, warm: Sequence[int]) -> None:
+        self._warm = warm
 
     def disconnect(self) -> None:
         self._session.post("/disconnect", messages.Boot(boot_id=self._boot_id), Nothing)
