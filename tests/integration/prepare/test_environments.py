@@ -39,6 +39,8 @@ def test_conflicting_projects_run_side_by_side_and_install_once(both: Bed) -> No
         assert INSTALLING not in log
         assert b"Collecting" not in log
     assert len(environments(both)) == 2
+    # The bundles and the environments, and in Docker no image, since the job names none.
+    assert len(list((both.workers[0].folder / "warm").iterdir())) == 4
     # A job that asked to share a container has one of its own, and the same environment.
     shared = both.submit(
         *("sh", "-c", "touch $XDG_CACHE_HOME/mine && python main.py"),

@@ -33,6 +33,7 @@ STATE = {
     "images": "images' files, which are fetched again",
     "envs": "environments, which are installed again",
     "caches": "model caches, which jobs fill again",
+    "warm": "notes of what is in these folders",
     "shares": "folders of shared containers, which an earlier version had",
     spool.FILE: "results of jobs not yet delivered to the queue",
     "name": "the name, which is replaced by a new one",

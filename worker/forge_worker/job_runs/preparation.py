@@ -9,7 +9,8 @@ from forge_schema.model.states import Phase
 from forge_worker.job_runs.job_environment import run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
 from forge_worker.job_runs.parts import Parts
-from forge_worker.prepare.bundle import BundleCache
+from forge_worker.prepare.bundle import BundleCache, archive
+from forge_worker.prepare.python_env import ENV
 from forge_worker.runners.runner import Handle, RunSpec
 
 
@@ -52,6 +53,7 @@ def _prepare(parts: Parts) -> RunSpec:
     record_of(attempt, parts.slot, runner.kind, spec.name).write()
     for provision in services.provisions:
         spec = parts.patiently(partial(provision.provide, spec, attempt, runner))
+    _note_warm(parts, spec)
     parts.patiently(parts.checkpoints.restore)
     return spec
 
@@ -62,3 +64,18 @@ def _unpack(parts: Parts) -> None:
         attempt.while_wanted()
         cache = BundleCache(parts.objects, services.bundles, services.bundles_bytes)
         cache.unpack(digest, attempt.folders.work, progress=attempt.while_wanted)
+
+
+def _note_warm(parts: Parts, spec: RunSpec) -> None:
+    """Have the queue prefer this machine for jobs that need what this one needed."""
+    grant, services = parts.attempt.grant, parts.services
+    digest = grant.bundle_digest
+    places = (
+        None,
+        next((mount.source for mount in spec.mounts if mount.target == ENV), None),
+        archive(services.bundles, digest) if digest else None,
+    )
+    # An older server does not name the parts.
+    found = zip(grant.parts, places, strict=False)
+    services.warm.note({part: place for part, place in found if part is not None})
+    services.gateway.prefer(services.warm.newest())

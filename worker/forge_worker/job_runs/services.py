@@ -14,6 +14,7 @@ from forge_worker.machine.health import Health
 from forge_worker.prepare.images import Images
 from forge_worker.prepare.order import provisions_in_order
 from forge_worker.prepare.provisions import Provision
+from forge_worker.prepare.warm import WarmParts
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.runners.choice import Runners
@@ -36,6 +37,7 @@ class JobServices:
     sampler: Sampler
     fault_watch: FaultWatch
     health: Health
+    warm: WarmParts
     provisions: tuple[Provision, ...] = ()
 
 
@@ -52,6 +54,8 @@ def job_services(
 ) -> JobServices:
     """Return a worker's services; its registration later fills in the name and the queue."""
     most = settings.cache_mb << 20
+    warm = WarmParts(settings.worker_dir / "warm")
+    gateway.prefer(warm.newest())
     images = Images(runners.policy, objects, settings.worker_dir / "images", most)
     return JobServices(
         host=Host(
@@ -72,5 +76,6 @@ def job_services(
         sampler=sampler,
         fault_watch=fault_watch,
         health=health,
+        warm=warm,
         provisions=provisions_in_order(settings, images),
     )

@@ -19,7 +19,7 @@ from forge_worker.prepare.archive import Limits, extract
 from forge_worker.prepare.tar_stream import BundleRefused
 from forge_worker.queue.objects import Objects
 
-__all__ = ["BundleCache", "BundleCorrupt", "BundleRefused"]
+__all__ = ["BundleCache", "BundleCorrupt", "BundleRefused", "archive"]
 
 DOWNLOADS = 2  # a second try if the content does not match its digest
 LOCK_FILES = 64  # bundles that share a lock file are fetched one after the other
@@ -82,7 +82,7 @@ class BundleCache:
     @contextmanager
     def holding(self, digest: str, *, progress: Progress | None = None) -> Iterator[Path]:
         """Keep the verified archive from being evicted while the block runs; raises as `fetch`."""
-        path = self.root / f"{keys.checked_digest(digest)}.tar.zst"
+        path = archive(self.root, digest)
         with ExitStack() as held:
             with self._locked(digest, progress):
                 file = self._cached(path, digest) or self._download(path, digest, progress)
@@ -150,6 +150,11 @@ class BundleCache:
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > STALE_SECONDS:
                     path.unlink()
+
+
+def archive(root: Path, digest: str) -> Path:
+    """Return where a bundle is cached below `root`."""
+    return root / f"{keys.checked_digest(digest)}.tar.zst"
 
 
 def _opened_shared(path: Path) -> BufferedReader | None:
