@@ -26,6 +26,9 @@ NEAREST = {
 }
 
 
+# What `forge_preference` counts for each part of a job, and for not being the last resort.
+PARTS = (("image", 4), ("environment", 2), ("bundle", 1))
+NEAR = 8
 # Why a worker takes no jobs although no admin asked for that.
 UNASKED = {
     WorkerStatus.DRAINING: Chance.DRAINING,
@@ -96,6 +99,7 @@ def candidates(database: Database, job: Row, *, worker_id: int | None = None) ->
         "explain_workers",
         again=True,
         shape_id=job["shape_id"],
+        parts=job["parts"],
         worker_id=worker_id,
         count=MOST_WORKERS,
     )
@@ -140,13 +144,14 @@ def _chance(one: Candidate, front: Front | None) -> WorkerChance:
         ahead=before.ahead if chance in {Chance.STARTS, Chance.BEHIND} else None,
         leases=one.room.leases,
         silent_s=one.row["silent_s"],
+        preference=one.row["preference"],
     )
 
 
 def _text(one: Candidate, chance: Chance, ahead: int) -> str:
     silent = duration_text(one.row["silent_s"])
     return {
-        Chance.STARTS: "takes it with its next claim",
+        Chance.STARTS: f"takes it with its next claim{_preferred(one)}",
         Chance.BEHIND: f"takes {times(ahead, 'other job')} first",
         Chance.RESERVED: "reserves its free resources for a job ahead of this one",
         Chance.BUSY: _too_little(one),
@@ -157,6 +162,16 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.NEVER_CAME: "never connected",
         Chance.UNFIT: "lacks " + "; ".join(lack(asked) for asked in one.asked if not asked.met),
     }[chance]
+
+
+def _preferred(one: Candidate) -> str:
+    """Tell what sets the worker apart from others that could take the job now."""
+    preference: int = one.row["preference"]
+    if preference < NEAR:
+        return ", unless a remote worker does first"
+    named = zip(PARTS, one.wants["parts"] or [], strict=False)
+    has = [name for (name, weight), part in named if part is not None and preference & weight]
+    return f"; it has the job's {' and '.join(has)}" if has else ""
 
 
 def _draining(one: Candidate) -> str:
@@ -185,10 +200,11 @@ def _free(asked: Requirement) -> str:
     return size_text(free * MIB) if asked.name in SIZES else f"{free:g}"
 
 
-def _distance(chance: WorkerChance) -> tuple[float, float, int, str]:
+def _distance(chance: WorkerChance) -> tuple[float, float, int, int, str]:
     away = 0.0 if chance.available else 1.0
     obstacles = len(chance.lacking) + NEAREST.get(chance.chance, away)
-    return obstacles, _missing(chance), chance.ahead or 0, chance.worker
+    preference = chance.preference if chance.chance is Chance.STARTS else 0
+    return obstacles, _missing(chance), -preference, chance.ahead or 0, chance.worker
 
 
 def _missing(chance: WorkerChance) -> float:

@@ -66,7 +66,8 @@ class Requirement(Record):
 class WorkerChance(Record):
     """How one worker treats the job. `ahead` counts the jobs that it takes before this one.
 
-    `leases` is the number of jobs it runs; `available` is false if it takes no jobs.
+    `leases` is the number of jobs it runs; `available` is false if it takes no jobs. Of the idle
+    workers with room for the job, the one with the highest `preference` is woken first.
     """
 
     worker_id: int
@@ -79,6 +80,7 @@ class WorkerChance(Record):
     ahead: int | None = None
     leases: int = 0
     silent_s: float = 0.0
+    preference: int = 0
 
 
 class Limit(Record):

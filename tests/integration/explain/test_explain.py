@@ -154,6 +154,25 @@ def test_the_nearest_worker_comes_first_and_the_rest_is_counted(scene: Scene) ->
     assert scene.explain(job, workers=0).left_out == 5
 
 
+def test_of_workers_that_would_start_it_the_preferred_one_comes_first(scene: Scene) -> None:
+    scene.worker("a-local", local=True)
+    scene.worker("b-cold")
+    warm = scene.worker("c-warm")
+    job = scene.submit(image="python:3.13")
+    scene.sql(
+        "INSERT INTO idle SELECT id, '', boot_id, cpus, memory_mb, disk_mb, 0, 0, 1,"
+        " (SELECT parts FROM ready) FROM worker WHERE id = %s",
+        warm,
+    )
+    said = scene.explain(job)
+    assert [(one.worker, one.preference, one.text) for one in said.workers] == [
+        ("c-warm", 15, "takes it with its next claim; it has the job's image"),
+        ("b-cold", 11, "takes it with its next claim"),
+        ("a-local", 3, "takes it with its next claim, unless a remote worker does first"),
+    ]
+    assert "c-warm takes it" in said.text
+
+
 def test_others_in_front_are_counted_and_never_named(scene: Scene) -> None:
     secret = {"owner": "eve", "name": "eves-own", "priority": 2}
     job = behind(secret, secret, {})(scene)

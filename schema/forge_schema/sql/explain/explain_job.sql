@@ -31,6 +31,7 @@ SELECT
         WHERE dependency.job_id = held.job_id AND num_nulls(met) = 1
         ORDER BY needs_id
     ) AS needs,
+    forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
     held.approval, job.sweep, held.parallel,
     (SELECT count(*) FROM turn WHERE turn.line = held.line) AS turns,
     (

@@ -1,5 +1,5 @@
 -- The workers compared with a shape, those that can serve it first: what each has, and which of the
--- requirements it meets. Workers beyond `count` are only counted.
+-- requirements it meets, and how much an idle one is preferred. Workers beyond `count` are only counted.
 SELECT
     worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.local,
@@ -7,6 +7,10 @@ SELECT
     worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
     lent.cpus AS lent_cpus, lent.memory_mb AS lent_memory_mb,
+    forge_preference(
+        shape.target = 'auto' AND worker.local, %(parts)s::integer[],
+        coalesce((SELECT warm FROM idle WHERE idle.worker_id = worker.id LIMIT 1), '{}')
+    ) AS preference,
     forge_fits(shape, worker) AS fits,
     forge_fit_of(shape, worker) AS fit,
     count(*) OVER ()::integer AS in_all
