@@ -222,7 +222,9 @@ class StateUnknown(ForgeError):
 
 def job_unknown(job_id: int) -> JobUnknown:
     """Return the error for a job that does not exist."""
-    return JobUnknown(f"there is no job {job_id}", hint="`forge ps` lists the jobs")
+    return JobUnknown(
+        f"there is no job {job_id}", hint="`forge ps` lists the jobs; retention may have removed it"
+    )
 
 
 def possible_job(job_id: int) -> int:

@@ -5,6 +5,7 @@ from time import time_ns
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+from psycopg.errors import ForeignKeyViolation
 from psycopg.types.json import Jsonb
 from pydantic_core import to_json
 
@@ -50,6 +51,14 @@ class Submission:
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
+        try:
+            return self._submit(specs, any_owner=any_owner)
+        except ForeignKeyViolation:
+            # A lane was removed since it was found, or just now a job that one of these waits for.
+            self._lane_ids.clear()
+            return self._submit(specs, any_owner=any_owner)
+
+    def _submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         groups, stem = self._groups(specs), _stem()
         runs = [(group["owner"], run) for group in groups for run in group["runs"]]
         _agree(runs)

@@ -83,6 +83,11 @@ def image(digest: str) -> str:
     return f"images/{checked_digest(digest)}.tar"
 
 
+def job_prefix(job_id: UUID | str | int) -> str:
+    """Return the folder of all objects of a job, ending in a slash."""
+    return f"jobs/{job_id}/"
+
+
 @dataclass(frozen=True)
 class AttemptKeys:
     """The keys of one attempt's objects. The token separates those of a late writer."""
@@ -99,7 +104,7 @@ class AttemptKeys:
     @property
     def prefix(self) -> str:
         """The attempt's folder, ending in a slash."""
-        return f"jobs/{self.job}/{self.attempt}-{self.token}/"
+        return f"{job_prefix(self.job)}{self.attempt}-{self.token}/"
 
     def log_chunk(self, number: int) -> str:
         """Return the key of the log chunk with this number, from 0."""

@@ -59,7 +59,8 @@ def serve(settings: ProcessSettings) -> None:
     url, limit_s = settings.database_url, statement_limit_s(settings.sweep_s)
     with Database(url, size=2, prepare=settings.prepare, statement_s=limit_s) as database:
         queue = Queue(database, actor="sweeper", ttl=settings.ttl)
-        sweeper = Sweeper(settings.tick(queue), period_s=settings.sweep_s)
+        tick, retention = settings.tick(queue), settings.retention(queue)
+        sweeper = Sweeper(tick, period_s=settings.sweep_s, retention=retention)
         server = health_server(sweeper, settings.health_host, settings.health_port)
         Thread(target=server.serve_forever, name="health", daemon=True).start()
         sweeper.start()

@@ -1,81 +1,165 @@
-"""Retention: thin out metrics and samples as they age, and drop old months."""
+"""Retention: jobs leave some time after their end, with everything that is theirs."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from itertools import islice
+from threading import Event
 from time import monotonic
+from typing import Protocol
+
+import structlog
 
 from forge_schema.database.pool import Database
+from forge_schema.storage import StoredObject
+from forge_schema.storage.keys import job_prefix
 
-MINUTE, TEN_MINUTES = timedelta(minutes=1), timedelta(minutes=10)
-STATEMENTS = ("thin:metric", "thin:sample")
-MEASURED = ("metric", "sample")
-HISTORY = ("attempt", "event")
-# Maximum number of rows one statement deletes, and seconds within which a tick begins new ones,
-# so that a backlog does not delay other steps.
-ROWS = 10_000
-ENOUGH_S = 2.0
+OF_JOBS, AUDIT = ("attempt", "metric", "sample"), ("event",)
+# Jobs per transaction, and objects per listing.
+JOBS, OBJECTS = 200, 1_000
+# Seconds within which a round begins new batches of jobs, and new deletions of objects.
+JOBS_S, OBJECTS_S = 5.0, 20.0
+LANES, LANES_EVERY_S = 1_000, 3600.0
+
+log = structlog.get_logger(__name__)
+
+
+class Erasable(Protocol):
+    """The part of a store that retention needs."""
+
+    def list(self, prefix: str) -> Iterator[StoredObject]: ...
+    def delete(self, key: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Ages:
-    """Ages at which metric lines and samples are thinned out; 0 means never.
+class Removed:
+    """What a round removed; `partitions` are months of attempts, metrics, samples and events."""
 
-    Past the age `minute`, one row per minute stays; past `ten_minutes`, one per ten minutes, by the
-    time it was stored. The first and the last row of each attempt and rank stay too. Months of
-    metrics and samples are dropped `measured_months` after their end, those of attempts and of the
-    audit trail `history_months` after it.
-    """
-
-    minute: timedelta = timedelta(days=1)
-    ten_minutes: timedelta = timedelta(days=8)
-    measured_months: int = 0
-    history_months: int = 0
+    jobs: int = 0
+    objects: int = 0
+    partitions: int = 0
+    lanes: int = 0
 
 
-class Ageing:
-    """Thins out and drops old rows. Idempotent, and safe beside other sweepers: only one works.
+class Retention:
+    """Removes old jobs. Idempotent, and safe beside other sweepers.
 
-    It touches only rows that are no longer written. Tables in use are left for the next time.
+    The rows of a job go in one transaction, which leaves a tombstone: nobody sees half a job.
+    Then its objects are deleted, and the tombstone last. Whoever dies in between is followed up by
+    the next round. Attempts, metrics and samples lie in monthly partitions, and a month is dropped
+    when none of its jobs is left.
+
+    Args:
+        database: an open database.
+        actor: the acting party, for the audit trail.
+        store: the store of the jobs' objects; None if no jobs are removed.
+        jobs_days: days after its end at which a job leaves; 0 means never.
+        audit_months: months after which one of the audit trail is dropped; 0 means never.
+        clock: returns the time in seconds.
     """
 
     def __init__(
-        self, database: Database, ages: Ages | None = None, clock: Callable[[], float] = monotonic
+        self,
+        database: Database,
+        *,
+        actor: str,
+        store: Erasable | None = None,
+        jobs_days: int = 0,
+        audit_months: int = 0,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._database = database
-        self._ages = ages or Ages()
+        self._actor = actor
+        self._store = store
+        self._jobs_days = jobs_days
+        self._audit_months = audit_months
         self._clock = clock
+        self._lanes_at = -math.inf
+        self._ending = Event()
 
-    def thin(self) -> int:
-        """Thin out for a limited time and return the number of deleted rows."""
-        until = self._clock() + ENOUGH_S
-        widths = ((MINUTE, self._ages.minute), (TEN_MINUTES, self._ages.ten_minutes))
-        return sum(
-            self._thin(name, width, age, until)
-            for width, age in widths
-            if age
-            for name in STATEMENTS
+    def run(self) -> Removed:
+        """Do one round, for about half a minute at most; the next one continues.
+
+        Raises:
+            DatabaseUnreachable, StoreError: one of the two does not answer.
+        """
+        audit = self._drop(AUDIT, months=self._audit_months) if self._audit_months else 0
+        if self._store is None or not self._jobs_days:
+            return Removed(partitions=audit)
+        return Removed(
+            jobs=self.remove_jobs(),
+            partitions=audit + self._drop(OF_JOBS, days=self._jobs_days),
+            lanes=self._remove_lanes(),
+            objects=self.delete_objects(self._store),
         )
 
-    def _thin(self, name: str, width: timedelta, age: timedelta, until: float) -> int:
-        gone = 0
-        while self._clock() < until:
+    def end(self) -> None:
+        """End the round after its current statement or object, and any later one too."""
+        self._ending.set()
+
+    def remove_jobs(self) -> int:
+        """Remove the rows of old jobs, and return how many jobs."""
+        going, after, removed = self._within(JOBS_S), 0, 0
+        while going():
             row = self._database.one(
-                name, again=True, width_s=int(width.total_seconds()), age=age, count=ROWS
+                "remove_jobs",
+                again=True,
+                after=after,
+                days=self._jobs_days,
+                count=JOBS,
+                actor=self._actor,
             )
-            if row is None:
+            assert row is not None  # noqa: S101 - a function with OUT parameters returns one row
+            removed += row["removed"]
+            if row["reached"] is None:
                 break
-            gone += row["gone"]
-        return gone
+            after = row["reached"]
+        return removed
 
-    def drop(self) -> int:
-        """Drop months that are too old and return the number of dropped partitions."""
-        ages = ((MEASURED, self._ages.measured_months), (HISTORY, self._ages.history_months))
-        return sum(self._drop(tables, months) for tables, months in ages if months)
+    def delete_objects(self, store: Erasable) -> int:
+        """Delete the objects of removed jobs, and return how many.
 
-    def _drop(self, tables: tuple[str, ...], months: int) -> int:
+        A tombstone goes when nothing is listed any more. Bundles and images stay: others may name
+        them too.
+        """
+        going, deleted = self._within(OBJECTS_S), 0
+        for job_id in self._tombstones():
+            for key in _all(store, job_prefix(job_id)):
+                if not going():
+                    return deleted
+                store.delete(key)
+                deleted += 1
+            self._database.rows("delete_tombstone", again=True, job_id=job_id)
+        return deleted
+
+    def _within(self, seconds: float) -> Callable[[], bool]:
+        until = self._clock() + seconds
+        return lambda: self._clock() < until and not self._ending.is_set()
+
+    def _tombstones(self) -> Iterator[int]:
+        after = 0
+        while rows := self._database.rows("tombstones", again=True, after=after, count=JOBS):
+            for row in rows:
+                after = row["job_id"]
+                yield after
+
+    def _drop(self, tables: tuple[str, ...], *, months: int = 0, days: int = 0) -> int:
         (row,) = self._database.rows(
-            "drop_partitions", again=True, tables=list(tables), months=months
+            "drop_partitions", again=True, tables=list(tables), months=months, days=days
         )
         dropped: int = row["dropped"]
         return dropped
+
+    def _remove_lanes(self) -> int:
+        if self._clock() < self._lanes_at:
+            return 0
+        self._lanes_at = self._clock() + LANES_EVERY_S
+        (row,) = self._database.rows("remove_lanes", again=True, count=LANES)
+        removed: int = row["removed"]
+        return removed
+
+
+def _all(store: Erasable, prefix: str) -> Iterable[str]:
+    # Deleting while a folder is being listed may hide a part of it.
+    while keys := [found.key for found in islice(store.list(prefix), OBJECTS)]:
+        yield from keys

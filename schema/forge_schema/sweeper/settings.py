@@ -2,11 +2,20 @@
 
 from datetime import timedelta
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forge_schema.queue.queue import Queue
-from forge_schema.sweeper.retention import Ages
+from forge_schema.storage import open_store
+from forge_schema.sweeper.ageing import Ages
+from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.tick import BRAKE, Tick, Windows
 
 
@@ -52,14 +61,21 @@ class SweeperSettings(BaseSettings):
     thin_more_after_s: NonNegativeFloat = Field(
         691_200.0, description="age from which one in ten minutes stays; 0 means never"
     )
-    metrics_months: NonNegativeInt = Field(
-        0, description="months after which a month of metrics and samples is dropped; 0 means never"
+    store_url: str = Field("", description="the object store; needed to remove jobs")
+    keep_jobs_days: NonNegativeInt = Field(
+        0, description="days after its end at which a job is removed; 0 means never"
     )
-    history_months: NonNegativeInt = Field(
-        0,
-        description="months after which one of attempts and audit trail is dropped; 0 means never",
+    audit_months: NonNegativeInt = Field(
+        0, description="months after which one of the audit trail is dropped; 0 means never"
     )
     sweep_s: PositiveFloat = Field(10.0, description="seconds between ticks")
+
+    @field_validator("keep_jobs_days")
+    @classmethod
+    def _objects_leave_too(cls, days: int, info: ValidationInfo) -> int:
+        if days and not info.data.get("store_url"):
+            raise ValueError("a job is removed with its objects: set the store's URL too")
+        return days
 
     @property
     def ttl(self) -> timedelta:
@@ -73,8 +89,20 @@ class SweeperSettings(BaseSettings):
         return Ages(
             minute=timedelta(seconds=self.thin_after_s),
             ten_minutes=timedelta(seconds=self.thin_more_after_s),
-            measured_months=self.metrics_months,
-            history_months=self.history_months,
+        )
+
+    def retention(self, queue: Queue) -> Retention:
+        """Return what removes old jobs.
+
+        Raises:
+            StoreUrlInvalid: the store's URL is malformed.
+        """
+        return Retention(
+            queue.database,
+            actor=queue.actor,
+            store=open_store(self.store_url) if self.keep_jobs_days else None,
+            jobs_days=self.keep_jobs_days,
+            audit_months=self.audit_months,
         )
 
     def windows(self) -> Windows:

@@ -1,7 +1,8 @@
 """The sweeper: a tick on a clock, by APScheduler.
 
 Any number of sweepers may run at once. Of those, one works and the others watch: each ticks only if
-none has completed a tick within the last period.
+none has completed a tick within the last period. Old jobs are removed by every sweeper that is told
+to, since the one that works may not have been.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from time import monotonic
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.tick import Tick
 
 # Late ticks are never dropped, missed ones are merged, and ticks never overlap.
@@ -22,17 +24,27 @@ RED_AFTER_PERIODS = 3
 TURN_SHARE = 0.8
 # Much less than a worker waits before it looks by itself.
 WAKE_EVERY_S = 2.0
+RETAIN_EVERY_S = 60.0
 
 log = structlog.get_logger(__name__)
 
 
 class Sweeper:
-    """Ticks every `period_s` seconds in its own thread; `clock` returns the time in seconds."""
+    """Ticks every `period_s` seconds in its own thread, and removes old jobs in another.
+
+    `clock` returns the time in seconds.
+    """
 
     def __init__(
-        self, tick: Tick, *, period_s: float, clock: Callable[[], float] = monotonic
+        self,
+        tick: Tick,
+        *,
+        period_s: float,
+        retention: Retention | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._tick = tick
+        self._retention = retention
         self._period_s = period_s
         self._scheduler = BackgroundScheduler(job_defaults=JOB_DEFAULTS, timezone="UTC")
         self._lock = Lock()
@@ -50,10 +62,14 @@ class Sweeper:
     def start(self) -> None:
         self._scheduler.add_job(self.tick, "interval", seconds=self._period_s)
         self._scheduler.add_job(self.wake_again, "interval", seconds=WAKE_EVERY_S)
+        if self._retention is not None:
+            self._scheduler.add_job(self.retain, "interval", seconds=RETAIN_EVERY_S)
         self._scheduler.start()
 
     def end(self) -> None:
         """Stop after the current tick."""
+        if self._retention is not None:
+            self._retention.end()
         self._scheduler.shutdown(wait=True)
 
     def tick(self) -> None:
@@ -77,8 +93,22 @@ class Sweeper:
         except Exception as error:  # noqa: BLE001 - as above
             log.warning("wake_failed", error=str(error))
 
+    def retain(self) -> None:
+        """Remove what is old. A failure is logged, and the next round continues."""
+        assert self._retention is not None  # noqa: S101 - else it is not scheduled
+        try:
+            removed = self._retention.run()
+        except Exception as error:  # noqa: BLE001 - as above
+            log.warning("retention_failed", error=str(error))
+            return
+        _log("removed", asdict(removed))
+
     def _run(self) -> None:
         moved = self._tick.run()
         self._tick.done()
-        if counts := {step: count for step, count in asdict(moved).items() if count}:
-            log.info("ticked", **counts)
+        _log("ticked", asdict(moved))
+
+
+def _log(event: str, counts: dict[str, int]) -> None:
+    if some := {step: count for step, count in counts.items() if count}:
+        log.info(event, **some)

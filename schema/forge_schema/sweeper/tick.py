@@ -15,8 +15,8 @@ from forge_schema.model.states import Reason
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.schedules.firing import DueSchedules
+from forge_schema.sweeper.ageing import Ageing, Ages
 from forge_schema.sweeper.moves import Moves
-from forge_schema.sweeper.retention import Ageing, Ages
 
 BATCH = 500
 # Maximum number of batches per step, so that a backlog does not delay other steps.
@@ -70,7 +70,6 @@ class Moved:
     reaped: int
     overrun: int = 0
     thinned: int = 0
-    dropped: int = 0
     fired: int = 0
 
 
@@ -83,7 +82,7 @@ class Tick:
         every: how often a sweeper ticks. A much longer pause counts as an outage, after which the
             workers have one TTL to renew.
         brake: up to this many leases that expire together are ended without waiting.
-        ages: the ages at which metrics, samples and history are thinned out or dropped.
+        ages: the ages at which metrics and samples are thinned out.
         clock: returns the time in seconds.
     """
 
@@ -130,7 +129,6 @@ class Tick:
             "partitions": self.make_partitions,
             "nonces": self.forget_nonces,
             "thinned": self._ageing.thin,
-            "dropped": self._ageing.drop,
         }
         failed: list[Exception] = []
         moved = {name: _guarded(name, step, failed) for name, step in steps.items()}

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.queue.attempt_records import Records
-from forge_schema.sweeper import retention as module
-from forge_schema.sweeper.retention import Ageing, Ages
+from forge_schema.sweeper import ageing as module
+from forge_schema.sweeper.ageing import Ageing, Ages
 from support.at_once import at_once
 from support.database.clock import START
 from support.database.databases import holding
@@ -126,32 +126,3 @@ def test_nobody_waits_for_anybody(rig: Rig) -> None:
         Records(writing.database).add_metrics(grant.fence, [MetricLine(1, None, {})])
         assert ageing(rig).thin() > 0
     assert rig.row("SELECT count(*) FROM metric WHERE job_id = %s", job)["count"] == 2
-
-
-def test_a_month_is_dropped_when_it_is_over_long_enough(rig: Rig) -> None:
-    # Those of the migration.
-    ageing(rig, Ages(measured_months=1, history_months=1)).drop()
-    months = [START, START + 40 * DAY, START + 70 * DAY]
-    for month in months:
-        rig.clock.set(month)
-        rig.tick.run()
-        keep(rig, [(7, 1, 0, month.month, month)])
-        rig.submit()
-        rig.finish(rig.worker().claim_one())
-    rig.clock.set(datetime(2031, 3, 31, 23, 59, tzinfo=UTC))
-    assert ageing(rig).drop() == 0
-    both = ageing(rig, Ages(measured_months=2))
-    assert both.drop() == 0
-    rig.clock.set(datetime(2031, 4, 1, tzinfo=UTC))
-    with psycopg.connect(rig.url) as reader:
-        reader.execute("SELECT count(*) FROM metric WHERE at < '2031-01-15'")
-        # The sweep does not wait for readers.
-        assert both.drop() == 1
-    assert max(at_once(both.drop, ageing(rig, Ages(measured_months=2)).drop)) == 1
-    assert both.drop() == 0
-    for table in TABLES:
-        assert {row[4].month for row in left(rig, table)} == {2, 3}
-    assert {r["finished_at"].month for r in rig.rows("SELECT * FROM attempt")} == {1, 2, 3}
-    assert ageing(rig, Ages(history_months=1)).drop() == 4
-    assert {r["finished_at"].month for r in rig.rows("SELECT * FROM attempt")} == {3}
-    assert {r["at"].month for r in rig.rows("SELECT * FROM event")} == {3}

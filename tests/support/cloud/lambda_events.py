@@ -63,7 +63,7 @@ class Functions:
     def _close(self) -> None:
         for name, module in self._modules.items():
             if name == "sweep":
-                module.tick()._database.close()
+                module.steps()[0]._database.close()
             else:
                 module.handler.services.close()
         with suppress(RuntimeError):  # only the tick was called

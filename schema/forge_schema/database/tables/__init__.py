@@ -11,7 +11,7 @@ from forge_schema.database.tables.lane import Lane, OwnerQuota, Queue, Shape
 from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot, Turn
 from forge_schema.database.tables.plans import Dependency, Schedule, Template
 from forge_schema.database.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
-from forge_schema.database.tables.sweeper import SetAside, Sweeper, Thinned
+from forge_schema.database.tables.sweeper import SetAside, Sweeper, Thinned, Tombstone
 from forge_schema.database.tables.worker import FormerWorker, Idle, Worker
 
 metadata = SQLModel.metadata
@@ -48,6 +48,7 @@ __all__ = [
     "Template",
     "TestResult",
     "Thinned",
+    "Tombstone",
     "Turn",
     "Upload",
     "Worker",

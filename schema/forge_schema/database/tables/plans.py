@@ -29,6 +29,8 @@ class Schedule(SQLModel, table=True):
             "last_due_at IS NOT NULL OR num_nonnulls(last_job_id, error) = 0",
             name="last_of_schedule",
         ),
+        # For its foreign key, when a job is removed.
+        Index("schedule_last", "last_job_id", postgresql_where=text("last_job_id IS NOT NULL")),
         Index("schedule_due", "next_at", postgresql_where=text("NOT paused")),
     )
 
@@ -56,6 +58,8 @@ class Dependency(SQLModel, table=True):
         ForeignKeyConstraint(["job_id"], ["job.id"], name="dependency_job"),
         ForeignKeyConstraint(["needs_id"], ["job.id"], name="dependency_needs"),
         CheckConstraint("job_id <> needs_id", name="no_self_dependency"),
+        # For its foreign key, when a job is removed.
+        Index("dependency_needed", "needs_id"),
         Index("dependency_unsettled", "needs_id", postgresql_where=text("met IS NULL")),
     )
 

@@ -1,4 +1,4 @@
-"""State that all sweepers share: ticks, outages, thinning, and rows set aside."""
+"""State that all sweepers share: ticks, outages, thinning, removed jobs, and rows set aside."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -43,6 +43,13 @@ class SetAside(SQLModel, table=True):
     job_id: int = c.big()
     error: str = c.string()
     content: dict[str, Any] = c.document()
+
+
+class Tombstone(SQLModel, table=True):
+    """A job that was removed and whose objects are still to be deleted."""
+
+    job_id: int = c.key_big()
+    removed_at: datetime = c.moment()
 
 
 class Thinned(SQLModel, table=True):
