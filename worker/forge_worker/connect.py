@@ -11,7 +11,8 @@ import structlog
 from forge_schema.database.pool import Database
 from forge_schema.http_client import in_the_clear, tls_context
 from forge_schema.queue.queue import Queue
-from forge_schema.storage import open_store
+from forge_schema.storage import Store, open_store
+from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick, Windows
 
@@ -104,7 +105,7 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
             )
             # Behind a pooler, hints reach whoever holds the server's session.
             hears = _running(listener) if settings.prepare else nullcontext()
-            with _running(StoreTidier(store)), hears, _ticking(settings, database):
+            with _running(StoreTidier(store)), hears, _ticking(settings, database, store):
                 yield
 
         yield Transport(gateway, lambda _: store, loops)
@@ -127,14 +128,16 @@ def _database(settings: WorkerSettings, size: int, breaker: CircuitBreaker) -> D
 
 
 @contextmanager
-def _ticking(settings: WorkerSettings, database: Database) -> Iterator[None]:
+def _ticking(settings: WorkerSettings, database: Database, store: Store) -> Iterator[None]:
     if not settings.sweep:
         yield
         return
     queue = Queue(database, actor=f"worker:{settings.name()}", ttl=settings.ttl)
     windows = Windows(offline=timedelta(seconds=settings.offline_s))
     tick = Tick(queue, windows=windows, every=timedelta(seconds=settings.sweep_s))
-    sweeper = Sweeper(tick, period_s=settings.sweep_s)
+    days = settings.keep_jobs_days
+    retention = Retention(database, actor=queue.actor, store=store, jobs_days=days)
+    sweeper = Sweeper(tick, period_s=settings.sweep_s, retention=retention if days else None)
     sweeper.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""The scheduled function: one tick of the sweeper."""
+"""The scheduled function: one tick of the sweeper, and one round of retention."""
 
 import sys
 from dataclasses import asdict
@@ -8,6 +8,7 @@ import structlog
 from forge_schema.database.pool import Database
 from forge_schema.log import configure_log
 from forge_schema.queue.queue import Queue
+from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.settings import SweeperSettings
 from forge_schema.sweeper.tick import Tick
 from pydantic import Field, PositiveFloat
@@ -20,8 +21,8 @@ class ScheduledSettings(SweeperSettings):
 
 
 @cache
-def tick() -> Tick:
-    """Return the tick, whose connections stay open between invocations.
+def steps() -> tuple[Tick, Retention]:
+    """Return the tick and retention, whose connections stay open between invocations.
 
     Raises:
         DatabaseUnreachable: the database does not answer; the next invocation tries again.
@@ -30,11 +31,13 @@ def tick() -> Tick:
     settings = ScheduledSettings.model_validate({})
     database = Database(settings.database_url, size=1, prepare=settings.prepare).open()
     queue = Queue(database, actor="sweeper", ttl=settings.ttl)
-    return settings.tick(queue)
+    return settings.tick(queue), settings.retention(queue)
 
 
 def handler(_event: object, _context: object) -> dict[str, int]:
-    """Tick once and return how many rows each step moved."""
-    moved = asdict(tick().run())
+    """Tick once, remove what is old, and return how many rows each step moved."""
+    tick, retention = steps()
+    moved = asdict(tick.run())
+    moved |= {f"removed_{what}": count for what, count in asdict(retention.run()).items()}
     structlog.get_logger(__name__).info("ticked", **moved)
     return moved

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from forge_schema.access.api_keys import Keys
 from forge_schema.model.states import Role
+from forge_schema.sweeper.retention import Removed
 from forge_schema.sweeper.tick import Moved
 from support.cloud.gateway_events import HOST, http_event, scheduled_event
 from support.cloud.lambda_events import Functions, functions
@@ -127,7 +128,8 @@ def test_the_dashboard_is_logged_in_to(rig: Rig, lambdas: Functions) -> None:
 def test_a_tick_answers_with_what_it_moved(rig: Rig, lambdas: Functions) -> None:
     rig.submit(delay_s=10)
     rig.clock.advance(10)
-    nothing = dict.fromkeys(Moved.__dataclass_fields__, 0)
+    removed = [f"removed_{what}" for what in Removed.__dataclass_fields__]
+    nothing = dict.fromkeys([*Moved.__dataclass_fields__, *removed], 0)
     assert lambdas.call("sweep", scheduled_event()) == {**nothing, "promoted": 1}
     assert lambdas.call("sweep", scheduled_event()) == nothing
 

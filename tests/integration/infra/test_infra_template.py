@@ -137,6 +137,7 @@ def test_a_role_may_do_what_it_does_and_no_more() -> None:
         "SubmitRole.objects": objects,
         "DashboardRole.objects": objects - {"s3:PutObject"},
         "WorkersRole.objects": objects | {"s3:DeleteObject"},
+        "SweepRole.objects": {"s3:DeleteObject", "s3:ListBucket"},
         "WorkerPolicy": {"execute-api:Invoke"},
     }
 
@@ -158,7 +159,8 @@ def test_users_write_bundles_and_workers_write_jobs() -> None:
         "WorkersRole.objects": {"Fn::Sub": "${Bucket.Arn}/forge/jobs/*"},
     }
     assert _resources("s3:DeleteObject") == {
-        "WorkersRole.objects": {"Fn::Sub": "${Bucket.Arn}/forge/jobs/*/checkpoints/*"}
+        "WorkersRole.objects": {"Fn::Sub": "${Bucket.Arn}/forge/jobs/*/checkpoints/*"},
+        "SweepRole.objects": {"Fn::Sub": "${Bucket.Arn}/forge/jobs/*"},
     }
 
 

@@ -167,6 +167,9 @@ class PaceSettings(BaseSettings):
         120.0,
         description="seconds of silence after which its sweeper considers a worker offline",
     )
+    keep_jobs_days: NonNegativeInt = Field(
+        0, description="days after its end at which its sweeper removes a job; 0 means never"
+    )
 
     @model_validator(mode="after")
     def _beats_within_a_lease(self) -> Self:
