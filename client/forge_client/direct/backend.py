@@ -120,7 +120,7 @@ class DirectBackend(Service):
 
     def health(self) -> list[Check]:
         """Check the database, the store and the workers, without raising."""
-        return checks(self._connection, self.workers)
+        return checks(self._connection, self.workers, self._connected)
 
     def _connected(self) -> Database:
         with self._opening:

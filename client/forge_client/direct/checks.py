@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 from forge_schema.database.current import HEAD
+from forge_schema.database.pool import Database
 from forge_schema.database.start import KEEPALIVE
 from forge_schema.model.worker import WorkerInfo
 from forge_schema.storage import open_store
 
-from forge_client.checks import Check, Standing, checked, workers_check
+from forge_client.checks import Check, Standing, checked, failed, workers_check
 from forge_client.direct.database_url import checked_url
+from forge_client.direct.disks import disks
 from forge_client.direct.translation import translated
 from forge_client.errors import ClientError
 from forge_client.settings import Connection
@@ -17,12 +19,17 @@ from forge_client.settings import Connection
 TO_START = "start one with `forge-worker`, or everything with `forge up`"
 
 
-def checks(connection: Connection, workers: Callable[[], list[WorkerInfo]]) -> list[Check]:
+def checks(
+    connection: Connection,
+    workers: Callable[[], list[WorkerInfo]],
+    database: Callable[[], Database],
+) -> list[Check]:
     """Check each part separately, so that one failure does not hide others."""
     found = list(_database(connection))
     found += _checked("store", lambda: _store(connection))
     if all(check.standing is not Standing.FAIL for check in found):
         found += _checked("workers", lambda: workers_check(workers(), TO_START))
+        found += _disks(connection, database)
     return found
 
 
@@ -63,6 +70,14 @@ def _tables(url: str) -> Check:
     if row != (wanted,):
         return _tables_wrong(f"the tables are at revision {row[0]}, this Forge wants {wanted}")
     return Check(name="tables", standing=Standing.OK, detail=f"revision {wanted}")
+
+
+def _disks(connection: Connection, database: Callable[[], Database]) -> list[Check]:
+    try:
+        with translated():
+            return list(disks(database(), open_store(connection.store())))
+    except ClientError as error:
+        return [failed("disks", error)]
 
 
 def _tables_wrong(detail: str) -> Check:

@@ -17,6 +17,7 @@ from forge_schema.queue.templates import Templates
 from forge_schema.read import audit_pages, job_pages, queue_pages
 from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.gauges import Gauges
+from forge_schema.read.growth import growth
 from forge_schema.read.job_filter import parse
 from forge_schema.read.job_story import JobStory, recent_bundles
 from forge_schema.read.overview import Overview
@@ -213,6 +214,15 @@ def test_a_report_of_a_day_does_not_read_half_a_year(
     )
 
 
+def test_a_prediction_of_the_disk_reads_two_weeks_of_half_a_year(
+    there: World, seen: list[Plan]
+) -> None:
+    assert growth(there.database).tables_per_day
+    read = {table: rows for plan in seen for table, rows in plan.read().items()}
+    most = max(there.past.attempts // 2, 20_000)
+    assert 0 < max(read.values()) <= most, "\n".join(map(str, seen))
+
+
 # They change something, and each is about what its caller names by key: a job, a lease, a worker.
 # Where such a one is slow, a claim is; see test_claim_stays_flat.py.
 VERBS = frozenset(
@@ -244,7 +254,7 @@ WITH = frozenset({
 
 
 def test_every_statement_that_reads_is_looked_at() -> None:
-    looked_at = {*ABOUT_A_JOB, *ABOUT_ALL, *WITH, *SMALL, *VERBS}
+    looked_at = {*ABOUT_A_JOB, *ABOUT_ALL, *WITH, *SMALL, *VERBS, "growth"}
     assert set(statements()) - looked_at == set(), (
         "a new statement: have a call that runs it in ABOUT_A_JOB or ABOUT_ALL above, so that its"
         f" plan is looked at; or in SMALL, if it reads nothing of {', '.join(sorted(HISTORY))}"
