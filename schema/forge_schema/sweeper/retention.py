@@ -1,8 +1,10 @@
 """Retention: jobs leave some time after their end, with everything that is theirs."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from threading import Event
 from time import monotonic
@@ -10,13 +12,16 @@ from typing import Protocol
 
 import structlog
 
-from forge_schema.database.pool import Database
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.lease import array
 from forge_schema.storage import StoredObject
 from forge_schema.storage.keys import job_prefix
 
 OF_JOBS, AUDIT = ("attempt", "metric", "sample"), ("event",)
 # Jobs per transaction, and objects per listing.
 JOBS, OBJECTS = 200, 1_000
+# A store answers in tens of milliseconds.
+THREADS = 8
 # Seconds within which a round begins new batches of jobs, and new deletions of objects.
 JOBS_S, OBJECTS_S = 5.0, 20.0
 LANES, LANES_EVERY_S = 1_000, 3600.0
@@ -122,26 +127,23 @@ class Retention:
         A tombstone goes when nothing is listed any more. Bundles and images stay: others may name
         them too.
         """
-        going, deleted = self._within(OBJECTS_S), 0
-        for job_id in self._tombstones():
-            for key in _all(store, job_prefix(job_id)):
-                if not going():
-                    return deleted
-                store.delete(key)
-                deleted += 1
-            self._database.rows("delete_tombstone", again=True, job_id=job_id)
+        going, deleted, after = self._within(OBJECTS_S), 0, 0
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="retention") as threads:
+            while going() and (rows := self._tombstones(after)):
+                ids = [row["job_id"] for row in rows]
+                found = list(threads.map(partial(_emptied, store, going), ids))
+                deleted += sum(count for count, _ in found)
+                empty = [job_id for job_id, (_, done) in zip(ids, found, strict=True) if done]
+                self._database.rows("delete_tombstones", again=True, job_ids=array(empty))
+                after = ids[-1]
         return deleted
+
+    def _tombstones(self, after: int) -> list[Row]:
+        return self._database.rows("tombstones", again=True, after=after, count=JOBS)
 
     def _within(self, seconds: float) -> Callable[[], bool]:
         until = self._clock() + seconds
         return lambda: self._clock() < until and not self._ending.is_set()
-
-    def _tombstones(self) -> Iterator[int]:
-        after = 0
-        while rows := self._database.rows("tombstones", again=True, after=after, count=JOBS):
-            for row in rows:
-                after = row["job_id"]
-                yield after
 
     def _drop(self, tables: tuple[str, ...], *, months: int = 0, days: int = 0) -> int:
         (row,) = self._database.rows(
@@ -159,7 +161,14 @@ class Retention:
         return removed
 
 
-def _all(store: Erasable, prefix: str) -> Iterable[str]:
+def _emptied(store: Erasable, going: Callable[[], bool], job_id: int) -> tuple[int, bool]:
+    """Delete a job's objects; return how many, and whether none is left."""
+    deleted = 0
     # Deleting while a folder is being listed may hide a part of it.
-    while keys := [found.key for found in islice(store.list(prefix), OBJECTS)]:
-        yield from keys
+    while keys := [found.key for found in islice(store.list(job_prefix(job_id)), OBJECTS)]:
+        for key in keys:
+            if not going():
+                return deleted, False
+            store.delete(key)
+            deleted += 1
+    return deleted, True
