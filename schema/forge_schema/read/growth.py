@@ -1,6 +1,7 @@
 """How fast the queue's tables and objects grow, to predict when a disk is full."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from forge_schema.database.pool import Database
 from forge_schema.database.statements import statement
@@ -33,7 +34,10 @@ def growth(database: Database) -> Growth:
         ReportTooSlow: there are too many jobs to look at.
     """
     with database.reporting() as connection:
-        (row,) = connection.execute(statement("growth"), {"days": DAYS}).fetchall()
+        (clock,) = connection.execute(statement("clock")).fetchall()
+        # As constants, by which the planner finds the months and an index.
+        params = {"now": clock["now"], "since": clock["now"] - timedelta(days=DAYS)}
+        (row,) = connection.execute(statement("growth"), params).fetchall()
     size, days, submitted = row["bytes"], row["days"], row["submitted"]
     if days < LEAST_DAYS:
         return Growth(size, None, None, row["folder"])

@@ -4,9 +4,9 @@
 WITH recent AS MATERIALIZED (
     SELECT
         count(*) AS jobs, min(id) AS first,
-        extract(EPOCH FROM forge_now() - min(submitted_at)) / 86400 AS days
+        extract(EPOCH FROM %(now)s::timestamptz - min(submitted_at)) / 86400 AS days
     FROM job
-    WHERE submitted_at >= forge_now() - make_interval(days => %(days)s)
+    WHERE submitted_at >= %(since)s::timestamptz
 ),
 counted AS (SELECT greatest(sum(reltuples), 0) AS jobs FROM pg_class WHERE oid = 'job'::regclass)
 SELECT
@@ -23,7 +23,7 @@ SELECT
     recent.jobs AS submitted,
     (
         SELECT coalesce(sum((detail ->> 'jobs')::integer), 0)::bigint FROM event
-        WHERE at >= forge_now() - make_interval(days => %(days)s) AND action = 'jobs removed'
+        WHERE at >= %(since)s::timestamptz AND action = 'jobs removed'
     ) AS removed,
     (
         (SELECT coalesce(sum(bytes), 0) FROM artifact WHERE job_id >= recent.first)
