@@ -14,7 +14,7 @@ import structlog
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.lease import array
-from forge_schema.storage import StoredObject
+from forge_schema.storage import StoredObject, StoreError, StoreUnreachable
 from forge_schema.storage.keys import job_prefix
 
 OF_JOBS, AUDIT = ("attempt", "metric", "sample"), ("event",)
@@ -164,11 +164,18 @@ class Retention:
 def _emptied(store: Erasable, going: Callable[[], bool], job_id: int) -> tuple[int, bool]:
     """Delete a job's objects; return how many, and whether none is left."""
     deleted = 0
-    # Deleting while a folder is being listed may hide a part of it.
-    while keys := [found.key for found in islice(store.list(job_prefix(job_id)), OBJECTS)]:
-        for key in keys:
-            if not going():
-                return deleted, False
-            store.delete(key)
-            deleted += 1
+    try:
+        # Deleting while a folder is being listed may hide a part of it.
+        while keys := [found.key for found in islice(store.list(job_prefix(job_id)), OBJECTS)]:
+            for key in keys:
+                if not going():
+                    return deleted, False
+                store.delete(key)
+                deleted += 1
+    except StoreUnreachable:
+        raise
+    except StoreError as error:
+        # One object that cannot be deleted must not keep those of other jobs.
+        log.warning("objects_left", job_id=job_id, error=str(error))
+        return deleted, False
     return deleted, True

@@ -12,10 +12,11 @@ from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason, State, Verdict
 from forge_schema.queue.inputs import CheckpointUnknown
 from forge_schema.queue.queue import Queue
-from forge_schema.storage import StoreUnreachable
+from forge_schema.storage import StoreError, StoreUnreachable
 from forge_schema.storage.file_store import FileStore
 from forge_schema.sweeper import retention as module
 from forge_schema.sweeper.retention import Removed, Retention
+from forge_schema.sweeper.sweeper import Sweeper
 from support.at_once import at_once
 from support.database.databases import holding
 from support.queue.rig import spec
@@ -207,6 +208,31 @@ def test_objects_outlast_a_failure_and_go_in_a_later_round(
     monkeypatch.setattr(module, "OBJECTS", 1)
     rig.database.lose("delete_tombstones")
     assert retention(rig, store).run() == Removed(objects=3)
+    assert (list(store.list("jobs/")), rig.count("tombstone")) == ([], 0)
+
+
+def test_a_job_whose_objects_cannot_be_deleted_keeps_no_others(
+    rig: Rig, store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, other = ended(rig, store), ended(rig, store)
+    rig.clock.advance(31 * DAY)
+    sweeper = Sweeper(rig.tick, period_s=10, retention=retention(rig, store))
+    real = store.delete
+
+    def locked(key: str) -> None:
+        if key.startswith(f"jobs/{stuck}/"):
+            raise StoreError("the object is locked")
+        real(key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "delete", locked)
+        sweeper.retain()
+        assert [row["job_id"] for row in rig.rows("SELECT job_id FROM tombstone")] == [stuck]
+        assert list(store.list(f"jobs/{other}/")) == []
+        # A round that fails is logged, and the sweeper goes on.
+        patch.setattr(store, "list", lambda _: real(""))
+        sweeper.retain()
+    sweeper.retain()
     assert (list(store.list("jobs/")), rig.count("tombstone")) == ([], 0)
 
 

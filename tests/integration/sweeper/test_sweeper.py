@@ -217,6 +217,7 @@ def test_no_tick_is_dropped_doubled_or_overlapped(database_url: str) -> None:
     [
         ({"database_url": "postgresql://postgres@127.0.0.1:1/x"}, 1, "does not answer"),
         ({"sweep_s": "soon"}, 2, "--sweep-s"),
+        ({"keep_jobs_days": "30"}, 2, "set the store's URL"),
         ({"health_host": "192.0.2.1"}, 1, "Cannot assign"),
     ],
 )
