@@ -52,7 +52,8 @@ class JobActs:
                 self._database.rows("cancel", again=True, job_ids=array(left), **self._whose)
             )
             left = [i for i, row in rows.items() if row["became"] == "moved"]
-            done |= rows
+            # One that was moving may have been removed by the next look.
+            done |= {i: row for i, row in rows.items() if row["became"] != "moved"}
             if not left:
                 return done
         named = f"job {left[0]}" if len(left) == 1 else f"{len(left)} jobs"

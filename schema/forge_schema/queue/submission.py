@@ -5,6 +5,7 @@ from time import time_ns
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+import stamina
 from psycopg.errors import ForeignKeyViolation
 from psycopg.types.json import Jsonb
 from pydantic_core import to_json
@@ -23,6 +24,8 @@ COLUMNS = (
     *("owner", "bundle_digest", "max_failures", "max_losses", "max_preemptions", "backoff_s"),
     *("timeout_s", "delay_s", "sweep"),
 )
+# Retention may remove a lane again before it is used.
+TRIES = 5
 # A job's owner, key and digest.
 Job: TypeAlias = tuple[str, str, str]
 # What the jobs of a group may differ in, as those of a sweep do.
@@ -51,12 +54,17 @@ class Submission:
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
-        try:
-            return self._submit(specs, any_owner=any_owner)
-        except ForeignKeyViolation:
-            # A lane was removed since it was found, or just now a job that one of these waits for.
-            self._lane_ids.clear()
-            return self._submit(specs, any_owner=any_owner)
+        for attempt in stamina.retry_context(
+            on=ForeignKeyViolation, attempts=TRIES, wait_initial=0.01, wait_jitter=0.05
+        ):
+            with attempt:
+                try:
+                    ids = self._submit(specs, any_owner=any_owner)
+                except ForeignKeyViolation:
+                    # A lane was removed since it was found, or just now a job that one waits for.
+                    self._lane_ids.clear()
+                    raise
+        return ids
 
     def _submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         groups, stem = self._groups(specs), _stem()
