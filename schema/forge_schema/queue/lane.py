@@ -18,8 +18,9 @@ REMEMBERED = 8
 class Lane:
     """A lane's needs, its owner's share, and its watermarks: how far this worker emptied it.
 
-    A share is what the owner's running jobs hold by the owner's weight: the least goes first. Each
-    job holds its GPUs, or 1 if it has none. `nice` is that of its first job when last seen; None if
+    A share is what the owner's running jobs hold by the owner's weight, corrected by the GPU time
+    that the owner has had (`forge_shares`): the least goes first. Each job holds its GPUs, or 1 if
+    it has none. `nice` is that of its first job when last seen; None if
     it had none that may be claimed.
 
     A watermark is the last job claimed of one `nice`. It is a hint that lets the claim skip the

@@ -125,6 +125,7 @@ class Tick:
             "overrun": self.end_overrun,
             "offline": self.mark_offline,
             "reaped": self.reap,
+            "counted": self.count_usage,
             "mended": self.mend,
             "partitions": self.make_partitions,
             "nonces": self.forget_nonces,
@@ -154,6 +155,11 @@ class Tick:
         """Take the turns of jobs that ended, and give those that are free."""
         given: int = self._database.rows("mend_turns", again=True)[0]["given"]
         return given
+
+    def count_usage(self) -> int:
+        """Add what the owners' jobs hold to the owners' usage, which fair share compares."""
+        counted: int = self._database.rows("count_usage", again=True)[0]["owners"]
+        return counted
 
     def is_due(self, period: timedelta) -> bool:
         """Tell whether no sweeper has completed a tick within this time."""

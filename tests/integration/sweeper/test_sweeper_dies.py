@@ -26,15 +26,8 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
 
 STATEMENTS = ["expired", "finish", "promote", "wake_again", "due_schedules", "overdue", "overrun"]
-STATEMENTS += [
-    "offline",
-    "reap",
-    "release_stragglers",
-    "mend_turns",
-    "make_partitions",
-    "forget_nonces",
-]
-STATEMENTS += ["thin:metric", "thin:sample"] * 2
+STATEMENTS += ["offline", "reap", "count_usage", "release_stragglers", "mend_turns"]
+STATEMENTS += ["make_partitions", "forget_nonces", *["thin:metric", "thin:sample"] * 2]
 
 
 class Died(Exception):

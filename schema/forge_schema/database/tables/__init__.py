@@ -7,7 +7,7 @@ from forge_schema.database.tables.attempt import Attempt, Result, Sample, TestRe
 from forge_schema.database.tables.event import Event
 from forge_schema.database.tables.identity import Identity
 from forge_schema.database.tables.job import Job, Outcome
-from forge_schema.database.tables.lane import Lane, OwnerQuota, Queue, Shape
+from forge_schema.database.tables.lane import Lane, OwnerQuota, OwnerUsage, Queue, Shape
 from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot, Turn
 from forge_schema.database.tables.plans import Dependency, Schedule, Template
 from forge_schema.database.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
@@ -34,6 +34,7 @@ __all__ = [
     "Metric",
     "Outcome",
     "OwnerQuota",
+    "OwnerUsage",
     "Queue",
     "Ready",
     "RequestNonce",

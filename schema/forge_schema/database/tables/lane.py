@@ -1,5 +1,6 @@
 """Lanes, the unit of matching, and what they consist of: shapes, queues and owners."""
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import CheckConstraint, ForeignKeyConstraint, UniqueConstraint
@@ -107,3 +108,18 @@ class OwnerQuota(SQLModel, table=True):
     weight: float = c.number(default="1")
     approve_gpu_hours: float | None = c.number(null=True)
     approve_cost: float | None = c.number(null=True)
+
+
+class OwnerUsage(SQLModel, table=True):
+    """How much an owner has had, in GPU-seconds divided by the owner's weight.
+
+    Only differences between owners count. `at` is when the owner was last seen with jobs that run
+    or wait. The table is unlogged: after a crash of the database, all owners begin as equals.
+    """
+
+    __tablename__ = "owner_usage"
+    __table_args__ = ({"prefixes": ["UNLOGGED"], "postgresql_with": {"fillfactor": 50}},)
+
+    owner: str = c.key_string()
+    level: float = c.number()
+    at: datetime = c.moment()

@@ -17,7 +17,9 @@ class Sweeper(SQLModel, table=True):
     the last sweeper considers long; `gaps` counts consecutive ticks that came so late. `served_at`
     is when a server last reported, without which workers over HTTP cannot renew; `served_since` is
     since when there has always been one. `swept_at` is when a sweeper last completed a tick: until
-    the next one is due, the others only watch.
+    the next one is due, the others only watch. `counted_at` is when usage was last counted. Of the
+    owners who had jobs running then, `level` is the median of their usage, and `pace` is how many
+    GPUs they held, divided by their weights.
     """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
@@ -30,6 +32,9 @@ class Sweeper(SQLModel, table=True):
     served_at: datetime | None = c.moment(null=True)
     served_since: datetime | None = c.moment(null=True)
     swept_at: datetime | None = c.moment(null=True)
+    counted_at: datetime | None = c.moment(null=True)
+    level: float = c.number(default="0")
+    pace: float = c.number(default="0")
 
 
 class SetAside(SQLModel, table=True):

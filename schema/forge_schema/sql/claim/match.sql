@@ -2,7 +2,7 @@
 -- `nice` of their first job; none for a worker that is draining or stopping.
 -- Of more than a `few` lanes in all, only those that have jobs, found by jumping from one to the
 -- next, and those `besides`.
-WITH RECURSIVE held AS MATERIALIZED (SELECT forge_held_by_owner() AS by_owner),
+WITH RECURSIVE shares AS MATERIALIZED (SELECT forge_shares() AS by_owner),
 count AS MATERIALIZED (
     SELECT count(*) <= %(few)s AS few FROM (SELECT FROM lane LIMIT %(few)s + 1) AS these
 ),
@@ -44,7 +44,7 @@ served AS MATERIALIZED (
 SELECT
     lane.id, lent.cpus, lent.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model, shape.vram_mb,
     num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
-    lane.owner, o.weight, coalesce((held.by_owner ->> lane.owner)::float8, 0) / o.weight AS share,
+    lane.owner, o.weight, coalesce((shares.by_owner ->> lane.owner)::float8, 0) AS share,
     head.nice
 FROM served
 JOIN open AS lane ON lane.shape_id = ANY(served.shapes)
@@ -53,7 +53,7 @@ JOIN shape ON shape.id = lane.shape_id
 CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
 JOIN queue AS q ON q.name = lane.queue
 JOIN owner_quota AS o ON o.owner = lane.owner
-CROSS JOIN held
+CROSS JOIN shares
 LEFT JOIN LATERAL (
     SELECT ready.nice FROM ready
     WHERE ready.lane_id = lane.id AND NOT lane.paused

@@ -1,7 +1,7 @@
 -- The lanes that compete with a job: those not paused whose first job has at least its priority.
 -- Each has the columns of `match` and `heads`, and the number of its jobs ahead of the job by
 -- priority, fair share and age, counted up to `most`.
-WITH held AS MATERIALIZED (SELECT forge_held_by_owner() AS by_owner)
+WITH shares AS MATERIALIZED (SELECT forge_shares() AS by_owner)
 SELECT
     lane.id, lane.shape_id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus,
     shape.gpu_model, shape.vram_mb,
@@ -22,9 +22,9 @@ FROM lane
 JOIN shape ON shape.id = lane.shape_id
 JOIN queue AS q ON q.name = lane.queue
 JOIN owner_quota AS o ON o.owner = lane.owner
-CROSS JOIN held
+CROSS JOIN shares
 CROSS JOIN LATERAL (
-    SELECT coalesce((held.by_owner ->> lane.owner)::float8, 0) / o.weight AS share
+    SELECT coalesce((shares.by_owner ->> lane.owner)::float8, 0) AS share
 ) AS shared
 CROSS JOIN LATERAL (
     SELECT nice, job_id, passed_at FROM ready
