@@ -1,4 +1,4 @@
-"""Cache the lanes that each worker can serve, between its claims."""
+"""Keep the lanes between claims, and which of them each worker can serve."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from threading import Lock
 from uuid import UUID
 
 from forge_schema.database.pool import Database
-from forge_schema.queue.lanes import Lanes
+from forge_schema.queue.lanes import LaneBook, Lanes
 
-KEPT = 2000
+KEPT = 20_000
 
 
 @dataclass(slots=True)
@@ -30,6 +30,7 @@ class Matching:
         self._lock = Lock()
         self._known: OrderedDict[tuple[int, UUID], Known] = OrderedDict()
         self._hints = 0
+        self._book: LaneBook | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -49,8 +50,10 @@ class Matching:
         """Lend a worker's lanes for one claim. A second claim of the same worker waits."""
         key = worker_id, boot_id
         with self._lock:
+            self._book = self._book or LaneBook(database)
             if key not in self._known:
-                self._known[key] = Known(Lanes(database, worker_id), self._hints)
+                lanes = Lanes(database, worker_id, book=self._book)
+                self._known[key] = Known(lanes, self._hints)
             self._known.move_to_end(key)
             known = self._known[key]
             if len(self._known) > self._kept:

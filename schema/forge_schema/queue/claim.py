@@ -43,8 +43,9 @@ def claim(
     done, look, seen = 0, LOOK_PAST, False
     told: list[Row] = []
     passed: set[int] = set()
+    shown = lanes.shown(free, count=count)
     while True:
-        shown, reservation = lanes.shown(free, passed, count=count), lanes.reservation(free)
+        reservation = lanes.reservation(free)
         most = count
         if count > 1:
             most = min([count, *(reservation.jobs(lane, free) for lane in shown)])
@@ -62,11 +63,12 @@ def claim(
         done += rows[0]["finished"]
         seen = seen or rows[0]["seen"]
         if (heads := rows[0]["heads"]) is not None:
-            lanes.saw(shown, heads)
+            lanes.saw(shown, heads, reservation)
         if not count or rows[0]["job_id"] is not None:
             break
         passed |= {lane.id for lane in shown} if lanes.many else set()
-        if not (lanes.many and lanes.shown(free, passed)):
+        further = lanes.shown(free, passed, count=count) if lanes.many else []
+        if not further:
             if look == LOOK_FAR or not (seen or lanes.doubtful):
                 break
             # Jobs below the watermarks show up once those are forgotten, and a longer look gets
@@ -74,6 +76,8 @@ def claim(
             look, passed = LOOK_FAR, set()
             if lanes.doubtful:
                 lanes.forget()
+            further = lanes.shown(free, count=count)
+        shown = further
         successes, first = (), None
     grants = _grants(rows, shown, nonce)
     lanes.advance(grants)

@@ -1,27 +1,63 @@
 """The lanes that a worker can serve, remembered between claims."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from threading import Lock
 from time import monotonic
 
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import Grant, array
 from forge_schema.model.worker import Capacity
-from forge_schema.queue.lane import FIRST, LAST, Lane, Order, Range, read
+from forge_schema.queue.lane import (
+    FIRST,
+    LAST,
+    SHOWN,
+    Edition,
+    Lane,
+    Range,
+    fitting,
+    needed,
+    raise_watermark,
+)
 from forge_schema.queue.reservation import PATIENCE_S, Backfill, Reservation
 
 # A worker spends at most a twentieth of its time below the watermarks.
 SPARING = 20
-# How many lanes a look for one job sees, and up to how many lanes in all are read whether or not
-# they have jobs.
-SHOWN, FEW = 12, 256
+# Up to how many lanes in all are read whether or not they have jobs.
+FEW = 256
+# A worker that lost a GPU, or got it back, registers again, maybe with another server.
+SERVES_S = 60.0
+
+
+class LaneBook:
+    """Reads the lanes, once for all workers of a process that ask for them at the same time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._reading = Lock()
+        self._edition = Edition()
+
+    def edition(self, after: float, besides: Collection[int] = ()) -> Edition:
+        """Return the lanes as read after a moment, and some `besides` though they have no jobs."""
+        if besides or self._edition.read_at < after:
+            with self._reading:
+                if besides or self._edition.read_at < after:
+                    # Before the look, so that a hint during it asks for another one.
+                    now = monotonic()
+                    which = {"few": FEW, "besides": array(list(besides))}
+                    self._edition = Edition(self._database.rows("match", again=True, **which), now)
+                return self._edition
+        return self._edition
 
 
 class Lanes:
-    """The matched lanes of one worker, read again every `refresh_s` seconds or on a hint.
+    """The lanes that one worker can serve, read again after `refresh_s` seconds or on a hint.
 
     A look sees all of them, or of many the first ones that have jobs. A job in one of many lanes
-    that had none is seen after a hint or when the lanes are read again.
+    that had none is seen after a hint or when the lanes are read again. Workers of one process
+    share a `book`; of each one only this is kept: which shapes it serves, and how far it emptied
+    which lanes.
     """
 
     def __init__(
@@ -31,19 +67,25 @@ class Lanes:
         *,
         refresh_s: float = 2.0,
         patience_s: float = PATIENCE_S,
+        book: LaneBook | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._backfill = Backfill(database, worker_id, refresh_s=refresh_s, patience_s=patience_s)
         self._database = database
+        self._book = book or LaneBook(database)
         self._refresh_s = refresh_s
         self._lock = Lock()
-        self._lanes: dict[int, Lane] = {}
-        self._owned: dict[str, list[Lane]] = {}
-        self._kinds: dict[Capacity, Lane] = {}
-        self._order = Order(())
-        self._read_at = 0.0
+        self._edition = Edition()
+        # By shape: what its jobs need on this worker; None if it cannot serve them.
+        self._needs: dict[int, Capacity | None] = {}
+        self._asked_at = -math.inf
+        self._served: dict[int, Capacity] = {}
+        self._watermarks: dict[int, dict[int, int]] = {}
+        self._count = 0
+        self._emptied: set[int] = set()
+        self._after = monotonic()
         self._forgotten = True
-        self._hinted = False
+        self._hinted_at = -math.inf
         self._came_back = False
         self._from_below = False
         self._above_until = 0.0
@@ -54,12 +96,12 @@ class Lanes:
 
         A watermark may hide a job that came back, and a hint may be about a new lane.
         """
-        above = not self._from_below and any(lane.watermarks for lane in self._lanes.values())
-        return self._hinted or above
+        above = not self._from_below and any(self._watermarks.values())
+        return self._edition.read_at <= self._hinted_at or above
 
     def doubt(self) -> None:
         """If the next look finds nothing, read the lanes again and look once more."""
-        self._hinted = True
+        self._hinted_at = monotonic()
 
     def came_back(self) -> None:
         """Have the next look begin below the watermarks, since a job that came back goes first."""
@@ -67,18 +109,20 @@ class Lanes:
 
     def forget(self) -> None:
         """Have the next look read the lanes again."""
+        self._after = monotonic()
         self._forgotten = True
 
     def served(self, lane_ids: Collection[int]) -> list[Lane]:
         """Return those of some lanes that the worker can serve when idle, read now."""
         with self._lock:
-            self._read(monotonic(), besides=lane_ids)
-            return [self._lanes[i] for i in lane_ids if i in self._lanes]
+            self._turn_to(self._book.edition(math.inf, lane_ids), monotonic())
+            lanes = [self._edition.lanes[i] for i in lane_ids if i in self._edition.lanes]
+            return [self._seen(lane) for lane in lanes if lane.shape_id in self._served]
 
     @property
     def many(self) -> bool:
         """Whether a look sees only some of the lanes."""
-        return len(self._lanes) > SHOWN
+        return self._count > SHOWN
 
     def shown(self, free: Capacity, without: Collection[int] = (), *, count: int = 1) -> list[Lane]:
         """Return the lanes to look at for `count` jobs: those of which at least one fits `free`.
@@ -88,28 +132,40 @@ class Lanes:
         """
         with self._lock:
             now = monotonic()
-            if self._forgotten or now - self._read_at > self._refresh_s:
-                self._read(now)
+            edition = self._book.edition(max(self._after, now - self._refresh_s))
+            if edition is not self._edition:
+                self._turn_to(edition, now)
             dear = now <= self._above_until
             self._from_below = self._from_below or (self._came_back and not dear)
             self._came_back = False
+            shapes = [shape for shape, needs in self._served.items() if fitting(needs, free) > 0]
             if self.many:
-                return self._order.first(max(SHOWN, count, len(without)), free, without)
-            return [lane for lane in self._lanes.values() if lane.fits(free) > 0]
+                most = max(SHOWN, count, len(without))
+                lanes = edition.first(most, shapes, self._emptied.union(without))
+            else:
+                lanes = [lane for shape in shapes for lane in edition.shapes[shape]]
+            return [self._seen(lane) for lane in lanes]
 
-    def saw(self, shown: Iterable[Lane], heads: Mapping[str, int]) -> None:
-        """Remember the `nice` of the first job of each of many lanes; without one, it has none."""
+    def saw(
+        self, shown: Iterable[Lane], heads: Mapping[str, int], reservation: Reservation
+    ) -> None:
+        """Remember the `nice` of the first job of each of many lanes; without one, it has none.
+
+        A worker that did not look at all of a lane's jobs keeps that to itself.
+        """
         with self._lock:
-            # Another thread may have read the lanes anew.
-            for lane in (one for one in shown if self._lanes.get(one.id) is one):
-                before, lane.nice = lane.nice, heads.get(str(lane.id))
-                if lane.nice is not None and (before is None or lane.nice < before):
-                    self._order.moved_up(lane)
+            for lane in (one for one in shown if one.id in self._edition.lanes):
+                nice = heads.get(str(lane.id))
+                whole = reservation.lane is None and (self._from_below or not lane.watermarks)
+                if nice is not None or whole:
+                    self._edition.saw(lane.id, nice)
+                else:
+                    self._emptied.add(lane.id)
 
     def reservation(self, free: Capacity) -> Reservation:
         """Return the backfill reservation for a job that smaller ones would otherwise starve."""
         with self._lock:
-            return self._backfill.reservation(self._lanes, self._kinds.values(), free)
+            return self._backfill.reservation(self._edition, self._served, free)
 
     def ranges(self, lanes: Iterable[Lane]) -> list[Range]:
         """Return the ranges to look at: above the watermarks, or now and then everything."""
@@ -125,33 +181,38 @@ class Lanes:
         with self._lock:
             self._from_below = False
             for grant in grants:
-                self._backfill.forget(grant.job_id)
-                lane = self._lanes.get(grant.lane_id)
-                if lane is not None:
-                    lane.raise_watermark(-grant.priority, grant.job_id)
-                    self._charge(lane)
-
-    def _charge(self, claimed: Lane) -> None:
-        for lane in self._owned[claimed.owner]:
-            lane.share += claimed.step
+                self._edition.claimed(grant.lane_id, grant.job_id)
+                marks = self._watermarks.setdefault(grant.lane_id, {})
+                raise_watermark(marks, -grant.priority, grant.job_id)
 
     def took(self, seconds: float) -> None:
         """Record how long a look took; one below the watermarks may be too slow to repeat soon."""
         if self._from_below and 0 < self._refresh_s < SPARING * seconds:
             self._above_until = monotonic() + SPARING * seconds
 
-    def _read(self, now: float, besides: Collection[int] = ()) -> None:
+    def _turn_to(self, edition: Edition, now: float) -> None:
         self._from_below = self._forgotten or now > self._above_until
-        # Before the look, so that a hint during it asks for another one.
-        self._forgotten = self._hinted = False
-        self._read_at = now
-        which = {"worker_id": self.worker_id, "few": FEW, "besides": array(list(besides))}
-        rows = self._database.rows("match", again=True, **which)
-        before, self._lanes = self._lanes, {row["id"]: read(row) for row in rows}
-        for lane_id in before.keys() & self._lanes.keys():
-            self._lanes[lane_id].watermarks = before[lane_id].watermarks
-        self._owned = {}
-        for lane in self._lanes.values():
-            self._owned.setdefault(lane.owner, []).append(lane)
-        self._kinds = {lane.needs: lane for lane in self._lanes.values()}
-        self._order = Order(self._lanes.values())
+        self._forgotten = False
+        self._edition = edition
+        self._emptied = set()
+        for lane_id in self._watermarks.keys() - edition.lanes.keys():
+            del self._watermarks[lane_id]
+        if now - self._asked_at > SERVES_S:
+            self._needs, self._asked_at = {}, now
+        self._ask(edition.shapes.keys() - self._needs.keys())
+        self._served = {}
+        if self.worker_id not in edition.asked:
+            needs = {shape: self._needs[shape] for shape in edition.shapes}
+            self._served = {shape: one for shape, one in needs.items() if one is not None}
+        self._count = sum(len(edition.shapes[shape]) for shape in self._served)
+
+    def _ask(self, shapes: Collection[int]) -> None:
+        if not shapes:
+            return
+        which = {"worker_id": self.worker_id, "shapes": array(sorted(shapes))}
+        rows = self._database.rows("serves", again=True, **which)
+        self._needs |= dict.fromkeys(shapes, None) | {row["id"]: needed(row) for row in rows}
+
+    def _seen(self, lane: Lane) -> Lane:
+        marks = self._watermarks.get(lane.id, {})
+        return replace(lane, needs=self._served[lane.shape_id], watermarks=marks)

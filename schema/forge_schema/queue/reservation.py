@@ -15,7 +15,7 @@ from time import monotonic
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import array
 from forge_schema.model.worker import Capacity
-from forge_schema.queue.lane import LAST, Lane
+from forge_schema.queue.lane import LAST, Edition, Lane, fitting, suits
 
 # Seconds for which other jobs are backfilled around a job. Each worker that could serve it waits
 # one turn longer than the one before, so that a whole fleet does not stand idle for one job.
@@ -86,7 +86,7 @@ class Patience:
 
 
 class Backfill:
-    """The reservations of one worker. It looks at the heads of its lanes every `refresh_s` seconds.
+    """The reservations of one worker. Every `refresh_s` seconds it notes a job that it passes by.
 
     Since when a job was passed by is in the database, so that all workers, and a worker that starts
     anew, count from the same moment.
@@ -99,61 +99,62 @@ class Backfill:
         self._worker_id = worker_id
         self._refresh_s = refresh_s
         self._patience = Patience(database, patience_s)
-        # By model of GPU: when it looked, and at what.
-        self._seen: dict[str, tuple[float, dict[int, Head]]] = {}
-
-    def forget(self, job_id: int) -> None:
-        """Drop a job that no longer waits."""
-        for _, heads in self._seen.values():
-            for lane_id in [i for i, head in heads.items() if head.job_id == job_id]:
-                del heads[lane_id]
+        # By model of GPU: when it looked, and which of the lanes had no room under their limits.
+        self._looked: dict[str, tuple[float, set[int]]] = {}
 
     def reservation(
-        self, lanes: Mapping[int, Lane], kinds: Iterable[Lane], free: Capacity
+        self, edition: Edition, served: Mapping[int, Capacity], free: Capacity
     ) -> Reservation:
         """Return a reservation if the patience of a job that does not fit has ended.
 
-        `kinds` are lanes of all the different needs.
+        `served` has the needs of each shape that the worker serves.
         """
-        if all(lane.fits(free) > 0 for lane in kinds if may_come(lane, free)):
+        shapes = {shape for shape, needs in served.items() if may_be_free(needs, free)}
+        if all(fitting(served[shape], free) > 0 for shape in shapes):
             return Reservation()
         now = monotonic()
-        at, seen = self._seen.get(free.gpu_model, (-math.inf, {}))
-        if now - at >= self._refresh_s:
-            wanting = {i: lane for i, lane in lanes.items() if may_come(lane, free)}
-            looked = self._look(wanting, free)
-            at, seen = now, {i: head for i, head in looked.items() if head.passed_s is not None}
-            self._seen[free.gpu_model] = at, seen
-            self._patience.keep(head for _, heads in self._seen.values() for head in heads.values())
+        found = edition.waiting(shapes)
+        lanes = {lane.id: replace(lane, needs=served[lane.shape_id]) for lane in found}
+        at, full = self._looked.get(free.gpu_model, (-math.inf, set[int]()))
+        if looks := now - at >= self._refresh_s:
+            full = self._full(lanes)
+            self._looked[free.gpu_model] = now, full
         heads = {
-            i: later(head, now - at)
-            for i, head in seen.items()
-            if i in lanes and may_come(lanes[i], free)
+            i: head for i, lane in lanes.items() if i not in full and (head := _head(lane, now))
         }
+        if looks:
+            self._note(edition, heads, lanes, free, now)
         return reserved(heads, lanes, free, partial(self._patience.ended, self._worker_id))
 
-    def _look(self, wanting: dict[int, Lane], free: Capacity) -> dict[int, Head]:
-        heads = self._heads(wanting)
-        if (lane_id := newly_passed(heads, wanting, free)) is not None:
+    def _note(
+        self,
+        edition: Edition,
+        heads: dict[int, Head],
+        lanes: Mapping[int, Lane],
+        free: Capacity,
+        now: float,
+    ) -> None:
+        self._patience.keep(heads.values())
+        if (lane_id := newly_passed(heads, lanes, free)) is not None:
             head = heads[lane_id]
             place = {"lane_id": lane_id, "nice": head.nice, "job_id": head.job_id}
             self._database.one("pass_by", again=True, **place)
+            edition.passed_by(lane_id, now)
             heads[lane_id] = replace(head, passed_s=0.0)
-        return heads
 
-    def _heads(self, wanting: dict[int, Lane]) -> dict[int, Head]:
-        ids = array(list(wanting))
-        within = set(wanting)
-        if any(lane.limited for lane in wanting.values()):
-            # Without a lock this is a hint, like everything here.
-            rows = self._database.rows("lanes_with_room", again=True, lanes=ids)
-            within = {row["id"] for row in rows}
-        rows = self._database.rows("heads", again=True, lanes=ids)
-        return {
-            row["lane_id"]: Head(row["nice"], row["job_id"], row["passed_s"])
-            for row in rows
-            if row["lane_id"] in within
-        }
+    def _full(self, lanes: Mapping[int, Lane]) -> set[int]:
+        limited = {i for i, lane in lanes.items() if lane.limited}
+        if not limited:
+            return limited
+        # Without a lock this is a hint, like everything here.
+        rows = self._database.rows("lanes_with_room", again=True, lanes=array(list(limited)))
+        return limited - {row["id"] for row in rows}
+
+
+def _head(lane: Lane, now: float) -> Head | None:
+    if lane.nice is None or lane.job_id is None:
+        return None
+    return Head(lane.nice, lane.job_id, None if lane.passed_at is None else now - lane.passed_at)
 
 
 def newly_passed(heads: Heads, lanes: Mapping[int, Lane], free: Capacity) -> int | None:
@@ -189,20 +190,20 @@ def turns(database: Database, ids: Mapping[str, int]) -> int:
     return 1 + (int(row["workers"]) if row else 0)
 
 
-def later(head: Head, seconds: float) -> Head:
-    """Return a head as it is after some time."""
-    return head if head.passed_s is None else replace(head, passed_s=head.passed_s + seconds)
-
-
 def first(heads: Mapping[int, tuple[int, int]], lanes: Mapping[int, Lane]) -> int:
     """Return the lane whose head, a `(nice, job_id)`, is first by priority, fair share and age."""
     return min(heads, key=lambda i: (heads[i][0], lanes[i].share, heads[i][1]))
 
 
 def may_come(lane: Lane, free: Capacity) -> bool:
-    """Tell whether enough GPUs of this kind may one day be free here for a lane's jobs.
+    """Tell whether a lane's jobs may come to this worker one day, as `may_be_free` does."""
+    return may_be_free(lane.needs, free)
+
+
+def may_be_free(needs: Capacity, free: Capacity) -> bool:
+    """Tell whether enough GPUs of this kind may one day be free here for jobs with these needs.
 
     Of everything else, the worker has enough for each lane that it serves.
     """
-    gpus = lane.needs.gpus
-    return not gpus or (free.gpus > 0 and gpus <= free.gpus_in_all and lane.suits(free))
+    gpus = needs.gpus
+    return not gpus or (free.gpus > 0 and gpus <= free.gpus_in_all and suits(needs, free))

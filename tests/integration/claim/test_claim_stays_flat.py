@@ -10,7 +10,8 @@ from forge_schema.model.attempt_records import LogChunk
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
 from forge_schema.model.worker import WARM
-from forge_schema.queue.lanes import SHOWN, Lanes
+from forge_schema.queue.lane import SHOWN
+from forge_schema.queue.lanes import Lanes
 from support.database.explain import buffers
 from support.queue.rig import Worker, spec
 
@@ -145,7 +146,11 @@ def test_an_idle_look_is_one_statement_and_touches_few_pages(bench: Bench) -> No
         bench.rig.database.ran.clear()
         assert bench.claim() == []
         assert bench.cost() <= 20
-        assert bench.rig.database.names() == ["match", "finish_and_claim"]
+        assert bench.rig.database.names() == [
+            "match",
+            *(["serves"] if lanes else []),
+            "finish_and_claim",
+        ]
 
 
 def test_jobs_claimed_behind_an_old_snapshot_do_not_slow_the_claim(bench: Bench) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from forge_schema.queue.lanes import FEW, SHOWN, Lanes
+from forge_schema.model.states import Command
+from forge_schema.queue.lane import SHOWN
+from forge_schema.queue.lanes import FEW, LaneBook, Lanes
 from support.at_once import at_once
 from support.queue.rig import Worker, spec
 
@@ -106,6 +108,43 @@ def test_what_a_lost_answer_granted_is_found_though_its_lane_is_empty(rig: Rig) 
     granted = queue.finish_and_claim([], lanes, free, count=2, nonce=nonce)[1]
     again = queue.finish_and_claim([], lanes, free, count=2, nonce=nonce, repeated=True)[1]
     assert fences(again) == fences(granted)
+
+
+def test_workers_with_one_book_read_the_lanes_once_and_share_what_they_claim(rig: Rig) -> None:
+    submit(rig, MANY, 3)
+    book = LaneBook(rig.database)
+    workers = [attentive(rig, f"w{n}") for n in range(6)]
+    for worker in workers:
+        worker.lanes = Lanes(rig.database, worker.id, refresh_s=LONG_S, book=book)
+        worker.claim_one()
+    rig.database.ran.clear()
+    owners = [worker.claim_one().owner for worker in workers for _ in range(5)]
+    assert len({*owners}) == len(owners) == len(MANY) - len(workers)
+    assert {*rig.database.names()} == {"finish_and_claim"}
+
+
+def test_a_worker_with_a_shared_book_stops_and_goes_on_as_it_is_asked(rig: Rig) -> None:
+    submit(rig, MANY, 1)
+    book = LaneBook(rig.database)
+    worker, other = rig.worker(), rig.worker("other")
+    for one in (worker, other):
+        one.lanes = Lanes(rig.database, one.id, refresh_s=-1, book=book)
+    rig.registry.command(worker.id, Command.DRAIN)
+    assert (len(worker.claim()), len(other.claim())) == (0, 1)
+    rig.registry.command(worker.id, None)
+    assert len(worker.claim()) == 1
+
+
+def test_what_one_worker_passes_by_for_its_reservation_is_hidden_from_no_other(rig: Rig) -> None:
+    submit(rig, MANY, 1)
+    large = submit(rig, ["large"], 1, cpus=4, priority=1)
+    book = LaneBook(rig.database)
+    worker, other = rig.worker(cpus=4), rig.worker("other", cpus=2)
+    for one in (worker, other):
+        one.lanes = Lanes(rig.database, one.id, refresh_s=LONG_S, patience_s=0, book=book)
+    assert rig.queue.claim(worker.lanes, replace(worker.free, cpus=2)) == []
+    assert len(other.claim(2)) == 2
+    assert [grant.job_id for grant in worker.claim()] == large
 
 
 def test_workers_at_once_leave_nothing_and_take_nothing_twice(rig: Rig) -> None:

@@ -237,11 +237,11 @@ VERBS = frozenset(
 SMALL = frozenset({
     "approve", "artifact", "attempt_marks", "claimed_before", "clock", "drop_partitions", "due",
     "due_schedules", "ended",
-    "enrolled_worker", "heads", "health", "own_job", "own_lease", "key", "keys",
+    "enrolled_worker", "health", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
     "make_partitions", "match", "mend_turns", "missing_uploads", "next_worker_id", "overrun",
     "own_fences", "quotas", "release_stragglers", "remove_jobs", "remove_lanes", "restorable",
-    "session", "source", "submitted_before", "template", "tick_due", "tombstones",
+    "serves", "session", "source", "submitted_before", "template", "tick_due", "tombstones",
     "uneven_limits", "unknown_job", "wake_again", "worker_by_token", "workers_before",
 })  # fmt: skip
 # Statements that the calls above also run.

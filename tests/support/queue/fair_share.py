@@ -97,9 +97,18 @@ class Cluster:
         self._read_at = -REFRESH_S
         self._tick_at = TICK_S
         self._lanes = [
-            Lane(n, _gpus(owner.gpus), limited=False, owner=str(n), weight=owner.weight, share=0.0)
+            Lane(
+                n,
+                _gpus(owner.gpus),
+                limited=False,
+                owner=str(n),
+                weight=owner.weight,
+                share=0.0,
+                shape_id=owner.gpus,
+            )
             for n, owner in enumerate(self.owners)
         ]
+        self._shapes = {owner.gpus for owner in self.owners}
         self._order = Order(())
 
     def run(self, *, claims: int | None = None, seconds: float | None = None) -> None:
@@ -131,10 +140,11 @@ class Cluster:
 
     def _next(self) -> int | None:
         """Return whose job starts next; for one that others pass by for long, room is kept."""
-        for lane in self._order.first(1, _gpus(self.gpus), ()):
+        for lane in self._order.first(1, self._shapes, ()):
             if self._passed.setdefault(lane.id, self.now) <= self.now - PATIENCE_S:
                 return lane.id if lane.needs.gpus <= self._free else None
-        fitting = self._order.first(1, _gpus(self._free), ()) if self._free else []
+        shapes = [gpus for gpus in self._shapes if gpus <= self._free]
+        fitting = self._order.first(1, shapes, ())
         return fitting[0].id if fitting else None
 
     def _start(self, n: int) -> None:

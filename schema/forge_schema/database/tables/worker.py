@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, Index, UniqueConstraint
+from sqlalchemy import CheckConstraint, Index, UniqueConstraint, text
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables import columns as c
@@ -25,6 +25,7 @@ class Worker(SQLModel, table=True):
         CheckConstraint("jsonb_typeof(gpus) = 'array'", name="gpus_array"),
         CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
         CheckConstraint("jsonb_typeof(condition) = 'object'", name="condition_object"),
+        Index("worker_asked", "id", postgresql_where=text("command IS NOT NULL")),
         {"postgresql_with": {"fillfactor": 50}},
     )
 

@@ -1,4 +1,4 @@
-"""How much GPU time each owner has had, for fair shares."""
+"""How much GPU time each owner has had; workers that are to drain or stop."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -22,6 +22,9 @@ def upgrade() -> None:
     )
     op.add_column("sweeper", _number("level"))
     op.add_column("sweeper", _number("pace"))
+    op.create_index(
+        "worker_asked", "worker", ["id"], postgresql_where=sa.text("command IS NOT NULL")
+    )
 
 
 def _number(name: str) -> "sa.Column[float]":

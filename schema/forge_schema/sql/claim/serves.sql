@@ -1,0 +1,7 @@
+-- Which of some shapes a worker can serve when idle, and what it lends to a job of each.
+SELECT
+    shape.id, lent.cpus, lent.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model, shape.vram_mb
+FROM worker
+JOIN shape ON shape.id = ANY(%(shapes)s::integer[]) AND forge_fits(shape, worker)
+CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
+WHERE worker.id = %(worker_id)s
