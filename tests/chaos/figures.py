@@ -13,17 +13,22 @@ if TYPE_CHECKING:
 
 STATES = "SELECT state, count(*) FROM job_status GROUP BY state ORDER BY 2 DESC"
 REASONS = "SELECT reason, count(*) FROM attempt GROUP BY reason ORDER BY 2 DESC"
+SCHEDULED = "SELECT count(*) FROM job WHERE idempotency_key LIKE 'schedule:%'"
 Counts = dict[str, int]
 
 
 @dataclass
 class Figures:
-    """Counts; `cancelled_at_the_end` jobs were cancelled because they took too long."""
+    """Counts; `cancelled_at_the_end` jobs were cancelled because they took too long.
+
+    `scheduled` jobs were submitted by schedules.
+    """
 
     seed: int
     minutes: float
     workers: int
     jobs: int = 0
+    scheduled: int = 0
     cancelled_at_the_end: int = 0
     states: Counts = field(default_factory=dict)
     attempts: int = 0
@@ -42,6 +47,7 @@ class Figures:
         """Count jobs by state and attempts by reason."""
         with psycopg.connect(database_url) as connection:
             self.states = dict(connection.execute(STATES).fetchall())
+            (self.scheduled,) = connection.execute(SCHEDULED).fetchone() or (0,)
             self.reasons = dict(connection.execute(REASONS).fetchall())
         self.jobs, self.attempts = sum(self.states.values()), sum(self.reasons.values())
 
@@ -55,6 +61,7 @@ class Figures:
             "minutes": f"{self.minutes:.1f}",
             "workers": self.workers,
             "jobs": f"{self.jobs}: {_list(self.states)}",
+            "of these, by schedules": self.scheduled,
             "cancelled at the end": self.cancelled_at_the_end,
             "attempts": f"{self.attempts}: {_list(self.reasons)}",
             "faults": f"{self.faults}: {_list(self.struck)}",

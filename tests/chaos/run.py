@@ -112,9 +112,9 @@ def _come_to_rest(made: Bed, clients: Clients, figures: Figures) -> None:
     clients.stop_submitting()
     made.history.note("healed", fault="all", target="all")
     _say(f"all is healed; {len(clients.open_jobs)} jobs are left")
-    if not _until(lambda: not clients.open_jobs, made.options.drain_s):
+    if not _until(lambda: clients.settled, made.options.drain_s):
         figures.cancelled_at_the_end = clients.cancel_open()
-        if not _until(lambda: not clients.open_jobs, CANCELLED_S):
+        if not _until(lambda: clients.settled, CANCELLED_S):
             figures.troubles.append(f"jobs that never ended: {sorted(clients.open_jobs)}")
 
 

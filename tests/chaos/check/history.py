@@ -36,6 +36,9 @@ class History:
     - `cancelled`: `job_id`, `state`: an acknowledged cancel, and the state in the answer
     - `seen`: `job_id`, `state`: the state of a job as shown to a client
     - `limited`: `of` (queue, owner or sweep), `name`, `max_jobs`: a limit that is or will be set
+    - `scheduled`: `name`, `every_s`, `first_s`: a schedule that will be added or resumed, and its
+      times, in seconds of the epoch
+    - `healed`: `fault`: its end; `all` when no more will strike
     - `folder`: `path`: a worker's folder, in which no job may leave files or processes
     - `engine`: `url`, `labels` (`name=value`): no container with all of these labels may be left
     - `process`: `pid`, `started` (in ticks, as in `/proc/PID/stat`): it must have exited

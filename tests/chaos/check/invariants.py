@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chaos.check.cron import CRON
 from chaos.check.ends import ENDS_OF_JOBS
 from chaos.check.evidence import evidence
 from chaos.check.leases import LEASES
@@ -28,6 +29,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     *PROMISES,
     *LEASES,
     *LIMITS,
+    *CRON,
     *ENDS_OF_JOBS,
     *SUMS,
     AS_COMPUTED,

@@ -1,7 +1,8 @@
-"""The witness: every grant, renewal and end of a lease, recorded by the database as it commits.
+"""The witness: every change of a lease or a schedule, recorded by the database as it commits.
 
-The tables keep only the end of a lease. The witness adds how long it was renewed and on whose
-connection, with triggers that exist only in a chaos run's database.
+The tables keep only the end of a lease, and of a schedule only how it is now. The witness adds how
+long a lease was renewed and on whose connection, and how a schedule was at any time, with triggers
+that exist only in a chaos run's database.
 """
 
 from __future__ import annotations
@@ -46,10 +47,36 @@ DEFINITIONS = """
     $$;
     CREATE OR REPLACE TRIGGER chaos_noted AFTER INSERT OR DELETE OR UPDATE OF expires_at ON lease
     FOR EACH ROW EXECUTE FUNCTION chaos.note();
+    CREATE TABLE IF NOT EXISTS chaos.schedule_change (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        at timestamptz NOT NULL,
+        gone boolean NOT NULL,
+        schedule_id integer NOT NULL,
+        name text NOT NULL,
+        paused boolean NOT NULL,
+        next_at timestamptz NOT NULL,
+        last_due_at timestamptz,
+        last_job_id bigint
+    );
+    CREATE OR REPLACE FUNCTION chaos.note_schedule() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    DECLARE one schedule%ROWTYPE := CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+    BEGIN
+        INSERT INTO chaos.schedule_change (
+            at, gone, schedule_id, name, paused, next_at, last_due_at, last_job_id
+        )
+        SELECT
+            forge_now(), TG_OP = 'DELETE', one.id, one.name, one.paused, one.next_at,
+            one.last_due_at, one.last_job_id;
+        RETURN NULL;
+    END
+    $$;
+    CREATE OR REPLACE TRIGGER chaos_noted AFTER INSERT OR DELETE OR UPDATE ON schedule
+    FOR EACH ROW EXECUTE FUNCTION chaos.note_schedule();
 """
 
 
 def install(database_url: str) -> None:
-    """Have a migrated database record all later events of leases. Idempotent."""
+    """Have a migrated database record all later changes. Idempotent."""
     with psycopg.connect(database_url) as connection:
         connection.execute(DEFINITIONS)

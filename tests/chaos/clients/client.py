@@ -1,4 +1,4 @@
-"""The clients of a run: they submit, resubmit, cancel and preempt, and read the states of jobs."""
+"""The clients of a run: they submit, resubmit, cancel, preempt and schedule, and read states."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 import psycopg
+from chaos.clients.cron import ChangingSchedules
 from chaos.clients.job_mix import Plan, plan
 from chaos.clients.limits import MOST, Changing
 from forge_schema.database.pool import Database
@@ -59,6 +60,7 @@ class Clients:
     _next: int = 0
     _acts: list[tuple[float, int, str, Plan, int]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _scheduled_all: threading.Event = field(default_factory=threading.Event)
     _no_more: threading.Event = field(default_factory=threading.Event)
     _ending: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -67,6 +69,7 @@ class Clients:
         self.queue = Queue(self.database, actor="user:chaos")
         self.jobs = Jobs(self.database)
         self._limits = Changing(self.options.seed, self.history, self.database)
+        self._schedules = ChangingSchedules(self.options.seed, self.history, self.database)
         self._began = monotonic()
 
     def start(self) -> None:
@@ -75,7 +78,7 @@ class Clients:
         loops: list[Callable[[], None]] = [
             partial(self._submit_all, submit) for submit in submitters
         ]
-        loops += [*[self._act_all] * ACTORS, self._look_all, self._change_all]
+        loops += [*[self._act_all] * ACTORS, self._look_all, self._change_all, self._schedule_all]
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
@@ -94,6 +97,11 @@ class Clients:
         self._ending.set()
         for thread in self._threads:
             thread.join(60)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all jobs have ended, and no schedule will submit another one."""
+        return self._scheduled_all.is_set() and not self.open_jobs
 
     def cancel_open(self) -> int:
         """Cancel all unfinished jobs, and return how many there were."""
@@ -172,6 +180,19 @@ class Clients:
         while self._try(lambda: self._limits.set(MOST)) is None:
             if self._ending.wait(AGAIN_S):
                 return
+
+    def _schedule_all(self) -> None:
+        while not self._no_more.wait(CHANGE_S):
+            self._try(self._schedules.change)
+        while not self._ending.is_set() and not self._try(self._schedules.pause_all):
+            self._ending.wait(AGAIN_S)
+        while not self._ending.is_set():
+            ids = self._try(self._schedules.jobs)
+            if ids is not None:
+                with self._lock:
+                    self.open_jobs.update(ids)
+                self._scheduled_all.set()
+            self._ending.wait(LOOK_S)
 
     def _look_all(self) -> None:
         while not self._ending.wait(LOOK_S):

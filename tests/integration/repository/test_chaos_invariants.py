@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from chaos.check import ends, leases, limits, objects, promises, reports, rest, sums
+from chaos.check import cron, ends, leases, limits, objects, promises, reports, rest, sums
 from chaos.check.history import History
 from chaos.check.invariants import INVARIANTS, violations
 from forge_schema.model.lease import End, Fence
@@ -42,6 +42,24 @@ ANOTHER = """
 def another(changes: str = "{}") -> str:
     """Give a job one more attempt: its first one, except for these columns."""
     return ANOTHER.replace("{changes}", changes)
+
+
+def scheduled(schedule: int, due: str) -> str:
+    """Have a job look as if a schedule had submitted it for this time."""
+    key = f"schedule:{schedule}:{due}Z:forged"
+    return f"UPDATE job SET idempotency_key = '{key}' WHERE id = %(job_id)s"
+
+
+def changed(
+    schedule: int, at: str, *, next_at: str, last: str | None = None, paused: bool = False
+) -> str:
+    """Have the witness note a change of a schedule whose last job is this one."""
+    last_due_at = f"'{last}'" if last else "NULL"
+    return (
+        ";INSERT INTO chaos.schedule_change"
+        " (at, gone, schedule_id, name, paused, next_at, last_due_at, last_job_id) VALUES"
+        f" ('{at}', false, {schedule}, 'every', {paused}, '{next_at}', {last_due_at}, %(job_id)s)"
+    )
 
 
 # What breaks an invariant for one job.
@@ -103,6 +121,39 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     (
         limits.SLOTS_GIVEN_BACK,
         "INSERT INTO slot (kind, name, n, job_id) VALUES ('owner_jobs', 'ann', 1, %(job_id)s)",
+    ),
+    (cron.NOT_EARLY, scheduled(1, "2040-01-01T00:00:00")),
+    (
+        cron.ONCE,
+        # The first job has its own forgery, which does not depend on its key.
+        (
+            "UPDATE job SET idempotency_key = 'schedule:2:2031-01-01T00:00:00Z:' || id"
+            " WHERE id IN (%(job_id)s, (SELECT min(id) FROM job))"
+        ),
+    ),
+    (
+        cron.IN_FORCE,
+        scheduled(3, "2031-01-01T00:00:00")
+        + changed(3, "2030-12-31 23:54:30", next_at="2030-12-31 23:55")
+        + changed(3, "2030-12-31 23:54:40", next_at="2031-01-01 00:00")
+        + changed(3, "2030-12-31 23:54:50", next_at="2031-01-01 00:00", paused=True),
+    ),
+    (
+        cron.EACH_TIME,
+        "SELECT"
+        + changed(4, "2031-01-01 00:00:30", next_at="2031-01-01 00:01")
+        + changed(4, "2031-01-01 00:01:01", next_at="2031-01-01 00:02"),
+    ),
+    # It was moved on as if it had submitted a job.
+    (
+        cron.EACH_TIME,
+        "SELECT"
+        + changed(6, "2031-01-01 00:00:30", next_at="2031-01-01 00:01")
+        + changed(6, "2031-01-01 00:01:01", next_at="2031-01-01 00:02", last="2031-01-01 00:01"),
+    ),
+    (
+        cron.ENDS,
+        scheduled(5, "2031-01-01T00:00:00") + ";DELETE FROM outcome WHERE job_id = %(job_id)s",
     ),
     (ends.ONE_ACCEPTED, another()),
     (
@@ -185,6 +236,7 @@ def test_each_forgery_is_told_of_its_own_job(script: Script) -> None:
     for job_id, (invariant, _) in jobs.items():
         if invariant is promises.CANCELS:
             script.history.note("cancelled", job_id=job_id, state="running")
+    script.history.note("scheduled", name="every", every_s=60, first_s=0)
     script.history.note("limited", of="queue", name="narrow", max_jobs=0)
     with psycopg.connect(script.rig.url) as connection:
         connection.execute("SET session_replication_role = replica")
