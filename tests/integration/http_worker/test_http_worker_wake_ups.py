@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 WORKERS = 1000
 WAIT_S = 60.0
-# The last of a round: once it runs, the hub has passed on all hints before.
-MARK = {"zone": "mark"}
+# The last of a round: once it runs, the hub has passed on all hints before. Its worker has no room
+# for the other jobs.
+MARK: dict[str, Any] = {"labels": {"zone": "mark"}, "cpus": 0.5}
 
 
 @pytest.fixture
@@ -60,14 +61,19 @@ class Crowd:
     ran: Counter[object]
     claims: list[asyncio.Task[Claimed]] = field(default_factory=list)
 
-    async def joined(self, name: str, **changes: Any) -> int:  # noqa: ANN401  fields of Machine
-        """Have one more worker claim, and wait; return its id."""
+    async def joined(
+        self,
+        name: str,
+        cpus: float = 1,
+        **changes: Any,  # noqa: ANN401  fields of Machine
+    ) -> int:
+        """Have one more worker with some free CPUs claim, and wait; return its id."""
         worker_id, text = self.api.workers.create(name)
         own = machine(**changes)
         self.api.rig.registry.register_known(worker_id, own)
         token = tokens.parse(text, TokenKind.WORKER)
         caller = WorkerCaller(worker_id, name, WorkerKind.PERSISTENT, own.boot_id, None, token)
-        free = Capacity(1, 1 << 20, 1 << 20)
+        free = Capacity(cpus, 1 << 20, 1 << 20)
         claim = Claim(boot_id=own.boot_id, free=free, wait_s=WAIT_S, nonce=uuid4())
         waiting = LongClaim(self.api.services, caller, claim)
         self.claims.append(asyncio.create_task(waiting.run(cast("Request", Caller()))))
@@ -87,11 +93,11 @@ class Crowd:
         **changes: Any,  # noqa: ANN401  fields of a job
     ) -> Counter[object]:
         """Submit jobs, then the mark; return the statements that the jobs cost, by worker."""
-        marked = await self.joined(f"mark {uuid4()}", labels=MARK)
+        marked = await self.joined(f"mark {uuid4()}", **MARK)
         await self.settled()
         self.ran.clear()
         await asyncio.to_thread(self.api.rig.submit_many, count, **changes)
-        await asyncio.to_thread(self.api.rig.submit, labels=MARK)
+        await asyncio.to_thread(self.api.rig.submit, **MARK)
         await self.claims[-1]
         await self.settled()
         del self.ran[marked]
