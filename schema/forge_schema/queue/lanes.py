@@ -6,7 +6,7 @@ from dataclasses import replace
 from threading import Lock
 from time import monotonic
 
-from forge_schema.database.pool import Database
+from forge_schema.database.pool import Database, DatabaseUnreachable
 from forge_schema.model.lease import Grant, array
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import (
@@ -37,18 +37,36 @@ class LaneBook:
         self._database = database
         self._reading = Lock()
         self._edition = Edition()
+        self._failed: tuple[float, DatabaseUnreachable] | None = None
 
     def edition(self, after: float, besides: Collection[int] = ()) -> Edition:
-        """Return the lanes as read after a moment, and some `besides` though they have no jobs."""
+        """Return the lanes as read after a moment, and some `besides` though they have no jobs.
+
+        Raises:
+            DatabaseUnreachable: the database does not answer, or did not while this call waited.
+        """
         if besides or self._edition.read_at < after:
+            asked_at = monotonic()
             with self._reading:
                 if besides or self._edition.read_at < after:
-                    # Before the look, so that a hint during it asks for another one.
-                    now = monotonic()
-                    which = {"few": FEW, "besides": array(list(besides))}
-                    self._edition = Edition(self._database.rows("match", again=True, **which), now)
+                    # Each of those who wait would otherwise wait for the time-out of every other.
+                    if self._failed is not None and self._failed[0] >= asked_at:
+                        raise self._failed[1]
+                    self._edition = self._read(besides)
                 return self._edition
         return self._edition
+
+    def _read(self, besides: Collection[int]) -> Edition:
+        # Before the look, so that a hint during it asks for another one.
+        now = monotonic()
+        which = {"few": FEW, "besides": array(list(besides))}
+        try:
+            rows = self._database.rows("match", again=True, **which)
+        except DatabaseUnreachable as error:
+            if error.is_silent:
+                self._failed = monotonic(), error
+            raise
+        return Edition(rows, now)
 
 
 class Lanes:
@@ -191,15 +209,16 @@ class Lanes:
             self._above_until = monotonic() + SPARING * seconds
 
     def _turn_to(self, edition: Edition, now: float) -> None:
+        if now - self._asked_at > SERVES_S:
+            self._needs, self._asked_at = {}, now
+        # It may fail, so nothing of the edition is noted before it.
+        self._ask(edition.shapes.keys() - self._needs.keys())
         self._from_below = self._forgotten or now > self._above_until
         self._forgotten = False
         self._edition = edition
         self._emptied = set()
         for lane_id in self._watermarks.keys() - edition.lanes.keys():
             del self._watermarks[lane_id]
-        if now - self._asked_at > SERVES_S:
-            self._needs, self._asked_at = {}, now
-        self._ask(edition.shapes.keys() - self._needs.keys())
         self._served = {}
         if self.worker_id not in edition.asked:
             needs = {shape: self._needs[shape] for shape in edition.shapes}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING, NoReturn
+from unittest.mock import Mock, patch
 from uuid import uuid4
 
 import pytest
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.states import Command
 from forge_schema.queue.lane import SHOWN
 from forge_schema.queue.lanes import FEW, LaneBook, Lanes
 from support.at_once import at_once
 from support.queue.rig import Worker, spec
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from forge_schema.model.lease import Grant
@@ -133,6 +138,53 @@ def test_a_worker_with_a_shared_book_stops_and_goes_on_as_it_is_asked(rig: Rig) 
     assert (len(worker.claim()), len(other.claim())) == (0, 1)
     rig.registry.command(worker.id, None)
     assert len(worker.claim()) == 1
+
+
+def test_a_worker_that_could_not_ask_which_shapes_it_serves_asks_again(rig: Rig) -> None:
+    submit(rig, ["ann"], 2)
+    worker = attentive(rig)
+    worker.claim_one()
+    (job,) = submit(rig, ["bob"], 1, cpus=2, priority=1)
+    worker.lanes.forget()
+    rig.database.meanwhile["serves"] = Mock(side_effect=DatabaseUnreachable("it is away"))
+    with pytest.raises(DatabaseUnreachable):
+        worker.claim()
+    assert worker.claim_one().job_id == job
+
+
+def test_workers_that_wait_for_a_reading_of_the_lanes_share_its_time_out(rig: Rig) -> None:
+    book, line, reads = LaneBook(rig.database), Line(), Counter[str]()
+    silent = DatabaseUnreachable("the database does not answer")
+
+    def rows(*_: object, **__: object) -> NoReturn:
+        reads["match"] += 1
+        eventually(lambda: len(line.came) == 4)
+        raise silent
+
+    def look() -> DatabaseUnreachable:
+        with pytest.raises(DatabaseUnreachable) as error:
+            book.edition(monotonic())
+        return error.value
+
+    with patch.object(rig.database, "rows", rows), patch.object(book, "_reading", line):
+        assert at_once(*[look] * 4) == [silent] * 4
+    assert reads["match"] == 1
+    assert book.edition(monotonic()).lanes == {}
+
+
+class Line:
+    """A lock that counts those who came for it."""
+
+    def __init__(self) -> None:
+        self.came: list[None] = []
+        self._lock = Lock()
+
+    def __enter__(self) -> None:
+        self.came.append(None)
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 def test_what_one_worker_passes_by_for_its_reservation_is_hidden_from_no_other(rig: Rig) -> None:
