@@ -27,9 +27,9 @@ from forge_schema.model.worker import WorkerInfo
 from forge_client.backend import Progress
 from forge_client.checks import Check
 from forge_client.downloads import unpacked, verified_file
-from forge_client.errors import as_client_error
+from forge_client.errors import ClientError, as_client_error
 from forge_client.http.admin import HttpAdmin
-from forge_client.http.errors import rejected_job
+from forge_client.http.errors import UNKNOWN_REQUEST, rejected_job
 from forge_client.http.findings import JOBS, HttpFindings, job_path
 from forge_client.http.health import checks
 from forge_client.http.objects import Objects, Offer, UrlRefused
@@ -297,8 +297,13 @@ class HttpBackend:
 
     def check_schedule(self, name: str, cron: str, *, timezone: str = "UTC") -> None:
         body = {"name": name, "cron": cron, "timezone": timezone}
-        with rejected_job():
-            self._transport.send("POST", "/api/queue/check-schedule", body, again=True)
+        try:
+            with rejected_job():
+                self._transport.send("POST", "/api/queue/check-schedule", body, again=True)
+        except ClientError as error:
+            # An older server checks them when they are stored.
+            if error.code != UNKNOWN_REQUEST:
+                raise
 
     def keep_schedule(
         self,

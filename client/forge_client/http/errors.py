@@ -122,6 +122,7 @@ PROXY_MESSAGES = {
 INVALID = "invalid"
 LOCKED_OUT = "too_many_failures"
 UNKNOWN_PATH = {"not_found", "method_not_allowed"}
+UNKNOWN_REQUEST = "path_unknown"
 
 
 def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
@@ -165,7 +166,7 @@ def _older(place: str) -> ClientError:
     return ClientError(
         f"the server at {place} does not know this request",
         hint="check the path in the URL; the server may be older than this `forge`",
-        code="path_unknown",
+        code=UNKNOWN_REQUEST,
     )
 
 
