@@ -1,5 +1,6 @@
 -- A page of the audit trail between two times, oldest first. Events of one moment are never split
--- between pages: a batch of jobs is submitted at one moment, and the next page begins after it.
+-- between pages: a batch of jobs is submitted at one moment, and the next page begins after it. A
+-- job's submit comes before what it led to at that moment.
 WITH page AS (
     SELECT at, actor, action, job_id, worker_id, token, detail
     FROM audit
@@ -13,4 +14,4 @@ WITH page AS (
 )
 SELECT at, actor, action, job_id, worker_id, token, detail
 FROM page
-ORDER BY at, job_id, token NULLS FIRST
+ORDER BY at, job_id, token NULLS FIRST, action <> 'submitted'
