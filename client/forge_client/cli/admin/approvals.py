@@ -72,9 +72,9 @@ def _approve(backend: Backend, jobs: list[int]) -> None:
     narration.say(f"{counts['approved']} approved")
     if counts["unasked"]:
         narration.say(f"{counts['unasked']} did not wait for approval", style="yellow")
-    if counts["absent"]:
+    if absent := counts["absent"]:
         raise ClientError(
-            f"{counts['absent']} of these jobs do not exist",
+            f"{absent} of these jobs {'does' if absent == 1 else 'do'} not exist",
             hint="`forge approve` lists those that wait",
             code="job_unknown",
             exit_code=ExitCode.NOT_FOUND,
