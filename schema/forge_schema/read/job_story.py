@@ -30,7 +30,7 @@ class JobStory:
 
     def events(self) -> list[Row]:
         """Return the job's events, newest first."""
-        return self._rows("page_events", count=EVENTS_SHOWN)
+        return self._rows("events", count=EVENTS_SHOWN)
 
     def artifacts(self, *, after: str = "", count: int) -> list[Row]:
         """Return artifacts after a path, ordered by path."""

@@ -75,7 +75,8 @@ class Jobs:
         return self._database.rows("checkpoints", again=True, job_id=job_id)
 
     def events(self, job_id: int) -> list[Row]:
-        return self._database.rows("events", again=True, job_id=job_id)
+        """Return all events, oldest first."""
+        return self._database.rows("events", again=True, job_id=job_id, count=None)[::-1]
 
     def log_chunks(
         self,

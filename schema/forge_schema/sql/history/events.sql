@@ -1,4 +1,4 @@
--- The events of a job, oldest first. Its submit is in its own row.
+-- The newest events of a job, the newest first; all without a count. Its submit is in its own row.
 SELECT at, actor, action, worker_id, token, detail
 FROM (
     SELECT id, at, actor, action, worker_id, token, detail
@@ -9,4 +9,5 @@ FROM (
     FROM job
     WHERE id = %(job_id)s AND submitted_by IS NOT NULL
 ) AS told
-ORDER BY at, id NULLS FIRST
+ORDER BY at DESC, id DESC NULLS LAST
+LIMIT %(count)s
