@@ -106,11 +106,15 @@ def test_no_job_loses_anything_to_a_worker_whose_engine_is_dead(
         engine.kill()
         jobs = [made.submit("true", max_losses=0) for _ in range(3)]
         eventually(lambda: "container engine does not answer" in constraint(made, worker))
-        assert [made.job(job)["state"] for job in jobs] == ["ready"] * 3
+        eventually(lambda: [made.job(job)["state"] for job in jobs] == ["ready"] * 3)
+        late = made.submit("true", max_losses=0)
         engine.start()
         for job in jobs:
             made.succeeds(job)
-            assert made.reasons(job) == ["succeeded"]
+            # A claim that was under way as the engine died may have tried a job once, for free.
+            assert made.reasons(job) in (["succeeded"], ["start_failed", "succeeded"])
+        made.succeeds(late)
+        assert made.reasons(late) == ["succeeded"]
         eventually(lambda: constraint(made, worker) == "")
 
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forge_worker.machine.health import LONGEST_REST_S, REST_S, ROW, Health
+from forge_worker.runners.docker.runner import DockerRunner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
 
 
 class Watch:
@@ -71,3 +79,11 @@ def test_a_success_between_failures_begins_the_row_anew() -> None:
         health.failed("why")
         health.started()
     assert health.reason == ""
+
+
+def test_no_claim_after_the_engine_died_though_no_check_has_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/s")
+    health = Health(DockerRunner())
+    assert (health.reason, health.room(0)) == ("", 0)
