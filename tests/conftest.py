@@ -34,8 +34,14 @@ sys.dont_write_bytecode = False
 # Nor must the cloud, if there is one under the machine that runs them.
 os.environ["FORGE_SPOT"] = "none"
 # No test asks a server on the internet. Reading the machine's authorities takes 22 ms of each HTTP
-# client, here and in every process that the tests start; a folder without any takes none.
-os.environ.setdefault("SSL_CERT_DIR", str(Path(__file__).parent))
+# client, here and in every process that the tests start; a folder without any takes none. The
+# machine's own are kept for downloads of packages.
+_NO_AUTHORITIES = str(Path(__file__).parent)
+for _name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+    _said = os.environ.pop(_name, _NO_AUTHORITIES)
+    if _said != _NO_AUTHORITIES:
+        os.environ[f"FORGE_TEST_{_name}"] = _said
+os.environ["SSL_CERT_DIR"] = _NO_AUTHORITIES
 
 
 # Started in the background by a shell, a process ignores Ctrl-C, and so would all that it starts.
