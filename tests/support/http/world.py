@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import timedelta
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -33,7 +34,6 @@ class World:
         self._serial = count()
         self.holder = raw_worker(api, "holder")
         self.other = raw_worker(api, "other")
-        self.callers = self._callers()
 
     def call(self, kind: str, method: str, path: str, body: object) -> int:
         """Send a request as one kind of caller, and return the answer's status."""
@@ -41,7 +41,9 @@ class World:
         self.api.services.failures = Failures()
         return self.api.caller(self.callers[kind]).call(method, path, body).status_code
 
-    def _callers(self) -> dict[str, Headers]:
+    @cached_property
+    def callers(self) -> dict[str, Headers]:
+        """Headers of every kind of caller."""
         submitter = self.api.key("ann", Role.SUBMITTER)
         admins = [self.api.key("ann", Role.ADMIN) for _ in range(3)]
         rotated, revoked, expired = admins
@@ -54,7 +56,7 @@ class World:
             "submitter": submitter.headers,
             "token": bearer(submitter.post("/api/token")["token"]),
             "other owner": self.api.key("bob", Role.SUBMITTER).headers,
-            "admin": self.api.key("root", Role.ADMIN).headers,
+            "admin": self.admin(),
             "worker": self.holder.headers,
             "other worker": self.other.headers,
             "rotated": rotated.headers | self._once_a_worker(self.api.workers.rotate),
@@ -62,6 +64,10 @@ class World:
             "expired": expired.headers
             | self._once_a_worker(lambda w: self._expire("worker", "token_expires_at", w)),
         }
+
+    def admin(self) -> Headers:
+        """Return the headers of a new admin's key."""
+        return self.api.key("root", Role.ADMIN).headers
 
     def _once_a_worker(self, over: Callable[[int], object]) -> Headers:
         worker = raw_worker(self.api, self._name(), registered=False)
