@@ -12,18 +12,14 @@ past AS (
     INSERT INTO job (lane_id, owner, name, spec, submitted_at)
     SELECT (SELECT min(id) FROM lane), 'owner-0', 'past', %(spec)s, clock_timestamp() FROM n
     RETURNING id
-),
-ended AS (
-    INSERT INTO outcome (job_id, state, reason, attempt, token, nonce, exit_code, finished_at)
-    SELECT id, 'succeeded', 'succeeded', 1, id, gen_random_uuid(), 0, clock_timestamp() FROM past
 )
-INSERT INTO attempt (
-    job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
-    reason, exit_code
+INSERT INTO outcome (
+    job_id, state, reason, attempt, token, nonce, exit_code, finished_at, worker_id, lane_id,
+    ready_at, claimed_at, devices, gpu_seconds
 )
 SELECT
-    id, 1, 0, clock_timestamp(), id, gen_random_uuid(), 1, (SELECT min(id) FROM lane),
-    clock_timestamp(), clock_timestamp() - interval '1 minute', 'succeeded', 0
+    id, 'succeeded', 'succeeded', 1, id, gen_random_uuid(), 0, clock_timestamp(), 1,
+    (SELECT min(id) FROM lane), clock_timestamp(), clock_timestamp() - interval '1 minute', '{}', 0
 FROM past
 """
 

@@ -9,13 +9,14 @@ import psycopg
 from forge_schema.database.statements import definitions
 
 # The newest migration. All numbers have the same length, so text order is their order.
-HEAD = "0025"
+HEAD = "0026"
 # The digest is this view's comment: an upgrade drops the views first, and so the digest.
 NOTED_ON = "job_status"
 FOUND = f"SELECT version_num, obj_description('{NOTED_ON}'::regclass) FROM alembic_version"  # noqa: S608 - ours
 MONTHS = """
     SELECT forge_add_months(parent, forge_now(), 2)
-    FROM unnest(ARRAY['attempt', 'event', 'metric', 'sample']) AS parent
+    FROM unnest(ARRAY['attempt_row', 'event', 'metric', 'sample']) AS parent
+    WHERE to_regclass(parent) IS NOT NULL
 """
 
 

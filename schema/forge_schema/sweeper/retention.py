@@ -17,7 +17,7 @@ from forge_schema.model.lease import array
 from forge_schema.storage import StoredObject, StoreError, StoreUnreachable
 from forge_schema.storage.keys import job_prefix
 
-OF_JOBS, AUDIT = ("attempt", "metric", "sample"), ("event",)
+OF_JOBS, AUDIT = ("attempt_row", "metric", "sample"), ("event",)
 # Jobs per transaction, and objects per listing.
 JOBS, OBJECTS = 200, 1_000
 # A store answers in tens of milliseconds.

@@ -32,6 +32,11 @@ ATTEMPT = (
     "INSERT INTO attempt (job_id, attempt, rank, token, worker_id, lane_id, ready_at, reason,"
     f" nonce, claimed_at, finished_at) VALUES (1, %s, 0, 1, 1, 1, now(), 'oom', {NONCE},"
 )
+SUCCESS = (
+    "INSERT INTO outcome (job_id, attempt, state, reason, token, nonce, worker_id, lane_id,"
+    " ready_at, devices, gpu_seconds, finished_at, claimed_at)"
+    f" VALUES (9, 1, 'succeeded', 'succeeded', 1, {NONCE}, 1, 1, now(), '{{}}', 0"
+)
 JOB = (
     "INSERT INTO job (lane_id, owner, name, spec, submitted_at, {})"
     " VALUES (1, 'ann', 'n', '{{}}', now(), {})"
@@ -109,6 +114,15 @@ IMPOSSIBLE = {
         "an attempt that ended before it began",
     ): f"{ATTEMPT % 1} now(), now() - interval '1 s')",
     ("counted", "an attempt zero"): f"{ATTEMPT % 0} now(), now())",
+    (
+        "attempt_whole",
+        "half a success",
+    ): "INSERT INTO outcome SELECT 9, state, reason, attempt, token, nonce, exit_code, detail,"
+    " finished_at, worker_id, lane_id, ready_at FROM outcome",
+    ("attempt_whole", "a success that ended before it began"): f"{SUCCESS}, now(), now() + '1 s')",
+    ("attempt_whole", "a failure that is its attempt"): f"{SUCCESS}, now(), now())".replace(
+        "'succeeded', 'succeeded'", "'failed', 'oom'"
+    ),
     ("job_lane", "a job of no lane"): JOB.format("nice", "0").replace("(1, 'ann'", "(99, 'ann'"),
     ("bundle_digest_sha256", "a job whose bundle is no digest"): JOB.format(
         "bundle_digest", "'abc'"
@@ -272,19 +286,33 @@ def test_every_check_has_a_row_that_it_refuses(shared_rig: Rig) -> None:
     assert {row["conname"] for row in rows} <= {constraint for constraint, _ in IMPOSSIBLE}
 
 
+CHANGES = ("UPDATE {} SET job_id = job_id", "DELETE FROM {}", "TRUNCATE {}")
+
+
 @pytest.mark.parametrize("part", ["", "_default", "_2031_01"])
 def test_history_and_audit_trail_refuse_every_change(rig: Rig, part: str) -> None:
     if part != "_default":
         rig.tick.run()
     rig.submit()
-    rig.finish(rig.worker().claim_one())
-    changes = ("UPDATE {} SET job_id = job_id", "DELETE FROM {}", "TRUNCATE {}")
-    for table, change in product(("attempt", "event"), changes):
+    rig.finish(rig.worker().claim_one(), Reason.OOM)
+    for table, change in product(("attempt_row", "event"), CHANGES):
         before = rig.rows(f"SELECT * FROM {table}")
         assert rig.rows(f"SELECT 1 FROM {table}{part}")
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
             rig.rows(change.format(table + part))
         assert rig.rows(f"SELECT * FROM {table}") == before
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_success_is_history_too_and_leaves_only_with_its_job(rig: Rig, change: str) -> None:
+    rig.submit()
+    rig.finish(rig.worker().claim_one())
+    (before,) = rig.rows("SELECT * FROM attempt")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
+        rig.rows(change.format("outcome"))
+    with pytest.raises(psycopg.errors.Error, match="attempt"):
+        rig.rows(change.format("attempt"))
+    assert rig.rows("SELECT * FROM attempt") == [before]
 
 
 def test_the_states_of_the_view_are_the_states_of_the_protocol(peopled: Rig) -> None:

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database
+from forge_schema.model.states import Reason
 from forge_schema.queue.queue import Queue
 from forge_schema.read.audit import Audit
 from forge_schema.sweeper.tick import Tick
@@ -20,10 +21,16 @@ if TYPE_CHECKING:
 
     from support.queue.rig import Rig
 
-PARENTS = ("attempt", "event", "metric", "sample")
+PARENTS = ("attempt_row", "event", "metric", "sample")
+# As they were called before success and attempt were one row.
+OLD_PARENTS = ("attempt", *PARENTS[1:])
 MADE = """
     SELECT inhrelid::regclass::text FROM pg_inherits
-    WHERE inhparent = ANY(ARRAY['attempt', 'event', 'metric', 'sample']::regclass[]) ORDER BY 1
+    WHERE inhparent IN (
+        SELECT to_regclass(parent)
+        FROM unnest(ARRAY['attempt', 'attempt_row', 'event', 'metric', 'sample']) AS parent
+    )
+    ORDER BY 1
 """
 MONTHS = """
     SELECT parent || to_char((now() AT TIME ZONE 'UTC') + make_interval(months => m), '_YYYY_MM')
@@ -46,10 +53,10 @@ def asked(url: str, query: str, *params: object) -> list[tuple[object, ...]]:
         return connection.execute(query, params).fetchall()
 
 
-def loose(url: str) -> list[int]:
+def loose(url: str, parents: tuple[str, ...] = PARENTS) -> list[int]:
     """Count the rows outside the months."""
     (counts,) = asked(
-        url, "SELECT " + ", ".join(f"(SELECT count(*) FROM {p}_default)" for p in PARENTS)
+        url, "SELECT " + ", ".join(f"(SELECT count(*) FROM {p}_default)" for p in parents)
     )
     return [int(str(count)) for count in counts]
 
@@ -150,11 +157,11 @@ def test_on_the_last_day_of_a_month_no_later_one_is_left_out(
 def test_rows_of_months_without_sweepers_come_into_them(rig: Rig) -> None:
     for _ in range(4):
         rig.submit()
-        rig.finish(rig.worker().claim_one())
+        rig.finish(rig.worker().claim_one(), Reason.IMAGE_MISSING)
         rig.clock.advance(timedelta(days=31).total_seconds())
     rig.tick.run()
     assert loose(rig.url) == [0, 0, 0, 0]
-    assert [rig.count(f"attempt_2031_{month:02}") for month in (1, 2, 3, 4)] == [1, 1, 1, 1]
+    assert [rig.count(f"attempt_row_2031_{month:02}") for month in (1, 2, 3, 4)] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["no months", "those to come"])
@@ -168,21 +175,21 @@ def test_an_old_database_is_repaired_by_the_migration(
             if not part.endswith("_default"):
                 connection.execute(f"DROP TABLE {part}")
         if ahead:
-            for parent in PARENTS:
+            for parent in OLD_PARENTS:
                 connection.execute(
                     "SELECT forge_add_month(%s, date_trunc('month', now() + interval '1 month'"
                     " * m)::date) FROM generate_series(1, 2) AS m",
                     [parent],
                 )
         connection.execute(FIRST_ROW)
-    assert loose(url) == [1000, 1, 4, 0]
+    assert loose(url, OLD_PARENTS) == [1000, 1, 4, 0]
     upgrade(url)
     upgrade(url)
     assert loose(url) == [0, 0, 0, 0]
     counted = asked(url, "SELECT (SELECT count(*) FROM attempt), (SELECT count(*) FROM event)")
     assert counted == [(1000, 1)]
     assert len(asked(url, "SELECT DISTINCT tableoid::regclass::text FROM metric")) == 4
-    ((part,),) = asked(url, "SELECT DISTINCT tableoid::regclass::text FROM attempt")
+    ((part,),) = asked(url, "SELECT DISTINCT tableoid::regclass::text FROM attempt_row")
     for change in ("DELETE FROM {}", "TRUNCATE {}"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             asked(url, change.format(part))

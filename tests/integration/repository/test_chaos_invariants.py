@@ -31,8 +31,16 @@ if TYPE_CHECKING:
     from support.store.storage import Bucket
 
 PAGE = Path(__file__).parents[3] / "docs" / "reliability.md"
+# As an earlier version stored successes, so that an attempt and its outcome can disagree.
+APART = (
+    "INSERT INTO attempt_row SELECT * FROM attempt",
+    (
+        "UPDATE outcome SET worker_id = NULL, lane_id = NULL, ready_at = NULL, claimed_at = NULL,"
+        " devices = NULL, gpu_seconds = NULL"
+    ),
+)
 ANOTHER = """
-    INSERT INTO attempt SELECT forged.* FROM attempt AS one, jsonb_populate_record(
+    INSERT INTO attempt_row SELECT forged.* FROM attempt_row AS one, jsonb_populate_record(
         one, jsonb_build_object('attempt', 2, 'token', one.token + 10000) || '{changes}'
     ) AS forged
     WHERE one.job_id = %(job_id)s
@@ -84,14 +92,14 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     (leases.ONE_LIVE, another('{"claimed_at": "2030-01-01", "finished_at": "2031-12-01"}')),
     (
         leases.ONE_PER_GPU,
-        "UPDATE attempt SET devices = '{GPU-1}', started_at = '2030-01-01'"
+        "UPDATE attempt_row SET devices = '{GPU-1}', started_at = '2030-01-01'"
         " WHERE job_id = %(job_id)s;" + another(),
     ),
-    (leases.ALL_KEPT, "DELETE FROM attempt WHERE job_id = %(job_id)s"),
+    (leases.ALL_KEPT, "DELETE FROM attempt_row WHERE job_id = %(job_id)s"),
     (
         leases.EXPIRED_FIRST,
         (
-            "UPDATE attempt SET reason = 'worker_lost', detail = 'the lease ran out'"
+            "UPDATE attempt_row SET reason = 'worker_lost', detail = 'the lease ran out'"
             " WHERE job_id = %(job_id)s"
         ),
     ),
@@ -158,7 +166,7 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     (ends.ONE_ACCEPTED, another()),
     (
         ends.NOT_BLAMED,
-        "UPDATE attempt SET reason = 'exit_code', exit_code = 137 WHERE job_id = %(job_id)s",
+        "UPDATE attempt_row SET reason = 'exit_code', exit_code = 137 WHERE job_id = %(job_id)s",
     ),
     (
         ends.LAST_GRANTED,
@@ -168,7 +176,7 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     (
         ends.WITHIN_BUDGET,
         "UPDATE job SET max_losses = 0 WHERE id = %(job_id)s;"
-        "UPDATE attempt SET reason = 'worker_lost' WHERE job_id = %(job_id)s;" + another(),
+        "UPDATE attempt_row SET reason = 'worker_lost' WHERE job_id = %(job_id)s;" + another(),
     ),
     (
         ends.DEAD_BEYOND,
@@ -191,7 +199,7 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
             " WHERE job_id = %(job_id)s"
         ),
     ),
-    (ends.NUMBERED, "UPDATE attempt SET attempt = 3 WHERE job_id = %(job_id)s"),
+    (ends.NUMBERED, "UPDATE attempt_row SET attempt = 3 WHERE job_id = %(job_id)s"),
     (
         sums.ONE_PLACE,
         (
@@ -240,6 +248,8 @@ def test_each_forgery_is_told_of_its_own_job(script: Script) -> None:
     script.history.note("limited", of="queue", name="narrow", max_jobs=0)
     with psycopg.connect(script.rig.url) as connection:
         connection.execute("SET session_replication_role = replica")
+        for part in APART:
+            connection.execute(part)
         for job_id, (_, forgery) in jobs.items():
             for part in forgery.split(";"):
                 connection.execute(part.encode(), {"job_id": job_id})

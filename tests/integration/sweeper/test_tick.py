@@ -284,20 +284,20 @@ def test_a_worker_that_disconnects_is_offline_but_a_newer_boot_is_not(rig: Rig) 
 def test_history_goes_to_the_partition_of_its_month(rig: Rig) -> None:
     rig.clock.set(datetime(2032, 12, 31, 23, 59, tzinfo=UTC))
     rig.tick.run()
-    rig.finish(_claim(rig))
+    rig.finish(_claim(rig), Reason.IMAGE_MISSING)
     rig.clock.advance(120)
-    rig.finish(_claim(rig))
-    homes = rig.rows("SELECT tableoid::regclass::text AS home FROM attempt ORDER BY finished_at")
-    assert [row["home"] for row in homes] == ["attempt_2032_12", "attempt_2033_01"]
+    rig.finish(_claim(rig), Reason.IMAGE_MISSING)
+    homes = rig.rows("SELECT tableoid::regclass::text AS home FROM attempt_row ORDER BY token")
+    assert [row["home"] for row in homes] == ["attempt_row_2032_12", "attempt_row_2033_01"]
     assert rig.tick.run() == NOTHING
 
 
 def test_history_of_a_month_without_a_partition_is_kept_too(rig: Rig) -> None:
     rig.clock.set(datetime(2040, 1, 1, tzinfo=UTC))
     job_id = rig.submit()
-    rig.finish(rig.worker().claim_one())
+    rig.finish(rig.worker().claim_one(), Reason.PREEMPTED)
     rig.tick.run()
-    assert [row["reason"] for row in rig.jobs.attempts(job_id)] == ["succeeded"]
+    assert [row["reason"] for row in rig.jobs.attempts(job_id)] == ["preempted"]
 
 
 def _claim(rig: Rig) -> Grant:

@@ -27,7 +27,7 @@ READS = re.compile(r"\s*(--[^\n]*\n\s*)*(SELECT|WITH)\b", re.IGNORECASE)
 HISTORY = frozenset(
     {
         "artifact",
-        "attempt",
+        "attempt_row",
         "checkpoint",
         "event",
         "former_worker",

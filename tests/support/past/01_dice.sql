@@ -18,4 +18,4 @@ LANGUAGE sql IMMUTABLE AS $$
         + 1 + floor(19 * pg_temp.u(n, 12) ^ 2)::integer
 $$;
 SELECT forge_add_months(parent, now - interval '180 days', 8)
-FROM scale, unnest(ARRAY['attempt', 'event', 'metric', 'sample']) AS parent;
+FROM scale, unnest(ARRAY['attempt_row', 'event', 'metric', 'sample']) AS parent;

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 # Keeps workers, lanes and the rows that they refer to. The history's triggers would refuse.
 QUEUE = (
     *("job", "ready", "scheduled", "held", "turn", "dependency", "lease", "outcome"),
-    *("attempt", "event"),
+    *("attempt_row", "event"),
 )
 RECORDS = ("log_chunk", "checkpoint", "artifact", "metric")
 EMPTY = "SET session_replication_role = replica;" + "".join(

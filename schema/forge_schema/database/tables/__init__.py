@@ -3,7 +3,7 @@
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables.api_key import ApiKey, RequestNonce
-from forge_schema.database.tables.attempt import Attempt, Result, Sample, TestResult
+from forge_schema.database.tables.attempt import AttemptRow, Result, Sample, TestResult
 from forge_schema.database.tables.event import Event
 from forge_schema.database.tables.identity import Identity
 from forge_schema.database.tables.job import Job, Outcome
@@ -19,7 +19,7 @@ metadata = SQLModel.metadata
 __all__ = [
     "ApiKey",
     "Artifact",
-    "Attempt",
+    "AttemptRow",
     "Checkpoint",
     "Dependency",
     "Event",

@@ -11,12 +11,15 @@ from forge_schema.database.tables import columns as c
 from forge_schema.model.states import Reason, Verdict
 
 
-class Attempt(SQLModel, table=True):
-    """Append-only (a trigger refuses other changes), partitioned by month.
+class AttemptRow(SQLModel, table=True):
+    """The attempts that are no success of a single machine; those are rows of `outcome`.
 
-    Who ran it, when, why it ended and what it cost: the audit trail of every dispatch and end.
+    The view `attempt` has both: who ran it, when, why it ended and what it cost. It is the audit
+    trail of every dispatch and end. Append-only (a trigger refuses other changes), partitioned by
+    month. Earlier versions wrote successes here too; they insert into the view.
     """
 
+    __tablename__ = "attempt_row"
     __table_args__ = (
         CheckConstraint("finished_at >= claimed_at", name="finished_after_claimed"),
         CheckConstraint("attempt >= 1", name="counted"),

@@ -73,7 +73,8 @@ class Outcome(SQLModel, table=True):
     """How a job ended. Its primary key is the job's id: no job can have two accepted results.
 
     `token` and `nonce` are those of the lease that ended it. A job cancelled while
-    it waited has neither.
+    it waited has neither. A success of a single machine is its attempt too, with the columns from
+    `worker_id` on; a trigger refuses its change, and its removal as long as its job stays.
     """
 
     __table_args__ = (
@@ -88,6 +89,28 @@ class Outcome(SQLModel, table=True):
             "CASE WHEN state = 'cancelled' THEN num_nulls(token, nonce) <> 1"
             " ELSE num_nulls(token, nonce) = 0 END",
             name="token_whole",
+        ),
+        # By the reason, a report on interrupted attempts skips this table.
+        CheckConstraint(
+            "(worker_id IS NULL OR reason = 'succeeded')"
+            " AND num_nulls(worker_id, lane_id, ready_at, claimed_at, devices, gpu_seconds)"
+            " IN (0, 6) AND finished_at >= claimed_at",
+            name="attempt_whole",
+        ),
+        # As for `attempt_row`.
+        Index(
+            "outcome_times",
+            "finished_at",
+            "claimed_at",
+            c.day("finished_at"),
+            c.day("claimed_at"),
+            postgresql_using="brin",
+        ),
+        Index(
+            "outcome_worker",
+            "worker_id",
+            "finished_at",
+            postgresql_where=text("worker_id IS NOT NULL"),
         ),
         # Most jobs succeed, and those are found by their ids.
         Index(
@@ -107,3 +130,16 @@ class Outcome(SQLModel, table=True):
     exit_code: int | None = c.integer(null=True)
     detail: str | None = c.string(null=True)
     finished_at: datetime = c.moment()
+    worker_id: int | None = c.big(null=True)
+    lane_id: int | None = c.integer(null=True)
+    ready_at: datetime | None = c.moment(null=True)
+    claimed_at: datetime | None = c.moment(null=True)
+    started_at: datetime | None = c.moment(null=True)
+    checkpoint_at: datetime | None = c.moment(null=True)
+    devices: list[str] | None = c.strings(null=True)
+    gpu_seconds: float | None = c.number(null=True)
+    energy_j: float | None = c.number(null=True)
+    cost: float | None = c.number(null=True)
+    cpu_seconds: float | None = c.number(null=True)
+    peak_memory_mb: int | None = c.integer(null=True)
+    peak_vram_mb: int | None = c.integer(null=True)

@@ -1,5 +1,5 @@
 -- Ends attempts: deletes each fenced lease, writes its attempt, and gives its job an outcome, lets
--- it back off or makes it ready again. The attempt records when its last checkpoint was stored,
+-- it back off or makes it ready again. A success is one row, of `outcome`. The attempt records when its last checkpoint was stored,
 -- since the checkpoint may be thinned out. With `expired_only`, only expired leases (the
 -- sweeper's).
 -- A quick exit with an error ends a job that never made progress if it is `hopeless`, or if the
@@ -59,7 +59,12 @@ verdict AS (
                 * (0.5 + random())
             )
             ELSE now
-        END AS run_at
+        END AS run_at,
+        greatest(now, claimed_at) AS finished_at,
+        (
+            SELECT max(kept.created_at) FROM checkpoint AS kept
+            WHERE kept.job_id = ended.job_id AND kept.token = ended.token
+        ) AS checkpoint_at
     FROM ended
     JOIN job ON job.id = ended.job_id
     LEFT JOIN LATERAL (
@@ -88,21 +93,28 @@ verdict AS (
     ) AS repeats ON true
 ),
 history AS (
-    INSERT INTO attempt (
+    INSERT INTO attempt_row (
         job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
         started_at, checkpoint_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
         cpu_seconds, peak_memory_mb, peak_vram_mb
     )
     SELECT
-        job_id, attempt, rank, greatest(now, claimed_at), token, nonce, worker_id, lane_id,
-        ready_at, claimed_at, started_at,
-        (
-            SELECT max(kept.created_at) FROM checkpoint AS kept
-            WHERE kept.job_id = verdict.job_id AND kept.token = verdict.token
-        ),
-        reason, exit_code, detail, devices, gpu_seconds,
-        energy_j, cost, cpu_seconds, peak_memory_mb, peak_vram_mb
-    FROM verdict
+        job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
+        started_at, checkpoint_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
+        cpu_seconds, peak_memory_mb, peak_vram_mb
+    FROM verdict WHERE state IS DISTINCT FROM 'succeeded'
+),
+successes AS (
+    INSERT INTO outcome (
+        job_id, state, attempt, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
+        started_at, checkpoint_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
+        cpu_seconds, peak_memory_mb, peak_vram_mb
+    )
+    SELECT
+        job_id, state, attempt, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
+        started_at, checkpoint_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
+        cpu_seconds, peak_memory_mb, peak_vram_mb
+    FROM verdict WHERE state = 'succeeded'
 ),
 ends AS (
     INSERT INTO outcome (
@@ -121,7 +133,7 @@ ends AS (
             ELSE detail
         END,
         now
-    FROM verdict WHERE state IS NOT NULL
+    FROM verdict WHERE state <> 'succeeded'
 ),
 again AS (
     INSERT INTO ready (

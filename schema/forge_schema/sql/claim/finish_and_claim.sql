@@ -16,24 +16,21 @@ WITH done AS (
         AND token = (%(tokens)s::bigint[])[width_bucket(job_id, %(job_ids)s::bigint[])]
         AND nonce = (%(nonces)s::uuid[])[width_bucket(job_id, %(job_ids)s::bigint[])]
     RETURNING
-        job_id, rank, token, nonce, worker_id, lane_id, attempt, ready_at, claimed_at, started_at,
+        job_id, token, nonce, worker_id, lane_id, attempt, ready_at, claimed_at, started_at,
         devices, forge_now() AS now, width_bucket(job_id, %(job_ids)s::bigint[]) AS n
 ),
 accepted AS (
-    INSERT INTO outcome (job_id, state, reason, attempt, token, nonce, exit_code, finished_at)
-    SELECT job_id, 'succeeded', 'succeeded', attempt, token, nonce, 0, now FROM done
-),
-history AS (
-    INSERT INTO attempt (
-        job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id, ready_at,
-        claimed_at, started_at, reason, exit_code, devices, gpu_seconds, energy_j, cost,
-        cpu_seconds, peak_memory_mb, peak_vram_mb
+    INSERT INTO outcome (
+        job_id, state, reason, attempt, token, nonce, exit_code, finished_at, worker_id, lane_id,
+        ready_at, claimed_at, started_at, devices, gpu_seconds, energy_j, cost, cpu_seconds,
+        peak_memory_mb, peak_vram_mb
     )
     SELECT
-        job_id, attempt, rank, greatest(now, claimed_at), token, nonce, worker_id, lane_id,
-        ready_at, claimed_at, started_at, 'succeeded', 0, devices, (%(gpu_seconds)s::float8[])[n],
-        (%(energies)s::float8[])[n], (%(costs)s::float8[])[n], (%(cpu_seconds)s::float8[])[n],
-        (%(peak_memories)s::integer[])[n], (%(peak_vrams)s::integer[])[n]
+        job_id, 'succeeded', 'succeeded', attempt, token, nonce, 0, greatest(now, claimed_at),
+        worker_id, lane_id, ready_at, claimed_at, started_at, devices,
+        (%(gpu_seconds)s::float8[])[n], (%(energies)s::float8[])[n], (%(costs)s::float8[])[n],
+        (%(cpu_seconds)s::float8[])[n], (%(peak_memories)s::integer[])[n],
+        (%(peak_vrams)s::integer[])[n]
     FROM done
 ),
 returned AS (

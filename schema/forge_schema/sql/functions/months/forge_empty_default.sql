@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION forge_empty_default(parent text) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
     loose text := parent || '_default';
-    moment text := CASE parent WHEN 'attempt' THEN 'finished_at' ELSE 'at' END;
+    moment text := CASE parent WHEN 'attempt_row' THEN 'finished_at' ELSE 'at' END;
     holds boolean;
     months date[];
     last date;

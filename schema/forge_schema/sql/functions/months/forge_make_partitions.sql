@@ -8,7 +8,7 @@ DECLARE
     parent text;
     made integer;
 BEGIN
-    FOREACH parent IN ARRAY ARRAY['attempt', 'event', 'metric', 'sample'] LOOP
+    FOREACH parent IN ARRAY ARRAY['attempt_row', 'event', 'metric', 'sample'] LOOP
         CONTINUE WHEN pg_relation_size(parent || '_default') > 16 * 1024 * 1024;
         BEGIN
             made := forge_add_months(parent, since, ahead);

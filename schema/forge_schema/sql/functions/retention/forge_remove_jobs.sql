@@ -39,9 +39,10 @@ BEGIN
     DELETE FROM dependency WHERE job_id = ANY(due);
     DELETE FROM dependency WHERE needs_id = ANY(due);
     UPDATE schedule SET last_job_id = NULL WHERE last_job_id = ANY(due);
+    -- The tombstones first: without one, a success stays.
+    INSERT INTO tombstone (job_id, removed_at) SELECT unnest(due), forge_now();
     DELETE FROM outcome WHERE job_id = ANY(due);
     DELETE FROM job WHERE id = ANY(due);
-    INSERT INTO tombstone (job_id, removed_at) SELECT unnest(due), forge_now();
     INSERT INTO event (at, actor, action, detail)
     VALUES (
         forge_now(), actor, 'jobs removed',
