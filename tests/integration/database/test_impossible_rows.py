@@ -87,18 +87,6 @@ IMPOSSIBLE = {
     ("outcome_pkey", "a second outcome"): f"{OUTCOME} (1, 1, now(), 'failed', 'oom', 1, {NONCE})",
     (None, "a reason nobody knows"): f"{OUTCOME} (9, 1, now(), 'failed', 'tired', 1, {NONCE})",
     (
-        "expires_after_claimed",
-        "a lease that ran out before it began",
-    ): f"{LEASE} 0, 0, 0, now(), now(), 1, now(), NULL)",
-    (
-        "counted",
-        "a lease of attempt zero",
-    ): f"{LEASE} 0, 0, 0, now(), now(), 0, now() + '1 s', NULL)",
-    (
-        "counted",
-        "a lease with a negative count",
-    ): f"{LEASE} 0, -1, 0, now(), now(), 1, now() + '1 s', NULL)",
-    (
         "progress_is_share",
         "a lease more than finished",
     ): f"{LEASE} 0, 0, 0, now(), now(), 1, now() + '1 s', 1.5)",

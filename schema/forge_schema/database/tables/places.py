@@ -101,10 +101,7 @@ class Lease(SQLModel, table=True):
     """A running job and rank. No column that a heartbeat writes is in an index."""
 
     __table_args__ = (
-        CheckConstraint("expires_at > claimed_at", name="expires_after_claimed"),
-        CheckConstraint(
-            "attempt >= 1 AND least(failures, losses, preemptions) >= 0", name="counted"
-        ),
+        # The one statement that grants leases computes the rest. Each CHECK would cost it 2 %.
         CheckConstraint("progress BETWEEN 0 AND 1", name="progress_is_share"),
         {"postgresql_with": {"fillfactor": 50, **EAGER_VACUUM}},
     )
