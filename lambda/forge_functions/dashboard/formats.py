@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
+from forge_schema.model.worker import speed_text
 from markupsafe import Markup
 
 from forge_functions.dashboard.words import reader, t
@@ -113,6 +114,7 @@ FILTERS = {
     "percent": percent,
     "money": money,
     "bytes": size,
+    "speed": speed_text,
     "duration": duration,
     "moment": moment,
     "exact": exact,

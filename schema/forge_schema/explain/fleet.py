@@ -145,6 +145,7 @@ def _chance(one: Candidate, front: Front | None) -> WorkerChance:
         leases=one.room.leases,
         silent_s=one.row["silent_s"],
         preference=one.row["preference"],
+        speed=one.row["speed"],
     )
 
 
@@ -200,10 +201,10 @@ def _free(asked: Requirement) -> str:
     return size_text(free * MIB) if asked.name in SIZES else f"{free:g}"
 
 
-def _distance(chance: WorkerChance) -> tuple[float, float, int, int, str]:
+def _distance(chance: WorkerChance) -> tuple[float, float, float, int, str]:
     away = 0.0 if chance.available else 1.0
     obstacles = len(chance.lacking) + NEAREST.get(chance.chance, away)
-    preference = chance.preference if chance.chance is Chance.STARTS else 0
+    preference = chance.preference + chance.speed if chance.chance is Chance.STARTS else 0.0
     return obstacles, _missing(chance), -preference, chance.ahead or 0, chance.worker
 
 

@@ -67,7 +67,8 @@ class WorkerChance(Record):
     """How one worker treats the job. `ahead` counts the jobs that it takes before this one.
 
     `leases` is the number of jobs it runs; `available` is false if it takes no jobs. Of the idle
-    workers with room for the job, the one with the highest `preference` is woken first.
+    workers with room for the job, the one with the highest `preference` is woken first, and of
+    these the one with the highest `speed`: between 0 and 1, and 0 if it was not measured.
     """
 
     worker_id: int
@@ -81,6 +82,7 @@ class WorkerChance(Record):
     leases: int = 0
     silent_s: float = 0.0
     preference: int = 0
+    speed: float = 0.0
 
 
 class Limit(Record):

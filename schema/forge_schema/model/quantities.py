@@ -13,6 +13,7 @@ BYTES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 TENTHS_BELOW = 10
 WHOLE_FROM = 100
+THOUSAND = 1000
 
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])")
 _DURATION = re.compile(rf"\s*(?:{_PART.pattern}\s*)+")
@@ -106,3 +107,9 @@ Capacity = Annotated[int, BeforeValidator(capacity)]
 
 Size = Annotated[int, BeforeValidator(size)]
 """Bytes, from text such as `512MiB`."""
+
+
+def flops_text(gflops: float) -> str:
+    """Format a rate of operations, given in 10⁹ per second: `37.8 GFLOPS`, `495 TFLOPS`."""
+    thousands = gflops >= THOUSAND
+    return f"{gflops / THOUSAND if thousands else gflops:.3g} {'TFLOPS' if thousands else 'GFLOPS'}"

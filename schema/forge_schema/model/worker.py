@@ -1,7 +1,8 @@
 """A worker, its free resources, and the matching of GPU models."""
 
 import re
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any
@@ -23,19 +24,21 @@ from forge_schema.model.fields import (
     Text,
     Word,
 )
+from forge_schema.model.quantities import flops_text
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
 
 MOST_GPUS = 64
 # The most parts of jobs that a worker reports to have.
 WARM = 64
 MAGIC = {"*": ".*", "?": "."}
+DEVICES = ("cpu", "cuda", "rocm", "mps")
 
 
 class WorkerInfo(Record):
     """A worker: its resources, and when it was last heard from; memory and disk in MiB.
 
     `condition` describes its machine up to two minutes before, and why it is `constrained`, if it
-    is.
+    is. `speed` has the fields of `Speed`, if the machine was measured.
     """
 
     id: int
@@ -51,6 +54,7 @@ class WorkerInfo(Record):
     labels: dict[str, str]
     version: str
     condition: dict[str, Any] = Field(default_factory=dict)
+    speed: dict[str, Any] | None = None
     last_seen_at: datetime = Field(repr=False)
     silent_s: float
     leases: int
@@ -67,6 +71,41 @@ class Gpu(KnownParts):
     capability: Note = ""
     driver: Note = ""
     parent: Word | None = None
+
+
+Rates = Annotated[dict[Word, Annotated[Number, Field(ge=0, le=1e12)]], Field(max_length=20)]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed(KnownParts):
+    """How fast a machine is: GFLOPS of a matrix multiplication, by type of number.
+
+    `cpu` is measured on all `cpus` CPUs at once, the others on a GPU alone, the slowest if there
+    are several kinds. Results of two methods (`torch`, `numpy`, `python`) are not comparable.
+    Memory is copied at `memory_gb_s`, and the worker's folder written to at `disk_mb_s`.
+    """
+
+    method: Word
+    cpus: Count = 1
+    cpu: Rates = field(default_factory=dict)
+    cuda: Rates = field(default_factory=dict)
+    rocm: Rates = field(default_factory=dict)
+    mps: Rates = field(default_factory=dict)
+    memory_gb_s: Amount | None = None
+    disk_mb_s: Amount | None = None
+    version: Count = 1
+
+    def reported(self) -> dict[str, Any]:
+        """Return what was measured, as the queue stores it."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, {})}
+
+
+def speed_text(speed: Mapping[str, Any] | None) -> str:
+    """Return the fastest rate of each device in a stored `Speed`; "" without any."""
+    rates = {device: (speed or {}).get(device) for device in DEVICES}
+    return ", ".join(
+        f"{device} {flops_text(max(found.values()))}" for device, found in rates.items() if found
+    )
 
 
 @dataclass(frozen=True)
@@ -95,6 +134,7 @@ class Machine:
     version: Note = ""
     folder_id: UUID | None = None
     replace: Flag = False
+    speed: Speed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,7 @@ class Registry:
             "alive": self._alive,
             "kind": machine.kind.value,
             "gpus": Jsonb(described["gpus"]),
+            "speed": None if machine.speed is None else Jsonb(machine.speed.reported()),
             # A worker that does not report what it runs takes both kinds of job.
             "labels": Jsonb({RUNS: "images,projects", **machine.labels}),
         }

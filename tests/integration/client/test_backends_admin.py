@@ -12,6 +12,7 @@ from forge_schema.access.api_keys import Keys
 from forge_schema.access.tokens import TokenKind
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.states import Reason
+from forge_schema.model.worker import Speed, speed_text
 from support.client.reaching import WAYS, reaching
 from support.queue.holder import Holder
 
@@ -146,6 +147,17 @@ def test_an_owner_is_limited(admin: Admin, backend: Backend, rig: Rig) -> None:
     (limits,) = admin.owner_limits()
     assert (limits.owner, limits.max_jobs, limits.max_gpus, limits.weight) == ("ann", 1, None, 2.5)
     assert len(rig.worker("w").claim(3)) == 1
+
+
+def test_a_worker_shows_its_measured_speed(backend: Backend, rig: Rig) -> None:
+    rig.worker("a-measured", speed=Speed("numpy", cpus=2, cpu={"fp32": 40}, disk_mb_s=250))
+    rig.worker("b-unmeasured")
+    measured, unmeasured = backend.workers()
+    assert measured.speed == {
+        "method": "numpy", "cpus": 2, "cpu": {"fp32": 40}, "disk_mb_s": 250, "version": 1,
+    }  # fmt: skip
+    assert speed_text(measured.speed) == "cpu 40 GFLOPS"
+    assert (unmeasured.speed, speed_text(unmeasured.speed)) == (None, "")
 
 
 def test_the_trail_is_read_by_job_worker_actor_and_age(

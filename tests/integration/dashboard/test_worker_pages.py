@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.states import Reason, Role
+from forge_schema.model.worker import Speed
 from support.http.pages import Reader
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def test_the_list_is_filtered_and_paged_by_name(api: Api, admin: Reader) -> None
 
 
 def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Reader) -> None:
-    worker = api.rig.worker("gpu-1", gpus=GPUS, price_per_hour=2.5)
+    measured = Speed("torch", cpus=8, cpu={"fp32": 400.0}, cuda={"fp32": 51e3, "bf16": 495e3})
+    worker = api.rig.worker("gpu-1", gpus=GPUS, price_per_hour=2.5, speed=measured)
     job_id = api.rig.submit(name="train", gpus=1, owner="bob")
     grant = worker.claim_one()
     api.rig.finish(grant, Reason.EXIT_CODE, exit_code=3)
@@ -61,6 +63,7 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
         f'href="/jobs/{job_id}"',
         "exit code 3",
         "registered",
+        "cpu 400 GFLOPS, cuda 495 TFLOPS",
     ):
         assert text in page, text
     # A viewer learns only that other owners' jobs are there.

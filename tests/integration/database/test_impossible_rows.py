@@ -176,6 +176,7 @@ IMPOSSIBLE = {
     ("labels_object", "a worker whose labels are no object"): WORKER.format(
         "labels", "1, 1, 1, '[]'"
     ),
+    ("speed_object", "a worker whose speed is no object"): WORKER.format("speed", "1, 1, 1, '[]'"),
     ("worker_name", "a worker twice"): WORKER.format("version", "1, 1, 1, ''").replace(
         "'x'", "'w'"
     ),

@@ -12,6 +12,7 @@ from forge_functions.dashboard.explained import in_words
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Reason
+from forge_schema.model.worker import Speed
 from support.queue.explained_cases import A100, CASES, T4, Case, behind, busy
 from support.queue.scene import Scene, Scenes
 
@@ -171,6 +172,16 @@ def test_of_workers_that_would_start_it_the_preferred_one_comes_first(scene: Sce
         ("a-local", 3, "takes it with its next claim, unless a remote worker does first"),
     ]
     assert "c-warm takes it" in said.text
+
+
+def test_of_workers_that_fetch_the_same_the_fastest_comes_first(scene: Scene) -> None:
+    scene.worker("a-unmeasured")
+    scene.worker("b-slow", speed=Speed("numpy", cpus=4, cpu={"fp32": 100}))
+    scene.worker("c-fast", speed=Speed("numpy", cpus=4, cpu={"fp32": 400}))
+    said = scene.explain(scene.submit())
+    assert [one.worker for one in said.workers] == ["c-fast", "b-slow", "a-unmeasured"]
+    fast, slow, unmeasured = (one.speed for one in said.workers)
+    assert 1 > fast > slow > unmeasured == 0
 
 
 def test_others_in_front_are_counted_and_never_named(scene: Scene) -> None:

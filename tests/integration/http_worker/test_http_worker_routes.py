@@ -411,6 +411,7 @@ def test_the_largest_that_is_taken_fits_into_a_row(worker: RawWorker) -> None:
         cpus=1e6, memory_mb=2**31 - 1, disk_mb=2**31 - 1, price_per_hour=1e15,
         labels={"l" * 200: "v" * 200}, version="v" * 200,
         gpus=[{"uuid": "u" * 200, "name": "n" * 200, "vram_mb": 2**31 - 1}] * 64,
+        speed={"method": "m" * 200, "cuda": {f"{n}" * 100: 1e12 for n in range(20)}},
     )  # fmt: skip
     grant = granted(worker)
     path = f"/job/{grant['job_id']}"

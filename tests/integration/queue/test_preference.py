@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from forge_schema.model.states import Reason
+from forge_schema.model.worker import Gpu, Speed
 from forge_schema.wake.hint import Hint
 from forge_schema.wake.sleepers import Sleepers
 from support.queue.rig import spec
@@ -173,6 +175,65 @@ def test_a_job_of_a_target_wakes_only_workers_of_it(rig: Rig) -> None:
 def test_a_local_worker_is_woken_if_no_other_sleeps(rig: Rig) -> None:
     local = asleep(rig, "local", local=True)
     assert woken(rig, rig.submit) == {local}
+
+
+def cpu(gflops: float, cpus: int = 1, method: str = "numpy") -> Speed:
+    return Speed(method, cpus=cpus, cpu={"fp32": gflops})
+
+
+def awakened(rig: Rig, count: int, **job: Any) -> list[set[int]]:  # noqa: ANN401  fields of a job
+    """Return the workers that jobs wake, one after the other."""
+    return [woken(rig, partial(rig.submit, **job)) for _ in range(count)]
+
+
+def test_of_workers_that_fetch_the_same_the_fastest_is_woken(rig: Rig) -> None:
+    speeds = {
+        "slow": cpu(50), "fast": cpu(80), "unmeasured": None, "wide": cpu(120, cpus=2),
+        "older": Speed("numpy", cpu={"fp64": 10}),
+    }  # fmt: skip
+    ids = {name: asleep(rig, name, speed=speed) for name, speed in speeds.items()}
+    order = ["fast", "wide", "slow", "older", "unmeasured"]
+    assert awakened(rig, 5) == [{ids[name]} for name in order]
+
+
+def test_what_need_not_be_fetched_goes_before_speed(rig: Rig) -> None:
+    known = parts(rig, bundle_digest=ONE)
+    warm = asleep(rig, "warm", known, speed=cpu(1))
+    fast = asleep(rig, "fast", speed=cpu(1e9))
+    assert awakened(rig, 2, bundle_digest=ONE) == [{warm}, {fast}]
+
+
+def test_a_job_with_gpus_counts_the_speed_of_gpus(rig: Rig) -> None:
+    gpu = Gpu(uuid="GPU-a", name="NVIDIA A100", vram_mb=80_000)
+    speeds = {
+        "gpu": Speed("torch", cpu={"fp32": 10}, cuda={"fp32": 2e4, "bf16": 3e5}),
+        "cpu": Speed("torch", cpu={"fp32": 900}, cuda={"fp32": 4e4, "bf16": 1e5}),
+        "amd": Speed("torch", cpu={"fp32": 20}, rocm={"fp32": 1e4}),
+    }
+    ids = {name: asleep(rig, name, gpus=[gpu], speed=speed) for name, speed in speeds.items()}
+    assert awakened(rig, 3, gpus=1) == [{ids["gpu"]}, {ids["cpu"]}, {ids["amd"]}]
+
+
+def test_results_of_different_methods_are_not_compared(rig: Rig) -> None:
+    # Python alone is slower than any library: its numbers rank only among themselves.
+    speeds = {
+        "python": cpu(1e6, method="python"), "torch": cpu(1, method="torch"), "numpy": cpu(9),
+        "newer": cpu(1e6, method="jax"),
+    }  # fmt: skip
+    ids = {name: asleep(rig, name, speed=speed) for name, speed in speeds.items()}
+    order = ["torch", "numpy", "python", "newer"]
+    assert awakened(rig, 4) == [{ids[name]} for name in order]
+
+
+def test_a_speed_is_registered_replaced_and_forgotten(rig: Rig) -> None:
+    made = rig.worker("w", speed=cpu(80, cpus=4))
+    (worker,) = rig.registry.workers()
+    assert worker["speed"] == {"method": "numpy", "cpus": 4, "cpu": {"fp32": 80.0}, "version": 1}
+    rig.registry.register_known(made.id, replace(made.machine, speed=cpu(90)))
+    assert rig.registry.worker(made.id)["speed"]["cpu"] == {"fp32": 90.0}
+    # Its hardware is another now, or its version older.
+    rig.registry.register("w", replace(made.machine, speed=None))
+    assert rig.registry.worker(made.id)["speed"] is None
 
 
 def mixed(rig: Rig) -> tuple[list[int], list[int]]:

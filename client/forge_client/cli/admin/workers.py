@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 from forge_schema.model.quantities import duration_text, size_text
-from forge_schema.model.worker import WorkerInfo
+from forge_schema.model.worker import WorkerInfo, speed_text
 
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
@@ -28,6 +28,7 @@ COLUMNS: list[Column] = [
     ("CPUS", lambda w: f"{w.cpus:g}"),
     ("MEMORY", lambda w: size_text(w.memory_mb << 20)),
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
+    ("SPEED", lambda w: speed_text(w.speed)),
     ("LABELS", lambda w: ",".join(f"{name}={value}" for name, value in w.labels.items())),
     ("USE", lambda w: in_use(w.condition)),
     ("HEARD", heard),

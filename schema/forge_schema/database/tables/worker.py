@@ -25,6 +25,7 @@ class Worker(SQLModel, table=True):
         CheckConstraint("jsonb_typeof(gpus) = 'array'", name="gpus_array"),
         CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
         CheckConstraint("jsonb_typeof(condition) = 'object'", name="condition_object"),
+        CheckConstraint("jsonb_typeof(speed) = 'object'", name="speed_object"),
         Index("worker_asked", "id", postgresql_where=text("command IS NOT NULL")),
         {"postgresql_with": {"fillfactor": 50}},
     )
@@ -52,6 +53,8 @@ class Worker(SQLModel, table=True):
     registered_at: datetime = c.moment()
     connected_at: datetime | None = c.moment(null=True)
     last_seen_at: datetime = c.moment()
+    # What the machine measured about itself; see `Speed`.
+    speed: dict[str, Any] | None = c.document(null=True)
 
 
 class Idle(SQLModel, table=True):
@@ -74,6 +77,9 @@ class Idle(SQLModel, table=True):
     # How many jobs it takes at once, and the parts of jobs that it has.
     jobs: int = c.small(default="1")
     warm: list[int] = c.integers(default="'{}'")
+    # What `forge_speed` makes of the worker's speed, for jobs without and with GPUs.
+    cpu_speed: float = c.number(default="0")
+    gpu_speed: float = c.number(default="0")
 
 
 class FormerWorker(SQLModel, table=True):

@@ -11,6 +11,7 @@ SELECT
         shape.target = 'auto' AND worker.local, %(parts)s::integer[],
         coalesce((SELECT warm FROM idle WHERE idle.worker_id = worker.id LIMIT 1), '{}')
     ) AS preference,
+    forge_speed(worker.speed, shape.gpus > 0) AS speed,
     forge_fits(shape, worker) AS fits,
     forge_fit_of(shape, worker) AS fit,
     count(*) OVER ()::integer AS in_all

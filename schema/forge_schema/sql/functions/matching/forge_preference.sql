@@ -1,6 +1,7 @@
 -- The preference for a worker and a job that it can run; the highest goes first. A local worker is
 -- the last resort for a job that may run anywhere. Then counts what the worker need not fetch: the
--- image most, then the environment, then the bundle. `warm` is what it has, of `forge_parts`.
+-- image most, then the environment, then the bundle. `warm` is what it has, of `forge_parts`. Where
+-- workers are compared, `forge_speed` is added as the last, fractional term.
 CREATE OR REPLACE FUNCTION forge_preference(
     last_resort boolean, parts integer[], warm integer[]
 ) RETURNS integer

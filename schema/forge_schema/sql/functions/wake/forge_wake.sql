@@ -22,7 +22,7 @@ DECLARE
 BEGIN
     FOR made IN
         SELECT
-            shape.id AS shape_id, shape.target, of_parts.parts::integer[] AS parts,
+            shape.id AS shape_id, shape.target, shape.gpus, of_parts.parts::integer[] AS parts,
             sum(of_parts.jobs)::bigint AS jobs
         FROM (
             SELECT
@@ -43,7 +43,8 @@ BEGIN
         FOREACH last_resort IN ARRAY ARRAY[false, true] LOOP
             WITH ranked AS MATERIALIZED (
                 SELECT worker_id, gpu_model FROM idle
-                ORDER BY forge_preference(last_resort, made.parts, warm) DESC
+                ORDER BY forge_preference(last_resort, made.parts, warm)
+                    + CASE WHEN made.gpus > 0 THEN gpu_speed ELSE cpu_speed END DESC
             ),
             -- Compared in this order, and only until there are enough.
             chosen AS MATERIALIZED (
