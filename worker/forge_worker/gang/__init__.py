@@ -1,0 +1,1 @@
+"""Gangs: one job on several machines."""
