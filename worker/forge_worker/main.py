@@ -17,9 +17,10 @@ from pydantic_settings import SettingsError
 from forge_worker.agent import queue_wait
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.queue_wait import until_answered
-from forge_worker.commands import recovery, status
+from forge_worker.commands import profile, recovery, status
 from forge_worker.commands.doctor import lacking
 from forge_worker.connect import connect
+from forge_worker.machine import speed
 from forge_worker.privacy import shown_flags
 from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
@@ -76,7 +77,9 @@ def read_settings() -> WorkerSettings:
 def _asked(settings: WorkerSettings) -> int:
     if settings.status:
         return tell_status(settings)
-    if settings.recover or settings.reset_state:
+    if settings.profile_machine:
+        tell_speed(settings)
+    elif settings.recover or settings.reset_state:
         clear(settings)
     else:
         serve(settings)
@@ -89,6 +92,20 @@ def tell_status(settings: WorkerSettings) -> int:
     text = json.dumps(told, indent=2) if settings.json_output else status.words(told)
     sys.stdout.write(f"{text}\n")
     return 0 if told["running"] else EXIT_NO_AGENT
+
+
+def tell_speed(settings: WorkerSettings) -> None:
+    """Measure the machine, and print the result.
+
+    Raises:
+        FolderTaken: an agent is running in this folder; its jobs would share the machine.
+    """
+    settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with held(settings.worker_dir, hint=STOP_IT):
+        put_aside(settings.worker_dir)
+        found = profile.profile(settings)
+    text = json.dumps(found.reported()) if settings.json_output else profile.words(found)
+    sys.stdout.write(f"{text}\n")
 
 
 def clear(settings: WorkerSettings) -> None:
@@ -120,6 +137,7 @@ def serve(settings: WorkerSettings) -> None:
         put_aside(folder)
         for lack in lacking(settings):
             log.warning("requirement_missing", what=lack.what, so=lack.so, do=lack.do)
+        speed.at_start(settings)
         _work(clamp_to_machine(settings))
 
 

@@ -11,6 +11,7 @@ from forge_schema.model.worker import Capacity, Gpu, Machine
 
 from forge_worker import worker_folder
 from forge_worker.devices import Inventory
+from forge_worker.machine import speed
 from forge_worker.machine.gpu_health import Faults
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.choice import Runners
@@ -93,6 +94,7 @@ class Registration:
             folder_id=worker_folder.own_id(settings.worker_dir),
             # A worker that was replaced must not replace its successor when it registers again.
             replace=first and settings.replace,
+            speed=speed.kept(settings.worker_dir, self._devices),
         )
 
 

@@ -18,7 +18,7 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
 from forge_worker.files.safe_files import remove_tree, weight
 from forge_worker.job_runs import job_state, leftovers
-from forge_worker.machine import quarantine
+from forge_worker.machine import quarantine, speed
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner, engine_answers
 from forge_worker.runners.process.confinement import confinement_of
@@ -34,6 +34,7 @@ STATE = {
     "envs": "environments, which are installed again",
     "caches": "model caches, which jobs fill again",
     "warm": "notes of what is in these folders",
+    speed.FILE: "the machine's speed, which is measured again",
     "shares": "folders of shared containers, which an earlier version had",
     spool.FILE: "results of jobs not yet delivered to the queue",
     "name": "the name, which is replaced by a new one",

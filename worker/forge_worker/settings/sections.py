@@ -73,6 +73,14 @@ class MachineSettings(BaseSettings):
         None,
         description="folder in which the workers of a machine lock GPUs; must be the same for all",
     )
+    measure: bool = Field(
+        default=False,
+        description="measure the machine's speed at the first start, as --profile-machine does",
+    )
+    measure_python: OptionalPath = Field(
+        None,
+        description="Python whose PyTorch or NumPy measures the machine; by default the worker's",
+    )
     max_jobs: PositiveInt = Field(64, description="maximum number of jobs at once")
     max_cpu_percent: Percent | None = Field(
         None, description="take no new job while CPU usage of the machine is higher"

@@ -38,7 +38,13 @@ class ActSettings(BaseSettings):
         default=False, description="print what this worker sees and does, and exit"
     )
     json_output: bool = Field(
-        default=False, validation_alias="json", description="with --status: print JSON"
+        default=False,
+        validation_alias="json",
+        description="with --status or --profile-machine: print JSON",
+    )
+    profile_machine: bool = Field(
+        default=False,
+        description="measure this machine's speed, keep the result in --worker-dir, and exit",
     )
     recover: bool = Field(default=False, description="clean up after a killed worker, and exit")
     reset_state: bool = Field(
@@ -49,7 +55,7 @@ class ActSettings(BaseSettings):
     @property
     def acts(self) -> bool:
         """Whether one of these commands was requested."""
-        return self.status or self.recover or self.reset_state
+        return self.status or self.profile_machine or self.recover or self.reset_state
 
 
 class TokenUnusable(ForgeError):
@@ -98,8 +104,8 @@ class QueueSettings(ActSettings):
         if self.url and self.database_url:
             raise ValueError(f"both a URL and a database are given; {HOW}")
         works = self.queue_is_named and not self.acts
-        if self.json_output and not (self.status or works):
-            raise ValueError("--json goes with --status")
+        if self.json_output and not (self.status or self.profile_machine or works):
+            raise ValueError("--json goes with --status or --profile-machine")
         if not self.queue_is_named and not self.acts:
             if self.database_url:
                 raise ValueError(f"--store-url is missing: {HOW}")

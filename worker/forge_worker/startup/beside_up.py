@@ -24,7 +24,7 @@ from forge_worker.worker_folder import holder
 FILE = "connection.json"
 OF_A_QUEUE = ("url", "database_url", "store_url", "token", "token_file")
 NEEDED = {"dir", "database_url", "store_url"}
-ACTS = ("status", "recover", "reset_state")
+ACTS = ("status", "profile_machine", "recover", "reset_state")
 
 
 def read() -> WorkerSettings:

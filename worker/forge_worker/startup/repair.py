@@ -6,12 +6,12 @@ from time import time_ns
 import structlog
 
 from forge_worker.agent import spool, state_file
-from forge_worker.machine import quarantine
+from forge_worker.machine import quarantine, speed
 from forge_worker.startup import crashes
 from forge_worker.worker_folder import ID_FILE, QUEUE_FILE
 
 FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
-KEPT = (quarantine.FILE, crashes.FILE, spool.FILE)
+KEPT = (quarantine.FILE, speed.FILE, crashes.FILE, spool.FILE)
 FILES = ("name", ID_FILE, QUEUE_FILE, state_file.NAME, *KEPT)
 
 log = structlog.get_logger(__name__)
