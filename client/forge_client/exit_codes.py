@@ -81,6 +81,7 @@ EXIT_CODES = {
     "name_taken": ExitCode.CONFLICT,
     "not_on_this_machine": ExitCode.CONFLICT,
     "not_retryable": ExitCode.CONFLICT,
+    "sweep_uncapped": ExitCode.CONFLICT,
     "not_running_job": ExitCode.CONFLICT,
     "port_taken": ExitCode.CONFLICT,
     "worker_not_offline": ExitCode.CONFLICT,

@@ -29,6 +29,7 @@ STATUS = {
     "worker_unknown": HTTPStatus.CONFLICT,
     "idempotency_conflict": HTTPStatus.CONFLICT,
     "not_retryable": HTTPStatus.CONFLICT,
+    "sweep_uncapped": HTTPStatus.CONFLICT,
     "name_taken": HTTPStatus.CONFLICT,
     "name_in_use": HTTPStatus.CONFLICT,
     "worker_not_offline": HTTPStatus.CONFLICT,

@@ -110,10 +110,19 @@ class HttpFindings:
         return self._transport.records(SweepPoint, answer)
 
     def cancel_sweep(self, name: str, *, owner: str | None = None) -> SweepCancelled:
-        whose = owner or self._owner
-        query = f"?owner={quote(whose, safe='')}" if whose else ""
-        answer = self._transport.send("POST", f"{_path(name)}/cancel{query}", again=True)
+        path = f"{_path(name)}/cancel{self._whose(owner)}"
+        answer = self._transport.send("POST", path, again=True)
         return self._transport.record(SweepCancelled, answer)
+
+    def set_parallel(self, name: str, parallel: int, *, owner: str | None = None) -> dict[str, int]:
+        path, body = f"{_path(name)}{self._whose(owner)}", {"parallel": parallel}
+        answer = self._transport.send("PATCH", path, body, again=True)
+        states: dict[str, int] = self._transport.field(answer, "states")
+        return states
+
+    def _whose(self, owner: str | None) -> str:
+        whose = owner or self._owner
+        return f"?owner={quote(whose, safe='')}" if whose else ""
 
 
 def _path(name: str) -> str:

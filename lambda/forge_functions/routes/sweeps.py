@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from forge_schema.model.fields import LARGEST, Word
 from forge_schema.model.results import SweepCancelled, SweepPoint
+from forge_schema.model.spec import Parallel
 from forge_schema.model.states import State
 from forge_schema.read.jobs import PAGE
 from pydantic import BaseModel, Field
@@ -27,6 +28,12 @@ class WhichPoints(Body):
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
 
 
+class SweepChanges(Body):
+    """What to change of a sweep."""
+
+    parallel: Parallel
+
+
 class SweepStates(BaseModel):
     """The number of a sweep's jobs in each state."""
 
@@ -40,6 +47,15 @@ def points(
     """List the jobs of a sweep with their parameters and results."""
     found = service.findings.points(name, owner=which.owner, after=which.after, count=which.count)
     return Items(items=found)
+
+
+@router.patch("/{name}", responses=problems(409))
+def change(
+    service: AsSubmitter, name: SweepName, changes: SweepChanges, owner: Owner = None
+) -> SweepStates:
+    """Change how many jobs of a sweep may run at once; those that may now keep it. Idempotent."""
+    states = service.findings.set_parallel(name, changes.parallel, owner=owner)
+    return SweepStates.model_validate({"states": states})
 
 
 @router.post("/{name}/cancel")

@@ -12,7 +12,7 @@ from forge_schema.explain.limits import sweeper_missing
 from forge_schema.explain.text import LABEL, times, wish
 from forge_schema.model.explanation import Chance, Limit, Remedy, WorkerChance
 from forge_schema.model.quantities import duration_text
-from forge_schema.model.spec import RUNS, RUNS_IMAGES, RUNS_PROJECTS
+from forge_schema.model.spec import MOST_PARALLEL, RUNS, RUNS_IMAGES, RUNS_PROJECTS
 
 # Maximum number of alternatives, and of workers (best first) examined for them.
 ALTERNATIVES = 5
@@ -61,8 +61,10 @@ def _of_time(job: Row, limit: Limit) -> Remedy:
 
 def _of_hold(job: Row, limit: Limit) -> Remedy:
     if limit.code == "turn":
-        command = f"forge sweep {quote(job['sweep'])}"
-        return _needed("wait_for_turn", "wait for jobs of its sweep to end", command)
+        text = "wait for jobs of its sweep to end, or let more of them run at once"
+        room = min((limit.used or 0) + (limit.before or 0) + 1, MOST_PARALLEL)
+        command = f"forge sweep {quote(job['sweep'])} --parallel {room}"
+        return _needed("wait_for_turn", text, command)
     text = "ask an admin to approve it"
     if limit.approval and limit.approval.timeout_s is None:
         text += ", or cancel it and submit it with a time limit (--timeout)"

@@ -104,6 +104,8 @@ IMAGES = ("image", "image_tar", "dockerfile")
 NOTHING: JsonDict = {"type": "null"}
 # It is part of a path.
 SWEEP = "^[^/]+$"
+MOST_PARALLEL = 10_000
+Parallel = Annotated[int, Field(ge=1, le=MOST_PARALLEL), NUMERIC]
 # JSON schema: a cap requires a sweep.
 OF_A_SWEEP: list[JsonValue] = [
     {"properties": {"parallel": NOTHING}},
@@ -252,7 +254,7 @@ class JobSpec(KnownFields, BaseModel):
         dict[Parameter, Scalar], Field(max_length=50, json_schema_extra=NO_OTHER)
     ] = {}
     sweep: Annotated[Name, Field(pattern=SWEEP)] | None = None
-    parallel: Annotated[int, Field(ge=1, le=10_000), NUMERIC] | None = None
+    parallel: Parallel | None = None
     junit: RelativePath | None = None
     share: Flag = False
     image: ImageName | None = None

@@ -14,6 +14,12 @@ class SweepUnknown(ForgeError):
     code = "sweep_unknown"
 
 
+class SweepUncapped(ForgeError):
+    """No job of the sweep waits for turns."""
+
+    code = "sweep_uncapped"
+
+
 class Benchmarks:
     """An owner's sweeps."""
 
@@ -63,6 +69,31 @@ class Benchmarks:
         rows = acts.cancel_each([row["id"] for row in ids])
         became = Counter(row["became"] for row in rows.values())
         return {name: became[name] for name in ("cancelled", "running")}
+
+    def set_parallel(self, sweep: str, parallel: int) -> dict[str, int]:
+        """Let at most so many of a sweep's jobs have a turn at once; return its `states`.
+
+        Jobs that have a turn keep it. A repeat changes nothing.
+
+        Raises:
+            SweepUnknown: it has no jobs.
+            SweepUncapped: no job was submitted with a cap, so none waits for a turn.
+        """
+        rows = self._database.rows(
+            "set_parallel",
+            again=True,
+            owner=self._owner,
+            sweep=sweep,
+            parallel=parallel,
+            actor=self._actor,
+        )
+        states = self.states(sweep)
+        if not rows:
+            raise SweepUncapped(
+                f"the jobs of the sweep {sweep!r} have no cap, so none of them waits",
+                hint="submit a sweep with --parallel to cap it",
+            )
+        return states
 
     def _unknown(self, sweep: str) -> SweepUnknown:
         return SweepUnknown(

@@ -12,6 +12,7 @@ from forge_schema.model.results import (
     SweepCancelled,
     SweepPoint,
 )
+from forge_schema.model.spec import MOST_PARALLEL
 from forge_schema.model.states import Role, Verdict
 from forge_schema.read import series as curves
 from forge_schema.read.benchmarks import Benchmarks
@@ -96,8 +97,18 @@ class Findings(Verbs):
         self.caller.require(Role.SUBMITTER)
         return SweepCancelled.model_validate(self._sweeps(owner).cancel(name))
 
+    def set_parallel(self, name: str, parallel: int, *, owner: str | None = None) -> dict[str, int]:
+        """Change how many jobs of a sweep may run at once, as `Benchmarks.set_parallel`."""
+        self.caller.require(Role.SUBMITTER)
+        if not 1 <= parallel <= MOST_PARALLEL:
+            raise ForgeError(
+                f"parallel {parallel} is not a number from 1 to {MOST_PARALLEL}",
+                code="option_invalid",
+            )
+        return self._sweeps(owner).set_parallel(name, parallel)
+
     def _sweeps(self, owner: str | None) -> Benchmarks:
-        whose = self.caller.acting_for(owner, "read or cancel the sweeps")
+        whose = self.caller.acting_for(owner, "read or change the sweeps")
         return Benchmarks(self._database, owner=whose, actor=self.caller.actor)
 
 

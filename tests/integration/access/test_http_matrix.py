@@ -78,10 +78,10 @@ def of_schedule(body: object = None) -> Callable[[World, str], Request]:
     return request
 
 
-def of_sweep(what: str = "") -> Callable[[World, str], Request]:
+def of_sweep(what: str = "", body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
         query = "?owner=ann" if kind == "admin" else ""
-        return f"/api/queue/sweeps/{world.sweep()}{what}{query}", None
+        return f"/api/queue/sweeps/{world.sweep()}{what}{query}", body
 
     return request
 
@@ -153,6 +153,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/queue/jobs/{job_id}/result"): (READS_OWN, of_job("/result")),
     ("get", "/api/queue/sweeps/{name}"): (READS_OWN, of_sweep()),
     ("get", "/api/queue/sweeps/{name}/points"): (READS_OWN, of_sweep("/points")),
+    ("patch", "/api/queue/sweeps/{name}"): (ACTS_ON_OWN, of_sweep(body={"parallel": 2})),
     ("post", "/api/queue/sweeps/{name}/cancel"): (ACTS_ON_OWN, of_sweep("/cancel")),
     ("get", "/api/queue/templates"): (READS, fixed("/api/queue/templates")),
     ("get", "/api/queue/templates/{name}"): (READS_OWN, of_template()),

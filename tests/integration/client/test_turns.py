@@ -37,6 +37,37 @@ def test_both_ways_submit_and_explain_a_job_that_waits_for_its_turn(
             assert refused.value.exit_code == 2
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_both_ways_change_the_cap_of_a_sweep(way: str, rig: Rig, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
+        jobs = [client.submit(folder, "ls", sweep="s", parallel=1) for _ in range(5)]
+        findings = client.backend.findings
+        assert findings.set_parallel("s", 2) == {"held": 3, "ready": 2}
+        assert findings.set_parallel("s", 2) == {"held": 3, "ready": 2}
+        last = jobs[4].explain()
+        assert last.text == "it waits: 2 of the sweep s may run at once, and 2 are before it"
+        assert last.remedies[0].command == "forge sweep s --parallel 5"
+        findings.set_parallel("s", 5)
+        assert {rig.state(job.id).value for job in jobs} == {"ready"}
+        client.submit(folder, "ls", sweep="free")
+        for name, parallel, code in (("s", 0, 2), ("s", 10_001, 2), ("?", 1, 3), ("free", 1, 4)):
+            with pytest.raises(ClientError) as refused:
+                findings.set_parallel(name, parallel)
+            assert refused.value.exit_code == code
+
+
+def test_the_command_changes_the_cap_and_shows_the_sweep(rig: Rig, tmp_path: Path) -> None:
+    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=(tmp_path / "s").as_uri())
+    jobs = rig.submit_many(3, owner="ann", sweep="s", parallel=1)
+    done = forge("sweep", "s", "--owner", "ann", "--parallel", "2", "-o", "json")
+    assert json.loads(done.stdout)["states"] == {"held": 1, "ready": 2}, done.stderr
+    assert "s: at most 2 at once" in done.stderr
+    assert [rig.state(job).value for job in jobs] == ["ready", "ready", "held"]
+    assert forge("sweep", "s", "--owner", "ann", "--parallel", "0").returncode == 2
+
+
 def test_the_command_caps_a_benchmark_by_an_option_or_in_the_project(
     rig: Rig, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ IMPOSSIBLE = {
     ("scheduled_pkey", "a job twice in scheduled"): "INSERT INTO scheduled SELECT * FROM scheduled",
     ("line_whole", "a job in no line with a cap"): "UPDATE held SET parallel = 1",
     ("parallel_positive", "a cap of none"): "UPDATE held SET line = 'ann/s', parallel = 0",
+    ("cap_positive", "a sweep's cap of none"): "INSERT INTO sweep_cap VALUES ('ann/s', 0)",
     ("approval_object", "an approval of nothing"): "UPDATE held SET approval = 'null'",
     ("held_pkey", "a job twice in held"): "INSERT INTO held SELECT * FROM held",
     (

@@ -14,6 +14,7 @@ from forge_schema.model.states import Reason, State
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.queue import NotRetryable
 from forge_schema.queue.submission import IdempotencyConflict
+from forge_schema.read.benchmarks import Benchmarks, SweepUncapped, SweepUnknown
 from pydantic import ValidationError
 from support.queue.rig import spec
 from support.waiting import eventually
@@ -45,6 +46,12 @@ def states(rig: Rig, jobs: list[int]) -> str:
 def agrees(rig: Rig) -> bool:
     """Tell whether exactly the jobs that are out have a turn."""
     return rig.rows("SELECT job_id FROM turn ORDER BY 1") == rig.rows(OUT)
+
+
+def capped(rig: Rig, parallel: int, queue: Queue | None = None) -> dict[str, int]:
+    """Change the cap of ann's sweep; return how many of its jobs are in each state."""
+    database = (queue or rig.queue).database
+    return Benchmarks(database, owner="ann", actor="user:ann").set_parallel("s", parallel)
 
 
 def cancel(queue: Queue, jobs: list[int]) -> None:
@@ -288,6 +295,99 @@ def test_never_more_than_the_cap_and_nobody_is_stranded(rig: Rig) -> None:
         most = watched.result()
     assert most == cap
     assert (rig.count("turn"), rig.count("held")) == (0, 0)
+
+
+def test_a_higher_cap_starts_jobs_at_once_and_a_lower_one_lets_running_jobs_end(rig: Rig) -> None:
+    jobs = sweep(rig, 6, 1)
+    assert capped(rig, 3) == {"held": 3, "ready": 3}
+    assert states(rig, jobs) == "re re re he he he"
+    assert agrees(rig)
+    grants = rig.worker().claim(3)
+    assert capped(rig, 2) == {"held": 3, "running": 3}
+    for grant, then in zip(grants, ("su ru ru he", "su su ru re", "su su su re re"), strict=True):
+        rig.finish(grant)
+        assert states(rig, jobs).startswith(then)
+
+
+def test_a_cap_is_stored_and_told_once(rig: Rig) -> None:
+    sweep(rig, 3, 1)
+    for _ in range(2):
+        assert capped(rig, 2) == {"held": 1, "ready": 2}
+    assert rig.rows("SELECT * FROM sweep_cap") == [{"line": "ann/s", "parallel": 2}]
+    (event,) = rig.rows("SELECT actor, detail FROM event WHERE action = 'sweep parallel set'")
+    told = {"owner": "ann", "sweep": "s", "parallel": 2}
+    assert event == {"actor": "user:ann", "detail": told}
+
+
+def test_jobs_that_are_submitted_or_retried_later_follow_the_cap(rig: Rig) -> None:
+    jobs = sweep(rig, 2, 1, max_failures=0)
+    capped(rig, 2)
+    failed, _ = rig.worker().claim(2)
+    rig.finish(failed, Reason.EXIT_CODE)
+    jobs += sweep(rig, 1, 9)
+    assert states(rig, jobs) == "de ru re"
+    rig.queue.retry(jobs[0])
+    assert states(rig, jobs) == "he ru re"
+    assert capped(rig, 3) == {"ready": 2, "running": 1}
+
+
+def test_only_a_sweep_whose_jobs_wait_for_turns_has_a_cap(rig: Rig) -> None:
+    with pytest.raises(SweepUnknown):
+        capped(rig, 2)
+    rig.submit(sweep="s")
+    rig.submit(sweep="s", parallel=1, owner="bob")
+    with pytest.raises(SweepUncapped):
+        capped(rig, 2)
+    assert rig.count("sweep_cap") == 0
+
+
+@pytest.mark.parametrize("first", ["cap", "end"])
+def test_an_end_beside_a_change_of_the_cap_strands_nobody(rig: Rig, first: str) -> None:
+    jobs = sweep(rig, 5, 1)
+    grant = rig.worker().claim_one()
+    late: Future[Any]
+    with ThreadPoolExecutor(1) as pool:
+        with rig.uncommitted() as queue:
+            if first == "cap":
+                capped(rig, 3, queue)
+                late = pool.submit(rig.finish, grant)
+            else:
+                queue.finish([End(grant.fence, Reason.SUCCEEDED)])
+                late = pool.submit(capped, rig, 3)
+            rig.wait_until_blocked()
+        late.result(timeout=120)
+    assert states(rig, jobs) == "su re re re he"
+    assert agrees(rig)
+
+
+@pytest.mark.parametrize("first", ["cap", "submit"])
+def test_a_submit_beside_a_change_of_the_cap_follows_it(rig: Rig, first: str) -> None:
+    jobs = sweep(rig, 1, 1)
+    late: Future[Any]
+    with ThreadPoolExecutor(1) as pool:
+        with rig.uncommitted() as queue:
+            if first == "cap":
+                capped(rig, 2, queue)
+                late = pool.submit(lambda: jobs.extend(sweep(rig, 2, 1)))
+            else:
+                jobs += queue.submit([spec(sweep="s", parallel=1)] * 2)
+                late = pool.submit(capped, rig, 2)
+            rig.wait_until_blocked()
+        late.result(timeout=120)
+    assert states(rig, jobs) == "re re he"
+    assert agrees(rig)
+
+
+def test_two_changes_of_a_cap_at_once_leave_the_later_one(rig: Rig) -> None:
+    jobs = sweep(rig, 5, 1)
+    with ThreadPoolExecutor(1) as pool:
+        with rig.uncommitted() as queue:
+            capped(rig, 2, queue)
+            late = pool.submit(capped, rig, 4)
+            rig.wait_until_blocked()
+        late.result(timeout=120)
+    assert states(rig, jobs) == "re re re re he"
+    assert rig.row("SELECT parallel FROM sweep_cap") == {"parallel": 4}
 
 
 def test_the_sweeper_takes_and_gives_turns_that_nobody_passed_on(rig: Rig) -> None:

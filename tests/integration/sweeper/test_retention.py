@@ -12,6 +12,7 @@ from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason, State, Verdict
 from forge_schema.queue.inputs import CheckpointUnknown
 from forge_schema.queue.queue import Queue
+from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.storage import StoreError, StoreUnreachable
 from forge_schema.storage.file_store import FileStore
 from forge_schema.sweeper import retention as module
@@ -279,6 +280,20 @@ def test_a_month_is_dropped_when_its_jobs_have_left(rig: Rig, store: FileStore) 
     )
     assert [rig.count(table) for table in ("attempt", "metric", "sample")] == [0, 0, 0]
     assert {row["at"].month for row in rig.rows("SELECT at FROM event")} == {3, 4}
+
+
+def test_the_cap_of_a_sweep_leaves_with_the_last_of_its_jobs(rig: Rig, store: FileStore) -> None:
+    for name in ("a", "b"):
+        ended(rig, store, sweep=name, parallel=1)
+        Benchmarks(rig.database, owner="ann", actor="user:ann").set_parallel(name, 2)
+    rig.clock.advance(20 * DAY)
+    ended(rig, store, sweep="b", parallel=1)
+    rig.clock.advance(20 * DAY)
+    retention(rig, store).run()
+    assert rig.rows("SELECT line FROM sweep_cap") == [{"line": "ann/b"}]
+    rig.clock.advance(20 * DAY)
+    retention(rig, store).run()
+    assert rig.count("sweep_cap") == 0
 
 
 def test_lanes_and_shapes_go_when_nobody_uses_them(rig: Rig, store: FileStore) -> None:

@@ -86,7 +86,7 @@ class World:
 
     def sweep(self) -> str:
         """Submit a job of a sweep for ann."""
-        self.api.rig.submit(owner="ann", kind="benchmark", sweep="batches")
+        self.api.rig.submit(owner="ann", kind="benchmark", sweep="batches", parallel=9)
         return "batches"
 
     def dead_job(self) -> int:

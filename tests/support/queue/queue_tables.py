@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 # Keeps workers, lanes and the rows that they refer to. The history's triggers would refuse.
 QUEUE = (
-    *("job", "ready", "scheduled", "held", "turn", "dependency", "lease", "outcome"),
+    *("job", "ready", "scheduled", "held", "turn", "sweep_cap", "dependency", "lease", "outcome"),
     *("attempt_row", "event"),
 )
 RECORDS = ("log_chunk", "checkpoint", "artifact", "metric")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.results import SweepPoint
+from forge_schema.model.spec import MOST_PARALLEL
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of, environment
@@ -24,6 +25,9 @@ from forge_client.project.matrix import expanded, from_options, from_toml
 
 SWEEP_LENGTH = 150
 SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="Its name.")]
+ParallelOption = Annotated[
+    int | None, typer.Option(help="The most jobs to run at once.", min=1, max=MOST_PARALLEL)
+]
 OwnerOption = Annotated[str | None, typer.Option(help="Owner of the sweep; default: you.")]
 
 
@@ -36,9 +40,7 @@ def benchmark(
         list[str] | None, typer.Option(help="NAME=VALUE,VALUE; one job per combination.")
     ] = None,
     repeat: Annotated[int | None, typer.Option(help="Number of jobs per point.", min=1)] = None,
-    parallel: Annotated[
-        int | None, typer.Option(help="The most jobs to run at once.", min=1, max=10_000)
-    ] = None,
+    parallel: ParallelOption = None,
     sweep: Annotated[
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
@@ -106,11 +108,15 @@ def _unique(stem: str, key: str | None) -> str:
 def sweep(
     context: typer.Context,
     name: SweepName,
+    parallel: ParallelOption = None,
     owner: OwnerOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show the progress and the results of a sweep."""
+    """Show the progress and the results of a sweep, or change how many of its jobs run at once."""
     with backend_of(context) as backend:
+        if parallel is not None:
+            backend.findings.set_parallel(name, parallel, owner=owner)
+            narration.say(f"{name}: at most {parallel} at once")
         states = backend.findings.sweep(name, owner=owner)
         points = list(all_points(backend.findings, name, owner=owner))
     everything = {"sweep": name, "states": states, "points": points}

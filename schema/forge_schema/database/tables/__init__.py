@@ -8,7 +8,7 @@ from forge_schema.database.tables.event import Event
 from forge_schema.database.tables.identity import Identity
 from forge_schema.database.tables.job import Job, Outcome
 from forge_schema.database.tables.lane import Lane, OwnerQuota, OwnerUsage, Queue, Shape
-from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot, Turn
+from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot, SweepCap, Turn
 from forge_schema.database.tables.plans import Dependency, Schedule, Template
 from forge_schema.database.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
 from forge_schema.database.tables.sweeper import SetAside, Sweeper, Thinned, Tombstone
@@ -45,6 +45,7 @@ __all__ = [
     "SetAside",
     "Shape",
     "Slot",
+    "SweepCap",
     "Sweeper",
     "Template",
     "TestResult",

@@ -97,6 +97,19 @@ class Turn(SQLModel, table=True):
     line: str = c.string()
 
 
+class SweepCap(SQLModel, table=True):
+    """How many jobs of a sweep may have a turn at once, where that was changed after a submit.
+
+    It overrides `parallel` of all its jobs, those that are submitted or retried later too.
+    """
+
+    __tablename__ = "sweep_cap"
+    __table_args__ = (CheckConstraint("parallel >= 1", name="cap_positive"),)
+
+    line: str = c.key_string()
+    parallel: int = c.small()
+
+
 class Lease(SQLModel, table=True):
     """A running job and rank. No column that a heartbeat writes is in an index."""
 

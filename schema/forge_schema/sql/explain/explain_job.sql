@@ -32,7 +32,10 @@ SELECT
         ORDER BY needs_id
     ) AS needs,
     forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
-    held.approval, job.sweep, held.parallel,
+    held.approval, job.sweep,
+    coalesce(
+        (SELECT cap.parallel FROM sweep_cap AS cap WHERE cap.line = held.line), held.parallel
+    ) AS parallel,
     (SELECT count(*) FROM turn WHERE turn.line = held.line) AS turns,
     (
         SELECT count(*) FROM held AS other

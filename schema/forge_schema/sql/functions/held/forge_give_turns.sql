@@ -1,5 +1,5 @@
 -- Gives turns to jobs that are held in these lines and wait for nothing else, in the order of
--- submission, and lets them go. Returns how many.
+-- submission, and lets them go. Returns how many. A cap set for the whole line overrides its jobs'.
 -- Of two calls about one line, the second waits for the first and then sees what that one did.
 -- A row that another transaction has locked is passed over, since waiting for it could be a
 -- deadlock: whoever locks a job that is held in a line gives turns in that line afterwards.
@@ -10,6 +10,7 @@ DECLARE
     this text;
     last bigint;
     most integer;
+    cap integer;
     taken integer;
     chosen bigint[];
     given integer := 0;
@@ -17,6 +18,7 @@ BEGIN
     FOR this IN SELECT DISTINCT unnest(lines) ORDER BY 1 LOOP
         PERFORM pg_advisory_xact_lock(hashtextextended(this, 0));
         taken := (SELECT count(*) FROM turn WHERE line = this);
+        cap := (SELECT parallel FROM sweep_cap WHERE line = this);
         chosen := '{}';
         last := 0;
         LOOP
@@ -29,7 +31,7 @@ BEGIN
             ORDER BY job_id
             LIMIT 1
             FOR UPDATE SKIP LOCKED;
-            EXIT WHEN NOT found OR taken >= most;
+            EXIT WHEN NOT found OR taken >= coalesce(cap, most);
             chosen := chosen || last;
             taken := taken + 1;
         END LOOP;

@@ -4,7 +4,8 @@
 -- checkpoint or depends on it, and while another transaction holds a row that decides about that.
 -- `reached` is the last job that it looked at; null if none is left that was submitted long enough
 -- ago, since jobs are numbered in that order.
--- Locks, none of which it waits for: outcome, job, checkpoint.
+-- The cap of a sweep leaves with the last of its jobs.
+-- Locks, none of which it waits for: outcome, job, checkpoint. Then sweep_cap.
 CREATE OR REPLACE FUNCTION forge_remove_jobs(
     after bigint, keep interval, most integer, actor text,
     OUT reached bigint, OUT removed integer
@@ -42,7 +43,15 @@ BEGIN
     -- The tombstones first: without one, a success stays.
     INSERT INTO tombstone (job_id, removed_at) SELECT unnest(due), forge_now();
     DELETE FROM outcome WHERE job_id = ANY(due);
-    DELETE FROM job WHERE id = ANY(due);
+    WITH gone AS (
+        DELETE FROM job WHERE id = ANY(due) RETURNING owner, sweep
+    )
+    DELETE FROM sweep_cap USING (SELECT DISTINCT owner, sweep FROM gone) AS of
+    WHERE sweep_cap.line = of.owner || '/' || of.sweep
+        AND NOT EXISTS (
+            SELECT FROM job
+            WHERE job.owner = of.owner AND job.sweep = of.sweep AND job.id <> ALL(due)
+        );
     INSERT INTO event (at, actor, action, detail)
     VALUES (
         forge_now(), actor, 'jobs removed',
