@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import psycopg
 from forge_schema.database.pool import Database
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.lease import End, Grant
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Capacity, Machine
@@ -47,7 +48,7 @@ class ForgeSide:
 
     def limit(self) -> None:
         """Have one of the owners under a limit."""
-        Limits(self.database, actor="admin").limit_owner("owner-0", max_jobs=LIMIT, max_gpus=None)
+        Limits(self.database, actor="admin").limit_owner("owner-0", OwnerSettings(max_jobs=LIMIT))
 
     def feed(self, jobs: int, owners: int = 1) -> None:
         """Have this many more jobs ready, dealt out to owners."""

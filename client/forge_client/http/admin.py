@@ -7,7 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from forge_schema.model.admin import ApiKey, AwaitingApproval, OwnerLimits, QueueInfo, Secret
+from forge_schema.model.admin import (
+    ApiKey,
+    AwaitingApproval,
+    OwnerLimits,
+    OwnerSettings,
+    QueueInfo,
+    Secret,
+)
 from forge_schema.model.job import Event
 
 from forge_client.http.transport import Transport
@@ -123,20 +130,9 @@ class HttpAdmin:
     def owner_limits(self) -> list[OwnerLimits]:
         return self._transport.records(OwnerLimits, self._transport.get(OWNERS))
 
-    def limit_owner(
-        self,
-        owner: str,
-        *,
-        max_jobs: int | None,
-        max_gpus: int | None,
-        weight: float,
-        approve_gpu_hours: float | None = None,
-        approve_cost: float | None = None,
-    ) -> None:
-        limits = {"max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
-        asks = {"approve_gpu_hours": approve_gpu_hours, "approve_cost": approve_cost}
-        # A server of the version before refuses fields that it does not know.
-        body = {**limits, **_given(asks)}
+    def limit_owner(self, owner: str, settings: OwnerSettings) -> None:
+        # What was left out stays, or is a field that a server of the version before refuses.
+        body = settings.model_dump(exclude_unset=True)
         self._transport.send("PUT", f"{OWNERS}/{_part(owner)}", body, again=True)
 
     def approvals(

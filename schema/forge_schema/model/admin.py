@@ -1,13 +1,19 @@
 """Models of queues, owners' limits, API keys and callers."""
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from forge_schema.model.fields import Open, Record
+from forge_schema.model.fields import Count, KnownFields, Number, Open, Record
 from forge_schema.model.job import Approval
 from forge_schema.model.states import Role
+
+# Whoever needs more than this is better without a limit. Its default is not null: it stays.
+Spending = Annotated[
+    Annotated[Number, Field(ge=0, le=1e12)] | None,
+    Field(json_schema_extra=lambda said: said.pop("default", None)),
+]
 
 
 class QueueInfo(Record):
@@ -22,19 +28,33 @@ class QueueInfo(Record):
     gpus: int
 
 
-class OwnerLimits(Record):
-    """An owner's settings. A null limit means none; twice the weight is twice the share.
+class _OfOwner(BaseModel):
+    """A null limit means none; twice the weight is twice the share.
 
     A request that may spend more than `approve_gpu_hours` or `approve_cost` waits for an approval.
     """
 
+    max_jobs: Count | None = None
+    max_gpus: Count | None = None
+    weight: Annotated[Number, Field(ge=0.001, le=1000)] = 1.0
+    approve_gpu_hours: Spending = None
+    approve_cost: Spending = None
+
+
+class OwnerSettings(KnownFields, _OfOwner):
+    """All settings of an owner. By default there are no limits, and the weight is 1.
+
+    A request that may spend more GPU-hours or money than `approve_…` waits for an approval. These
+    two stay as they are if they are left out, since earlier clients do not know them; null means
+    no limit.
+    """
+
+
+class OwnerLimits(Record, _OfOwner):
+    """An owner with their settings."""
+
     owner: str
     paused: bool = Field(repr=False)
-    max_jobs: int | None = None
-    max_gpus: int | None = None
-    weight: float = 1.0
-    approve_gpu_hours: float | None = None
-    approve_cost: float | None = None
 
 
 class AwaitingApproval(Record):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from forge_schema.database.pool import Connection, Database, Row, run
+from forge_schema.model.admin import OwnerSettings
 
 # The settings of a queue that was never set up.
 UNSET = {"paused": False, "max_jobs": None, "max_gpus": None}
@@ -40,24 +41,15 @@ class Limits:
         params = {"name": queue, "max_jobs": max_jobs, "max_gpus": max_gpus}
         self._set("set_queue_limits", params, queue=queue)
 
-    def limit_owner(
-        self,
-        owner: str,
-        *,
-        max_jobs: int | None,
-        max_gpus: int | None,
-        weight: float = 1.0,
-        approve_gpu_hours: float | None = None,
-        approve_cost: float | None = None,
-    ) -> None:
-        """Replace an owner's limits and weight.
+    def limit_owner(self, owner: str, settings: OwnerSettings) -> None:
+        """Replace an owner's settings; limits of approvals that were left out stay.
 
         Every later claim respects `max_jobs`, `max_gpus` and `weight`. Every later request that may
         spend more than `approve_gpu_hours` or `approve_cost` waits for an approval.
         """
-        limits = {"max_jobs": max_jobs, "max_gpus": max_gpus, "weight": weight}
-        asks = {"approve_gpu_hours": approve_gpu_hours, "approve_cost": approve_cost}
-        self._set("set_owner_quota", {"name": owner, **limits, **asks}, owner=owner)
+        given = sorted(settings.model_fields_set)
+        params = {**settings.model_dump(), "name": owner, "given": given}
+        self._set("set_owner_quota", params, owner=owner)
 
     def mend_slots(self) -> int:
         """Make the slots of limits agree with what runs; return how many limits they differed for.

@@ -6,7 +6,14 @@ from datetime import datetime, timedelta
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database.pool import Database
-from forge_schema.model.admin import ApiKey, AwaitingApproval, OwnerLimits, QueueInfo, Secret
+from forge_schema.model.admin import (
+    ApiKey,
+    AwaitingApproval,
+    OwnerLimits,
+    OwnerSettings,
+    QueueInfo,
+    Secret,
+)
 from forge_schema.model.job import Event
 from forge_schema.model.states import Role, WorkerKind
 from forge_schema.queue.cancel_retry import MOST as APPROVALS
@@ -122,25 +129,9 @@ class Admin(Verbs):
         """Return every owner who ever submitted or was limited, by name."""
         return [OwnerLimits.model_validate(row) for row in self._limits.owners()]
 
-    def limit_owner(
-        self,
-        owner: str,
-        *,
-        max_jobs: int | None,
-        max_gpus: int | None,
-        weight: float,
-        approve_gpu_hours: float | None = None,
-        approve_cost: float | None = None,
-    ) -> None:
-        """Replace an owner's limits, None for none, and weight, as `Limits.limit_owner`."""
-        self._limits.limit_owner(
-            owner,
-            max_jobs=max_jobs,
-            max_gpus=max_gpus,
-            weight=weight,
-            approve_gpu_hours=approve_gpu_hours,
-            approve_cost=approve_cost,
-        )
+    def limit_owner(self, owner: str, settings: OwnerSettings) -> None:
+        """Replace an owner's limits and weight, as `Limits.limit_owner`."""
+        self._limits.limit_owner(owner, settings)
 
     def approvals(
         self,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from chaos.clients.job_mix import AT_ONCE, LIMITED_OWNER, LIMITED_QUEUE, OWNERS, SWEEP
 from chaos.dice import dice_of
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.queue.limits import Limits
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Changing:
             history.note("limited", of=of, name=name, max_jobs=MOST)
         for owner in OWNERS:
             history.note("limited", of="sweep", name=f"{owner}/{SWEEP}", max_jobs=AT_ONCE)
-        self._limits.limit_owner(LIMITED_OWNER, max_jobs=MOST, max_gpus=None)
+        self._limits.limit_owner(LIMITED_OWNER, OwnerSettings(max_jobs=MOST))
         self.set(MOST)
 
     def change(self) -> int:

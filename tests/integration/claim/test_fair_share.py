@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.queue.lanes import Lanes
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def test_an_owner_of_twice_the_weight_has_twice_the_share(rig: Rig, refresh_s: f
     for cpus in (1, 2):
         rig.submit_many(20, owner="ann", cpus=cpus)
     rig.submit_many(40, owner="bob")
-    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=None, weight=2)
+    rig.admin.limit_owner("ann", OwnerSettings(weight=2))
     worker = rig.worker()
     lanes = Lanes(rig.database, worker.id, refresh_s=refresh_s)
     owners = [rig.queue.claim(lanes, worker.free)[0].owner for _ in range(30)]
@@ -49,7 +50,7 @@ def test_a_claim_of_many_is_shared_too(rig: Rig, weight: int, owners: tuple[int,
     rig.submit_many(8, owner="ann")
     for cpus in (1, 2):
         rig.submit_many(4, owner="bob", cpus=cpus)
-    rig.admin.limit_owner("bob", max_jobs=None, max_gpus=None, weight=weight)
+    rig.admin.limit_owner("bob", OwnerSettings(weight=weight))
     claimed = Counter(grant.owner for grant in rig.worker().claim(count=8))
     assert (claimed["ann"], claimed["bob"]) == owners
 

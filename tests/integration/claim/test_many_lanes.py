@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Command
 from forge_schema.queue.lane import SHOWN
 from forge_schema.queue.lanes import FEW, LaneBook, Lanes
@@ -51,7 +52,7 @@ def test_all_owners_get_the_same(rig: Rig, count: int) -> None:
 
 
 def test_weights_count(rig: Rig) -> None:
-    rig.admin.limit_owner("o5", max_jobs=None, max_gpus=None, weight=3)
+    rig.admin.limit_owner("o5", OwnerSettings(weight=3))
     submit(rig, MANY, 8)
     worker = attentive(rig)
     owners = Counter(worker.claim_one().owner for _ in range(len(MANY) + 2))
@@ -92,7 +93,7 @@ def test_owners_at_their_limit_hide_no_others(rig: Rig) -> None:
     submit(rig, MANY, 1, priority=5)
     (job,) = submit(rig, ["last"], 1)
     for owner in MANY:
-        rig.admin.limit_owner(owner, max_jobs=0, max_gpus=None)
+        rig.admin.limit_owner(owner, OwnerSettings(max_jobs=0))
     assert attentive(rig).claim_one().job_id == job
 
 

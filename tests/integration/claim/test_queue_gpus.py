@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING
 
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import Lanes
 from support.http.http_worker import FREE, raw_worker
@@ -116,9 +117,9 @@ def test_nothing_is_kept_for_a_job_that_may_not_or_cannot_run(rig: Rig) -> None:
     assert claim(worker, 3, count=1) == [next(small)]
     worker.free = replace(worker.free, gpus_in_all=4)
     assert claim(worker, 3, count=1) == []
-    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=3, weight=1)
+    rig.admin.limit_owner("ann", OwnerSettings(max_gpus=3, weight=1))
     assert claim(worker, 3, count=1) == [next(small)]
-    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=None, weight=1)
+    rig.admin.limit_owner("ann", OwnerSettings(weight=1))
     assert claim(worker, 3, count=1) == []
     rig.admin.pause("large")
     assert claim(worker, 3, count=1) == [next(small)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import run
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_schema.sweeper.tick import Tick
@@ -28,7 +29,7 @@ def limit(rig: Rig, what: str, *, max_jobs: int | None = None, max_gpus: int | N
     if what == "queue":
         rig.admin.limit_queue("default", max_jobs=max_jobs, max_gpus=max_gpus)
     else:
-        rig.admin.limit_owner("ann", max_jobs=max_jobs, max_gpus=max_gpus)
+        rig.admin.limit_owner("ann", OwnerSettings(max_jobs=max_jobs, max_gpus=max_gpus))
 
 
 @pytest.mark.parametrize("what", ["queue", "owner"])
@@ -301,7 +302,7 @@ def test_a_lane_made_below_a_limit_is_limited(rig: Rig) -> None:
 
 def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:
     rig.admin.limit_queue("default", max_jobs=1, max_gpus=2)
-    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=4, weight=3, approve_cost=9)
+    rig.admin.limit_owner("ann", OwnerSettings(max_gpus=4, weight=3, approve_cost=9))
     rig.admin.pause("default")
     rig.admin.pause("default", paused=False)
     told = rig.rows("SELECT actor, action, detail FROM event ORDER BY id")

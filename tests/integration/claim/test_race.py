@@ -11,6 +11,7 @@ from chaos.check.invariants import violations
 from chaos.check.witness import install
 from chaos.clients.limits import Changing
 from forge_schema.database.pool import Database
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.queue.limits import Limits
 from support.at_once import at_once
 from support.queue.racers import ASKING_OWNER, AT_ONCE, OWNERS, SWEEPS, Course, Racer
@@ -30,9 +31,7 @@ def test_no_invariant_breaks_when_all_verbs_race(database_url: str, tmp_path: Pa
     with ExitStack() as stack:
         database = stack.enter_context(Database(database_url))
         limits = Changing(SEED, history, database)
-        Limits(database, actor="user:root").limit_owner(
-            ASKING_OWNER, max_jobs=None, max_gpus=None, approve_cost=0
-        )
+        Limits(database, actor="user:root").limit_owner(ASKING_OWNER, OwnerSettings(approve_cost=0))
         course = Course(database_url, SEED, JOBS, history, limits)
         racers = [stack.enter_context(Racer(course, f"w{n}")) for n in range(RACERS)]
         at_once(

@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.model.admin import OwnerSettings
 from support.at_once import at_once
 from support.queue.fair_share import Owner, Usage
 
@@ -32,7 +33,7 @@ def test_the_statements_count_as_the_model_does(rig: Rig) -> None:
     model, usage, now = {name: Owner() for name in OWNERS}, Usage(), 0.0
     for n, (name, owner) in enumerate(model.items()):
         owner.weight, owner.gpus = 1 + n % 3, (0, 1, 1, 2, 4, 8)[n]
-        rig.admin.limit_owner(name, max_jobs=None, max_gpus=None, weight=owner.weight)
+        rig.admin.limit_owner(name, OwnerSettings(weight=owner.weight))
     worker = rig.worker(gpus=GPUS)
     held = []
     for round_ in range(40):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client, ClientError
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Role
 from support.client.command import command
 from support.client.reaching import WAYS, key, reaching
@@ -21,17 +22,18 @@ HOURS = {**SPEC, "timeout_s": 5 * 3600}
 
 
 def limit(rig: Rig) -> None:
-    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=None, approve_gpu_hours=8)
+    rig.admin.limit_owner("ann", OwnerSettings(approve_gpu_hours=8))
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_both_ways_limit_list_explain_and_approve(way: str, rig: Rig, tmp_path: Path) -> None:
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
         backend = client.backend
-        backend.admin.limit_owner(
-            "ann", max_jobs=None, max_gpus=None, weight=1, approve_gpu_hours=8
-        )
-        assert backend.admin.owner_limits()[0].approve_gpu_hours == 8
+        backend.admin.limit_owner("ann", OwnerSettings(weight=1, approve_gpu_hours=8))
+        backend.admin.limit_owner("ann", OwnerSettings(max_jobs=50))
+        backend.admin.limit_owner("ann", OwnerSettings(approve_cost=None))
+        (limits,) = backend.admin.owner_limits()
+        assert (limits.max_jobs, limits.approve_gpu_hours, limits.approve_cost) == (None, 8, None)
         jobs = backend.submit([{**HOURS, "sweep": "s"}] * 2)
         (unlimited,) = backend.submit([SPEC])
         assert [job.job_id for job in backend.admin.approvals()] == [*jobs, unlimited]

@@ -11,6 +11,7 @@ from forge_schema.access import tokens
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.tokens import TokenKind
 from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Speed, speed_text
 from support.client.reaching import WAYS, reaching
@@ -143,7 +144,7 @@ def test_a_pause_keeps_the_limits_and_limits_keep_the_pause(
 
 def test_an_owner_is_limited(admin: Admin, backend: Backend, rig: Rig) -> None:
     backend.submit([SPEC] * 3)
-    admin.limit_owner("ann", max_jobs=1, max_gpus=None, weight=2.5)
+    admin.limit_owner("ann", OwnerSettings(max_jobs=1, weight=2.5))
     (limits,) = admin.owner_limits()
     assert (limits.owner, limits.max_jobs, limits.max_gpus, limits.weight) == ("ann", 1, None, 2.5)
     assert len(rig.worker("w").claim(3)) == 1
@@ -194,7 +195,7 @@ def test_every_act_is_in_the_trail(admin: Admin, backend: Backend) -> None:
     backend.drain(int(worker.id))
     admin.delete_worker(int(worker.id))
     admin.pause("night")
-    admin.limit_owner("ann", max_jobs=1, max_gpus=None, weight=1.0)
+    admin.limit_owner("ann", OwnerSettings(max_jobs=1, weight=1.0))
     backend.keep_template("nightly", {"command": ["ls"]})
     actor = backend.me().actor
     acts = [event.action for event in admin.events(actor=actor)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
@@ -115,7 +116,7 @@ def test_all_that_match_are_those_that_the_act_is_for(api: Api, ann: Guest) -> N
 
 
 def test_an_admin_finds_and_approves_the_jobs_that_wait_for_it(api: Api, ann: Guest) -> None:
-    api.rig.admin.limit_owner("ann", max_jobs=None, max_gpus=None, approve_gpu_hours=1)
+    api.rig.admin.limit_owner("ann", OwnerSettings(approve_gpu_hours=1))
     jobs = [api.rig.submit(owner="ann", gpus=2, timeout_s=3600) for _ in range(3)]
     held = api.rig.submit(owner="ann", after_ok=[jobs[0]])
     root = Guest(api).login("root", Role.ADMIN)

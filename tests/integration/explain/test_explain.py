@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.explained import in_words
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Reason
@@ -104,7 +105,7 @@ def _typed(scene: Scene, words: list[str]) -> None:
         case ["resume", queue]:
             scene.admin.pause(queue, paused=False)
         case ["limit", "--owner", owner, what, number]:
-            scene.admin.limit_owner(owner, **_limits(what, number))
+            scene.admin.limit_owner(owner, OwnerSettings(**_limits(what, number)))
         case ["limit", queue, what, number]:
             scene.admin.limit_queue(queue, **_limits(what, number))
         case ["drain", name, "--undo"]:

@@ -179,6 +179,25 @@ def test_an_owners_limits_are_set_whole(root: Caller) -> None:
         problem(root.call("PUT", path, {"weight": weight}), 422, "invalid")
 
 
+def test_limits_of_approvals_that_an_earlier_client_does_not_know_stay(root: Caller) -> None:
+    path = "/api/admin/quotas/ann"
+    known = {"max_jobs": 2, "max_gpus": None, "weight": 1}
+    for said, hours, cost in (
+        (known, None, None),
+        ({**known, "approve_gpu_hours": 8, "approve_cost": 5}, 8, 5),
+        (known, 8, 5),
+        ({"approve_gpu_hours": None}, None, 5),
+        ({"approve_cost": 0}, None, 0),
+        ({"approve_cost": None}, None, None),
+    ):
+        assert root.call("PUT", path, said).json() == {}
+        (limits,) = root.get("/api/admin/quotas")["items"]
+        assert (limits["approve_gpu_hours"], limits["approve_cost"]) == (hours, cost)
+        assert limits["max_jobs"] == said.get("max_jobs")
+    (told, *_) = root.get("/api/admin/events?action=owner quota set&count=1")["items"]
+    assert told["detail"]["approve_cost"] is None
+
+
 def test_the_trail_is_read_page_by_page_and_nothing_is_lost(api: Api, root: Caller) -> None:
     root.post("/api/queue/submit", {"jobs": [SPEC] * 30})
     api.rig.clock.advance(1)

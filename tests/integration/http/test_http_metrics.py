@@ -10,6 +10,7 @@ import pytest
 from forge_functions.monitor import queue_gauges
 from forge_functions.monitor.queue_gauges import QueueGauges
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Reason, Role
 from forge_schema.queue.queue import LEASE_TTL
 from support.http.api import opened, problem
@@ -56,7 +57,7 @@ def test_the_queue_is_told_as_it_is(api: Api, rig: Rig) -> None:
     rig.submit_many(3, gpus=1, gpu_model="A100*", queue="night", priority=5)
     rig.submit(delay_s=30)
     rig.submit(after_ok=[rig.submit()])
-    rig.admin.limit_owner("bob", max_jobs=None, max_gpus=None, approve_gpu_hours=0)
+    rig.admin.limit_owner("bob", OwnerSettings(approve_gpu_hours=0))
     rig.submit(owner="bob", gpus=1)
     rig.clock.advance(40)
     worker = rig.worker(gpus=GPUS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.job import JobStatus
 from forge_schema.model.states import Reason
 from forge_schema.queue.cancel_retry import JobActs
@@ -17,9 +18,7 @@ HOUR = 3600
 
 def limit(rig: Rig, gpu_hours: float | None = None, cost: float | None = None) -> None:
     """Set what ann may spend without asking."""
-    rig.admin.limit_owner(
-        "ann", max_jobs=None, max_gpus=None, approve_gpu_hours=gpu_hours, approve_cost=cost
-    )
+    rig.admin.limit_owner("ann", OwnerSettings(approve_gpu_hours=gpu_hours, approve_cost=cost))
 
 
 def approve(rig: Rig, *jobs: int) -> dict[str, int]:

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 import stamina
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.model.lease import End
 from forge_schema.model.states import Command, Phase, Reason, Standing, State
@@ -251,7 +252,7 @@ def test_what_an_admin_sets_is_set_when_repeated(rig: Rig) -> None:
     rig.registry.command(worker.id, Command.DRAIN)
     for act in (
         partial(rig.admin.limit_queue, "default", max_jobs=2, max_gpus=None),
-        partial(rig.admin.limit_owner, "ann", max_jobs=3, max_gpus=None),
+        partial(rig.admin.limit_owner, "ann", OwnerSettings(max_jobs=3)),
         partial(rig.admin.pause, "default"),
     ):
         rig.database.lose("transaction")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.read import audit_pages
 from forge_schema.read.audit import Audit
 from forge_schema.read.audit_pages import NEWEST, Place, Wanted
@@ -66,7 +67,7 @@ def test_acts_whose_times_and_ids_disagree_are_each_on_a_page(rig: Rig) -> None:
 
 
 def test_a_submit_comes_before_what_it_led_to_at_that_moment(rig: Rig) -> None:
-    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=None, approve_gpu_hours=1)
+    rig.admin.limit_owner("ann", OwnerSettings(approve_gpu_hours=1))
     jobs = rig.queue.submit([spec(gpus=1), spec(gpus=1)])
     told = [(act["job_id"], act["action"]) for act in Audit(rig.database).events(actor="user:ann")]
     assert told == [(job, act) for job in jobs for act in ("submitted", "asked for approval")]

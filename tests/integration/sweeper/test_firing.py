@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.job import Firing
 from forge_schema.model.states import Role
 from forge_schema.queue.queue import Queue
@@ -75,7 +76,7 @@ def test_a_schedule_fires_when_it_is_due_and_once(rig: Rig, ann: Service) -> Non
 
 
 def test_a_job_of_a_schedule_waits_for_approval_like_any_other(rig: Rig, ann: Service) -> None:
-    rig.admin.limit_owner("ann", max_jobs=None, max_gpus=None, approve_gpu_hours=1)
+    rig.admin.limit_owner("ann", OwnerSettings(approve_gpu_hours=1))
     keep(ann, spec={"resources": {"gpus": 1}, "timeout_s": 3600})
     keep(ann, "long", spec={"resources": {"gpus": 1}, "timeout_s": 3601})
     rig.clock.set(DUE)

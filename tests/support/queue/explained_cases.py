@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.states import Command, Reason, WorkerKind, WorkerStatus
+from forge_schema.read.benchmarks import Benchmarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +89,7 @@ def limited(whose: str, gpus: int, **limits: Any) -> Callable[[Scene], int]:  # 
         if whose == "queue":
             scene.admin.limit_queue("default", **both)
         else:
-            scene.admin.limit_owner("ann", **both)
+            scene.admin.limit_owner("ann", OwnerSettings(**both))
         return scene.submit(gpus=gpus)
 
     return made
@@ -219,9 +221,15 @@ def in_line(scene: Scene) -> int:
     return [scene.submit(sweep="s", parallel=1, delay_s=3600 * (n < 1)) for n in range(4)][-1]
 
 
+def raise_the_cap(scene: Scene) -> None:
+    Benchmarks(scene.database, owner="ann", actor="user:ann").set_parallel("s", 4)
+    for _ in range(2):
+        assert scene.claim() is not None
+
+
 def unapproved(scene: Scene) -> int:
     scene.worker()
-    scene.admin.limit_owner("ann", max_jobs=None, max_gpus=None, approve_cost=0)
+    scene.admin.limit_owner("ann", OwnerSettings(approve_cost=0))
     return scene.submit(timeout_s=3600)
 
 
@@ -229,15 +237,6 @@ def approve(scene: Scene) -> None:
     waiting = scene.database.rows("approvals", owner="ann", sweep=None, after=0, count=10)
     jobs = [row["job_id"] for row in waiting]
     scene.database.rows("approve", job_ids=jobs, actor="user:root")
-
-
-def end_the_line(scene: Scene) -> None:
-    scene.sql("UPDATE scheduled SET run_at = forge_now()")
-    scene.database.rows("promote", job_id=None, count=100, actor="sweeper")
-    for _ in range(3):
-        grant = scene.claim()
-        assert grant is not None
-        scene.end(grant, Reason.TIMEOUT)
 
 
 def end_the_others(scene: Scene) -> None:
@@ -333,7 +332,7 @@ CASES = [
     Case("after another job", after_another, Outlook.HELD, Chance.STARTS, "wait_for_job",
          says="forge explain", cure=end_the_others),
     Case("behind others of its sweep", in_line, Outlook.HELD, Chance.STARTS, "wait_for_turn",
-         says="forge sweep s", cure=end_the_line),
+         says="forge sweep s --parallel 4", cure=raise_the_cap),
     Case("unapproved", unapproved, Outlook.HELD, Chance.STARTS, "approve",
          says="ask an admin to approve it forge approve", cure=approve),
     Case("paused and unfit", paused_and_unfit, Outlook.HELD, Chance.UNFIT, "resume_queue"),

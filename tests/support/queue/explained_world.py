@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from forge_schema.database.pool import Connection
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Command, Phase, WorkerKind
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
@@ -124,7 +125,7 @@ class ExplainedWorld:
         for name, limits in drawn["queues"].items():
             admin.limit_queue(name, **limits)
         for owner, limits in drawn["owners"].items():
-            admin.limit_owner(owner, **limits, weight=drawn["weight"])
+            admin.limit_owner(owner, OwnerSettings(**limits, weight=drawn["weight"]))
         if drawn["paused"]:
             admin.pause(drawn["paused"])
         for member in self.members:

@@ -4,7 +4,7 @@ import math
 from typing import Annotated, NamedTuple
 
 import typer
-from forge_schema.model.admin import OwnerLimits
+from forge_schema.model.admin import OwnerSettings
 
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
@@ -124,23 +124,25 @@ def _limit_owner(
     weight: float | None,
     asks: Asks,
 ) -> None:
-    unset = OwnerLimits(owner=owner, paused=False)
-    known = next((row for row in backend.admin.owner_limits() if row.owner == owner), unset)
-    max_jobs = _changed("--jobs", jobs, known.max_jobs)
-    max_gpus = _changed("--gpus", gpus, known.max_gpus)
-    weight = known.weight if weight is None else weight
-    hours = _amount("--approve-gpu-hours", asks.gpu_hours, known.approve_gpu_hours)
-    cost = _amount("--approve-cost", asks.cost, known.approve_cost)
-    backend.admin.limit_owner(
-        owner,
-        max_jobs=max_jobs,
-        max_gpus=max_gpus,
-        weight=weight,
-        approve_gpu_hours=hours,
-        approve_cost=cost,
+    listed = backend.admin.owner_limits()
+    known = next((row for row in listed if row.owner == owner), OwnerSettings())
+    amounts = {
+        "approve_gpu_hours": _amount("--approve-gpu-hours", asks.gpu_hours, None),
+        "approve_cost": _amount("--approve-cost", asks.cost, None),
+    }
+    said = zip(amounts, asks, strict=True)
+    changed = {name: amounts[name] for name, text in said if text is not None}
+    settings = OwnerSettings(
+        max_jobs=_changed("--jobs", jobs, known.max_jobs),
+        max_gpus=_changed("--gpus", gpus, known.max_gpus),
+        weight=known.weight if weight is None else weight,
+        **changed,
     )
-    said = f", approval above {above}" if (above := _asks(hours, cost)) else ""
-    narration.say(f"owner {owner}: {_limits(max_jobs, max_gpus)}, weight {weight:g}{said}")
+    backend.admin.limit_owner(owner, settings)
+    now = known.model_copy(update=settings.model_dump(exclude_unset=True))
+    above = _asks(now.approve_gpu_hours, now.approve_cost)
+    limits = f"{_limits(now.max_jobs, now.max_gpus)}, weight {now.weight:g}"
+    narration.say(f"owner {owner}: {limits}{f', approval above {above}' if above else ''}")
 
 
 def _check(

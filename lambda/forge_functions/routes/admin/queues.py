@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from fastapi import Path
-from forge_schema.model.admin import OwnerLimits, QueueInfo
-from forge_schema.model.fields import Flag, Number, Word
+from forge_schema.model.admin import OwnerLimits, OwnerSettings, QueueInfo
+from forge_schema.model.fields import Flag, Word
 from pydantic import Field
 
 from forge_functions.auth.roles import AsAdmin
@@ -15,8 +15,6 @@ from forge_functions.middleware.guarded_route import Router
 
 router = Router(prefix="/api/admin", tags=["admin"], responses=problems(401, 403))
 InPath = Annotated[Word, Path()]
-# Whoever needs more than this is better without a limit.
-Spending = Annotated[Number, Field(ge=0, le=1e12)] | None
 
 
 class QueueSettings(Body):
@@ -31,19 +29,6 @@ class QueueChanges(QueueSettings):
     """Some settings of a queue. Those left out stay; a null limit means none."""
 
     paused: Annotated[Flag, Field(json_schema_extra=lambda said: said.pop("default", None))] = False
-
-
-class OwnerSettings(Body):
-    """All settings of an owner. By default there are no limits, and the weight is 1.
-
-    A request that may spend more GPU-hours or money than `approve_…` waits for an approval.
-    """
-
-    max_jobs: Limit = None
-    max_gpus: Limit = None
-    weight: Annotated[Number, Field(ge=0.001, le=1000)] = 1.0
-    approve_gpu_hours: Spending = None
-    approve_cost: Spending = None
 
 
 @router.get("/queues")
@@ -76,5 +61,5 @@ def list_owner_limits(service: AsAdmin) -> Items[OwnerLimits]:
 @router.put("/quotas/{owner:path}")
 def set_owner_limits(service: AsAdmin, owner: InPath, settings: OwnerSettings) -> Done:
     """Limit what of an owner runs at once and may be spent without approval; set the weight."""
-    service.admin.limit_owner(owner, **settings.model_dump())
+    service.admin.limit_owner(owner, settings)
     return Done()

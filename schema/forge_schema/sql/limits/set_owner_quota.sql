@@ -1,6 +1,6 @@
 -- Sets how many jobs and GPUs of an owner may run at once, the owner's weight, and what the owner
--- may spend without an approval. `lanes_follow`
--- updates the owner's lanes in the same transaction.
+-- may spend without an approval: the latter only if it is `given`. `lanes_follow` updates the
+-- owner's lanes in the same transaction.
 WITH changed AS (
     INSERT INTO owner_quota (owner, max_jobs, max_gpus, weight, approve_gpu_hours, approve_cost)
     VALUES (
@@ -9,7 +9,14 @@ WITH changed AS (
     ON CONFLICT (owner) DO UPDATE
         SET
             max_jobs = excluded.max_jobs, max_gpus = excluded.max_gpus, weight = excluded.weight,
-            approve_gpu_hours = excluded.approve_gpu_hours, approve_cost = excluded.approve_cost
+            approve_gpu_hours = CASE
+                WHEN 'approve_gpu_hours' = ANY(%(given)s::text[]) THEN excluded.approve_gpu_hours
+                ELSE owner_quota.approve_gpu_hours
+            END,
+            approve_cost = CASE
+                WHEN 'approve_cost' = ANY(%(given)s::text[]) THEN excluded.approve_cost
+                ELSE owner_quota.approve_cost
+            END
     RETURNING owner, max_jobs, max_gpus, weight, approve_gpu_hours, approve_cost
 ),
 told AS (
