@@ -24,11 +24,8 @@ NEAREST = {
     Chance.OFFLINE: 2.0,
     Chance.NEVER_CAME: 3.0,
 }
-
-
-# What `forge_preference` counts for each part of a job, and for not being the last resort.
-PARTS = (("image", 4), ("environment", 2), ("bundle", 1))
-NEAR = 8
+# In the order of `forge_parts`.
+PARTS = ("image", "environment", "bundle")
 # Why a worker takes no jobs although no admin asked for that.
 UNASKED = {
     WorkerStatus.DRAINING: Chance.DRAINING,
@@ -167,11 +164,11 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
 
 def _preferred(one: Candidate) -> str:
     """Tell what sets the worker apart from others that could take the job now."""
-    preference: int = one.row["preference"]
-    if preference < NEAR:
+    if one.row["last_resort"]:
         return ", unless a remote worker does first"
     named = zip(PARTS, one.wants["parts"] or [], strict=False)
-    has = [name for (name, weight), part in named if part is not None and preference & weight]
+    warm = one.row["warm"]
+    has = [name for name, part in named if part is not None and part in warm]
     return f"; it has the job's {' and '.join(has)}" if has else ""
 
 

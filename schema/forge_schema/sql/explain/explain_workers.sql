@@ -7,10 +7,8 @@ SELECT
     worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
     lent.cpus AS lent_cpus, lent.memory_mb AS lent_memory_mb,
-    forge_preference(
-        shape.target = 'auto' AND worker.local, %(parts)s::integer[],
-        coalesce((SELECT warm FROM idle WHERE idle.worker_id = worker.id LIMIT 1), '{}')
-    ) AS preference,
+    known.last_resort, known.warm,
+    forge_preference(known.last_resort, %(parts)s::integer[], known.warm) AS preference,
     forge_speed(worker.speed, shape.gpus > 0) AS speed,
     forge_fits(shape, worker) AS fits,
     forge_fit_of(shape, worker) AS fit,
@@ -18,6 +16,11 @@ SELECT
 FROM shape
 CROSS JOIN worker
 CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
+CROSS JOIN LATERAL (
+    SELECT
+        shape.target = 'auto' AND worker.local AS last_resort,
+        coalesce((SELECT warm FROM idle WHERE idle.worker_id = worker.id LIMIT 1), '{}') AS warm
+) AS known
 WHERE shape.id = %(shape_id)s
     AND (%(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s)
 ORDER BY
