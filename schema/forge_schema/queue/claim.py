@@ -13,6 +13,7 @@ from forge_schema.model.spec import with_shares
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane
 from forge_schema.queue.lanes import Lanes
+from forge_schema.queue.reservation import Reservation
 
 # Extra rows that a claim reads, since other claims may have locked the first ones.
 LOOK_PAST = 16
@@ -40,48 +41,77 @@ def claim(
     Returns:
         How many successes ended now, the rows of `first`, and the grants.
     """
-    done, look, seen = 0, LOOK_PAST, False
+    done, looks = 0, _Looks(lanes, free, count)
     told: list[Row] = []
-    passed: set[int] = set()
-    shown = lanes.shown(free, count=count)
     while True:
-        reservation = lanes.reservation(free)
-        most = count
-        if count > 1:
-            most = min([count, *(reservation.jobs(lane, free) for lane in shown)])
         ended = {**fences([end.fence for end in successes]), **usages(successes)}
-        params: dict[str, Any] = {**ended, "worker_id": lanes.worker_id}
-        params |= {"ttl": ttl, "nonce": nonce, "warm": array(warm)}
-        last_of = partial(reservation.last, free=free)
+        params: dict[str, Any] = {**ended, "worker_id": lanes.worker_id, "ttl": ttl}
+        params |= {"nonce": nonce, "warm": array(warm), **looks.places()}
         began = monotonic()
-        params |= _places(lanes, last_of, shown, most=most, look=look)
         if first is None:
             rows = database.rows("finish_and_claim", **params)
         else:
             told, rows = database.together(first, ("finish_and_claim", params))
         lanes.took(monotonic() - began)
         done += rows[0]["finished"]
-        seen = seen or rows[0]["seen"]
-        if (heads := rows[0]["heads"]) is not None:
-            lanes.saw(shown, heads, reservation)
-        if not count or rows[0]["job_id"] is not None:
+        if not looks.go_on(rows[0]):
             break
-        passed |= {lane.id for lane in shown} if lanes.many else set()
-        further = lanes.shown(free, passed, count=count) if lanes.many else []
-        if not further:
-            if look == LOOK_FAR or not (seen or lanes.doubtful):
-                break
-            # Jobs below the watermarks show up once those are forgotten, and a longer look gets
-            # past rows that other claims hold locked. Without it, the worker would go idle.
-            look, passed = LOOK_FAR, set()
-            if lanes.doubtful:
-                lanes.forget()
-            further = lanes.shown(free, count=count)
-        shown = further
         successes, first = (), None
-    grants = _grants(rows, shown, nonce)
+    grants = _grants(rows, looks.shown, nonce)
     lanes.advance(grants)
     return done, told, grants
+
+
+class _Looks:
+    """The looks at the lanes of one claim, which end with the first that is granted a job."""
+
+    _reservation: Reservation
+
+    def __init__(self, lanes: Lanes, free: Capacity, count: int) -> None:
+        self._lanes = lanes
+        self._free = free
+        self._count = count
+        self._past = LOOK_PAST
+        self._seen = False
+        self._passed: set[int] = set()
+        self.shown = lanes.shown(free, count=count)
+
+    def places(self) -> dict[str, Any]:
+        """Return where to look, and for how many jobs."""
+        self._reservation = self._lanes.reservation(self._free)
+        most = self._count
+        if most > 1:
+            most = min([most, *(self._reservation.jobs(lane, self._free) for lane in self.shown)])
+        last_of = partial(self._reservation.last, free=self._free)
+        return _places(self._lanes, last_of, self.shown, most=most, look=self._past)
+
+    def go_on(self, row: Row) -> bool:
+        """Take note of a look's first row, and tell whether there is another look."""
+        lanes = self._lanes
+        self._seen = self._seen or row["seen"]
+        if row["heads"] is not None:
+            lanes.saw(self.shown, row["heads"], self._reservation)
+        if not self._count or row["job_id"] is not None:
+            return False
+        self._passed |= {lane.id for lane in self.shown} if lanes.many else set()
+        further = lanes.shown(self._free, self._passed, count=self._count) if lanes.many else []
+        if not further and not (further := self._far()):
+            return False
+        self.shown = further
+        return True
+
+    def _far(self) -> list[Lane]:
+        """Return the lanes for a last, longer look; none if it has been, or would find nothing.
+
+        Jobs below the watermarks show up once those are forgotten, and a longer look gets past rows
+        that other claims hold locked. Without it, the worker would go idle.
+        """
+        if self._past == LOOK_FAR or not (self._seen or self._lanes.doubtful):
+            return []
+        self._past, self._passed = LOOK_FAR, set()
+        if self._lanes.doubtful:
+            self._lanes.forget()
+        return self._lanes.shown(self._free, count=self._count)
 
 
 def claimed_before(
