@@ -2,8 +2,7 @@
 -- first job; that says how long ago a worker first passed it by.
 -- Of more than a `few` lanes in all, only those that have jobs, and those `besides`.
 -- `asked`, in the first row, has the workers that are to drain or stop, and so take no jobs.
-WITH shares AS MATERIALIZED (SELECT forge_shares() AS by_owner),
-count AS MATERIALIZED (
+WITH count AS MATERIALIZED (
     SELECT count(*) <= %(few)s AS few FROM (SELECT FROM lane LIMIT %(few)s + 1) AS these
 ),
 open AS MATERIALIZED (
@@ -17,6 +16,9 @@ open AS MATERIALIZED (
         SELECT unnest(%(besides)s::integer[])
     ) AS these
     JOIN lane ON lane.id = these.lane_id AND NOT count.few
+),
+shares AS MATERIALIZED (
+    SELECT forge_shares(ARRAY(SELECT DISTINCT owner FROM open)) AS by_owner
 )
 SELECT
     lane.id, lane.shape_id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus,

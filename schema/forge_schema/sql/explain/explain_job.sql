@@ -19,7 +19,7 @@ SELECT
     o.max_jobs AS owner_max_jobs, o.max_gpus AS owner_max_gpus,
     used.queue_jobs, used.queue_gpus, used.owner_jobs, used.owner_gpus,
     o.weight,
-    coalesce((forge_shares() ->> lane.owner)::float8, 0) AS share,
+    coalesce((forge_shares(ARRAY[lane.owner]) ->> lane.owner)::float8, 0) AS share,
     coalesce(lease.attempt, ready.attempt, scheduled.attempt, held.attempt) AS attempt,
     coalesce(lease.failures, ready.failures, scheduled.failures) AS failures,
     coalesce(lease.losses, ready.losses, scheduled.losses) AS losses,

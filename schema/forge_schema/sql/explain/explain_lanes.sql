@@ -1,13 +1,26 @@
 -- The lanes that compete with a job: those not paused whose first job has at least its priority.
 -- Each has the columns of `match` and `heads`, and the number of its jobs ahead of the job by
 -- priority, fair share and age, counted up to `most`.
-WITH shares AS MATERIALIZED (SELECT forge_shares() AS by_owner)
+WITH competing AS MATERIALIZED (
+    SELECT lane.*, head.nice, head.job_id, head.passed_at
+    FROM lane
+    CROSS JOIN LATERAL (
+        SELECT nice, job_id, passed_at FROM ready
+        WHERE lane_id = lane.id
+        ORDER BY nice, job_id
+        LIMIT 1
+    ) AS head
+    WHERE NOT lane.paused AND head.nice <= %(nice)s
+),
+shares AS MATERIALIZED (
+    SELECT forge_shares(ARRAY(SELECT DISTINCT owner FROM competing)) AS by_owner
+)
 SELECT
     lane.id, lane.shape_id, shape.cpus, shape.memory_mb, shape.disk_mb, shape.gpus,
     shape.gpu_model, shape.vram_mb,
     num_nonnulls(q.max_jobs, q.max_gpus, o.max_jobs, o.max_gpus) > 0 AS limited,
-    lane.owner, o.weight, shared.share, head.nice, head.job_id,
-    extract(EPOCH FROM forge_now() - head.passed_at)::float8 AS passed_s,
+    lane.owner, o.weight, shared.share, lane.nice, lane.job_id,
+    extract(EPOCH FROM forge_now() - lane.passed_at)::float8 AS passed_s,
     (
         SELECT count(*) FROM (
             SELECT FROM ready
@@ -18,7 +31,7 @@ SELECT
             LIMIT %(most)s
         ) AS before
     )::integer AS ahead
-FROM lane
+FROM competing AS lane
 JOIN shape ON shape.id = lane.shape_id
 JOIN queue AS q ON q.name = lane.queue
 JOIN owner_quota AS o ON o.owner = lane.owner
@@ -26,11 +39,4 @@ CROSS JOIN shares
 CROSS JOIN LATERAL (
     SELECT coalesce((shares.by_owner ->> lane.owner)::float8, 0) AS share
 ) AS shared
-CROSS JOIN LATERAL (
-    SELECT nice, job_id, passed_at FROM ready
-    WHERE lane_id = lane.id
-    ORDER BY nice, job_id
-    LIMIT 1
-) AS head
-WHERE NOT lane.paused AND head.nice <= %(nice)s
 ORDER BY lane.id

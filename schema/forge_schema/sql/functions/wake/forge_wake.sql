@@ -42,9 +42,15 @@ BEGIN
     LOOP
         FOREACH last_resort IN ARRAY ARRAY[false, true] LOOP
             WITH ranked AS MATERIALIZED (
-                SELECT worker_id, gpu_model FROM idle
-                ORDER BY forge_preference(last_resort, made.parts, warm)
-                    + CASE WHEN made.gpus > 0 THEN gpu_speed ELSE cpu_speed END DESC
+                SELECT idle.worker_id, idle.gpu_model
+                FROM idle JOIN shape ON shape.id = made.shape_id
+                -- Those that cannot have enough free are not worth a closer look.
+                WHERE shape.cpus <= idle.cpus * (1 + 1e-9)
+                    AND shape.memory_mb <= idle.memory_mb
+                    AND shape.disk_mb <= idle.disk_mb
+                    AND shape.gpus <= idle.gpus
+                ORDER BY forge_preference(last_resort, made.parts, idle.warm)
+                    + CASE WHEN made.gpus > 0 THEN idle.gpu_speed ELSE idle.cpu_speed END DESC
             ),
             -- Compared in this order, and only until there are enough.
             chosen AS MATERIALIZED (
