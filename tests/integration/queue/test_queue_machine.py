@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from stamina.instrumentation import set_on_retry_hooks
 from support.database.clock import Steady
-from support.queue.queue_sources import SourcedMachine
+from support.queue.queue_held import HeldMachine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ STEPS = 50
 
 
 @pytest.fixture
-def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SourcedMachine]]:
+def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[HeldMachine]]:
     """The machine on this test's database, with two lanes and three workers for all its runs."""
     steady = Steady()
     for module in (lanes, claim, reservation):
@@ -43,13 +43,13 @@ def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SourcedM
     # Thousands of answers are lost on purpose; the retries need no log.
     set_on_retry_hooks(())
     with stamina.set_testing(True, attempts=4, cap=True):
-        yield type("Machine", (SourcedMachine,), {"rig": rig, "team": team})
+        yield type("Machine", (HeldMachine,), {"rig": rig, "team": team})
     set_on_retry_hooks(None)
 
 
 # A long run takes hours.
 @pytest.mark.timeout(0 if WANTED else 300)
-def test_whatever_happens_in_whatever_order(machine: type[SourcedMachine]) -> None:
+def test_whatever_happens_in_whatever_order(machine: type[HeldMachine]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(

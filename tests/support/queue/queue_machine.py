@@ -187,7 +187,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _cancel(self, job_id: int, *, lost: int) -> None:
         job = self.model.jobs[job_id]
-        self.told["cancelled"] += job.state in {State.READY, State.SCHEDULED}
+        self.told["cancelled"] += job.state in {State.READY, State.SCHEDULED, State.HELD}
         state = self._call("cancel", lost, lambda: self.rig.queue.cancel(job_id))
         assert state == self.model.cancel(job)
 
@@ -265,9 +265,13 @@ class QueueMachine(RuleBasedStateMachine):
     ) -> MultipleResults[Fence]:
         ends = [End(f, r) for f, r in zip(dict.fromkeys([first, *more]), reasons, strict=False)]
         worker, verb = self.team[number], self.rig.queue.finish_and_claim
-        live = {end.fence: self._end(end) for end in ends if self.model.held(end.fence)}
-        # A job that is ready again at once may be claimed in the same round trip.
         wanted = self.model.claimable(self._zone(number))
+        live = {end.fence: self._end(end) for end in ends if self.model.held(end.fence)}
+        # A job that is ready again at once may be claimed in the same round trip. What successes
+        # release is ready after their statement, and may be claimed only by another look.
+        again = self.model.claimable(self._zone(number))
+        if not wanted or any(end.reason is not Reason.SUCCEEDED for end in ends):
+            wanted = again
         grants: list[Grant] = []
         # Without a claim, ends of other reasons are repeated like any finish.
         if lost and (count or all(end.reason is Reason.SUCCEEDED for end in ends)):
@@ -385,6 +389,7 @@ class QueueMachine(RuleBasedStateMachine):
     def every_job_is_in_one_place_as_the_model_has_it(self) -> None:
         found = places(self.rig)
         assert set(found) == set(self.model.jobs)
+        self.model.settle()
         for job in self.model.jobs.values():
             self._learn_pause(job, found[job.id])
             assert as_stored(found[job.id]) == as_modelled(job)

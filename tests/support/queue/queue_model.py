@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from forge_schema.model.lease import Ended, Fence, Grant
-from forge_schema.model.states import Asked, Budget, Phase, Reason, Standing, State
+from forge_schema.model.states import Asked, Budget, DependencyKind, Phase, Reason, Standing, State
 from forge_schema.sweeper.tick import BRAKE, LATE_HEEDED, Windows
 
 if TYPE_CHECKING:
@@ -25,6 +25,15 @@ class Ending:
     fence: Fence
     reason: Reason
     worker: int | None = None
+
+
+@dataclass
+class Need:
+    """A job that another one waits for; `met` is None until that is settled, which is for good."""
+
+    job_id: int
+    kind: DependencyKind
+    met: bool | None = None
 
 
 @dataclass
@@ -56,6 +65,12 @@ class Job:
     granted: list[Fence] = field(default_factory=list)
     may_run_again: bool = True
     checkpoints: set[tuple[int, int]] = field(default_factory=set)
+    # What it waits for in `held`, and its cap if it is one of a sweep's.
+    needs: list[Need] = field(default_factory=list)
+    asks: bool = False
+    parallel: int | None = None
+    turn: bool = False
+    begun: bool = False
 
     @property
     def spends(self) -> tuple[int, ...]:
@@ -87,8 +102,12 @@ class Model:
     now: datetime
     ttl: timedelta
     jobs: dict[int, Job] = field(default_factory=dict)
+    # The cap of the sweep, if it was changed, and whether every request needs an approval now.
+    cap: int | None = None
+    asking: bool = False
 
     def at(self, state: State) -> list[Job]:
+        self.settle()
         return [job for job in self.jobs.values() if job.state is state]
 
     def claimable(self, zone: str | None) -> list[Job]:
@@ -104,9 +123,13 @@ class Model:
     def lease(self, worker: int, job: Job, fence: Fence) -> None:
         """Take a lease as granted."""
         assert job.may_run_again, "a cancelled job runs again"
+        assert not job.asks, "it runs unapproved"
+        assert all(need.met for need in job.needs), "it runs before what it needs"
+        assert job.turn == (job.parallel is not None), "it runs out of turn"
         job.state, job.fence, job.worker = State.RUNNING, fence, worker
         job.attempt, job.phase = job.attempt + 1, Phase.CLAIMED
         job.expires_at = self.now + self.ttl
+        job.begun = job.begun or job.started
         job.claimed_at, job.started = self.now, False
         job.granted.append(fence)
 
@@ -162,16 +185,82 @@ class Model:
             job.may_run_again = False
         elif not job.state.terminal:
             job.state, job.reason, job.may_run_again = State.CANCELLED, Reason.CANCELLED, False
-            job.accepted = None
+            job.accepted, job.asks = None, False
+            self._leave_unmet(job)
         return job.state
 
     def retry(self, job: Job) -> bool:
         """Reopen a failed or dead job; return False if it is neither."""
         if job.state not in {State.FAILED, State.DEAD}:
             return False
-        job.state, job.reason, job.accepted = State.READY, None, None
+        job.asks, job.turn = self.asking, False
+        job.state = State.HELD if job.asks or job.parallel else State.READY
+        job.reason = job.accepted = None
         job.spent = dict.fromkeys(CHARGED, 0)
         return True
+
+    def settle(self) -> None:
+        """Release and cancel held jobs, and pass on turns, as the last statement should have done.
+
+        It is called before every look at the model, and so after each statement.
+        """
+        while failed := [job for job in self._held() if self._has_failed(job)]:
+            for job in failed:
+                job.state, job.reason = State.CANCELLED, Reason.DEPENDENCY_FAILED
+                job.accepted, job.may_run_again = None, False
+                self._leave_unmet(job)
+        for job in self._held():
+            if job.parallel is None and self._is_free(job):
+                self._let_go(job)
+        for job in self.jobs.values():
+            job.turn = job.turn and not job.state.terminal
+        for job in [job for job in self._held() if job.parallel and self._is_free(job)]:
+            if self.turns() >= (self.cap or job.parallel or 0):
+                break
+            job.turn = True
+            self._let_go(job)
+
+    def turns(self) -> int:
+        """Return how many jobs of the sweep have a turn."""
+        return sum(job.turn for job in self.jobs.values())
+
+    def approve(self, job: Job) -> bool:
+        """Approve a job; return False if it does not wait for that."""
+        waits = job.state is State.HELD and job.asks
+        job.asks = job.asks and not waits
+        return waits
+
+    def _held(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state is State.HELD]
+
+    def _has_failed(self, job: Job) -> bool:
+        for need in job.needs:
+            if need.met is None:
+                need.met = self._fate(need)
+        return any(need.met is False for need in job.needs)
+
+    def _fate(self, need: Need) -> bool | None:
+        other = self.jobs[need.job_id]
+        over = other.state.terminal
+        if need.kind is DependencyKind.AFTER:
+            return over or other.begun or other.started or None
+        if need.kind is DependencyKind.AFTER_OK and over:
+            return other.state is State.SUCCEEDED
+        return over or None
+
+    @staticmethod
+    def _leave_unmet(job: Job) -> None:
+        for need in job.needs:
+            need.met = bool(need.met)
+
+    @staticmethod
+    def _is_free(job: Job) -> bool:
+        return not job.asks and all(need.met for need in job.needs)
+
+    def _let_go(self, job: Job) -> None:
+        later = job.run_at is not None and job.run_at > self.now
+        job.state = State.SCHEDULED if later else State.READY
+        job.run_at = job.run_at if later else None
 
     def expired(self) -> list[Job]:
         """Return the jobs that the tick requeues now."""
