@@ -132,6 +132,9 @@ class Request(BaseModel):
     queue: str | None = None
     priority: int | None = None
     target: str | None = None
+    nodes: int | None = None
+    launcher: str | None = None
+    same: str | None = None
     labels: dict[str, str] = {}
     env: dict[str, str] = {}
     timeout: Duration | None = None
@@ -229,7 +232,7 @@ class Request(BaseModel):
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
         same |= {"preempt_signal", "keep_checkpoints", "after", "after_ok", "after_any"}
-        same |= {"parallel"}
+        same |= {"parallel", "nodes", "launcher", "same"}
         tuning, stall = self.tuning.model_dump(exclude_none=True), self.stall.spec()
         return {
             **self.model_dump(include=same, exclude_none=True),

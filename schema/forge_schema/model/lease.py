@@ -30,7 +30,7 @@ class Grant:
 
     One that is handed out again, since the first answer was lost, was claimed `age_s` seconds ago.
     `parts` are hashes of the image, the environment and the bundle that it needs, None where it
-    needs none.
+    needs none. A gang has `nodes` leases with the same job and attempt, of the ranks from 0.
     """
 
     job_id: int
@@ -49,6 +49,8 @@ class Grant:
     preemptions: int
     age_s: float = 0.0
     parts: list[int | None] = field(default_factory=list)
+    rank: int = 0
+    nodes: int = 1
 
     @property
     def fence(self) -> Fence:

@@ -19,7 +19,7 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.states import DependencyKind, JobKind, Target
+from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
 # Limits of the columns: an integer, and the labels in the unique index on shapes.
 MAX_INTEGER = 2_000_000_000
@@ -27,12 +27,14 @@ MAX_LABELS_BYTES = 1500
 YEAR_S = 31_536_000
 MAX_ID = 2**63 - 1
 MAX_SMALL = 32_767
+MOST_NODES = 1000
 
 # Fields left out of the payload if they have the default; workers read them with `.get`.
 OPTIONAL = {"kind", "handler", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
 OPTIONAL |= {"after", "after_ok", "after_any", "parallel"}
+OPTIONAL |= {"nodes", "launcher", "same"}
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -106,6 +108,11 @@ NOTHING: JsonDict = {"type": "null"}
 SWEEP = "^[^/]+$"
 MOST_PARALLEL = 10_000
 Parallel = Annotated[int, Field(ge=1, le=MOST_PARALLEL), NUMERIC]
+# JSON schema: what only a job on several machines has.
+OF_A_GANG: list[JsonValue] = [
+    {"properties": {"launcher": NOTHING, "same": NOTHING}},
+    {"properties": {"nodes": {"type": "integer", "minimum": 2}}, "required": ["nodes"]},
+]
 # JSON schema: a cap requires a sweep.
 OF_A_SWEEP: list[JsonValue] = [
     {"properties": {"parallel": NOTHING}},
@@ -129,7 +136,7 @@ def _kinds_of_job() -> JsonDict:
         {"properties": {**others, **{name: NOTHING for name in IMAGES if name != own}}}
         for own in IMAGES
     ]
-    return {"anyOf": [custom, *by_image], "allOf": [{"anyOf": OF_A_SWEEP}]}
+    return {"anyOf": [custom, *by_image], "allOf": [{"anyOf": OF_A_SWEEP}, {"anyOf": OF_A_GANG}]}
 
 
 # JSON schema: a GPU model or memory requires a number of GPUs.
@@ -237,7 +244,11 @@ class CheckpointSource(KnownFields, BaseModel):
 
 
 class JobSpec(KnownFields, BaseModel):
-    """A job as submitted. Times are in seconds; a higher priority goes first."""
+    """A job as submitted. Times are in seconds; a higher priority goes first.
+
+    A gang runs on several machines, its `nodes`, at once; each has the `resources`. `launcher`
+    starts its program, by default `none`. All machines have the same value of the label `same`.
+    """
 
     model_config = ConfigDict(json_schema_extra=_kinds_of_job())
 
@@ -267,6 +278,9 @@ class JobSpec(KnownFields, BaseModel):
     resources: Resources = Resources()
     labels: dict[Name, Name] = {}
     target: Target = Target.AUTO
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES), NUMERIC] = 1
+    launcher: Launcher | None = None
+    same: Name | None = None
     max_failures: Budget = 3
     max_losses: Budget = 5
     max_preemptions: Budget = 50
@@ -339,8 +353,15 @@ class JobSpec(KnownFields, BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _several_machines_in_a_gang(self) -> Self:
+        for name in ("launcher", "same"):
+            if self.nodes == 1 and getattr(self, name) is not None:
+                raise ValueError(f"{name} is of a job on several machines: set nodes too")
+        return self
+
+    @model_validator(mode="after")
     def _labels_fit(self) -> Self:
-        if len(json.dumps(self.labels, ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
+        if len(json.dumps(self._labels(), ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
             raise ValueError(f"labels may have at most {MAX_LABELS_BYTES} bytes together")
         return self
 
@@ -352,15 +373,20 @@ class JobSpec(KnownFields, BaseModel):
         """Return the columns of the job's shape."""
         return {
             **self.resources.shape(),
-            "labels": dict(sorted({**self.labels, **self._needs_of_the_worker()}.items())),
-            "nodes": 1,
+            "labels": dict(sorted({**self._labels(), **self._needs_of_the_worker()}.items())),
+            "nodes": self.nodes,
             "target": self.target.value,
         }
 
     def lane(self) -> Hashable:
         """Return what two jobs of one lane have in common."""
-        labels = frozenset((*self.labels.items(), *self._needs_of_the_worker().items()))
-        return self.queue, self.owner, self.target, labels, *vars(self.resources).values()
+        labels = frozenset((*self._labels().items(), *self._needs_of_the_worker().items()))
+        needs = vars(self.resources).values()
+        return self.queue, self.owner, self.target, labels, self.nodes, *needs
+
+    def _labels(self) -> dict[str, str]:
+        # Each machine of a gang must have the label, whatever its value.
+        return self.labels if self.same is None else {self.same: "*", **self.labels}
 
     def _needs_of_the_worker(self) -> dict[str, str]:
         if self.handler is not None:

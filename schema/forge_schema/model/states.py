@@ -186,6 +186,17 @@ class Role(StrEnum):
     VIEWER = "viewer"
 
 
+class Launcher(StrEnum):
+    """What starts the program of a job on several machines; `none` only sets variables."""
+
+    TORCHRUN = "torchrun"
+    ACCELERATE = "accelerate"
+    DEEPSPEED = "deepspeed"
+    MPIRUN = "mpirun"
+    RAY = "ray"
+    NONE = "none"
+
+
 class Target(StrEnum):
     """Where a job may run: on workers, on the submitter's machine, or on either."""
 

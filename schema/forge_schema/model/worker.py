@@ -113,7 +113,8 @@ class Machine:
     """What a worker reports about itself; memory and disk in MiB, price per hour.
 
     `folder_id` tells a restart from another worker; workers of an earlier version have none.
-    `replace` is whether it may take the place of a live worker with its name.
+    `replace` is whether it may take the place of a live worker with its name. `address` is where
+    the other machines of a gang reach it; without one, it takes no part in gangs.
     """
 
     boot_id: UUID
@@ -135,6 +136,7 @@ class Machine:
     folder_id: UUID | None = None
     replace: Flag = False
     speed: Speed | None = None
+    address: Word | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,4 +176,6 @@ def _grant(row: Row, nonce: UUID, needs: Capacity) -> Grant:
         preemptions=row["preemptions"],
         age_s=row.get("age_s", 0.0),
         parts=row["parts"] or [],
+        rank=row.get("rank", 0),
+        nodes=row.get("nodes", 1),
     )

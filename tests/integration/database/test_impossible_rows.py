@@ -45,6 +45,10 @@ WORKER = (
     "INSERT INTO worker (name, boot_id, registered_at, last_seen_at, cpus, memory_mb, disk_mb, {})"
     " VALUES ('x', gen_random_uuid(), now(), now(), {})"
 )
+FORMING = (
+    "INSERT INTO forming (job_id, pool, lane_id, nice, since, deadline, turns)"
+    " VALUES (9, 'cpu', 1, 0, now(), now() + '{}', {})"
+)
 TEST = "INSERT INTO test_result VALUES (1, 1, {}, 1, 's', 'n', 'passed', {}, NULL, now())"
 
 IMPOSSIBLE = {
@@ -90,6 +94,12 @@ IMPOSSIBLE = {
         "progress_is_share",
         "a lease more than finished",
     ): f"{LEASE} 0, 0, 0, now(), now(), 1, now() + '1 s', 1.5)",
+    (
+        "rank_of_nodes",
+        "a lease of a rank that its gang does not have",
+    ): f"{LEASE} 0, 0, 0, now(), now(), 1, now() + '1 s', NULL)".replace("(1, 0,", "(1, 1,"),
+    ("deadline_after_since", "a gang that formed before it began"): FORMING.format("0 s", 1),
+    ("turns_positive", "a gang that never had a turn"): FORMING.format("1 s", 0),
     ("lease_pkey", "a second lease of one rank"): "INSERT INTO lease SELECT * FROM lease",
     ("ready_pkey", "a job twice in ready"): "INSERT INTO ready SELECT * FROM ready",
     ("scheduled_pkey", "a job twice in scheduled"): "INSERT INTO scheduled SELECT * FROM scheduled",

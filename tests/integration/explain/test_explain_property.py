@@ -102,11 +102,14 @@ MACHINE = st.fixed_dictionaries(
         "accelerator": st.sampled_from(["cpu", "cuda"]),
         "local": st.booleans(),
         "labels": LABELS,
+        "address": st.sampled_from([None, "10.0.0.5", "10.0.0.5"]),
     }
 )
 # One row of each, and both ways to decide whether they fit.
 BOTH = """
-    SELECT forge_fits(s, w) AS fits, forge_fit_of(s, w) AS fit
+    SELECT
+        forge_fits(s, w) AS alone, forge_fits_gang(s, w) AS with_others,
+        forge_fit_of(s, w) AS fit
     FROM jsonb_populate_record(NULL::shape, %s) AS s, jsonb_populate_record(NULL::worker, %s) AS w
 """
 
@@ -124,4 +127,5 @@ def test_a_worker_fits_where_it_meets_every_requirement(
     with worlds.undone() as connection:
         row = connection.execute(BOTH, [Jsonb(shape), Jsonb(machine)]).fetchone()
     assert row is not None
-    assert row["fits"] is all(row["fit"].values())
+    assert [row["alone"], row["with_others"]].count(True) == all(row["fit"].values())
+    assert not row["with_others" if shape["nodes"] == 1 else "alone"]

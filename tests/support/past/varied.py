@@ -36,7 +36,7 @@ ENDS = {
 SECOND_RANK = """
     INSERT INTO {table}
     SELECT (jsonb_populate_record(first, jsonb_build_object(
-        'rank', 1, 'worker_id', %s::bigint, 'devices', ARRAY['GPU-gang']
+        'rank', 1, 'nodes', 2, 'worker_id', %s::bigint, 'devices', ARRAY['GPU-gang']
     ))).*
     FROM {table} AS first WHERE rank = 0 AND job_id %% 5 = 0
 """

@@ -8,6 +8,7 @@ import pytest
 from forge_client import ClientError
 from forge_client.project.request import Request, refused
 from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Launcher
 from pydantic import ValidationError
 
 DIGEST = "75b4391a48f354b19e4f883ab80ec86b5bcefae3a664feec682ba8b1ec998d4a"
@@ -84,3 +85,24 @@ def test_jobs_share_a_lane_exactly_if_they_share_a_shape_a_queue_and_an_owner() 
     others += [{"resources": {"gpus": 1}}, {"target": "local"}]
     lanes = {JobSpec(**{**plain.model_dump(), **asked}).lane() for asked in others}
     assert len(lanes | {plain.lane()}) == len(others) + 1
+
+
+def test_a_gang_asks_for_machines_and_for_how_they_start_together() -> None:
+    plain = JobSpec(name="j", owner="ann", command=["ls"], nodes=1)
+    assert {"nodes", "launcher", "same"} & plain.payload().keys() == set()
+    gang = JobSpec(
+        name="j", owner="ann", command=["ls"], nodes=4, launcher=Launcher.TORCHRUN, same="zone"
+    )
+    payload, shape = gang.payload(), gang.shape()
+    assert (payload["nodes"], payload["launcher"], payload["same"]) == (4, "torchrun", "zone")
+    assert (shape["nodes"], shape["labels"]["zone"]) == (4, "*")
+    wanted = gang.model_copy(update={"labels": {"zone": "eu-*"}})
+    assert wanted.shape()["labels"]["zone"] == "eu-*"
+    assert len({plain.lane(), gang.lane(), gang.model_copy(update={"nodes": 3}).lane()}) == 3
+
+
+def test_what_only_a_gang_has_is_refused_without_one() -> None:
+    for alone in ({"launcher": "ray"}, {"same": "zone"}):
+        assert "is of a job on several machines: set nodes too" in refusal(**alone)
+    assert "1000" in refusal(nodes=1001)
+    assert "torchrun" in refusal(nodes=2, launcher="slurm")

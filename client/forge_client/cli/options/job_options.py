@@ -106,6 +106,20 @@ AfterAnyOption = Annotated[
     list[str] | None,
     typer.Option("--after-any", metavar="JOB,…", help="Start once these jobs have ended."),
 ]
+NodesOption = Annotated[
+    int | None, typer.Option("--nodes", help="Number of machines that run it together.", min=1)
+]
+LauncherOption = Annotated[
+    str | None,
+    typer.Option(
+        "--launcher",
+        help="Starts it on several machines: torchrun, accelerate, deepspeed, mpirun, ray or none.",
+    ),
+]
+SameOption = Annotated[
+    str | None,
+    typer.Option("--same", metavar="LABEL", help="Its machines have the same value of this label."),
+]
 NoProgressOption = Annotated[
     str | None,
     typer.Option(

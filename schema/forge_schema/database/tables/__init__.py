@@ -5,6 +5,7 @@ from sqlmodel import SQLModel
 from forge_schema.database.tables.api_key import ApiKey, RequestNonce
 from forge_schema.database.tables.attempt import AttemptRow, Result, Sample, TestResult
 from forge_schema.database.tables.event import Event
+from forge_schema.database.tables.gang import Draft, Forming
 from forge_schema.database.tables.identity import Identity
 from forge_schema.database.tables.job import Job, Outcome
 from forge_schema.database.tables.lane import Lane, OwnerQuota, OwnerUsage, Queue, Shape
@@ -22,8 +23,10 @@ __all__ = [
     "AttemptRow",
     "Checkpoint",
     "Dependency",
+    "Draft",
     "Event",
     "FormerWorker",
+    "Forming",
     "Held",
     "Identity",
     "Idle",

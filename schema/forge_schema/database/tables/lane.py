@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, UniqueConstraint
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, UniqueConstraint, text
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables import columns as c
@@ -35,7 +35,8 @@ class Lane(SQLModel, table=True):
 class Shape(SQLModel, table=True):
     """What a worker must have for a job: devices, CPU, memory, labels, location.
 
-    CPUs or memory of 0 request a share of the worker; `forge_lent` computes it.
+    CPUs or memory of 0 request a share of the worker; `forge_lent` computes it. A job on several
+    `nodes` needs all of it of each.
     """
 
     __table_args__ = (
@@ -58,6 +59,7 @@ class Shape(SQLModel, table=True):
         CheckConstraint("disk_mb > 0", name="disk_positive"),
         CheckConstraint("nodes >= 1", name="nodes_positive"),
         CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
+        Index("shape_gang", "id", postgresql_where=text("nodes > 1")),
     )
 
     id: int = c.identity(big=False)

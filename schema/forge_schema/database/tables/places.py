@@ -111,11 +111,16 @@ class SweepCap(SQLModel, table=True):
 
 
 class Lease(SQLModel, table=True):
-    """A running job and rank. No column that a heartbeat writes is in an index."""
+    """A running job and rank. No column that a heartbeat writes is in an index.
+
+    A gang, a job on several `nodes`, has a lease for each rank; they share the attempt.
+    """
 
     __table_args__ = (
         # The one statement that grants leases computes the rest. Each CHECK would cost it 2 %.
         CheckConstraint("progress BETWEEN 0 AND 1", name="progress_is_share"),
+        CheckConstraint("rank >= 0 AND rank < nodes", name="rank_of_nodes"),
+        Index("lease_gang", "worker_id", postgresql_where=text("nodes > 1")),
         {"postgresql_with": {"fillfactor": 50, **EAGER_VACUUM}},
     )
 
@@ -143,6 +148,7 @@ class Lease(SQLModel, table=True):
     devices: list[str] = c.strings(default="'{}'")
     # Set by the sweeper's next tick after the job was asked to end.
     asked_at: datetime | None = c.moment(null=True)
+    nodes: int = c.small(default="1")
 
 
 class Slot(SQLModel, table=True):

@@ -46,6 +46,8 @@ class Worker(SQLModel, table=True):
     local: bool = c.flag()
     price_per_hour: float | None = c.number(null=True)
     version: str = c.string(default="''")
+    # Where the other machines of a gang reach it; NULL: it takes no part in gangs.
+    address: str | None = c.string(null=True)
     token_hash: bytes | None = c.octets(null=True)
     token_expires_at: datetime | None = c.moment(null=True)
     condition: dict[str, Any] = c.document(default="'{}'")
@@ -80,6 +82,8 @@ class Idle(SQLModel, table=True):
     # What `forge_speed` makes of the worker's speed, for jobs without and with GPUs.
     cpu_speed: float = c.number(default="0")
     gpu_speed: float = c.number(default="0")
+    # The name of the worker's next claim, under which a gang may have leased it; see `forge_form`.
+    nonce: UUID | None = c.uuid(null=True)
 
 
 class FormerWorker(SQLModel, table=True):

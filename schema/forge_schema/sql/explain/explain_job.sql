@@ -2,7 +2,9 @@
 -- their current use, its owner's share as in `match`, the table where it waits, the jobs that it
 -- waits for, the approval that it waits for, and the line where it waits for its turn.
 WITH used_by AS MATERIALIZED (
-    SELECT lane.queue, lane.owner, count(*) AS jobs, sum(shape.gpus) AS gpus
+    SELECT
+        lane.queue, lane.owner, count(*) FILTER (WHERE lease.rank = 0) AS jobs,
+        sum(shape.gpus) AS gpus
     FROM lease
     JOIN lane ON lane.id = lease.lane_id
     JOIN shape ON shape.id = lane.shape_id

@@ -6,7 +6,8 @@ WITH waiting AS MATERIALIZED (
     GROUP BY lane.queue
 ),
 held AS MATERIALIZED (
-    SELECT lane.queue, count(*) AS jobs, sum(shape.gpus) AS gpus
+    SELECT
+        lane.queue, count(*) FILTER (WHERE lease.rank = 0) AS jobs, sum(shape.gpus) AS gpus
     FROM lease
     JOIN lane ON lane.id = lease.lane_id
     JOIN shape ON shape.id = lane.shape_id

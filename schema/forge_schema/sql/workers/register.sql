@@ -3,12 +3,12 @@
 WITH registered AS (
     INSERT INTO worker (
         name, boot_id, folder_id, kind, accelerator, gpus, cpus, memory_mb, disk_mb, labels, local,
-        price_per_hour, version, speed, registered_at, last_seen_at
+        price_per_hour, version, speed, address, registered_at, last_seen_at
     )
     VALUES (
         %(name)s, %(boot_id)s, %(folder_id)s, %(kind)s, %(accelerator)s, %(gpus)s, %(cpus)s,
         %(memory_mb)s, %(disk_mb)s, %(labels)s, %(local)s, %(price_per_hour)s, %(version)s,
-        %(speed)s, forge_now(), forge_now()
+        %(speed)s, %(address)s, forge_now(), forge_now()
     )
     ON CONFLICT ON CONSTRAINT worker_name DO UPDATE SET
         boot_id = excluded.boot_id, folder_id = excluded.folder_id, kind = excluded.kind,
@@ -17,7 +17,8 @@ WITH registered AS (
         memory_mb = excluded.memory_mb, disk_mb = excluded.disk_mb,
         labels = excluded.labels || worker.pinned_labels,
         local = excluded.local, price_per_hour = excluded.price_per_hour,
-        version = excluded.version, speed = excluded.speed, last_seen_at = excluded.last_seen_at,
+        version = excluded.version, speed = excluded.speed, address = excluded.address,
+        last_seen_at = excluded.last_seen_at,
         command = CASE
             WHEN worker.boot_id = excluded.boot_id THEN worker.command
             ELSE nullif(worker.command, 'stop')

@@ -9,6 +9,7 @@ WITH registered AS (
         memory_mb = %(memory_mb)s, disk_mb = %(disk_mb)s,
         labels = %(labels)s::jsonb || pinned_labels, local = %(local)s,
         price_per_hour = %(price_per_hour)s, version = %(version)s, speed = %(speed)s,
+        address = %(address)s,
         last_seen_at = forge_now(),
         command = CASE WHEN boot_id = %(boot_id)s THEN command ELSE nullif(command, 'stop') END
     WHERE

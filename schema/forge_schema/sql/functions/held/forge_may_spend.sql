@@ -20,9 +20,9 @@ BEGIN
     SELECT shape.* INTO wanted
     FROM lane JOIN shape ON shape.id = lane.shape_id
     WHERE lane.id = of_lane;
-    gpu_hours := CASE WHEN wanted.gpus = 0 THEN 0 ELSE wanted.gpus * wanted.nodes * hours END;
+    gpu_hours := CASE WHEN wanted.gpus = 0 THEN 0 ELSE hours * wanted.gpus * wanted.nodes END;
     IF within.approve_cost IS NOT NULL THEN
-        price := (SELECT max(price_per_hour) FROM worker WHERE forge_fits(wanted, worker));
+        price := (SELECT max(price_per_hour) FROM worker WHERE forge_meets(wanted, worker));
         cost := CASE WHEN price = 0 THEN 0 ELSE coalesce(price * wanted.nodes * hours, 'NaN') END;
     END IF;
 END $$;

@@ -22,6 +22,8 @@ LANGUAGE sql STABLE AS $$
         JOIN lane ON lane.id = lease.lane_id AND lane.limited
         CROSS JOIN LATERAL forge_limits_of(lease.lane_id) AS of_lane
         CROSS JOIN LATERAL generate_series(1, of_lane.slots)
+        -- Rank 0 holds those of all machines of a gang.
+        WHERE lease.rank = 0
     ),
     free AS (
         SELECT bound.kind, bound.name, number AS n

@@ -11,9 +11,9 @@ LANGUAGE sql STABLE ROWS 4 AS $$
     CROSS JOIN LATERAL (
         VALUES
         ('queue_jobs', q.name, q.max_jobs, 1),
-        ('queue_gpus', q.name, q.max_gpus, shape.gpus),
+        ('queue_gpus', q.name, q.max_gpus, shape.gpus::integer * shape.nodes),
         ('owner_jobs', o.owner, o.max_jobs, 1),
-        ('owner_gpus', o.owner, o.max_gpus, shape.gpus)
+        ('owner_gpus', o.owner, o.max_gpus, shape.gpus::integer * shape.nodes)
     ) AS own (kind, name, most, slots)
     WHERE lane.id = lane_id AND own.most IS NOT NULL AND own.slots > 0
 $$;

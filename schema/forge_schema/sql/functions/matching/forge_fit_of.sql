@@ -1,9 +1,9 @@
 -- Which requirements of a shape an idle worker meets, one by one. `forge_fits` is true exactly if
--- all of them are met. Each of the three about GPUs includes the previous ones.
+-- all of them are met; for a gang, `forge_fits_gang` is. Each of the three about GPUs includes the previous ones.
 CREATE OR REPLACE FUNCTION forge_fit_of(s shape, w worker) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT jsonb_build_object(
-        'nodes', s.nodes = 1,
+        'address', s.nodes = 1 OR w.address IS NOT NULL,
         'cpus', s.cpus <= w.cpus,
         'memory_mb', s.memory_mb <= w.memory_mb,
         'disk_mb', s.disk_mb <= w.disk_mb,

@@ -26,20 +26,20 @@ FROM (
     JOIN owner_quota AS o ON o.owner = lane.owner
     CROSS JOIN LATERAL (
         SELECT
-            count(*) > 0 AS by_any,
+            count(*) >= shape.nodes AS by_any,
             count(*) FILTER (
                 WHERE worker.status IN ('idle', 'busy') AND worker.command IS NULL
                     AND worker.id NOT IN (SELECT lease.worker_id FROM lease)
                     AND worker.last_seen_at > forge_now() - interval '2 minutes'
-            ) > 0 AS by_an_idle_one
+            ) >= shape.nodes AS by_idle_ones
         FROM worker
-        WHERE forge_fits(shape, worker)
+        WHERE forge_fits(shape, worker) OR forge_fits_gang(shape, worker)
     ) AS served
     CROSS JOIN LATERAL (
         SELECT
-            count(*) FILTER (WHERE other.queue = q.name) AS queue_jobs,
+            count(*) FILTER (WHERE other.queue = q.name AND lease.rank = 0) AS queue_jobs,
             coalesce(sum(needs.gpus) FILTER (WHERE other.queue = q.name), 0) AS queue_gpus,
-            count(*) FILTER (WHERE other.owner = o.owner) AS owner_jobs,
+            count(*) FILTER (WHERE other.owner = o.owner AND lease.rank = 0) AS owner_jobs,
             coalesce(sum(needs.gpus) FILTER (WHERE other.owner = o.owner), 0) AS owner_gpus
         FROM lease
         JOIN lane AS other ON other.id = lease.lane_id
@@ -49,13 +49,13 @@ FROM (
     JOIN ready ON ready.lane_id = lane.id
     WHERE NOT served.by_any
         OR (
-            served.by_an_idle_one
+            served.by_idle_ones
             AND NOT lane.paused
             AND ready.ready_at < forge_now() - interval '10 minutes'
             AND coalesce(used.queue_jobs < q.max_jobs, true)
             AND coalesce(used.owner_jobs < o.max_jobs, true)
-            AND coalesce(used.queue_gpus + shape.gpus <= q.max_gpus, true)
-            AND coalesce(used.owner_gpus + shape.gpus <= o.max_gpus, true)
+            AND coalesce(used.queue_gpus + shape.gpus * shape.nodes <= q.max_gpus, true)
+            AND coalesce(used.owner_gpus + shape.gpus * shape.nodes <= o.max_gpus, true)
         )
     UNION ALL
     SELECT 'stalled', lease.job_id, lease.lane_id, lease.worker_id, sign.at
