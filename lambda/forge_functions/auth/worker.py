@@ -27,7 +27,10 @@ header = APIKeyHeader(
 
 @dataclass(frozen=True, slots=True)
 class WorkerCaller:
-    """An authenticated worker, as it was at that moment."""
+    """An authenticated worker, as it was at that moment.
+
+    With an `address`, it takes part in gangs.
+    """
 
     id: int
     name: str
@@ -35,6 +38,7 @@ class WorkerCaller:
     boot_id: UUID
     command: Command | None
     token: Token
+    address: str | None = None
 
     @property
     def actor(self) -> str:
@@ -95,9 +99,9 @@ def _found(shared: Services, said: Token) -> WorkerCaller | None:
     if row is None:
         return None
     command = row["command"] and Command(row["command"])
-    return WorkerCaller(
-        row["id"], row["name"], WorkerKind(row["kind"]), row["boot_id"], command, said
-    )
+    kind = WorkerKind(row["kind"])
+    named = (row["id"], row["name"], kind, row["boot_id"], command)
+    return WorkerCaller(*named, said, row["address"])
 
 
 def _unauthenticated() -> Refused:

@@ -12,6 +12,7 @@ from forge_schema.model.lease import End, Ended, Grant
 from forge_schema.model.states import Reason
 from forge_schema.protocol.answers import Claimed
 from forge_schema.protocol.messages import Claim
+from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.wake.hint import ASKED
 
@@ -35,6 +36,8 @@ class LongClaim:
         self._caller = caller
         self._claim = claim
         self._hinted = claim.hinted
+        # Whether it has looked before, and found nothing.
+        self._looked = False
 
     async def run(self, request: Request) -> Claimed:
         """Return the outcomes of the ends, and the jobs granted.
@@ -87,24 +90,50 @@ class LongClaim:
         warm = self._claim.warm
         if not count and not self._claim.repeated:
             return self._finish(ends)
-        sleepers = shared.hub.sleepers
+        sleepers, nonce = shared.hub.sleepers, self._claim.nonce
+        repeated, offered = self._repeats()
         with shared.matching.lanes(shared.database, caller.id, self._claim.boot_id) as lanes:
             if self._hinted:
                 lanes.doubt()
             if count:
-                sleepers.looks(caller.id, free, count=count, warm=warm)
+                sleepers.looks(caller.id, free, count=count, warm=warm, recorded=repeated)
+            elif caller.address is not None:
+                # No gang is given this worker from here on.
+                sleepers.rise(shared.database, caller.id)
             ended, grants = shared.queue(caller.actor).finish_and_claim(
                 ends,
                 lanes,
                 free,
                 count=count,
                 warm=warm,
-                nonce=self._claim.nonce,
-                repeated=self._claim.repeated,
+                nonce=nonce,
+                repeated=repeated,
+                offered=offered,
             )
             if count:
-                sleepers.looked(shared.database, caller.id, free, found=bool(grants))
+                grants = self._slept(lanes, grants, known=repeated or offered)
         return self._claimed(ended, grants)
+
+    def _repeats(self) -> tuple[bool, bool]:
+        """Return whether this look repeats another one of its name, unanswered or answered."""
+        before, self._looked = self._looked, True
+        offers = self._claim.nonce is not None and self._caller.address is not None
+        return self._claim.repeated and not before, offers and before
+
+    def _slept(self, lanes: Lanes, grants: list[Grant], *, known: bool) -> list[Grant]:
+        """Record whether the worker sleeps; return what it was granted, by now."""
+        shared, caller, nonce = self._shared, self._caller, self._claim.nonce
+        offers = caller.address is not None and lanes.offers and not grants
+        taken = shared.hub.sleepers.looked(
+            shared.database,
+            caller.id,
+            self._claim.free,
+            found=bool(grants),
+            nonce=nonce if offers else None,
+        )
+        if taken and known and nonce is not None:
+            return shared.queue(caller.actor).with_gangs(lanes, nonce, grants)
+        return grants
 
     def _finish(self, ends: list[End]) -> Claimed:
         return self._claimed(self._shared.finishing.finish(ends), [])

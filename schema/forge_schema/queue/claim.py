@@ -115,14 +115,17 @@ class _Looks:
 
 
 def claimed_before(
-    database: Database, lanes: Lanes, nonce: UUID
+    database: Database, lanes: Lanes, nonce: UUID, *, answered: bool
 ) -> tuple[list[Grant], list[Fence]]:
     """Return what an earlier claim with this nonce was granted.
+
+    If it was `answered` that there was nothing, a gang may have leased the worker since.
 
     Returns:
         The grants, and the leases of jobs that the worker may no longer run.
     """
-    rows = database.rows("claimed_before", again=True, worker_id=lanes.worker_id, nonce=nonce)
+    which = "formed" if answered else "claimed_before"
+    rows = database.rows(which, again=True, worker_id=lanes.worker_id, nonce=nonce)
     grants = _grants(rows, lanes.served({row["lane_id"] for row in rows}), nonce) if rows else []
     kept = {grant.fence for grant in grants}
     fences = [Fence(row["job_id"], row["token"], nonce) for row in rows]

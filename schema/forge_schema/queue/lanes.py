@@ -96,9 +96,12 @@ class Lanes:
         self._edition = Edition()
         # By shape: what its jobs need on this worker; None if it cannot serve them.
         self._needs: dict[int, Capacity | None] = {}
+        # The same of gangs, of which this worker may be a part.
+        self._gangs: dict[int, Capacity] = {}
         self._asked_at = -math.inf
         self._served: dict[int, Capacity] = {}
         self._watermarks: dict[int, dict[int, int]] = {}
+        self._reserves = False
         self._count = 0
         self._emptied: set[int] = set()
         self._after = monotonic()
@@ -135,7 +138,8 @@ class Lanes:
         with self._lock:
             self._turn_to(self._book.edition(math.inf, lane_ids), monotonic())
             lanes = [self._edition.lanes[i] for i in lane_ids if i in self._edition.lanes]
-            return [self._seen(lane) for lane in lanes if lane.shape_id in self._served]
+            serves = self._served.keys() | self._gangs.keys()
+            return [self._seen(lane) for lane in lanes if lane.shape_id in serves]
 
     @property
     def many(self) -> bool:
@@ -180,10 +184,17 @@ class Lanes:
                 else:
                     self._emptied.add(lane.id)
 
+    @property
+    def offers(self) -> bool:
+        """Whether a gang may have the worker: it keeps no room for a job that it can run alone."""
+        return not self._reserves
+
     def reservation(self, free: Capacity) -> Reservation:
         """Return the backfill reservation for a job that smaller ones would otherwise starve."""
         with self._lock:
-            return self._backfill.reservation(self._edition, self._served, free)
+            found = self._backfill.reservation(self._edition, self._served, free)
+            self._reserves = found.lane is not None
+            return found
 
     def ranges(self, lanes: Iterable[Lane]) -> list[Range]:
         """Return the ranges to look at: above the watermarks, or now and then everything."""
@@ -210,7 +221,7 @@ class Lanes:
 
     def _turn_to(self, edition: Edition, now: float) -> None:
         if now - self._asked_at > SERVES_S:
-            self._needs, self._asked_at = {}, now
+            self._needs, self._gangs, self._asked_at = {}, {}, now
         # It may fail, so nothing of the edition is noted before it.
         self._ask(edition.shapes.keys() - self._needs.keys())
         self._from_below = self._forgotten or now > self._above_until
@@ -230,8 +241,11 @@ class Lanes:
             return
         which = {"worker_id": self.worker_id, "shapes": array(sorted(shapes))}
         rows = self._database.rows("serves", again=True, **which)
-        self._needs |= dict.fromkeys(shapes, None) | {row["id"]: needed(row) for row in rows}
+        alone = {row["id"]: needed(row) for row in rows if row["nodes"] == 1}
+        self._needs |= dict.fromkeys(shapes, None) | alone
+        self._gangs |= {row["id"]: needed(row) for row in rows if row["nodes"] > 1}
 
     def _seen(self, lane: Lane) -> Lane:
         marks = self._watermarks.get(lane.id, {})
-        return replace(lane, needs=self._served[lane.shape_id], watermarks=marks)
+        needs = self._served.get(lane.shape_id) or self._gangs[lane.shape_id]
+        return replace(lane, needs=needs, watermarks=marks)

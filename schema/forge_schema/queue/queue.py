@@ -107,6 +107,7 @@ class Queue:
         warm: Sequence[int] = (),
         nonce: UUID | None = None,
         repeated: bool = False,
+        offered: bool = False,
     ) -> tuple[list[Ended], list[Grant]]:
         """End leases and claim jobs in their place, in one round trip and one transaction.
 
@@ -121,9 +122,12 @@ class Queue:
             warm: the parts of jobs that the worker has, preferred among jobs of one owner.
             nonce: the claim's name; None makes one up.
             repeated: whether a claim of this name was sent before.
+            offered: whether it was answered that there was nothing, so that the worker may be
+                leased for a gang since.
         """
         nonce = nonce or uuid4()
-        before = self._claimed_before(lanes, nonce) if repeated else []
+        answered = offered and not repeated
+        before = self.granted(lanes, nonce, answered=answered) if repeated or offered else []
         if not ends and (before or not count):
             return [], before
         count = 0 if before else count
@@ -151,10 +155,23 @@ class Queue:
             lanes.came_back()
         return ended, before or new
 
-    def _claimed_before(self, lanes: Lanes, nonce: UUID) -> list[Grant]:
-        grants, unfit = claimed_before(self.database, lanes, nonce)
+    def granted(self, lanes: Lanes, nonce: UUID, *, answered: bool) -> list[Grant]:
+        """Return what was granted under the name of an earlier claim.
+
+        Args:
+            lanes: the claiming worker's lanes.
+            nonce: the claim's name.
+            answered: whether the claim was answered; then only for gangs.
+        """
+        grants, unfit = claimed_before(self.database, lanes, nonce, answered=answered)
         self.finish([End(fence, Reason.DRAINED, detail=NO_LONGER) for fence in unfit])
         return grants
+
+    def with_gangs(self, lanes: Lanes, nonce: UUID, grants: Sequence[Grant]) -> list[Grant]:
+        """Return what a claim was granted, and what a gang was meanwhile under the claim's name."""
+        known = {grant.token for grant in grants}
+        more = self.granted(lanes, nonce, answered=True)
+        return [*grants, *(grant for grant in more if grant.token not in known)]
 
     def finish(self, ends: Sequence[End], *, expired_only: bool = False) -> list[Ended]:
         """End leases and move their jobs on. A repeated call returns the stored outcome.

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from threading import Lock
 from time import monotonic
+from uuid import UUID
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
@@ -30,12 +31,14 @@ COLUMNS = ("gpu_model", "cpus", "memory_mb", "disk_mb", "gpus", "vram_mb")
 class Look:
     """A worker's last look with some resources free; `xid` recorded that it found nothing.
 
-    It is `recorded` if the table may have a row for it, of this look or of an earlier one.
+    It is `recorded` if the table may have a row for it, of this look or of an earlier one; `nonce`
+    is the name there of the worker's next claim.
     """
 
     room: dict[str, object]
     recorded: bool = False
     xid: int | None = None
+    nonce: UUID | None = None
     at: float = field(default_factory=monotonic)
 
     def ignores(self, hint: Hint) -> bool:
@@ -52,11 +55,18 @@ class Sleepers:
         self._looks: dict[int, dict[str, Look]] = {}
 
     def looks(
-        self, worker_id: int, free: Capacity, *, count: int = 1, warm: Sequence[int] = ()
+        self,
+        worker_id: int,
+        free: Capacity,
+        *,
+        count: int = 1,
+        warm: Sequence[int] = (),
+        recorded: bool = False,
     ) -> None:
         """Note that a worker is about to look for jobs. Until it has, every hint wakes it.
 
-        It looks for up to `count` jobs, and has the parts `warm` of jobs.
+        It looks for up to `count` jobs, and has the parts `warm` of jobs. It is known to be
+        `recorded`, maybe by another process.
         """
         if not self._hears:
             return
@@ -65,19 +75,47 @@ class Sleepers:
             looks = self._looks.setdefault(worker_id, {})
             last = looks.get(free.gpu_model)
             if last is None or not last.xid or last.room != room or now > last.at + TRUSTED_S:
-                looks[free.gpu_model] = Look(room, recorded=last is not None and last.recorded)
+                before = recorded or (last is not None and last.recorded)
+                looks[free.gpu_model] = Look(room, recorded=before)
 
-    def looked(self, database: Database, worker_id: int, free: Capacity, *, found: bool) -> None:
+    def looked(
+        self,
+        database: Database,
+        worker_id: int,
+        free: Capacity,
+        *,
+        found: bool,
+        nonce: UUID | None = None,
+    ) -> bool:
         """Record that a worker that found nothing sleeps, and that one that found jobs does not.
 
         A worker that found jobs looks again if it has room for more.
+
+        Args:
+            database: an open database.
+            worker_id: the worker.
+            free: what it had free.
+            found: whether it found jobs.
+            nonce: the name of its next claim, if a gang may have it until then.
+
+        Returns:
+            Whether somebody else took the record of a worker that found jobs.
         """
         # It is a hint: the look itself succeeded.
         with suppress(ForgeError):
             if found:
-                self._found(database, worker_id)
-            else:
-                self._found_nothing(database, worker_id, free)
+                return self.rise(database, worker_id)
+            self._found_nothing(database, worker_id, free, nonce)
+        return False
+
+    def rise(self, database: Database, worker_id: int) -> bool:
+        """Have a worker's record removed; return whether somebody else took it."""
+        with self._lock:
+            looks = self._looks.pop(worker_id, {})
+        # If there are none, a hint has named the worker meanwhile.
+        if not self._hears or (looks and not any(look.recorded for look in looks.values())):
+            return False
+        return not database.rows("rise", again=True, worker_id=worker_id)
 
     def woken(self, hint: Hint, workers: Collection[int]) -> set[int]:
         """Return which of these workers a hint wakes."""
@@ -99,22 +137,20 @@ class Sleepers:
         looks = self._looks.get(worker_id, {})
         return not all(look.ignores(hint) for look in looks.values())
 
-    def _found(self, database: Database, worker_id: int) -> None:
-        with self._lock:
-            looks = self._looks.pop(worker_id, {})
-        if any(look.recorded for look in looks.values()):
-            database.rows("rise", again=True, worker_id=worker_id)
-
-    def _found_nothing(self, database: Database, worker_id: int, free: Capacity) -> None:
+    def _found_nothing(
+        self, database: Database, worker_id: int, free: Capacity, nonce: UUID | None
+    ) -> None:
         with self._lock:
             look = self._looks.get(worker_id, {}).get(free.gpu_model)
         # Without one, a hint has woken it meanwhile.
-        if look is None or look.xid:
+        if look is None or (look.xid and look.nonce == nonce):
             return
-        look.recorded = True
-        row = database.one("sleep", again=True, worker_id=worker_id, **look.room)
+        look.recorded, look.nonce = True, nonce
+        row = database.one("sleep", again=True, worker_id=worker_id, nonce=nonce, **look.room)
         # If a hint named the worker meanwhile, this look has been dropped.
         look.xid = row["xid"] if row else None
+        if row and row["gangs"]:
+            database.rows("form", again=True)
 
 
 def _room(free: Capacity) -> dict[str, object]:

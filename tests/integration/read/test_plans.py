@@ -238,8 +238,8 @@ SMALL = frozenset({
     "due_schedules", "ended",
     "enrolled_worker", "health", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
-    "make_partitions", "match", "mend_turns", "missing_uploads", "next_worker_id", "overrun",
-    "own_fences", "quotas", "release_stragglers", "remove_jobs", "remove_lanes", "restorable",
+    "form", "formed", "make_partitions", "match", "mend_turns", "missing_uploads",
+    "next_worker_id", "overrun", "own_fences", "quotas", "release_stragglers", "remove_jobs", "remove_lanes", "restorable",
     "serves", "session", "source", "submitted_before", "template", "tick_due", "tombstones",
     "uneven_limits", "unknown_job", "wake_again", "worker_by_token", "workers_before",
 })  # fmt: skip

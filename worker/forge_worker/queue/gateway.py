@@ -28,7 +28,7 @@ from forge_schema.storage import Store
 from forge_schema.wake.hint import Hint
 from forge_schema.wake.sleepers import Sleepers
 
-from forge_worker.queue.unanswered import Unanswered
+from forge_worker.queue.unanswered import Ask, Unanswered
 
 
 class Gateway(Protocol):
@@ -50,9 +50,10 @@ class Gateway(Protocol):
         """End leases for any reason."""
 
     def granted_before(self) -> AbstractContextManager[list[Grant]]:
-        """Yield what the last claim was granted if its answer was lost; claim nothing.
+        """Yield what the worker was granted without knowing it; claim nothing.
 
-        If the block fails, the next call yields it again.
+        That is by a claim whose answer was lost, or for a gang. If the block fails, the next call
+        yields it again.
         """
 
     def renew(
@@ -136,12 +137,14 @@ class SqlGateway:
         self._lanes = Lanes(database, 0)
         self._unanswered = Unanswered()
         self._sleepers = Sleepers(hears=hears)
+        self._in_gangs = False
         self._warm: Sequence[int] = ()
 
     def register(self, machine: Machine) -> Registered:
         self.worker_id = self._registry.register(self._name, machine)
         self._boot_id = machine.boot_id
         self._lanes = Lanes(self._database, self.worker_id)
+        self._in_gangs = machine.address is not None
         ttl_s = self.queue.ttl.total_seconds()
         return Registered(
             worker_id=self.worker_id,
@@ -156,24 +159,40 @@ class SqlGateway:
         self, ends: Sequence[End], free: Capacity, count: int
     ) -> tuple[list[Ended], list[Grant]]:
         warm = self._warm
-        with self._unanswered.claim(count) as (nonce, repeated):
+        with self._unanswered.claim(count) as ask:
             if count:
                 self._sleepers.looks(self.worker_id, free, count=count, warm=warm)
             ended, grants = self.queue.finish_and_claim(
-                ends, self._lanes, free, count=count, warm=warm, nonce=nonce, repeated=repeated
+                ends, self._lanes, free, count=count, warm=warm, **ask._asdict()
             )
-            if count:
-                self._sleepers.looked(self._database, self.worker_id, free, found=bool(grants))
-            return ended, grants
+            return ended, self._looked(free, ask, grants) if count else grants
+
+    def _looked(self, free: Capacity, ask: Ask, grants: list[Grant]) -> list[Grant]:
+        """Record whether the worker sleeps; return what it was granted, by now."""
+        offers = self._in_gangs and not grants
+        if offers:
+            self._unanswered.offers()
+        taken = self._sleepers.looked(
+            self._database,
+            self.worker_id,
+            free,
+            found=bool(grants),
+            nonce=ask.nonce if offers and self._lanes.offers else None,
+        )
+        if taken and ask.offered and ask.nonce is not None:
+            return self.queue.with_gangs(self._lanes, ask.nonce, grants)
+        return grants
 
     @contextmanager
     def granted_before(self) -> Iterator[list[Grant]]:
         if not self._unanswered.pending:
             yield []
             return
-        with self._unanswered as (nonce, repeated):
+        with self._unanswered as ask:
+            # No gang is given this worker from here on.
+            self._sleepers.rise(self._database, self.worker_id)
             yield self.queue.finish_and_claim(
-                [], self._lanes, Capacity(0, 0, 0), count=0, nonce=nonce, repeated=repeated
+                [], self._lanes, Capacity(0, 0, 0), count=0, **ask._asdict()
             )[1]
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:

@@ -2,8 +2,9 @@
 -- `finish_and_claim`, and their age in seconds.
 SELECT
     lease.job_id, lease.token, lease.attempt, lease.lane_id, lease.nice, lease.failures,
-    lease.losses, lease.preemptions, job.name, job.owner, job.spec, job.bundle_digest,
-    job.timeout_s, forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
+    lease.losses, lease.preemptions, lease.rank, lease.nodes, job.name, job.owner, job.spec,
+    job.bundle_digest, job.timeout_s,
+    forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
     extract(EPOCH FROM forge_now() - lease.claimed_at)::float8 AS age_s
 FROM lease
 JOIN job ON job.id = lease.job_id

@@ -1,7 +1,10 @@
--- Which of some shapes a worker can serve when idle, and what it lends to a job of each.
+-- Which of some shapes a worker can serve when idle, alone or in a gang of `nodes`, and what it lends
+-- to a job of each.
 SELECT
-    shape.id, lent.cpus, lent.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model, shape.vram_mb
+    shape.id, lent.cpus, lent.memory_mb, shape.disk_mb, shape.gpus, shape.gpu_model, shape.vram_mb,
+    shape.nodes
 FROM worker
-JOIN shape ON shape.id = ANY(%(shapes)s::integer[]) AND forge_fits(shape, worker)
+JOIN shape ON shape.id = ANY(%(shapes)s::integer[])
+    AND (forge_fits(shape, worker) OR forge_fits_gang(shape, worker))
 CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
 WHERE worker.id = %(worker_id)s

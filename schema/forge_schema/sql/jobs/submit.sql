@@ -162,6 +162,7 @@ now_ready AS (
     SELECT lane_id, nice, id, submitted_at, parts
     FROM placed
     WHERE run_at IS NULL AND NOT held
+    RETURNING lane_id, parts
 ),
 later AS (
     INSERT INTO scheduled (job_id, lane_id, nice, run_at)
@@ -184,5 +185,6 @@ SELECT
     ARRAY(SELECT place FROM lacking WHERE NOT lacks_source) AS not_uploaded,
     (
         SELECT forge_wake(array_agg(lane_id), 'ready', array_agg(parts::text))
-        FROM placed WHERE run_at IS NULL AND NOT held
+        -- These rows are there by now, as gangs are formed of them.
+        FROM now_ready
     )

@@ -21,6 +21,7 @@ now_ready AS (
     )
     SELECT lane_id, nice, job_id, attempt, failures, losses, preemptions, forge_now(), parts
     FROM known
+    RETURNING lane_id, parts
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id)
@@ -28,5 +29,5 @@ told AS (
 )
 SELECT
     job_id,
-    (SELECT forge_wake(array_agg(lane_id), 'ready', array_agg(parts::text)) FROM known)
+    (SELECT forge_wake(array_agg(lane_id), 'ready', array_agg(parts::text)) FROM now_ready)
 FROM due

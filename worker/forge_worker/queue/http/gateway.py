@@ -52,12 +52,14 @@ class HttpGateway:
         self._boot_id = UUID(int=0)
         self._hinted = False
         self._unanswered = Unanswered()
+        self._in_gangs = False
         self._warm: Sequence[int] = ()
 
     def register(self, machine: Machine) -> Registered:
         told = messages.Register(**asdict(machine))
         answer = self._session.post("/register", told, Registered)
         self._boot_id = machine.boot_id
+        self._in_gangs = machine.address is not None
         # After a longer pause, leases could not be renewed in time once the server is back.
         self._session.servers.within(answer.lease_ttl_s / 4)
         return answer
@@ -68,7 +70,10 @@ class HttpGateway:
         try:
             # A refused claim was not made: the name of one that may have been is kept.
             with self._unanswered.claim(count) as ask:
-                return self._exchange(ends, free, count, ask)
+                ended, grants = self._exchange(ends, free, count, ask)
+                if self._in_gangs and not grants:
+                    self._unanswered.offers()
+                return ended, grants
         except (LeaseUnknown, ServerRefused):
             if not ends:
                 raise
@@ -86,7 +91,7 @@ class HttpGateway:
             count=min(count, MOST_JOBS),
             hinted=hinted,
             nonce=ask.nonce,
-            repeated=ask.repeated,
+            repeated=ask.repeated or ask.offered,
             warm=list(self._warm),
         )
         try:

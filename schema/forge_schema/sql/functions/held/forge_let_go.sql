@@ -27,6 +27,7 @@ LANGUAGE sql VOLATILE AS $$
         SELECT lane_id, nice, job_id, attempt, now, parts FROM free
         WHERE run_at IS NULL OR run_at <= now
         ON CONFLICT DO NOTHING
+        RETURNING lane_id, parts
     ),
     later AS (
         INSERT INTO scheduled (job_id, lane_id, nice, attempt, run_at)
@@ -38,5 +39,5 @@ LANGUAGE sql VOLATILE AS $$
         SELECT now, 'queue', 'released', job_id FROM free
     )
     SELECT forge_wake(array_agg(lane_id), 'ready', array_agg(parts::text))
-    FROM free WHERE run_at IS NULL OR run_at <= now
+    FROM now_ready
 $$;

@@ -1,5 +1,5 @@
 -- Wakes as many idle workers as there are jobs in `lanes`, a lane per job: those that can run them
--- with what they have free, the preferred ones first. `parts` has the text of each job's
+-- with what they have free, the preferred ones first. Gangs among them are formed. `parts` has the text of each job's
 -- `forge_parts`, if known. The calling statement has made the jobs ready, or given back their slots.
 -- A worker that is the last resort is left asleep if others that are woken have room for all jobs.
 -- The notification is `kind:workers:snapshot`. A worker that the snapshot does not show may have
@@ -22,7 +22,8 @@ DECLARE
 BEGIN
     FOR made IN
         SELECT
-            shape.id AS shape_id, shape.target, shape.gpus, of_parts.parts::integer[] AS parts,
+            shape.id AS shape_id, shape.target, shape.gpus, shape.nodes,
+            of_parts.parts::integer[] AS parts,
             sum(of_parts.jobs)::bigint AS jobs
         FROM (
             SELECT
@@ -40,6 +41,12 @@ BEGIN
         JOIN shape ON shape.id = of_parts.shape_id
         GROUP BY shape.id, of_parts.parts
     LOOP
+        IF made.nodes > 1 THEN
+            PERFORM forge_form(ARRAY(
+                SELECT id FROM lane WHERE id = ANY(lanes) AND shape_id = made.shape_id
+            ));
+            CONTINUE;
+        END IF;
         FOREACH last_resort IN ARRAY ARRAY[false, true] LOOP
             WITH ranked AS MATERIALIZED (
                 SELECT idle.worker_id, idle.gpu_model
@@ -73,17 +80,7 @@ BEGIN
                         AND (shape.target = 'auto' AND worker.local) = last_resort
                         AND worker.command IS NULL
                         AND worker.status IN ('connecting', 'idle', 'busy')
-                        AND lent.cpus <= idle.cpus * (1 + 1e-9)
-                        AND lent.memory_mb <= idle.memory_mb
-                        AND shape.disk_mb <= idle.disk_mb
-                        AND shape.gpus <= idle.gpus
-                        AND (shape.gpus = 0 OR idle.gpu_model = '' OR (
-                            shape.vram_mb <= idle.vram_mb
-                            AND (
-                                forge_glob(shape.gpu_model, idle.gpu_model)
-                                OR forge_glob('* ' || shape.gpu_model, idle.gpu_model)
-                            )
-                        ))
+                        AND forge_idle_fits(idle, shape, lent.cpus, lent.memory_mb)
                         AND forge_fits(shape, worker)
                     FOR UPDATE OF idle SKIP LOCKED
                 ) AS able

@@ -1,0 +1,119 @@
+-- Forms gangs, of all lanes or of some: where enough idle workers have room for one, all of them are
+-- leased for it at once, each under the name of its next claim. Returns how many were formed.
+-- The first gangs by priority, fair share and age are tried, and those behind them too if they lack
+-- machines. Nobody holds anything for a gang that does not form.
+-- A worker that another gang of the same or a higher priority has drafted is left to that.
+-- Locks, skipping locked: for each gang ready, then idle of all its workers, then slot.
+CREATE OR REPLACE FUNCTION forge_form(lanes integer[] DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    -- Taken before any look at the idle workers.
+    seen text := pg_current_snapshot()::text;
+    offers bigint := (SELECT count(DISTINCT worker_id) FROM idle WHERE nonce IS NOT NULL);
+    formed integer := 0;
+    -- What too few workers can run.
+    lacking text[] := '{}';
+    gang record;
+    chosen bigint[];
+    members bigint[];
+    nonces uuid[];
+    n integer;
+BEGIN
+    IF offers < 2 OR NOT EXISTS (SELECT FROM shape WHERE nodes > 1) THEN
+        RETURN 0;
+    END IF;
+    FOR gang IN
+        WITH shares AS MATERIALIZED (SELECT forge_shares() AS by_owner)
+        SELECT
+            head.job_id, head.nice, head.parts, lane.id AS lane_id, lane.limited, shape.id AS shape_id,
+            shape.nodes, job.spec ->> 'same' AS same, format('%s %s', shape.id, job.spec ->> 'same') AS kind
+        FROM shape
+        JOIN lane ON lane.shape_id = shape.id AND NOT lane.paused
+        CROSS JOIN LATERAL (
+            SELECT ready.job_id, ready.nice, ready.parts FROM ready
+            WHERE ready.lane_id = lane.id
+            ORDER BY ready.nice, ready.job_id
+            LIMIT 100
+        ) AS head
+        JOIN job ON job.id = head.job_id
+        CROSS JOIN shares
+        WHERE shape.nodes BETWEEN 2 AND offers AND (lanes IS NULL OR lane.id = ANY(lanes))
+        ORDER BY
+            head.nice, coalesce((shares.by_owner ->> lane.owner)::float8, 0), head.job_id
+        LIMIT 100
+    LOOP
+        CONTINUE WHEN gang.nodes > offers OR gang.kind = ANY(lacking)
+            OR gang.limited AND forge_room(gang.lane_id, 1) = 0;
+        PERFORM FROM ready
+        WHERE lane_id = gang.lane_id AND nice = gang.nice AND job_id = gang.job_id
+        FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        chosen := forge_offers(gang.shape_id, gang.same, gang.job_id, gang.nice, gang.parts);
+        IF cardinality(chosen) < gang.nodes THEN
+            lacking := lacking || gang.kind;
+            CONTINUE;
+        END IF;
+        -- A worker has a row for each model of its free GPUs. Whoever has all of them has the worker.
+        WITH locked AS MATERIALIZED (
+            SELECT
+                idle.worker_id, idle.nonce,
+                forge_idle_fits(idle, shape, lent.cpus, lent.memory_mb) AS fits
+            FROM idle
+            JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id
+            JOIN shape ON shape.id = gang.shape_id
+            CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
+            WHERE idle.worker_id = ANY(chosen)
+            FOR UPDATE OF idle SKIP LOCKED
+        ),
+        whole AS (
+            SELECT
+                locked.worker_id,
+                (array_agg(locked.nonce) FILTER (WHERE locked.fits))[1] AS nonce,
+                array_position(chosen, locked.worker_id) AS place
+            FROM locked
+            GROUP BY locked.worker_id
+            HAVING count(*) = (
+                SELECT count(*)
+                FROM idle JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id
+                WHERE idle.worker_id = locked.worker_id
+            )
+        ),
+        first AS (
+            SELECT * FROM whole WHERE nonce IS NOT NULL ORDER BY place LIMIT gang.nodes
+        )
+        SELECT array_agg(worker_id ORDER BY place), array_agg(nonce ORDER BY place)
+        INTO members, nonces
+        FROM first;
+        -- Others have some of them just now; they are tried again before long.
+        CONTINUE WHEN coalesce(cardinality(members), 0) < gang.nodes
+            OR gang.limited AND NOT forge_take_slots(gang.lane_id, gang.job_id);
+        WITH taken AS (
+            DELETE FROM ready
+            WHERE lane_id = gang.lane_id AND nice = gang.nice AND job_id = gang.job_id
+            RETURNING *
+        )
+        INSERT INTO lease (
+            job_id, rank, nodes, nonce, worker_id, lane_id, nice, attempt, failures, losses,
+            preemptions, ready_at, claimed_at, expires_at
+        )
+        SELECT
+            taken.job_id, member.n - 1, gang.nodes, member.nonce, member.worker_id, taken.lane_id,
+            taken.nice, taken.attempt + 1, taken.failures, taken.losses, taken.preemptions,
+            taken.ready_at, forge_now(), forge_now() + interval '2 minutes'
+        FROM taken
+        CROSS JOIN unnest(members, nonces) WITH ORDINALITY AS member (worker_id, nonce, n);
+        DELETE FROM idle WHERE worker_id = ANY(members);
+        offers := offers - gang.nodes;
+        formed := formed + 1;
+        -- A notification is shorter than 8,000 bytes.
+        IF length(seen) > 1000 THEN
+            seen := format('%1$s:%1$s:', split_part(seen, ':', 1));
+        END IF;
+        FOR n IN 1..gang.nodes BY 300 LOOP
+            PERFORM pg_notify('forge', concat_ws(
+                ':', 'ready', array_to_string(members[n:n + 299], ','), seen
+            ));
+        END LOOP;
+    END LOOP;
+    RETURN formed;
+END $$;

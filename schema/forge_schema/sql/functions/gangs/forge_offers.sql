@@ -1,0 +1,48 @@
+-- The idle workers that a gang can have, as many as it needs and some to spare, the best first: those
+-- drafted for it, then those that `forge_preference` prefers. If their label `same` must have one
+-- value, they are those with the value that suits best.
+CREATE OR REPLACE FUNCTION forge_offers(
+    wanted integer, same text, gang bigint, its_nice smallint, its_parts integer[]
+) RETURNS bigint[]
+LANGUAGE sql STABLE AS $$
+    WITH able AS MATERIALIZED (
+        SELECT
+            idle.worker_id, shape.nodes, worker.labels ->> same AS value,
+            bool_or(draft.job_id IS NOT NULL) AS drafted,
+            max(forge_preference(
+                shape.target = 'auto' AND worker.local, its_parts, idle.warm
+            )) AS preference
+        FROM shape
+        JOIN idle ON idle.nonce IS NOT NULL
+        JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id
+        CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
+        LEFT JOIN draft ON draft.worker_id = idle.worker_id AND draft.until > forge_now()
+        WHERE shape.id = wanted
+            AND worker.command IS NULL
+            AND worker.status IN ('connecting', 'idle', 'busy')
+            AND (draft.job_id IS NULL OR draft.job_id = gang OR its_nice < draft.nice)
+            AND forge_idle_fits(idle, shape, lent.cpus, lent.memory_mb)
+            AND forge_fits_gang(shape, worker)
+        GROUP BY idle.worker_id, shape.nodes, value
+    ),
+    ranked AS MATERIALIZED (
+        SELECT
+            *,
+            row_number() OVER (
+                PARTITION BY value ORDER BY drafted DESC, preference DESC, worker_id
+            ) AS n
+        FROM able
+    ),
+    best AS (
+        SELECT value, nodes FROM ranked
+        WHERE n = nodes
+        ORDER BY drafted DESC, preference DESC, value
+        LIMIT 1
+    )
+    SELECT ARRAY(
+        SELECT ranked.worker_id
+        FROM ranked JOIN best ON ranked.value IS NOT DISTINCT FROM best.value
+        WHERE ranked.n <= best.nodes + 16
+        ORDER BY ranked.n
+    )
+$$;

@@ -1,0 +1,3 @@
+-- Forms the gangs for which there are enough idle workers.
+-- Locks: see `forge_form`.
+SELECT forge_form() AS formed

@@ -1,0 +1,12 @@
+-- The leases that a worker got as one of the machines of a gang, since it found nothing with a claim
+-- of this name; as in `claimed_before`.
+SELECT
+    lease.job_id, lease.token, lease.attempt, lease.lane_id, lease.nice, lease.failures,
+    lease.losses, lease.preemptions, lease.rank, lease.nodes, job.name, job.owner, job.spec,
+    job.bundle_digest, job.timeout_s,
+    forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
+    extract(EPOCH FROM forge_now() - lease.claimed_at)::float8 AS age_s
+FROM lease
+JOIN job ON job.id = lease.job_id
+WHERE lease.worker_id = %(worker_id)s AND lease.nonce = %(nonce)s AND lease.nodes > 1
+    AND lease.expires_at > forge_now()
