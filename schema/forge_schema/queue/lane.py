@@ -194,6 +194,9 @@ class Edition:
     def __init__(self, rows: Sequence[Row] = (), read_at: float = -math.inf) -> None:
         self.read_at = read_at
         self.asked = {*rows[0]["asked"]} if rows else set[int]()
+        drafts = (rows[0]["drafts"] if rows else None) or {}
+        # The lane and the `nice` of the gang that a worker keeps room for.
+        self.drafts = {int(worker): (lane, nice) for worker, (lane, nice) in drafts.items()}
         self.lanes = {row["id"]: read(row) for row in rows}
         self.shapes: dict[int, list[Lane]] = {}
         self._owned: dict[str, list[Lane]] = {}

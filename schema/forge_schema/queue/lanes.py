@@ -20,7 +20,7 @@ from forge_schema.queue.lane import (
     needed,
     raise_watermark,
 )
-from forge_schema.queue.reservation import PATIENCE_S, Backfill, Reservation
+from forge_schema.queue.reservation import PATIENCE_S, Backfill, Reservation, drafted
 
 # A worker spends at most a twentieth of its time below the watermarks.
 SPARING = 20
@@ -190,11 +190,20 @@ class Lanes:
         return not self._reserves
 
     def reservation(self, free: Capacity) -> Reservation:
-        """Return the backfill reservation for a job that smaller ones would otherwise starve."""
+        """Return the reservation for a job or a gang that smaller jobs would otherwise starve."""
         with self._lock:
+            if draft := self._draft(free):
+                self._reserves = False
+                return draft
             found = self._backfill.reservation(self._edition, self._served, free)
             self._reserves = found.lane is not None
             return found
+
+    def _draft(self, free: Capacity) -> Reservation | None:
+        lane_id, nice = self._edition.drafts.get(self.worker_id, (None, LAST))
+        lane = None if lane_id is None else self._edition.lanes.get(lane_id)
+        needs = lane and self._gangs.get(lane.shape_id)
+        return drafted(lane, needs, nice, free) if lane and needs else None
 
     def ranges(self, lanes: Iterable[Lane]) -> list[Range]:
         """Return the ranges to look at: above the watermarks, or now and then everything."""

@@ -4,6 +4,9 @@ A job may be first by priority, fair share and age while too little CPU, memory,
 free for it. The worker that first passes it by notes that. For a while, smaller jobs backfill the
 gap. Once the job's patience ends, a worker reserves what it needs as it comes free; then only jobs
 of a higher priority, and jobs that fit beside it, go before it.
+
+For a gang, a job on several machines, the sweeper drafts workers (`forge_draft`): they reserve room
+for it likewise.
 """
 
 import math
@@ -182,6 +185,13 @@ def reserved(
         return Reservation()
     chosen = min(late, key=lambda i: (heads[i].nice, -(heads[i].passed_s or 0), heads[i].job_id))
     return Reservation(lanes[chosen], heads[chosen].nice)
+
+
+def drafted(lane: Lane, needs: Capacity, nice: int, free: Capacity) -> Reservation:
+    """Return the reservation of a worker that is drafted for a gang with these needs."""
+    # The gang may get GPUs of another kind here, with the same CPUs and memory.
+    of_kind = needs if may_be_free(needs, free) else replace(needs, gpus=0)
+    return Reservation(replace(lane, needs=of_kind), nice)
 
 
 def turns(database: Database, ids: Mapping[str, int]) -> int:

@@ -85,10 +85,11 @@ class Sweeper:
             self._succeeded_at = self._clock()
 
     def wake_again(self) -> None:
-        """Between the ticks of the sweeper that works, wake workers that missed a hint."""
+        """Between the ticks of the sweeper that works, draft workers and repeat lost hints."""
         if not self._active:
             return
         try:
+            self._tick.draft()
             self._tick.wake_again()
         except Exception as error:  # noqa: BLE001 - as above
             log.warning("wake_failed", error=str(error))

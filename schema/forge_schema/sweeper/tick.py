@@ -14,6 +14,7 @@ from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
+from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.schedules.firing import DueSchedules
 from forge_schema.sweeper.ageing import Ageing, Ages
 from forge_schema.sweeper.moves import Moves
@@ -35,6 +36,8 @@ LATE_HEEDED = 3
 MEND_EVERY_S = 60.0
 # How long the workers that a job has woken may take to claim it.
 WAKE_PATIENCE = timedelta(seconds=2)
+# How long machines are kept for a gang the first time.
+TURN = timedelta(minutes=5)
 # Well above the time window in which a signed request is accepted.
 NONCES = timedelta(minutes=15)
 
@@ -118,6 +121,7 @@ class Tick:
         steps: dict[str, Callable[[], int]] = {
             "requeued": lambda: _batches(self.requeue),
             "promoted": lambda: _batches(self.promote),
+            "drafted": self.draft,
             "woken": self.wake_again,
             # One batch: each of its jobs is a submit of its own.
             "fired": self.fire,
@@ -212,6 +216,14 @@ class Tick:
     def wake_again(self) -> int:
         """Wake idle workers for jobs that they were woken for before and did not take."""
         return len(self._database.rows("wake_again", again=True, patience=WAKE_PATIENCE))
+
+    def draft(self) -> int:
+        """Keep workers free for gangs that smaller jobs would starve; form those that can be."""
+        patience = timedelta(seconds=PATIENCE_S)
+        row = self._database.rows("draft", again=True, patience=patience, turn=TURN)[0]
+        drafted: int = row["drafted"]
+        self._database.rows("form", again=True)
+        return drafted
 
     def fire(self) -> int:
         """Submit the jobs of a batch of schedules that are due."""

@@ -234,12 +234,13 @@ VERBS = frozenset(
 )
 # They read none of the history, or one row of it by its key.
 SMALL = frozenset({
-    "approve", "artifact", "attempt_marks", "claimed_before", "clock", "drop_partitions", "due",
-    "due_schedules", "ended",
+    "approve", "artifact", "attempt_marks", "claimed_before", "clock", "draft",
+    "drop_partitions", "due", "due_schedules", "ended",
     "enrolled_worker", "health", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
     "form", "formed", "make_partitions", "match", "mend_turns", "missing_uploads",
-    "next_worker_id", "overrun", "own_fences", "quotas", "release_stragglers", "remove_jobs", "remove_lanes", "restorable",
+    "next_worker_id", "overrun", "own_fences", "quotas", "release_stragglers", "remove_jobs",
+    "remove_lanes", "restorable",
     "serves", "session", "source", "submitted_before", "template", "tick_due", "tombstones",
     "uneven_limits", "unknown_job", "wake_again", "worker_by_token", "workers_before",
 })  # fmt: skip

@@ -1,7 +1,8 @@
 -- The lanes that a claim may look at, with what their jobs need, their owner's share, and their
 -- first job; that says how long ago a worker first passed it by.
 -- Of more than a `few` lanes in all, only those that have jobs, and those `besides`.
--- `asked`, in the first row, has the workers that are to drain or stop, and so take no jobs.
+-- `asked`, in the first row, has the workers that are to drain or stop, and so take no jobs; `drafts`
+-- those that keep room for a gang, each with its lane and `nice`.
 WITH count AS MATERIALIZED (
     SELECT count(*) <= %(few)s AS few FROM (SELECT FROM lane LIMIT %(few)s + 1) AS these
 ),
@@ -29,7 +30,11 @@ SELECT
     extract(EPOCH FROM forge_now() - head.passed_at)::float8 AS passed_s,
     CASE WHEN row_number() OVER (ORDER BY lane.id) = 1 THEN
         ARRAY(SELECT worker.id FROM worker WHERE worker.command IS NOT NULL)
-    END AS asked
+    END AS asked,
+    CASE WHEN row_number() OVER (ORDER BY lane.id) = 1 THEN (
+        SELECT jsonb_object_agg(draft.worker_id, jsonb_build_array(draft.lane_id, draft.nice))
+        FROM draft WHERE draft.until > forge_now()
+    ) END AS drafts
 FROM open AS lane
 JOIN shape ON shape.id = lane.shape_id
 JOIN queue AS q ON q.name = lane.queue

@@ -56,7 +56,10 @@ BEGIN
                     AND shape.memory_mb <= idle.memory_mb
                     AND shape.disk_mb <= idle.disk_mb
                     AND shape.gpus <= idle.gpus
-                ORDER BY forge_preference(last_resort, made.parts, idle.warm)
+                ORDER BY
+                    -- Those that keep room for a gang may not take the job.
+                    EXISTS (SELECT FROM draft WHERE draft.worker_id = idle.worker_id),
+                    forge_preference(last_resort, made.parts, idle.warm)
                     + CASE WHEN made.gpus > 0 THEN idle.gpu_speed ELSE idle.cpu_speed END DESC
             ),
             -- Compared in this order, and only until there are enough.

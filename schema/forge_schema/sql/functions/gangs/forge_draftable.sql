@@ -1,0 +1,72 @@
+-- The workers to draft for a gang, as many as are `missing`, or none if there are too few: those that
+-- have room for it now first, then those whose jobs will probably end first. How long a job still
+-- runs follows from its progress; else it is taken to be ten minutes, or less by its time limit.
+-- Among equals the choice is random, but the same as long as the gang waits.
+-- Of workers that run one job at most, up to 16 times as many: each is kept free only from the end of
+-- that job, and the first ones that are end the wait of all. On others room would add up in vain.
+-- If their label `same` must have one value, it is that of the workers drafted before.
+CREATE OR REPLACE FUNCTION forge_draftable(
+    wanted integer, same text, gang bigint, missing integer
+) RETURNS bigint[]
+LANGUAGE sql STABLE AS $$
+    WITH holds AS MATERIALIZED (
+        SELECT
+            lease.worker_id, count(*) AS jobs,
+            max(least(
+                CASE
+                    WHEN progress > 0.05 THEN ran.seconds * (1 - progress) / progress ELSE 600
+                END,
+                extract(EPOCH FROM lease.deadline_at - forge_now())::float8
+            )) AS left_s
+        FROM lease
+        CROSS JOIN LATERAL (
+            SELECT extract(EPOCH FROM forge_now() - lease.claimed_at)::float8 AS seconds
+        ) AS ran
+        GROUP BY lease.worker_id
+    ),
+    before AS MATERIALIZED (
+        SELECT worker.labels ->> same AS value
+        FROM draft JOIN worker ON worker.id = draft.worker_id
+        WHERE draft.job_id = gang
+        LIMIT 1
+    ),
+    able AS MATERIALIZED (
+        SELECT
+            worker.id, worker.labels ->> same AS value, coalesce(holds.left_s, 0) AS left_s,
+            coalesce(holds.jobs, 0) AS jobs,
+            EXISTS (
+                SELECT FROM idle
+                WHERE idle.worker_id = worker.id AND idle.nonce IS NOT NULL
+                    AND forge_idle_fits(idle, shape, lent.cpus, lent.memory_mb)
+            ) AS free
+        FROM shape
+        JOIN worker ON forge_fits_gang(shape, worker)
+        CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
+        LEFT JOIN holds ON holds.worker_id = worker.id
+        WHERE shape.id = wanted
+            AND worker.command IS NULL
+            AND worker.status IN ('connecting', 'idle', 'busy')
+            AND NOT EXISTS (SELECT FROM draft WHERE draft.worker_id = worker.id)
+            AND (
+                NOT EXISTS (SELECT FROM before)
+                OR worker.labels ->> same IS NOT DISTINCT FROM (SELECT value FROM before)
+            )
+    ),
+    ranked AS MATERIALIZED (
+        SELECT
+            *,
+            row_number() OVER (
+                PARTITION BY value ORDER BY free DESC, left_s, hashint8extended(id, gang), id
+            ) AS n
+        FROM able
+    ),
+    best AS (
+        SELECT value FROM ranked WHERE n = missing ORDER BY free DESC, left_s, value LIMIT 1
+    )
+    SELECT ARRAY(
+        SELECT ranked.id
+        FROM ranked JOIN best ON ranked.value IS NOT DISTINCT FROM best.value
+        WHERE ranked.n <= missing OR (ranked.jobs <= 1 AND ranked.n <= 16 * missing)
+        ORDER BY ranked.n
+    )
+$$;
