@@ -222,7 +222,6 @@ class Tick:
         patience = timedelta(seconds=PATIENCE_S)
         row = self._database.rows("draft", again=True, patience=patience, turn=TURN)[0]
         drafted: int = row["drafted"]
-        self._database.rows("form", again=True)
         return drafted
 
     def fire(self) -> int:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from forge_schema.database.pool import Connection, Row
     from support.queue.rig import Rig, Worker
 
-STATEMENTS = ["expired", "finish", "promote", "wake_again", "due_schedules", "overdue", "overrun"]
-STATEMENTS += ["offline", "reap", "count_usage", "release_stragglers", "mend_turns"]
+STATEMENTS = ["expired", "finish", "promote", "draft", "wake_again", "due_schedules", "overdue"]
+STATEMENTS += ["overrun", "offline", "reap", "count_usage", "release_stragglers", "mend_turns"]
 STATEMENTS += ["make_partitions", "forget_nonces", *["thin:metric", "thin:sample"] * 2]
 
 

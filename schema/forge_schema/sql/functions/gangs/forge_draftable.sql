@@ -37,7 +37,10 @@ LANGUAGE sql STABLE AS $$
             EXISTS (
                 SELECT FROM idle
                 WHERE idle.worker_id = worker.id AND idle.nonce IS NOT NULL
-                    AND forge_idle_fits(idle, shape, lent.cpus, lent.memory_mb)
+                    AND forge_idle_fits(
+                        shape, lent.cpus, lent.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,
+                        idle.gpus, idle.gpu_model, idle.vram_mb
+                    )
             ) AS free
         FROM shape
         JOIN worker ON forge_fits_gang(shape, worker)

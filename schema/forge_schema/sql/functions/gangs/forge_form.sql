@@ -57,7 +57,10 @@ BEGIN
         WITH locked AS MATERIALIZED (
             SELECT
                 idle.worker_id, idle.nonce,
-                forge_idle_fits(idle, shape, lent.cpus, lent.memory_mb) AS fits
+                forge_idle_fits(
+                    shape, lent.cpus, lent.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,
+                    idle.gpus, idle.gpu_model, idle.vram_mb
+                ) AS fits
             FROM idle
             JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id
             JOIN shape ON shape.id = gang.shape_id

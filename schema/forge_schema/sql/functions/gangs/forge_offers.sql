@@ -21,7 +21,10 @@ LANGUAGE sql STABLE AS $$
             AND worker.command IS NULL
             AND worker.status IN ('connecting', 'idle', 'busy')
             AND (draft.job_id IS NULL OR draft.job_id = gang OR its_nice < draft.nice)
-            AND forge_idle_fits(idle, shape, lent.cpus, lent.memory_mb)
+            AND forge_idle_fits(
+                shape, lent.cpus, lent.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,
+                idle.gpus, idle.gpu_model, idle.vram_mb
+            )
             AND forge_fits_gang(shape, worker)
         GROUP BY idle.worker_id, shape.nodes, value
     ),

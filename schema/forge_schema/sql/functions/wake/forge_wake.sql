@@ -56,6 +56,10 @@ BEGIN
                     AND shape.memory_mb <= idle.memory_mb
                     AND shape.disk_mb <= idle.disk_mb
                     AND shape.gpus <= idle.gpus
+                    -- One that keeps room for a gang was woken for the job before, in vain.
+                    AND (kind <> 'again' OR NOT EXISTS (
+                        SELECT FROM draft WHERE draft.worker_id = idle.worker_id
+                    ))
                 ORDER BY
                     -- Those that keep room for a gang may not take the job.
                     EXISTS (SELECT FROM draft WHERE draft.worker_id = idle.worker_id),
@@ -83,7 +87,10 @@ BEGIN
                         AND (shape.target = 'auto' AND worker.local) = last_resort
                         AND worker.command IS NULL
                         AND worker.status IN ('connecting', 'idle', 'busy')
-                        AND forge_idle_fits(idle, shape, lent.cpus, lent.memory_mb)
+                        AND forge_idle_fits(
+                            shape, lent.cpus, lent.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,
+                            idle.gpus, idle.gpu_model, idle.vram_mb
+                        )
                         AND forge_fits(shape, worker)
                     FOR UPDATE OF idle SKIP LOCKED
                 ) AS able
