@@ -21,7 +21,7 @@ Changes = dict[str, JsonValue]
 def for_idle(one: Candidate) -> Changes | None:
     """Return changes with which the idle worker could run the job; None if there are none."""
     lacking = {asked.name for asked in one.asked if not asked.met}
-    if lacking & {LABEL + RUNS, LABEL + HANDLERS, "nodes"}:
+    if lacking & {LABEL + RUNS, LABEL + HANDLERS, "address"}:
         return None
     whole = Capacity(one.row["cpus"], one.row["memory_mb"], one.row["disk_mb"])
     kinds = [replace(kind, free=kind.in_all) for kind in one.room.kinds]

@@ -5,10 +5,12 @@ from forge_schema.explain import past as explain_past
 from forge_schema.explain.estimate import estimate
 from forge_schema.explain.fleet import Fleet, fleet
 from forge_schema.explain.front import MOST_AHEAD
+from forge_schema.explain.gang import Machines, machines
+from forge_schema.explain.gang import remedies as gang_remedies
 from forge_schema.explain.limits import limits
-from forge_schema.explain.remedies import remedies
+from forge_schema.explain.remedies import of_limits, remedies
 from forge_schema.explain.text import times
-from forge_schema.model.explanation import Chance, Explanation, Limit, Outlook, WorkerChance
+from forge_schema.model.explanation import Chance, Explanation, Limit, Outlook, Remedy, WorkerChance
 from forge_schema.model.job import Firing
 from forge_schema.model.states import State
 from forge_schema.queue.reservation import PATIENCE_S
@@ -81,11 +83,12 @@ def _waiting(
 ) -> Explanation:
     held = limits(job)
     found = fleet(database, job, patience_s=patience_s)
-    outlook = _outlook(held, found.chances)
+    gang = machines(job, found) if job["nodes"] > 1 else None
+    outlook = gang.outlook() if gang and not held else _outlook(held, found.chances)
     ahead = min((found.front.ahead(one) for one in found.able), default=None)
     guess = (
         estimate(database, job, found, ahead or 0)
-        if outlook in {Outlook.BEHIND, Outlook.BUSY}
+        if outlook in {Outlook.BEHIND, Outlook.BUSY} and gang is None
         else None
     )
     shown = [_held(one) if held else one for one in found.chances]
@@ -93,7 +96,9 @@ def _waiting(
     return Explanation(
         **_head(status),
         outlook=outlook,
-        text=_text(outlook, held, found, ahead),
+        text=gang.text() if gang and not held else _text(outlook, held, found, ahead),
+        nodes=job["nodes"],
+        free=gang.free if gang else None,
         limits=held,
         ahead=ahead,
         ahead_is_bound=(ahead or 0) >= MOST_AHEAD,
@@ -101,11 +106,17 @@ def _waiting(
         workers_in_all=found.in_all,
         left_out=found.in_all - len(shown),
         counts=_counts(found.chances),
-        remedies=remedies(job, held, found),
+        remedies=_remedies(job, held, found, gang),
         estimate=guess,
         budgets=explain_past.budgets(database, job, status),
         attempts=explain_past.attempts(database, status["job_id"]),
     )
+
+
+def _remedies(job: Row, held: list[Limit], found: Fleet, gang: Machines | None) -> list[Remedy]:
+    if gang is None:
+        return remedies(job, held, found)
+    return of_limits(job, held) or gang_remedies(job, gang)
 
 
 def _held(one: WorkerChance) -> WorkerChance:

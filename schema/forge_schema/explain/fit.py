@@ -22,6 +22,7 @@ NOBODY: Row = {
     "accelerator": "",
     "local": False,
     "labels": {},
+    "address": None,
     "fit": defaultdict(bool),
 }
 NOTHING: Row = {"leases": 0, "cpus": 0, "memory_mb": 0, "disk_mb": 0, "gpus": []}
@@ -168,7 +169,7 @@ def _place(job: Row, worker: Row) -> Iterator[Said]:
     if job["target"] != "auto":
         yield "target", job["target"], "local" if worker["local"] else "worker", None
     if job["nodes"] != 1:
-        yield "nodes", job["nodes"], 1, None
+        yield "address", "for gangs", worker["address"], None
 
 
 def _labels(job: Row, worker: Row) -> Iterator[Said]:

@@ -122,7 +122,7 @@ def _away(row: Row) -> Chance | None:
 
 def _chance(one: Candidate, front: Front | None) -> WorkerChance:
     before = (
-        front.of(one.row["id"], read(one.wants), one.room.choices())
+        front.of(one.row["id"], read(one.wants), one.room.choices(), one.row["draft"])
         if front and one.fits
         else Before(Chance.BUSY)
     )
@@ -149,7 +149,9 @@ def _chance(one: Candidate, front: Front | None) -> WorkerChance:
 def _text(one: Candidate, chance: Chance, ahead: int) -> str:
     silent = duration_text(one.row["silent_s"])
     return {
-        Chance.STARTS: f"takes it with its next claim{_preferred(one)}",
+        Chance.STARTS: "is free for it"
+        if one.wants["nodes"] > 1
+        else f"takes it with its next claim{_preferred(one)}",
         Chance.BEHIND: f"takes {times(ahead, 'other job')} first",
         Chance.RESERVED: "reserves its free resources for a job ahead of this one",
         Chance.BUSY: _too_little(one),

@@ -8,11 +8,12 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.model.explanation import Chance
 from forge_schema.model.lease import array
 from forge_schema.model.worker import Capacity
-from forge_schema.queue.lane import Lane, read
+from forge_schema.queue.lane import Lane, needed, read
 from forge_schema.queue.reservation import (
     Head,
     Patience,
     Reservation,
+    drafted,
     may_come,
     newly_passed,
     reserved,
@@ -53,18 +54,25 @@ class Front:
     ) -> None:
         self._database = database
         self._nice: int = job["nice"]
+        self._job_id: int = job["job_id"]
         self._patience = Patience(database, patience_s)
         self._rivals = _rivals(database, job)
         self._own_shape: int = job["shape_id"]
         self._lent = self._lendings(workers)
 
-    def of(self, worker_id: int, own: Lane, choices: Collection[Capacity]) -> Before:
+    def of(
+        self, worker_id: int, own: Lane, choices: Collection[Capacity], draft: Row | None
+    ) -> Before:
         """Return how a worker with these free capacities treats the job; its best GPU kind counts.
 
-        `own` is the job's lane as this worker sees it.
+        `own` is the job's lane as this worker sees it, and `draft` the gang that the worker keeps
+        room for.
         """
         rivals = self._serves(worker_id)
-        found = [self._before(worker_id, own, rivals, free) for free in choices]
+        if draft and draft["job_id"] == self._job_id:
+            # Nothing else goes before it.
+            return Before(Chance.STARTS if any(map(own.fits, choices)) else Chance.BUSY)
+        found = [self._before(worker_id, own, rivals, free, draft) for free in choices]
         order = list(Chance)
         return min(found, key=lambda before: (order.index(before.chance), before.ahead))
 
@@ -80,10 +88,15 @@ class Front:
         """Return the highest priority waiting for a worker."""
         return max((-rival.nice for rival in self._serves(worker_id)), default=-self._nice)
 
-    def _before(self, worker_id: int, own: Lane, rivals: list[Rival], free: Capacity) -> Before:
+    def _before(
+        self, worker_id: int, own: Lane, rivals: list[Rival], free: Capacity, draft: Row | None
+    ) -> Before:
         if own.fits(free) <= 0:
             return Before(Chance.BUSY)
-        reservation = self._reservation(worker_id, rivals, free)
+        if draft:
+            reservation = drafted(own, needed(draft), draft["nice"], free, lane_id=0)
+        else:
+            reservation = self._reservation(worker_id, rivals, free)
         if reservation.last(own, free) < self._nice:
             return Before(Chance.RESERVED)
         ahead = sum(

@@ -117,7 +117,7 @@ def _pauses(job: Row) -> Iterator[Limit]:
 
 def _concurrency(job: Row) -> Iterator[Limit]:
     for whose, name in (("queue", job["queue"]), ("owner", job["owner"])):
-        for what, wanted in (("jobs", 1), ("gpus", job["gpus"])):
+        for what, wanted in (("jobs", 1), ("gpus", job["gpus"] * job["nodes"])):
             limit, used = job[f"{whose}_max_{what}"], job[f"{whose}_{what}"]
             if limit is not None and used + wanted > limit:
                 yield Limit(

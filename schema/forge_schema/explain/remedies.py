@@ -25,12 +25,17 @@ SERVES = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
 
 def remedies(job: Row, limits: list[Limit], fleet: Fleet) -> list[Remedy]:
     """Return what would start a waiting job, best first; none if nothing must change."""
-    needed = [_of_limit(job, limit) for limit in limits]
+    needed = of_limits(job, limits)
     if any(chance.chance is Chance.STARTS for chance in fleet.chances):
         return needed
     found = {(one.code, str(one.changes or one.worker)): one for one in _alternatives(job, fleet)}
     ways = [*islice(found.values(), ALTERNATIVES), *_image(fleet), *_added(job, fleet)]
     return [*needed, *ways]
+
+
+def of_limits(job: Row, limits: list[Limit]) -> list[Remedy]:
+    """Return what the limits on a job need."""
+    return [_of_limit(job, limit) for limit in limits]
 
 
 def _of_limit(job: Row, limit: Limit) -> Remedy:

@@ -33,6 +33,8 @@ def wish(requirement: Requirement) -> str:
         return times_of(_number(wanted), COUNTS[name])
     if name == "target":
         return "the submitter's machine" if wanted == "local" else "a worker of the fleet"
+    if name == "address":
+        return "an address that other machines of a gang reach"
     return f"{WORDS.get(name, name)} {wanted}"
 
 

@@ -52,7 +52,7 @@ class Requirement(Record):
     """One requirement of a job compared with a worker; memory and disk in MiB.
 
     `name` is `cpus`, `memory_mb`, `disk_mb`, `accelerator`, `gpus`, `gpu_model`, `vram_mb`,
-    `target`, `nodes`, or `label:` and a label's name. `met` tells whether the idle worker has it;
+    `target`, `address`, or `label:` and a label's name. `met` tells whether the idle worker has it;
     `free` is what is free now, if that can change.
     """
 
@@ -183,6 +183,7 @@ class Explanation(Record):
 
     `workers` has the best match first; `left_out` is how many more there are; `counts` has all of
     them by chance. `ahead` is the smallest number of jobs before it on any worker with room.
+    Of a gang, which needs `nodes` machines, so many are `free`.
     """
 
     job_id: int
@@ -196,6 +197,8 @@ class Explanation(Record):
     text: str
     firing: Firing | None = None
     limits: list[Limit] = Field(default_factory=list)
+    nodes: int = 1
+    free: int | None = None
     ahead: int | None = None
     ahead_is_bound: bool = False
     workers: list[WorkerChance] = Field(default_factory=list)

@@ -187,11 +187,17 @@ def reserved(
     return Reservation(lanes[chosen], heads[chosen].nice)
 
 
-def drafted(lane: Lane, needs: Capacity, nice: int, free: Capacity) -> Reservation:
-    """Return the reservation of a worker that is drafted for a gang with these needs."""
+def drafted(
+    lane: Lane, needs: Capacity, nice: int, free: Capacity, *, lane_id: int | None = None
+) -> Reservation:
+    """Return the reservation of a worker that is drafted for a gang with these needs.
+
+    The gang is of `lane`, or of another one with `lane_id`.
+    """
     # The gang may get GPUs of another kind here, with the same CPUs and memory.
     of_kind = needs if may_be_free(needs, free) else replace(needs, gpus=0)
-    return Reservation(replace(lane, needs=of_kind), nice)
+    own = lane.id if lane_id is None else lane_id
+    return Reservation(replace(lane, id=own, needs=of_kind), nice)
 
 
 def turns(database: Database, ids: Mapping[str, int]) -> int:

@@ -157,7 +157,7 @@ REPORTS: dict[str, Report] = {
     ),
     "queue_demand": Report(
         "the current demand for each shape",
-        ("shape_id", "accelerator", "gpus", "gpu_model", "vram_mb", "target"),
+        ("shape_id", "accelerator", "gpus", "gpu_model", "vram_mb", "target", "nodes"),
         totals("waiting", "running", "demand"),
         owned=False,
     ),

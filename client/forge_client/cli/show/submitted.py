@@ -120,6 +120,8 @@ def tell_nobody(backend: Backend, job_id: int) -> None:
     said = NOBODY.get(found.outlook)
     if said is None:
         return
+    if found.nodes > 1:
+        said = found.text
     advice = f": {found.remedies[0].text}" if found.remedies else ""
     narration.say(f"{said}{advice} (`forge explain {job_id}` says more)", style="yellow")
 

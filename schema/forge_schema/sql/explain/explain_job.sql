@@ -34,6 +34,14 @@ SELECT
         ORDER BY needs_id
     ) AS needs,
     forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
+    job.spec ->> 'same' AS same,
+    (
+        SELECT count(*) FROM draft WHERE draft.job_id = job.id AND draft.until > forge_now()
+    )::integer AS drafted,
+    (
+        SELECT extract(EPOCH FROM max(draft.until) - forge_now())::float8 FROM draft
+        WHERE draft.job_id = job.id AND draft.until > forge_now()
+    ) AS drafted_s,
     held.approval, job.sweep,
     coalesce(
         (SELECT cap.parallel FROM sweep_cap AS cap WHERE cap.line = held.line), held.parallel

@@ -1,5 +1,5 @@
--- The lanes that compete with a job: those not paused whose first job has at least its priority.
--- Each has the columns of `match` and `heads`, and the number of its jobs ahead of the job by
+-- The lanes that compete with a job: those not paused, of jobs for one worker, whose first job has at
+-- least its priority. Each has the columns of `match` and `heads`, and the number of its jobs ahead of the job by
 -- priority, fair share and age, counted up to `most`.
 WITH competing AS MATERIALIZED (
     SELECT lane.*, head.nice, head.job_id, head.passed_at
@@ -32,7 +32,7 @@ SELECT
         ) AS before
     )::integer AS ahead
 FROM competing AS lane
-JOIN shape ON shape.id = lane.shape_id
+JOIN shape ON shape.id = lane.shape_id AND shape.nodes = 1
 JOIN queue AS q ON q.name = lane.queue
 JOIN owner_quota AS o ON o.owner = lane.owner
 CROSS JOIN shares

@@ -1,8 +1,10 @@
 -- The workers compared with a shape, those that can serve it first: what each has, and which of the
--- requirements it meets, and how much an idle one is preferred. Workers beyond `count` are only counted.
+-- requirements it meets, how much an idle one is preferred, and what it keeps room for, if it is
+-- drafted for a gang. Workers beyond `count` are only counted.
 SELECT
     worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.local,
+    worker.address,
     worker.condition ->> 'constrained' AS constrained,
     worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
@@ -10,8 +12,20 @@ SELECT
     known.last_resort, known.warm,
     forge_preference(known.last_resort, %(parts)s::integer[], known.warm) AS preference,
     forge_speed(worker.speed, shape.gpus > 0) AS speed,
-    forge_fits(shape, worker) AS fits,
+    (forge_fits(shape, worker) OR forge_fits_gang(shape, worker)) AS fits,
     forge_fit_of(shape, worker) AS fit,
+    (
+        SELECT jsonb_build_object(
+            'job_id', draft.job_id, 'nice', draft.nice, 'cpus', kept.cpus,
+            'memory_mb', kept.memory_mb, 'disk_mb', wanted.disk_mb, 'gpus', wanted.gpus,
+            'gpu_model', wanted.gpu_model, 'vram_mb', wanted.vram_mb
+        )
+        FROM draft
+        JOIN lane ON lane.id = draft.lane_id
+        JOIN shape AS wanted ON wanted.id = lane.shape_id
+        CROSS JOIN LATERAL forge_lent(wanted, worker) AS kept
+        WHERE draft.worker_id = worker.id AND draft.until > forge_now()
+    ) AS draft,
     count(*) OVER ()::integer AS in_all
 FROM shape
 CROSS JOIN worker
@@ -24,6 +38,6 @@ CROSS JOIN LATERAL (
 WHERE shape.id = %(shape_id)s
     AND (%(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s)
 ORDER BY
-    forge_fits(shape, worker) DESC, worker.command IS NULL DESC, worker.status = 'offline',
+    (forge_fits(shape, worker) OR forge_fits_gang(shape, worker)) DESC, worker.command IS NULL DESC, worker.status = 'offline',
     worker.last_seen_at DESC
 LIMIT %(count)s

@@ -1,0 +1,102 @@
+"""What a gang, a job on several machines, waits for: how many of them there are and are free."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from forge_schema.database.pool import Row
+from forge_schema.explain.fit import wishes
+from forge_schema.explain.fleet import Fleet
+from forge_schema.explain.text import times, wish
+from forge_schema.model.explanation import Chance, Outlook, Remedy, WorkerChance
+from forge_schema.model.quantities import duration_text
+
+SERVES = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """How many machines a gang needs, how many could run it now or at all, and how many are free.
+
+    Of a gang whose machines must have the same value of a label, they are those with the value
+    that has most. `kept` keep room for it, for another `kept_s` seconds.
+    """
+
+    needed: int
+    known: int
+    able: int
+    free: int
+    checked: int
+    kept: int
+    kept_s: float
+
+    def outlook(self) -> Outlook:
+        """Return what keeps the gang from starting."""
+        if not self.checked:
+            return Outlook.NO_WORKER
+        if self.free >= self.needed:
+            return Outlook.STARTS
+        if self.able >= self.needed:
+            return Outlook.BUSY
+        return Outlook.UNAVAILABLE if self.known >= self.needed else Outlook.UNFIT
+
+    def text(self) -> str:
+        """Return the same as a sentence."""
+        many = f"the {self.needed} machines that it needs"
+        return {
+            Outlook.NO_WORKER: "no worker is registered",
+            Outlook.STARTS: f"it would start now: {many} are free",
+            Outlook.BUSY: f"it waits for machines: {self.free} of {many} are free{self._kept()}",
+            Outlook.UNAVAILABLE: f"only {self.able} of {many} take jobs now",
+            Outlook.UNFIT: f"only {self.known} of {many} are there ({self.checked} checked)",
+        }[self.outlook()]
+
+    def _kept(self) -> str:
+        if not self.kept:
+            return ""
+        verb = "keeps" if self.kept == 1 else "keep"
+        workers = times(self.kept, "worker")
+        return f"; {workers} {verb} room for it, for up to {duration_text(self.kept_s)}"
+
+
+def machines(job: Row, fleet: Fleet) -> Machines:
+    """Count the machines that a gang can have."""
+    fits = [one for one in fleet.chances if one.chance is not Chance.UNFIT]
+    serves = [one for one in fits if one.chance in SERVES]
+    free = [one for one in serves if one.chance is Chance.STARTS]
+    return Machines(
+        needed=job["nodes"],
+        known=_most(job, fleet, fits),
+        able=_most(job, fleet, serves),
+        free=_most(job, fleet, free),
+        checked=fleet.in_all,
+        kept=job["drafted"],
+        kept_s=job["drafted_s"] or 0.0,
+    )
+
+
+def _most(job: Row, fleet: Fleet, chances: Iterable[WorkerChance]) -> int:
+    """Count workers, of those with the most frequent value of the label that must be the same."""
+    label = job["same"]
+    rows = [fleet.candidates[one.worker_id].row for one in chances]
+    values = Counter(row["labels"].get(label) if label else "" for row in rows)
+    return max(values.values(), default=0)
+
+
+def remedies(job: Row, found: Machines) -> list[Remedy]:
+    """Return what would start a gang that no limit holds back; none if it only has to wait."""
+    if found.outlook() in {Outlook.STARTS, Outlook.BUSY}:
+        return []
+    missing = found.needed - found.able
+    wanted = [wish(asked) for asked in wishes(job)]
+    same = f", and the same label {job['same']}" if job["same"] else ""
+    text = f"start {missing} more {'worker' if missing == 1 else 'workers'} with"
+    more = Remedy(code="add_worker", text=f"{text} {', '.join(wanted)}{same}")
+    if found.able <= 1:
+        return [more]
+    fewer = Remedy(
+        code="ask_less",
+        text=f"submit it with {found.able} nodes instead of {found.needed}",
+        changes={"nodes": found.able},
+    )
+    return [more, fewer]

@@ -1,0 +1,121 @@
+"""`forge explain` of a waiting gang, and what an autoscaler is told of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.explain.explain import explain
+from forge_schema.model.explanation import Chance, Outlook
+from forge_schema.model.states import Command
+from forge_schema.model.worker import Gpu
+from support.queue.gang_workers import asleep, gang_worker
+
+if TYPE_CHECKING:
+    from forge_schema.model.explanation import Explanation
+    from support.queue.rig import Rig
+
+
+def said(rig: Rig, job: int) -> Explanation:
+    return explain(rig.database, job)
+
+
+def test_a_gang_is_told_how_many_machines_are_free_and_who_lacks_what(rig: Rig) -> None:
+    rig.submit()
+    (busy, *_) = [gang_worker(rig, f"w{n}") for n in range(4)]
+    busy.look()
+    gang_worker(rig, "small", memory_mb=10)
+    gang_worker(rig, "hidden", address=None)
+    job = rig.submit(nodes=4, memory_mb=50)
+    found = said(rig, job)
+    assert (found.outlook, found.nodes, found.free) == (Outlook.BUSY, 4, 3)
+    assert found.text == "it waits for machines: 3 of the 4 machines that it needs are free"
+    chances = {one.worker: (one.chance, one.text) for one in found.workers}
+    assert chances["w1"] == (Chance.STARTS, "is free for it")
+    assert chances["w0"][0] is Chance.BUSY
+    assert chances["small"][1] == "lacks 50 MiB of memory (it has 10 MiB)"
+    assert chances["hidden"][1] == (
+        "lacks an address that other machines of a gang reach (it has none)"
+    )
+    assert found.remedies == []
+
+
+def test_a_gang_that_has_too_few_machines_is_told_what_is_missing(rig: Rig) -> None:
+    asleep(rig, 3)
+    gang_worker(rig, "other", cpus=0.5)
+    job = rig.submit(nodes=5)
+    found = said(rig, job)
+    assert found.outlook is Outlook.UNFIT
+    assert found.text == "only 3 of the 5 machines that it needs are there (4 checked)"
+    add, fewer = found.remedies
+    assert add.text.startswith("start 2 more workers with 1 CPU, ")
+    assert "an address that other machines of a gang reach" in add.text
+    assert (fewer.code, fewer.changes) == ("ask_less", {"nodes": 3})
+
+
+def test_a_gang_whose_machines_drain_is_told_so(rig: Rig) -> None:
+    workers = asleep(rig, 2)
+    rig.registry.command(workers[0].id, Command.DRAIN)
+    found = said(rig, rig.submit(nodes=2))
+    assert found.outlook is Outlook.UNAVAILABLE
+    assert found.text == "only 1 of the 2 machines that it needs take jobs now"
+
+
+def test_only_machines_with_the_same_label_count_together(rig: Rig) -> None:
+    for n, zone in enumerate(("eu", "us", "eu")):
+        gang_worker(rig, f"w{n}", labels={"zone": zone})
+    found = said(rig, rig.submit(nodes=3, same="zone"))
+    assert found.text.startswith("only 2 of the 3 machines")
+    assert "the same label zone" in found.remedies[0].text
+
+
+def test_a_gang_and_others_are_told_of_workers_that_keep_room_for_it(rig: Rig) -> None:
+    rig.submit_many(2)
+    one, two = (gang_worker(rig, name) for name in ("one", "two"))
+    for worker in (one, two):
+        assert worker.look()
+    job = rig.submit(nodes=2)
+    for seconds in (0, 10):
+        rig.clock.advance(seconds)
+        rig.tick.draft()
+    assert said(rig, job).text == (
+        "it waits for machines: 0 of the 2 machines that it needs are free;"
+        " 2 workers keep room for it, for up to 5 min"
+    )
+    rig.rows("DELETE FROM lease WHERE worker_id = %s", one.id)
+    single = rig.submit()
+    assert said(rig, job).free == 1
+    chances = {member.worker: member.chance for member in said(rig, single).workers}
+    assert chances == {"one": Chance.RESERVED, "two": Chance.BUSY}
+    urgent = rig.submit(priority=1)
+    chances = {member.worker: member.chance for member in said(rig, urgent).workers}
+    assert chances["one"] is Chance.STARTS
+
+
+@pytest.mark.parametrize(("limit", "code"), [(3, "queue_gpus"), (4, None)])
+def test_a_limit_of_gpus_counts_those_of_all_machines(
+    rig: Rig, limit: int, code: str | None
+) -> None:
+    gpus = [Gpu(f"GPU-{n}", "H100", 80_000) for n in range(2)]
+    for n in range(2):
+        gang_worker(rig, f"w{n}", gpus=gpus, accelerator="cuda")
+    rig.admin.limit_queue("default", max_jobs=None, max_gpus=limit)
+    found = said(rig, rig.submit(nodes=2, gpus=2))
+    assert [one.code for one in found.limits] == ([code] if code else [])
+    assert (found.outlook is Outlook.HELD) == (code is not None)
+
+
+def test_an_autoscaler_is_told_of_all_machines_that_gangs_need(rig: Rig) -> None:
+    asleep(rig, 2)
+    for nodes in (2, 3, 3):
+        rig.submit(nodes=nodes)
+    rig.submit()
+    rows = rig.rows("SELECT nodes, waiting, running, demand FROM queue_demand ORDER BY nodes")
+    assert [tuple(row.values()) for row in rows] == [(1, 1, 0, 1), (2, 0, 2, 2), (3, 2, 0, 6)]
+
+
+def test_a_gang_that_no_workers_could_run_is_among_the_stuck_jobs(rig: Rig) -> None:
+    asleep(rig, 2)
+    job = rig.submit(nodes=3)
+    rig.submit(nodes=2)
+    assert rig.rows("SELECT kind, job_id FROM stuck") == [{"kind": "unclaimable", "job_id": job}]
