@@ -105,7 +105,11 @@ BEGIN
             taken.ready_at, forge_now(), forge_now() + interval '2 minutes'
         FROM taken
         CROSS JOIN unnest(members, nonces) WITH ORDINALITY AS member (worker_id, nonce, n);
-        DELETE FROM idle WHERE worker_id = ANY(members);
+        -- All rows that it has locked, and none for which it would have to wait.
+        DELETE FROM idle
+        WHERE ctid = ANY(ARRAY(
+            SELECT ctid FROM idle WHERE worker_id = ANY(members) FOR UPDATE SKIP LOCKED
+        ));
         offers := offers - gang.nodes;
         formed := formed + 1;
         -- A notification is shorter than 8,000 bytes.

@@ -1,0 +1,56 @@
+"""`forge submit --nodes`: what becomes of it on the way to the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from support.client.command import command
+from support.queue.gang_workers import gang_worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.queue.rig import Rig
+
+
+def test_a_gang_is_submitted_with_a_warning_if_there_are_too_few_machines(
+    rig: Rig, tmp_path: Path
+) -> None:
+    for n in range(2):
+        gang_worker(rig, f"w{n}", cpus=4, memory_mb=4096, disk_mb=20_000, labels={"zone": "eu"})
+    forge = command(
+        tmp_path,
+        FORGE_DATABASE_URL=rig.url,
+        FORGE_STORE_URL=(tmp_path / "store").as_uri(),
+    )
+    asked = ("--launcher", "torchrun", "--same", "zone", "--", "python", "train.py")
+    done = forge("submit", ".", "--nodes", "3", *asked)
+    said = " ".join(done.stderr.split())
+    assert "only 2 of the 3 machines that it needs are there (2 checked)" in said
+    row = rig.row("SELECT spec, nodes, labels FROM job, shape WHERE shape.nodes > 1")
+    assert [row["spec"][name] for name in ("nodes", "launcher", "same")] == [3, "torchrun", "zone"]
+    assert (row["nodes"], row["labels"]["zone"]) == (3, "*")
+    enough = forge("submit", ".", "--nodes", "2", *asked)
+    assert "machines" not in enough.stderr
+    alone = forge("submit", ".", *asked)
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert "launcher is of a job on several machines: set nodes too" in " ".join(
+        alone.stderr.split()
+    )
+
+
+def test_forge_toml_may_ask_for_a_gang(rig: Rig, tmp_path: Path) -> None:
+    forge = command(
+        tmp_path,
+        FORGE_DATABASE_URL=rig.url,
+        FORGE_STORE_URL=(tmp_path / "store").as_uri(),
+    )
+    text = 'command = "python train.py"\nnodes = 2\nlauncher = "ray"\n'
+    (forge.cwd / "forge.toml").write_text(text, encoding="utf-8")
+    assert forge("submit", ".").returncode == 0
+    assert forge("submit", ".", "--nodes", "5").returncode == 0
+    rows = rig.rows("SELECT spec FROM job ORDER BY id")
+    assert [(row["spec"]["nodes"], row["spec"]["launcher"]) for row in rows] == [
+        (2, "ray"),
+        (5, "ray"),
+    ]
