@@ -94,10 +94,6 @@ IMPOSSIBLE = {
         "progress_is_share",
         "a lease more than finished",
     ): f"{LEASE} 0, 0, 0, now(), now(), 1, now() + '1 s', 1.5)",
-    (
-        "rank_of_nodes",
-        "a lease of a rank that its gang does not have",
-    ): f"{LEASE} 0, 0, 0, now(), now(), 1, now() + '1 s', NULL)".replace("(1, 0,", "(1, 1,"),
     ("deadline_after_since", "a gang that formed before it began"): FORMING.format("0 s", 1),
     ("turns_positive", "a gang that never had a turn"): FORMING.format("1 s", 0),
     ("lease_pkey", "a second lease of one rank"): "INSERT INTO lease SELECT * FROM lease",

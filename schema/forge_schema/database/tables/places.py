@@ -119,7 +119,6 @@ class Lease(SQLModel, table=True):
     __table_args__ = (
         # The one statement that grants leases computes the rest. Each CHECK would cost it 2 %.
         CheckConstraint("progress BETWEEN 0 AND 1", name="progress_is_share"),
-        CheckConstraint("rank >= 0 AND rank < nodes", name="rank_of_nodes"),
         Index("lease_gang", "worker_id", postgresql_where=text("nodes > 1")),
         {"postgresql_with": {"fillfactor": 50, **EAGER_VACUUM}},
     )

@@ -1,6 +1,6 @@
 -- The lanes that compete with a job: those not paused, of jobs for one worker, whose first job has at
--- least its priority. Each has the columns of `match` and `heads`, and the number of its jobs ahead of the job by
--- priority, fair share and age, counted up to `most`.
+-- least its priority. Each has the columns of `match` and `heads`, and the number of its jobs ahead
+-- of the job by priority, fair share and age, counted up to `most`.
 WITH competing AS MATERIALIZED (
     SELECT lane.*, head.nice, head.job_id, head.passed_at
     FROM lane

@@ -14,7 +14,6 @@ def upgrade() -> None:
     op.add_column(
         "lease", sa.Column("nodes", sa.SmallInteger(), server_default=sa.text("1"), nullable=False)
     )
-    op.create_check_constraint("rank_of_nodes", "lease", "rank >= 0 AND rank < nodes")
     op.create_index("lease_gang", "lease", ["worker_id"], postgresql_where=sa.text("nodes > 1"))
     op.create_index("shape_gang", "shape", ["id"], postgresql_where=sa.text("nodes > 1"))
     op.create_table(

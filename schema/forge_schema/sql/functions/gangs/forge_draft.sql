@@ -40,7 +40,13 @@ BEGIN
             AND forge_fits_gang(shape, worker)
     );
     FOR gang IN
-        WITH shares AS MATERIALIZED (SELECT forge_shares() AS by_owner)
+        WITH shares AS MATERIALIZED (
+            SELECT forge_shares(ARRAY(
+                SELECT DISTINCT lane.owner
+                FROM forge_waiting_lanes() AS waiting (lane_id)
+                JOIN lane ON lane.id = waiting.lane_id
+            )) AS by_owner
+        )
         SELECT
             head.*, lane.id AS lane_id, shape.id AS shape_id, shape.nodes, job.spec ->> 'same' AS same,
             CASE WHEN shape.gpus = 0 THEN 'cpu' ELSE shape.accelerator END AS pool,

@@ -23,10 +23,17 @@ BEGIN
         RETURN 0;
     END IF;
     FOR gang IN
-        WITH shares AS MATERIALIZED (SELECT forge_shares() AS by_owner)
+        WITH shares AS MATERIALIZED (
+            SELECT forge_shares(ARRAY(
+                SELECT DISTINCT lane.owner
+                FROM shape JOIN lane ON lane.shape_id = shape.id
+                WHERE shape.nodes > 1
+            )) AS by_owner
+        )
         SELECT
             head.job_id, head.nice, head.parts, lane.id AS lane_id, lane.limited, shape.id AS shape_id,
-            shape.nodes, job.spec ->> 'same' AS same, format('%s %s', shape.id, job.spec ->> 'same') AS kind
+            shape.nodes, job.spec ->> 'same' AS same,
+            format('%s %s', shape.id, job.spec ->> 'same') AS kind
         FROM shape
         JOIN lane ON lane.shape_id = shape.id AND NOT lane.paused
         CROSS JOIN LATERAL (

@@ -1,6 +1,6 @@
 -- The idle workers that a gang can have, as many as it needs and some to spare, the best first: those
--- drafted for it, then those that `forge_preference` prefers. If their label `same` must have one
--- value, they are those with the value that suits best.
+-- drafted for it, then those that `forge_preference` prefers, and the faster ones. If their label
+-- `same` must have one value, they are those with the value that suits best.
 CREATE OR REPLACE FUNCTION forge_offers(
     wanted integer, same text, gang bigint, its_nice smallint, its_parts integer[]
 ) RETURNS bigint[]
@@ -11,7 +11,7 @@ LANGUAGE sql STABLE AS $$
             bool_or(draft.job_id IS NOT NULL) AS drafted,
             max(forge_preference(
                 shape.target = 'auto' AND worker.local, its_parts, idle.warm
-            )) AS preference
+            ) + CASE WHEN shape.gpus > 0 THEN idle.gpu_speed ELSE idle.cpu_speed END) AS preference
         FROM shape
         JOIN idle ON idle.nonce IS NOT NULL
         JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id

@@ -1,11 +1,12 @@
 -- Wakes as many idle workers as there are jobs in `lanes`, a lane per job: those that can run them
--- with what they have free, the preferred ones first. Gangs among them are formed. `parts` has the text of each job's
--- `forge_parts`, if known. The calling statement has made the jobs ready, or given back their slots.
+-- with what they have free, the preferred ones first. Gangs among them are formed. `parts` has the
+-- text of each job's `forge_parts`, if known. The calling statement has made the jobs ready, or
+-- given back their slots.
 -- A worker that is the last resort is left asleep if others that are woken have room for all jobs.
 -- The notification is `kind:workers:snapshot`. A worker that the snapshot does not show may have
 -- become idle at the same moment, without seeing the jobs: it looks too. So one is sent even if it
 -- names nobody, except when the jobs have been ready for a while: kind `again`.
--- Locks: idle, skipping locked.
+-- Locks: idle, skipping locked; for gangs, see `forge_form`.
 CREATE OR REPLACE FUNCTION forge_wake(
     lanes integer[], kind text DEFAULT 'ready', parts text[] DEFAULT NULL
 ) RETURNS void
