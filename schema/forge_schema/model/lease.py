@@ -6,6 +6,8 @@ from math import isnan
 from typing import Any
 from uuid import UUID
 
+from pydantic import JsonValue
+
 from forge_schema.model.fields import Amount, Count, Id, KnownParts
 from forge_schema.model.states import Reason, Standing, State
 
@@ -105,6 +107,28 @@ class Renewal:
 
     standings: dict[Fence, Standing]
     command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a run, as the others see it: what it told them, and whether it is over.
+
+    `step` is 0 while it prepares, 1 once it is prepared, 2 once it can reach the master.
+    """
+
+    rank: int
+    worker: str
+    step: int
+    details: dict[str, JsonValue] = field(default_factory=dict)
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """The status of a member's lease, and all members of its run by rank."""
+
+    standing: Standing
+    members: list[Member] = field(default_factory=list)
 
 
 def array(values: Sequence[object]) -> str:

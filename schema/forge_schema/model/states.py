@@ -49,11 +49,13 @@ class Reason(StrEnum):
     BUNDLE_CORRUPT = "bundle_corrupt"
     IMAGE_MISSING = "image_missing"
     START_FAILED = "start_failed"
+    PREFLIGHT_FAILED = "preflight_failed"
     STORAGE_FAILED = "storage_failed"
     GPU_FAULT = "gpu_fault"
     WORKER_LOST = "worker_lost"
     PREEMPTED = "preempted"
     DRAINED = "drained"
+    RUN_ENDED = "run_ended"
     CANCELLED = "cancelled"
     DEPENDENCY_FAILED = "dependency_failed"
 
@@ -68,7 +70,8 @@ ATTEMPT_REASONS = tuple(reason for reason in Reason if reason is not Reason.DEPE
 
 # A failure is the job's fault, a loss the infrastructure's; a final reason would only repeat
 # itself, so it is not retried. A faulty GPU is no longer lent, so the job continues on another one
-# and cannot do so endlessly.
+# and cannot do so endlessly. A member of a run that ended because of another one is not charged:
+# the other one is.
 BUDGETS = {
     Reason.SUCCEEDED: Budget.SUCCESS,
     Reason.EXIT_CODE: Budget.FAILURES,
@@ -79,11 +82,13 @@ BUDGETS = {
     Reason.BUNDLE_CORRUPT: Budget.FINAL,
     Reason.IMAGE_MISSING: Budget.FINAL,
     Reason.START_FAILED: Budget.LOSSES,
+    Reason.PREFLIGHT_FAILED: Budget.LOSSES,
     Reason.STORAGE_FAILED: Budget.LOSSES,
     Reason.GPU_FAULT: Budget.FREE,
     Reason.WORKER_LOST: Budget.LOSSES,
     Reason.PREEMPTED: Budget.PREEMPTIONS,
     Reason.DRAINED: Budget.FREE,
+    Reason.RUN_ENDED: Budget.FREE,
     Reason.CANCELLED: Budget.CANCEL,
     Reason.DEPENDENCY_FAILED: Budget.CANCEL,
 }
@@ -95,15 +100,17 @@ class Phase(StrEnum):
     CLAIMED = "claimed"
     PREPARING = "preparing"
     RUNNING = "running"
+    STOPPING = "stopping"
     FINISHING = "finishing"
 
 
 class Asked(StrEnum):
-    """Why the holder of a lease is asked to end its job."""
+    """Why the holder of a lease is asked to end its job; `ended` if another one ended the run."""
 
     CANCELLED = "cancelled"
     PREEMPTED = "preempted"
     TIMEOUT = "timeout"
+    ENDED = "ended"
 
 
 class Standing(StrEnum):
@@ -113,6 +120,7 @@ class Standing(StrEnum):
     CANCELLED = "cancelled"
     PREEMPTED = "preempted"
     TIMEOUT = "timeout"
+    ENDED = "ended"
     LOST = "lost"
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from forge_schema.model.lease import Ended, Fence, Grant
+from forge_schema.model.lease import Ended, Fence, Grant, Member
 from forge_schema.model.states import Command, Standing, WorkerKind
 
 
@@ -66,6 +66,13 @@ class Told(Answer):
 
     standing: Standing | None = None
     ended: Ended | None = None
+
+
+class Gathered(Answer):
+    """The lease's status, and all members of its run by rank."""
+
+    standing: Standing
+    members: list[Member] = []
 
 
 class Nothing(Answer):

@@ -175,6 +175,13 @@ class Status(Held):
         return self
 
 
+class Gather(Held):
+    """How far a member of a run has come: 1 prepared, 2 reachable; and what it tells the others."""
+
+    step: Annotated[int, Field(ge=1, le=2), NUMERIC]
+    member: Document
+
+
 class NewLogChunk(Held, LogChunk):  # type: ignore[misc]
     """A log chunk whose upload is complete."""
 

@@ -1,41 +1,42 @@
 """The queue: its verbs, each one statement of `sql/`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
+from pydantic import JsonValue
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.ending.runs import Runs
+from forge_schema.ending.statement import AT_ONCE, by_job, finish_params
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown
 from forge_schema.model.lease import (
     End,
     Ended,
     Fence,
+    Gathering,
     Grant,
+    Member,
     Renewal,
     fence_params,
     fences,
     share,
-    usages,
 )
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.claim import claim, claimed_before
-from forge_schema.queue.hopeless import QUICK, VARYING, hopeless
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.submission import LaneIds, Submission
 
 LEASE_TTL = timedelta(seconds=120)
-DETAIL_LENGTH = 10_000
+MEMBER = tuple(field.name for field in fields(Member))
 NO_LONGER = "the worker may no longer run it"
-# Reasons to retry at once: the job is healthy and can run on another worker.
-AT_ONCE = {Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.PREEMPTED, Reason.DRAINED}
 
 
 class NotRetryable(ForgeError):
@@ -71,6 +72,7 @@ class Queue:
         self.database = database
         self.actor = actor
         self.ttl = ttl
+        self.runs = Runs(database)
         self._acts = JobActs(database, owner=None, actor=actor)
         self._submission = Submission(database, actor, {} if lane_ids is None else lane_ids)
 
@@ -144,9 +146,9 @@ class Queue:
             ttl=self.ttl,
             nonce=nonce,
             warm=warm,
-            successes=sorted(ends, key=_by_job) if plain else (),
+            successes=sorted(ends, key=by_job) if plain else (),
             # A success costs a third less without the other reasons' budgets, so it goes without.
-            first=None if plain else ("finish", self._ends(ends)),
+            first=None if plain else ("finish", finish_params(ends)),
         )
         if plain and done == len(ends):
             return [_succeeded(end.fence) for end in ends], before or new
@@ -183,38 +185,27 @@ class Queue:
         """
         if not ends:
             return []
-        params = self._ends(ends, expired_only=expired_only)
+        params = finish_params(ends, expired_only=expired_only)
         rows = self.database.rows("finish", again=True, **params)
         return self._moved(ends, rows, expired_only=expired_only)
 
     def _moved(
         self, ends: Sequence[End], rows: Sequence[Row], *, expired_only: bool = False
     ) -> list[Ended]:
-        """Return what became of each end; those that ended nothing now may have done so before."""
+        """Return what became of each end; those that ended nothing now may have done so before.
+
+        The statements leave members of runs alone, so that what they do for others stays simple.
+        """
         moved = {_fence(row): _ended(row) for row in rows}
+        gone = [end for end in ends if end.fence not in moved]
+        moved |= self.runs.end(gone, expired_only=expired_only)
         if not expired_only:
-            moved |= self._stored([end for end in ends if end.fence not in moved])
+            moved |= self._stored([end for end in gone if end.fence not in moved])
         return [moved[end.fence] for end in ends if end.fence in moved]
 
     def release(self, fence: Fence, reason: Reason = Reason.PREEMPTED) -> Ended:
         """Give a job back, as `preempted` or `drained`. It is ready again at once."""
         return self.finish([End(fence, reason)])[0]
-
-    def _ends(self, ends: Sequence[End], *, expired_only: bool = False) -> dict[str, object]:
-        ends = sorted(ends, key=_by_job)
-        return {
-            **fences([end.fence for end in ends]),
-            **usages(ends),
-            "reasons": [end.reason.value for end in ends],
-            "budgets": [end.reason.budget.value for end in ends],
-            "back_off": [_backs_off(end.reason) for end in ends],
-            "exit_codes": [end.exit_code for end in ends],
-            "details": [storable(end.detail) for end in ends],
-            "hopeless": [hopeless(end) for end in ends],
-            "quick": QUICK,
-            "varying": VARYING,
-            "expired_only": expired_only,
-        }
 
     def _stored(self, gone: Sequence[End]) -> dict[Fence, Ended]:
         if not gone:
@@ -263,7 +254,11 @@ class Queue:
         progress: float | None = None,
         devices: Sequence[str] | None = None,
     ) -> Standing:
-        """Record a lease's phase and progress. Return `lost` if the lease is gone."""
+        """Record a lease's phase and progress. Return `lost` if the lease is gone.
+
+        A member of a run that is `stopping` has the others stop too, so that all of them store
+        their last checkpoints.
+        """
         row = self.database.one(
             "report",
             again=True,
@@ -274,7 +269,26 @@ class Queue:
         )
         if row is None:
             return Standing.LOST
+        if phase is Phase.STOPPING and row["nodes"] > 1:
+            self.runs.ask(fence)
         return Standing(row["asked"] or Standing.OK)
+
+    def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
+        """Record how far a member of a run has come; return its status and all members by rank.
+
+        Args:
+            fence: the member's lease.
+            step: 1 if it is prepared, 2 if it can reach the master; never taken back.
+            member: what it tells the others, for example its address.
+        """
+        rows = self.database.rows(
+            "gather", again=True, **fence_params(fence), step=step, member=Jsonb(member)
+        )
+        if not rows:
+            return Gathering(Standing.LOST)
+        standing = Standing(rows[0]["asked"] or Standing.OK)
+        members = [Member(**{name: row[name] for name in MEMBER}) for row in rows]
+        return Gathering(standing, members)
 
     def cancel(self, job_id: int) -> State:
         """Cancel a job and return its state, which is `running` until its worker has stopped it.
@@ -319,23 +333,8 @@ class Queue:
         return State(row["state"])
 
 
-def _backs_off(reason: Reason) -> bool:
-    return reason.budget in {Budget.FAILURES, Budget.LOSSES} and reason not in AT_ONCE
-
-
 def _is_plain(end: End) -> bool:
     return end.reason.budget is Budget.SUCCESS and end.detail is None
-
-
-def _by_job(end: End) -> tuple[int, int]:
-    return end.fence.job_id, end.fence.token
-
-
-def storable(detail: str | None) -> str | None:
-    """Make a detail storable: it quotes a job's output, which may contain anything."""
-    if detail is None:
-        return None
-    return detail[:DETAIL_LENGTH].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _fence(row: dict[str, Any]) -> Fence:

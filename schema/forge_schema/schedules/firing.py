@@ -6,10 +6,10 @@ import structlog
 from pydantic import ValidationError
 
 from forge_schema.database.pool import Database, DatabaseUnreachable, Row
+from forge_schema.ending.statement import storable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import Firing
 from forge_schema.model.spec import JobSpec
-from forge_schema.queue.queue import storable
 from forge_schema.queue.submission import IdempotencyConflict, LaneIds, Submission
 from forge_schema.schedules.times import Cron
 

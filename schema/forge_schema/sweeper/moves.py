@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import psycopg
 import structlog
 
+from forge_schema.database.pool import Row
 from forge_schema.model.lease import End, Ended, fence_params
 from forge_schema.queue.queue import Queue
 
@@ -35,6 +36,15 @@ class Moves:
                 return [ended for answer in alone for ended in answer]
             self._set_aside("lease", error, **fence_params(ends[0].fence))
             return []
+
+    def settle(self, run: Row) -> int:
+        """Settle a run; return 1 if it was not settled before, and 0 too if it is set aside."""
+        try:
+            return int(self._queue.runs.settle(run) is not None)
+        except IMPOSSIBLE as error:
+            fence = {name: run[name] for name in ("job_id", "token", "nonce")}
+            self._set_aside("lease", error, **fence)
+            return 0
 
     def promote(self, count: int) -> int:
         """Make up to `count` due jobs ready and return their number."""

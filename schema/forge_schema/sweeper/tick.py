@@ -74,6 +74,7 @@ class Moved:
     overrun: int = 0
     thinned: int = 0
     fired: int = 0
+    settled: int = 0
 
 
 class Tick:
@@ -127,6 +128,7 @@ class Tick:
             "fired": self.fire,
             "overdue": self.ask_overdue,
             "overrun": self.end_overrun,
+            "settled": self.settle,
             "offline": self.mark_offline,
             "reaped": self.reap,
             "counted": self.count_usage,
@@ -245,6 +247,10 @@ class Tick:
         )
         ends = [End(_fence(row), Reason(row["reason"]), detail=_why(row)) for row in rows]
         return sum(ended.accepted for ended in self._moves.finish(ends))
+
+    def settle(self) -> int:
+        """Settle the runs all of whose members are over, but whose last one did not."""
+        return sum(map(self._moves.settle, self._queue.runs.whole()))
 
     def mark_offline(self) -> int:
         """Mark silent workers offline."""

@@ -215,6 +215,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/workers/enrol"): (PODS, fixed("/api/workers/enrol")),
     ("get", "/api/workers/stream"): (WORKS, fixed("/api/workers/stream?wait_s=0")),
     ("post", "/api/workers/job/{job_id}/status"): (HOLDS, of_lease("/status", phase="running")),
+    ("post", "/api/workers/job/{job_id}/gather"): (
+        HOLDS,
+        of_lease("/gather", step=1, member={"address": "10.0.0.5"}),
+    ),
     ("post", "/api/workers/job/{job_id}/log-chunks"): (
         HOLDS,
         of_lease("/log-chunks", number=0, key="LOG", start=0, bytes=6, sha256=DIGEST),

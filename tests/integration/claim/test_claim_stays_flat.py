@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from forge_schema.ending.statement import finish_params
 from forge_schema.model.attempt_records import LogChunk
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
@@ -195,8 +196,8 @@ def verbs(bench: Bench) -> dict[str, int]:
     queue.cancel(grant.fence.job_id)
     costs["cancel"] = bench.cost("cancel", rows=2)
     # Measured on the live lease without being run before, since running it ends the lease.
-    ends = queue._ends([End(grant.fence, Reason.EXIT_CODE)])
-    bench.rig.database.ran.append(("finish", {**ends, "expired_only": False}))
+    ends = finish_params([End(grant.fence, Reason.EXIT_CODE)])
+    bench.rig.database.ran.append(("finish", ends))
     costs["finish"] = bench.cost("finish")
     assert bench.rig.finish(grant, Reason.EXIT_CODE).accepted
     return costs

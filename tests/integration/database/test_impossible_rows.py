@@ -96,6 +96,9 @@ IMPOSSIBLE = {
     ): f"{LEASE} 0, 0, 0, now(), now(), 1, now() + '1 s', 1.5)",
     ("deadline_after_since", "a gang that formed before it began"): FORMING.format("0 s", 1),
     ("turns_positive", "a gang that never had a turn"): FORMING.format("1 s", 0),
+    ("member_of_run", "a fourth step"): "UPDATE lease SET step = 3",
+    ("member_of_run", "a lease without a run that is over"): "UPDATE lease SET over = '{}'",
+    ("member_object", "a member that tells nothing"): "UPDATE lease SET member = 'null'",
     ("lease_pkey", "a second lease of one rank"): "INSERT INTO lease SELECT * FROM lease",
     ("ready_pkey", "a job twice in ready"): "INSERT INTO ready SELECT * FROM ready",
     ("scheduled_pkey", "a job twice in scheduled"): "INSERT INTO scheduled SELECT * FROM scheduled",
@@ -333,5 +336,6 @@ def test_the_words_of_the_protocol_agree_with_each_other() -> None:
     assert set(BUDGETS) == set(Reason)
     assert set(BUDGETS.values()) == set(Budget)
     assert {standing.value for standing in Standing} == {*(a.value for a in Asked), "ok", "lost"}
-    assert {asked.value for asked in Asked} <= {reason.value for reason in Reason}
+    asked = {asked.value for asked in Asked} - {Asked.ENDED} | {Reason.RUN_ENDED}
+    assert asked <= {reason.value for reason in Reason}
     assert {state for state in State if state.terminal} == TERMINAL_STATES

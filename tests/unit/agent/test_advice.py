@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from forge_schema.ending.statement import DETAIL_LENGTH
 from forge_schema.model.errors import ForgeError
-from forge_schema.queue.queue import DETAIL_LENGTH
 from forge_worker.attempt.attempt import with_advice
 
 

@@ -15,9 +15,9 @@ from threading import Lock
 from uuid import UUID
 
 import structlog
+from forge_schema.ending.statement import storable
 from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.states import Reason
-from forge_schema.queue.queue import storable
 
 from forge_worker.files.atomic import sync_folder
 

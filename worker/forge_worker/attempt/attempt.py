@@ -7,10 +7,10 @@ from pathlib import Path
 from threading import Event, Lock
 from time import time
 
+from forge_schema.ending.statement import DETAIL_LENGTH
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence, Grant
 from forge_schema.model.states import Phase, Reason, Standing
-from forge_schema.queue.queue import DETAIL_LENGTH
 from forge_schema.storage import keys
 
 from forge_worker.attempt.cursors import Cursors
@@ -147,6 +147,8 @@ class Attempt:
             self.lose()
         elif standing is Standing.TIMEOUT:
             self.request_stop(Stop(Reason.TIMEOUT, f"longer than {self.grant.timeout_s} s"))
+        elif standing is Standing.ENDED:
+            self.request_stop(Stop(Reason.RUN_ENDED, "another member ended the run"))
         elif standing is not Standing.OK:
             self.request_stop(Stop(Reason(standing.value), f"{standing.value} on request"))
 

@@ -15,7 +15,7 @@ from forge_schema.model.attempt_records import (
     Sample,
     Tested,
 )
-from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
+from forge_schema.model.lease import End, Ended, Fence, Gathering, Grant, Renewal
 from forge_schema.model.states import Phase, Standing, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.protocol.answers import Registered
@@ -27,6 +27,7 @@ from forge_schema.queue.thinning import GoOn, Thinning
 from forge_schema.storage import Store
 from forge_schema.wake.hint import Hint
 from forge_schema.wake.sleepers import Sleepers
+from pydantic import JsonValue
 
 from forge_worker.queue.unanswered import Ask, Unanswered
 
@@ -66,6 +67,9 @@ class Gateway(Protocol):
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
         """Record what the worker is doing with a job."""
+
+    def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
+        """Record how far a member of a run has come; return its status and all members by rank."""
 
     def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool: ...
     def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool: ...
@@ -216,6 +220,9 @@ class SqlGateway:
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
         return self.queue.report(fence, phase, devices=devices)
+
+    def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
+        return self.queue.gather(fence, step, member)
 
     def thin_checkpoints(
         self, fence: Fence, keep: int, *, everywhere: bool, go_on: GoOn = lambda: True

@@ -5,7 +5,7 @@ from forge_schema.model.attempt_records import Artifact
 from forge_schema.model.states import Standing
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol import messages
-from forge_schema.protocol.answers import Nothing, Restorable, Thinned, Told
+from forge_schema.protocol.answers import Gathered, Nothing, Restorable, Thinned, Told
 from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.own_leases import OwnLeases
 from forge_schema.queue.thinning import Thinning
@@ -41,6 +41,17 @@ def status(job_id: JobId, body: messages.Status, caller: AsWorker, shared: Share
     if standing is Standing.LOST:
         raise lost()
     return Told(standing=standing)
+
+
+@router.post("/gather")
+def gather(job_id: JobId, body: messages.Gather, caller: AsWorker, shared: Shared) -> Gathered:
+    """Report how far a member of a run has come, and see the others. To be repeated meanwhile."""
+    fence = body.fence(job_id)
+    own_lease(shared, caller, fence)
+    gathering = shared.queue(caller.actor).gather(fence, body.step, body.member)
+    if gathering.standing is Standing.LOST:
+        raise lost()
+    return Gathered(standing=gathering.standing, members=gathering.members)
 
 
 @router.post("/log-chunks")

@@ -113,12 +113,21 @@ class SweepCap(SQLModel, table=True):
 class Lease(SQLModel, table=True):
     """A running job and rank. No column that a heartbeat writes is in an index.
 
-    A gang, a job on several `nodes`, has a lease for each rank; they share the attempt.
+    A gang, a job on several `nodes`, has one for each member of its run; they share the attempt.
+    `member` is what a member told the others, `step` how far it has come: 0 preparing, 1 prepared,
+    2 reachable. `over` is how it ended; its lease stays until all members have ended.
     """
 
     __table_args__ = (
         # The one statement that grants leases computes the rest. Each CHECK would cost it 2 %.
         CheckConstraint("progress BETWEEN 0 AND 1", name="progress_is_share"),
+        CheckConstraint(
+            "step BETWEEN 0 AND 2 AND (over IS NULL OR nodes > 1)", name="member_of_run"
+        ),
+        CheckConstraint(
+            "jsonb_typeof(member) = 'object' AND jsonb_typeof(over) = 'object'",
+            name="member_object",
+        ),
         Index("lease_gang", "worker_id", postgresql_where=text("nodes > 1")),
         {"postgresql_with": {"fillfactor": 50, **EAGER_VACUUM}},
     )
@@ -148,6 +157,9 @@ class Lease(SQLModel, table=True):
     # Set by the sweeper's next tick after the job was asked to end.
     asked_at: datetime | None = c.moment(null=True)
     nodes: int = c.small(default="1")
+    member: dict[str, Any] | None = c.document(null=True)
+    step: int = c.small(default="0")
+    over: dict[str, Any] | None = c.document(null=True)
 
 
 class Slot(SQLModel, table=True):

@@ -6,6 +6,9 @@
 -- attempt before ended the same way, unless the submitter chose the number of retries.
 -- A failed start does not count as a loss if it is the job's first on this worker and one of its
 -- first three in all: a broken machine must not use up the job's losses.
+-- The members of a run on several machines are left alone. `settles` ends such a run, all of whose
+-- members are over, by the lease of the one that decides; `end_run` follows in the transaction.
+-- `first` says which one that was.
 -- Locks: lease in the order given, then slot and outcome.
 WITH ended AS (
     DELETE FROM lease
@@ -21,15 +24,16 @@ WITH ended AS (
     )
     WHERE lease.job_id = f.job_id AND lease.token = f.token AND lease.nonce = f.nonce
         AND (NOT %(expired_only)s OR lease.expires_at < forge_now())
+        AND (lease.nodes = 1 OR %(settles)s AND lease.over IS NOT NULL)
     RETURNING
         lease.job_id, lease.rank, lease.token, lease.nonce, lease.worker_id, lease.lane_id,
         lease.nice, lease.attempt, lease.ready_at, lease.claimed_at, lease.started_at, lease.asked,
-        lease.devices,
+        lease.devices, lease.nodes,
         lease.failures + (f.budget = 'failures')::integer AS failures,
         lease.losses + (
             f.budget = 'losses' AND NOT (
                 f.reason = 'start_failed' AND (
-                    SELECT count(*) < 3 AND coalesce(bool_and(earlier.worker_id <> lease.worker_id), true)
+                    SELECT count(DISTINCT earlier.attempt) < 3 AND coalesce(bool_and(earlier.worker_id <> lease.worker_id), true)
                     FROM attempt AS earlier
                     WHERE earlier.job_id = lease.job_id AND earlier.reason = 'start_failed'
                 )
@@ -38,7 +42,8 @@ WITH ended AS (
         lease.preemptions + (f.budget = 'preemptions')::integer AS preemptions,
         f.reason, f.budget, f.back_off, f.exit_code, f.detail,
         f.gpu_seconds, f.energy_j, f.cost, f.cpu_seconds, f.peak_memory_mb, f.peak_vram_mb,
-        f.hopeless, lease.progress, forge_now() AS now
+        f.hopeless, lease.progress, forge_now() AS now,
+        coalesce((lease.over ->> 'at')::timestamptz, forge_now()) AS ended_at
 ),
 returned AS (
     UPDATE slot SET job_id = NULL FROM ended WHERE slot.job_id = ended.job_id
@@ -60,10 +65,11 @@ verdict AS (
             )
             ELSE now
         END AS run_at,
-        greatest(now, claimed_at) AS finished_at,
+        greatest(ended_at, claimed_at) AS finished_at,
         (
             SELECT max(kept.created_at) FROM checkpoint AS kept
-            WHERE kept.job_id = ended.job_id AND kept.token = ended.token
+            WHERE kept.job_id = ended.job_id
+                AND (kept.token = ended.token OR nodes > 1 AND kept.attempt = ended.attempt)
         ) AS checkpoint_at
     FROM ended
     JOIN job ON job.id = ended.job_id
@@ -71,7 +77,7 @@ verdict AS (
         SELECT NOT ended.hopeless AS twice
         WHERE ended.reason = 'exit_code'
             AND ended.progress IS NULL
-            AND ended.now - coalesce(ended.started_at, ended.claimed_at) < %(quick)s::interval
+            AND ended.ended_at - coalesce(ended.started_at, ended.claimed_at) < %(quick)s::interval
             AND NOT EXISTS (SELECT FROM metric WHERE metric.job_id = ended.job_id)
             AND NOT EXISTS (SELECT FROM checkpoint WHERE checkpoint.job_id = ended.job_id)
             AND (
@@ -81,7 +87,6 @@ verdict AS (
                     SELECT FROM attempt AS before
                     WHERE before.job_id = ended.job_id
                         AND before.attempt = ended.attempt - 1
-                        AND before.rank = ended.rank
                         AND before.reason = 'exit_code'
                         AND before.exit_code = ended.exit_code
                         AND regexp_replace(before.detail, %(varying)s, '', 'gi')
@@ -128,12 +133,16 @@ ends AS (
             ELSE reason
         END,
         attempt, token, nonce, exit_code,
-        CASE
+        coalesce(nullif(%(first)s::text, '') || coalesce(said, ''), said),
+        now
+    FROM verdict
+    CROSS JOIN LATERAL (
+        SELECT CASE
             WHEN twice AND state = 'failed' THEN 'failed the same way twice: ' || detail
             ELSE detail
-        END,
-        now
-    FROM verdict WHERE state <> 'succeeded'
+        END AS said
+    ) AS in_detail
+    WHERE state <> 'succeeded'
 ),
 again AS (
     INSERT INTO ready (

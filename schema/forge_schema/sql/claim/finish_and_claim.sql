@@ -1,5 +1,5 @@
 -- Accepts the results of finished leases and claims up to `count` jobs, in one round trip. Without
--- leases to finish it is a plain claim.
+-- leases to finish it is a plain claim. The members of a run on several machines are left alone.
 -- The arrays about leases are sorted by job, then token, so that a lease finds its place in them by
 -- width_bucket, a binary search. Deleting by a join with unnest() makes the statement a sixth
 -- slower.
@@ -15,6 +15,7 @@ WITH done AS (
     WHERE job_id = ANY(%(job_ids)s::bigint[])
         AND token = (%(tokens)s::bigint[])[width_bucket(job_id, %(job_ids)s::bigint[])]
         AND nonce = (%(nonces)s::uuid[])[width_bucket(job_id, %(job_ids)s::bigint[])]
+        AND nodes = 1
     RETURNING
         job_id, token, nonce, worker_id, lane_id, attempt, ready_at, claimed_at, started_at,
         devices, forge_now() AS now, width_bucket(job_id, %(job_ids)s::bigint[]) AS n

@@ -1,6 +1,10 @@
--- Asks the worker of a running job to give it back, as a spot notice would. Idempotent.
+-- Asks the workers of a running job to give it back, as a spot notice would. Idempotent.
+-- Locks: lease by rank.
 WITH held AS MATERIALIZED (
-    SELECT job_id, rank, worker_id, asked FROM lease WHERE job_id = %(job_id)s FOR UPDATE
+    SELECT job_id, rank, worker_id, asked FROM lease
+    WHERE job_id = %(job_id)s AND over IS NULL
+    ORDER BY rank
+    FOR UPDATE
 ),
 asked AS (
     UPDATE lease SET asked = 'preempted'

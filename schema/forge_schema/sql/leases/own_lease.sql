@@ -9,4 +9,4 @@ LEFT JOIN checkpoint AS source
     ON source.job_id = job.source_job_id AND source.token = job.source_token
     AND source.number = job.source_number
 WHERE lease.job_id = %(job_id)s AND lease.token = %(token)s AND lease.nonce = %(nonce)s
-    AND lease.worker_id = %(worker_id)s
+    AND lease.worker_id = %(worker_id)s AND lease.over IS NULL

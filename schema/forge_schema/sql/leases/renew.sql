@@ -77,7 +77,7 @@ renewed AS (
         claimed_at = least(claimed_at, forge_now())
     FROM seen, held
     WHERE lease.job_id = held.job_id AND lease.token = held.token AND lease.nonce = held.nonce
-        AND lease.worker_id = %(worker_id)s
+        AND lease.worker_id = %(worker_id)s AND lease.over IS NULL
     RETURNING lease.job_id, lease.token, lease.nonce, lease.asked, true AS found
 )
 SELECT

@@ -13,5 +13,5 @@ SET phase = %(phase)s,
     END
 FROM job
 WHERE lease.job_id = %(job_id)s AND lease.token = %(token)s AND lease.nonce = %(nonce)s
-    AND job.id = lease.job_id
-RETURNING lease.asked
+    AND job.id = lease.job_id AND lease.over IS NULL
+RETURNING lease.asked, lease.nodes

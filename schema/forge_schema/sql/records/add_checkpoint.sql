@@ -1,7 +1,7 @@
 -- Adds the index row of a checkpoint whose upload is complete. Idempotent.
 WITH held AS (
     SELECT job_id, token, attempt FROM lease
-    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
+    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s AND over IS NULL
     FOR KEY SHARE
 ),
 added AS (

@@ -3,7 +3,7 @@
 -- try.
 WITH held AS MATERIALIZED (
     SELECT job_id, token, rank, attempt, metrics FROM lease
-    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
+    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s AND over IS NULL
     FOR UPDATE
 ),
 counted AS (

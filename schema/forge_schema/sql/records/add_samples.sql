@@ -2,7 +2,7 @@
 -- The lease counts the stored rows, so a repeat adds nothing, even concurrently with the first try.
 WITH held AS MATERIALIZED (
     SELECT job_id, token, rank, attempt, samples FROM lease
-    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
+    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s AND over IS NULL
     FOR UPDATE
 ),
 counted AS (

@@ -3,7 +3,7 @@
 -- start from. Returns all of them, each with whether it is gone; nothing if the lease is lost.
 WITH held AS MATERIALIZED (
     SELECT job_id FROM lease
-    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
+    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s AND over IS NULL
     FOR KEY SHARE
 ),
 aged AS (

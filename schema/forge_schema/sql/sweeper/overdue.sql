@@ -1,8 +1,19 @@
--- Asks workers to end every job past its time limit.
-WITH asked AS (
-    UPDATE lease SET asked = 'timeout'
-    WHERE deadline_at < forge_now() AND asked IS NULL
-    RETURNING job_id, worker_id
+-- Asks workers to end every job past its time limit: all members of a run as soon as one is.
+-- Locks: lease by job and rank.
+WITH late AS MATERIALIZED (
+    SELECT DISTINCT job_id FROM lease
+    WHERE deadline_at < forge_now() AND asked IS NULL AND over IS NULL
+),
+due AS MATERIALIZED (
+    SELECT lease.job_id, lease.rank FROM late JOIN lease ON lease.job_id = late.job_id
+    WHERE lease.asked IS NULL AND lease.over IS NULL
+    ORDER BY lease.job_id, lease.rank
+    FOR UPDATE OF lease
+),
+asked AS (
+    UPDATE lease SET asked = 'timeout' FROM due
+    WHERE lease.job_id = due.job_id AND lease.rank = due.rank
+    RETURNING lease.job_id, lease.worker_id
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id)

@@ -3,18 +3,26 @@
 -- within `storing`; or it has prepared the job for longer than `preparing`. A job past its time
 -- limit has timed out, even if it was asked for back before.
 -- The time of the request is recorded here, so that it counts only while a sweeper runs.
--- Locks: lease.
-WITH noted AS (
-    UPDATE lease SET asked_at = forge_now() WHERE asked IS NOT NULL AND asked_at IS NULL
+-- Locks: lease by job and rank.
+WITH asked_since AS MATERIALIZED (
+    SELECT job_id, rank FROM lease
+    WHERE asked IS NOT NULL AND asked_at IS NULL AND over IS NULL
+    ORDER BY job_id, rank
+    FOR UPDATE
+),
+noted AS (
+    UPDATE lease SET asked_at = forge_now() FROM asked_since AS since
+    WHERE lease.job_id = since.job_id AND lease.rank = since.rank
 )
 SELECT
     job_id, token, nonce,
     CASE
         WHEN asked = 'preempted' AND deadline_at < forge_now() THEN 'timeout'
+        WHEN asked = 'ended' THEN 'run_ended'
         ELSE coalesce(asked::text, 'start_failed')
     END AS reason
 FROM lease
-WHERE CASE
+WHERE over IS NULL AND CASE
     WHEN asked IS NULL
         THEN started_at IS NULL AND phase IN ('claimed', 'preparing')
             AND claimed_at < forge_now() - %(preparing)s::interval

@@ -1,9 +1,10 @@
 -- Sets a lease aside that cannot be ended, for example because its job has already ended, as may
--- happen after a restore.
+-- happen after a restore; with it the leases of all members of its run.
 WITH gone AS (
-    DELETE FROM lease
-    WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s
-    RETURNING *
+    DELETE FROM lease USING lease AS of_run
+    WHERE of_run.job_id = %(job_id)s AND of_run.token = %(token)s AND of_run.nonce = %(nonce)s
+        AND lease.job_id = of_run.job_id AND lease.attempt = of_run.attempt
+    RETURNING lease.*
 ),
 returned AS (
     UPDATE slot SET job_id = NULL FROM gone WHERE slot.job_id = gone.job_id
@@ -19,4 +20,4 @@ told AS (
         jsonb_build_object('from', 'lease', 'error', %(error)s::text)
     FROM gone
 )
-SELECT job_id FROM gone
+SELECT DISTINCT job_id FROM gone

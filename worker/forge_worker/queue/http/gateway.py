@@ -7,6 +7,7 @@ from typing import TypedDict, TypeVar
 from uuid import UUID
 
 from forge_schema.database.pool import Row
+from forge_schema.ending.statement import storable
 from forge_schema.model.attempt_records import (
     Artifact,
     Checkpoint,
@@ -15,12 +16,13 @@ from forge_schema.model.attempt_records import (
     Sample,
     Tested,
 )
-from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal, Usage
+from forge_schema.model.lease import End, Ended, Fence, Gathering, Grant, Renewal, Usage
 from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import (
     Claimed,
+    Gathered,
     Nothing,
     Registered,
     Renewed,
@@ -28,9 +30,8 @@ from forge_schema.protocol.answers import (
     Thinned,
     Told,
 )
-from forge_schema.queue.queue import storable
 from forge_schema.queue.thinning import GoOn
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 
 from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
@@ -149,6 +150,14 @@ class HttpGateway:
             return self._of(fence, "status", body, Told).standing or Standing.OK
         except LeaseUnknown:
             return Standing.LOST
+
+    def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
+        body = messages.Gather.model_validate({**_held(fence), "step": step, "member": member})
+        try:
+            told = self._of(fence, "gather", body, Gathered)
+        except LeaseUnknown:
+            return Gathering(Standing.LOST)
+        return Gathering(told.standing, told.members)
 
     def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool:
         body = messages.NewLogChunk(**_held(fence), **asdict(chunk))

@@ -1,0 +1,1 @@
+"""The end of a lease, and of a run of several."""

@@ -1,0 +1,113 @@
+"""Runs on several machines: each member ends on its own, and the last one settles the run."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import psycopg
+import structlog
+from psycopg.types.json import Jsonb
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.ending.echoes import level
+from forge_schema.ending.statement import AT_ONCE, finish_params, storable
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import End, Ended, Fence, Usage, fence_params, fences
+from forge_schema.model.states import Budget, Reason, State
+
+# The run ends by these as it should, so nothing failed first.
+AS_WISHED = {Budget.SUCCESS, Budget.CANCEL}
+
+log = structlog.get_logger(__name__)
+
+
+class Runs:
+    """Ends members and settles runs. Every method is idempotent.
+
+    A run that is left unsettled, since its last member's process died or the statement failed, is
+    settled by the sweeper.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def end(self, ends: Sequence[End], *, expired_only: bool = False) -> dict[Fence, Ended]:
+        """End those of the leases that are members of runs; the others are left out of the answer.
+
+        The job's state is `running` until all members of its run are over.
+        """
+        if not ends:
+            return {}
+        rows = self._database.rows(
+            "members_among", again=True, **fences([end.fence for end in ends])
+        )
+        members = {Fence(**row) for row in rows}
+        wanted = [end for end in ends if end.fence in members]
+        # One run at a time, so that no two ends wait for each other.
+        answers = [self._end(end, expired_only=expired_only) for end in wanted]
+        return {end.fence: one for end, one in zip(wanted, answers, strict=True) if one is not None}
+
+    def ask(self, fence: Fence) -> None:
+        """Ask the other members of this one's run to stop, because it is about to."""
+        params = fence_params(fence)
+        self._database.together(("lock_run", params), ("ask_members", params))
+
+    def whole(self) -> list[Row]:
+        """Return the runs to settle, each as the lease of the member that decides it."""
+        return self._database.rows("decisive", again=True, job_ids=None)
+
+    def settle(self, row: Row) -> State | None:
+        """Settle one of `whole`; return the job's new state, or None if it was settled before."""
+        decisive = _end_of(row)
+        params = finish_params([decisive], settles=True, first=_first(decisive, row))
+        run = {"job_id": row["job_id"], "attempt": row["attempt"]}
+        interrupted = decisive.reason in AT_ONCE or decisive.reason.budget is Budget.LOSSES
+        _, ended, _ = self._database.together(
+            ("lock_run", run), ("finish", params), ("end_run", {**run, "interrupted": interrupted})
+        )
+        return State(ended[0]["state"]) if ended else None
+
+    def _end(self, end: End, *, expired_only: bool) -> Ended | None:
+        params = {
+            **fence_params(end.fence),
+            "reason": end.reason.value,
+            "exit_code": end.exit_code,
+            "detail": storable(end.detail),
+            "usage": Jsonb(asdict(end.usage)),
+            "level": level(end, asked=False),
+            "asked_level": level(end, asked=True),
+            "expired_only": expired_only,
+        }
+        _, rows = self._database.together(("lock_run", params), ("end_member", params))
+        if not rows:
+            return None
+        reason = Reason(rows[0]["reason"])
+        state = self._settled(end.fence.job_id) if rows[0]["whole"] else None
+        return Ended(end.fence.job_id, reason is end.reason, reason, state or State.RUNNING)
+
+    def _settled(self, job_id: int) -> State | None:
+        try:
+            rows = self._database.rows("decisive", again=True, job_ids=[job_id])
+            return self.settle(rows[0]) if rows else None
+        except (psycopg.Error, ForgeError) as error:
+            # The end is stored, and the sweeper settles the run.
+            log.warning("run_not_settled", job=job_id, error=str(error))
+            return None
+
+
+def _end_of(row: Row) -> End:
+    fence = Fence(row["job_id"], row["token"], row["nonce"])
+    reason = Reason(row["reason"])
+    return End(fence, reason, row["exit_code"], row["detail"], Usage(**row["usage"]))
+
+
+def _first(decisive: End, row: Row) -> str:
+    """Return what the outcome's detail begins with: who ended the run."""
+    if decisive.reason.budget in AS_WISHED:
+        return ""
+    did = "ended" if decisive.reason in AT_ONCE else "failed"
+    who = f"rank {row['rank']} on {row['worker']} {did} first: "
+    if decisive.detail:
+        return who
+    if decisive.reason is Reason.EXIT_CODE:
+        return f"{who}exit code {decisive.exit_code}"
+    return who + decisive.reason.replace("_", " ")

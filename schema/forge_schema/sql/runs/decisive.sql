@@ -1,0 +1,28 @@
+-- The runs of which all members are over, each by the lease of the member that decides how it ended:
+-- the first that did not succeed, echoes of others last; else the first rank. Where the launcher
+-- ends the run with the master's success, that is such an end too. With `job_ids`, only of those.
+SELECT DISTINCT ON (member.job_id)
+    member.job_id, member.token, member.nonce, member.rank, member.attempt,
+    member.over ->> 'reason' AS reason, (member.over ->> 'exit_code')::integer AS exit_code,
+    member.over ->> 'detail' AS detail, member.over -> 'usage' AS usage,
+    coalesce(worker.name, former_worker.name, member.worker_id::text) AS worker
+FROM lease AS member
+JOIN job ON job.id = member.job_id
+LEFT JOIN worker ON worker.id = member.worker_id
+LEFT JOIN former_worker ON former_worker.id = member.worker_id
+CROSS JOIN LATERAL (
+    SELECT
+        member.over ->> 'reason' <> 'succeeded'
+        OR member.rank = 0
+        AND coalesce(job.spec ->> 'launcher' IN ('ray', 'mpirun'), false) AS it
+) AS ends
+WHERE member.over IS NOT NULL
+    AND (%(job_ids)s::bigint[] IS NULL OR member.job_id = ANY(%(job_ids)s::bigint[]))
+    AND NOT EXISTS (
+        SELECT FROM lease AS other WHERE other.job_id = member.job_id AND other.over IS NULL
+    )
+ORDER BY
+    member.job_id, ends.it DESC,
+    CASE WHEN ends.it THEN (member.over ->> 'level')::integer END,
+    CASE WHEN ends.it THEN (member.over ->> 'at')::timestamptz END,
+    member.rank

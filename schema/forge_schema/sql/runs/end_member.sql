@@ -1,0 +1,56 @@
+-- Stores the end of one member of a run in its lease, which stays until all members are over. Unless
+-- it succeeded, or the launcher ends the run with the master's success, the others are asked to stop.
+-- `whole` tells whether no other member is left. A repeated end returns the first one.
+-- The caller holds the run's lock.
+-- Locks: lease by rank.
+WITH own AS MATERIALIZED (
+    SELECT lease.*, job.spec ->> 'launcher' AS launcher
+    FROM lease JOIN job ON job.id = lease.job_id
+    WHERE lease.job_id = %(job_id)s AND lease.token = %(token)s AND lease.nonce = %(nonce)s
+        AND lease.nodes > 1
+        AND (NOT %(expired_only)s OR lease.expires_at < forge_now())
+),
+over AS (
+    UPDATE lease
+    SET over = jsonb_build_object(
+            'at', forge_now(), 'reason', %(reason)s::text, 'exit_code', %(exit_code)s::integer,
+            'detail', %(detail)s::text, 'usage', %(usage)s::jsonb,
+            'level', CASE own.asked::text
+                WHEN 'ended' THEN %(asked_level)s ELSE %(level)s
+            END::integer
+        ),
+        expires_at = 'infinity'
+    FROM own
+    WHERE lease.job_id = own.job_id AND lease.rank = own.rank AND lease.over IS NULL
+        -- It may have been renewed just now.
+        AND (NOT %(expired_only)s OR lease.expires_at < forge_now())
+    RETURNING lease.job_id
+),
+others AS MATERIALIZED (
+    SELECT lease.job_id, lease.rank, lease.worker_id, lease.asked
+    FROM own JOIN lease
+        ON lease.job_id = own.job_id AND lease.attempt = own.attempt AND lease.rank <> own.rank
+    WHERE lease.over IS NULL
+    ORDER BY lease.rank
+    FOR NO KEY UPDATE OF lease
+),
+asked AS (
+    UPDATE lease SET asked = 'ended'
+    FROM others, over, own
+    WHERE lease.job_id = others.job_id AND lease.rank = others.rank AND others.asked IS NULL
+        AND (
+            %(reason)s::text <> 'succeeded'
+            OR own.rank = 0 AND own.launcher IN ('ray', 'mpirun')
+        )
+    RETURNING lease.worker_id
+),
+notified AS MATERIALIZED (
+    SELECT count(pg_notify('forge', 'asked:' || worker_id)) AS workers FROM asked
+)
+SELECT
+    own.job_id, own.token, own.nonce,
+    coalesce(own.over ->> 'reason', %(reason)s::text) AS reason,
+    NOT EXISTS (SELECT FROM others) AS whole,
+    (SELECT workers FROM notified) AS asked
+FROM own
+WHERE own.over IS NOT NULL OR EXISTS (SELECT FROM over)

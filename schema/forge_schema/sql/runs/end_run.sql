@@ -1,0 +1,35 @@
+-- Ends the leases of the other members of a run that `finish` has just ended, and writes the attempt of
+-- each. One that failed because of another one is recorded as `run_ended`. The work of all ranks
+-- counts up to the run's last checkpoint if the member that decided was interrupted, which the
+-- rank that stored it cannot tell the others.
+-- The caller holds the run's lock.
+-- Locks: lease.
+WITH gone AS (
+    DELETE FROM lease
+    WHERE job_id = %(job_id)s AND attempt = %(attempt)s AND over IS NOT NULL
+    RETURNING *
+)
+INSERT INTO attempt_row (
+    job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
+    started_at, checkpoint_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
+    cpu_seconds, peak_memory_mb, peak_vram_mb
+)
+SELECT
+    gone.job_id, gone.attempt, gone.rank,
+    greatest((gone.over ->> 'at')::timestamptz, gone.claimed_at), gone.token, gone.nonce,
+    gone.worker_id, gone.lane_id, gone.ready_at, gone.claimed_at, gone.started_at,
+    CASE WHEN %(interrupted)s THEN (
+        SELECT max(kept.created_at) FROM checkpoint AS kept
+        WHERE kept.job_id = gone.job_id AND kept.attempt = gone.attempt
+    ) END,
+    CASE
+        WHEN (gone.over ->> 'level')::integer > 0 THEN 'run_ended' ELSE gone.over ->> 'reason'
+    END::reason,
+    (gone.over ->> 'exit_code')::integer, gone.over ->> 'detail', gone.devices,
+    used.gpu_seconds, used.energy_j, used.cost, used.cpu_seconds, used.peak_memory_mb,
+    used.peak_vram_mb
+FROM gone
+CROSS JOIN LATERAL jsonb_to_record(gone.over -> 'usage') AS used (
+    gpu_seconds float8, energy_j float8, cost float8, cpu_seconds float8,
+    peak_memory_mb integer, peak_vram_mb integer
+)
