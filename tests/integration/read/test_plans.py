@@ -12,6 +12,7 @@ from forge_schema.database.statements import statements
 from forge_schema.explain.explain import explain
 from forge_schema.model.states import State, WorkerStatus
 from forge_schema.queue.limits import Limits
+from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.queue.templates import Templates
 from forge_schema.read import audit_pages, job_pages, queue_pages
@@ -161,6 +162,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "worker_page": lambda w: w.fleet.worker(w.worker_id),
     "worker_jobs": lambda w: w.fleet.jobs(w.worker_id),
     "worker_attempts": lambda w: [w.fleet.attempts(w.worker_id, owner=o) for o in OWNERS],
+    "decisive": lambda w: Queue(w.database, actor="sweeper").runs.whole(),
     "worker_events": lambda w: w.fleet.events(w.worker_id),
 }
 
@@ -236,7 +238,7 @@ VERBS = frozenset(
 SMALL = frozenset({
     "approve", "artifact", "attempt_marks", "claimed_before", "clock", "draft",
     "drop_partitions", "due", "due_schedules", "ended",
-    "enrolled_worker", "health", "own_job", "own_lease", "key", "keys",
+    "enrolled_worker", "health", "lock_run", "members_among", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
     "form", "formed", "make_partitions", "match", "mend_turns", "missing_uploads",
     "next_worker_id", "overrun", "own_fences", "quotas", "release_stragglers", "remove_jobs",

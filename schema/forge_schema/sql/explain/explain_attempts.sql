@@ -1,11 +1,20 @@
--- The ends of a job's last attempts, newest first.
+-- The ends of a job's last attempts, newest first; of a run on several machines, the end of the member
+-- that failed first.
 SELECT
-    attempt.attempt, attempt.rank, coalesce(worker.name, former_worker.name) AS worker,
-    attempt.reason, attempt.exit_code, attempt.detail, attempt.finished_at,
-    extract(EPOCH FROM attempt.finished_at - attempt.claimed_at)::float8 AS held_s
-FROM attempt
-LEFT JOIN worker ON worker.id = attempt.worker_id
-LEFT JOIN former_worker ON former_worker.id = attempt.worker_id
-WHERE attempt.job_id = %(job_id)s
-ORDER BY attempt.attempt DESC, attempt.rank
-LIMIT %(count)s
+    ended.attempt, ended.rank, coalesce(worker.name, former_worker.name) AS worker,
+    ended.reason, ended.exit_code, ended.detail, ended.finished_at,
+    extract(EPOCH FROM ended.finished_at - ended.claimed_at)::float8 AS held_s
+FROM (
+    SELECT DISTINCT ON (member.attempt) member.*
+    FROM (
+        SELECT *, reason NOT IN ('succeeded', 'run_ended') AS decides
+        FROM attempt WHERE job_id = %(job_id)s
+    ) AS member
+    ORDER BY
+        member.attempt DESC, member.decides DESC,
+        CASE WHEN member.decides THEN member.finished_at END, member.rank
+    LIMIT %(count)s
+) AS ended
+LEFT JOIN worker ON worker.id = ended.worker_id
+LEFT JOIN former_worker ON former_worker.id = ended.worker_id
+ORDER BY ended.attempt DESC

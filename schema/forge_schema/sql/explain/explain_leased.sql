@@ -15,4 +15,5 @@ JOIN lane ON lane.id = lease.lane_id
 JOIN shape ON shape.id = lane.shape_id
 JOIN worker ON worker.id = lease.worker_id
 CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
+WHERE lease.over IS NULL
 GROUP BY lease.worker_id

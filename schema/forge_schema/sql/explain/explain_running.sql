@@ -9,4 +9,4 @@ JOIN lane ON lane.id = lease.lane_id
 JOIN shape ON shape.id = lane.shape_id
 JOIN worker ON worker.id = lease.worker_id
 CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
-WHERE lease.worker_id = ANY(%(workers)s::bigint[])
+WHERE lease.worker_id = ANY(%(workers)s::bigint[]) AND lease.over IS NULL

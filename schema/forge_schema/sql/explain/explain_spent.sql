@@ -1,5 +1,6 @@
 -- The reasons for the ends of a job's attempts since it last got fresh budgets, except those that
--- are free of charge: failed starts, each the first on its worker, up to three.
+-- are free of charge: failed starts, each the first on its worker, up to three. A run on several
+-- machines has the reason of the member that failed first.
 SELECT reason, count(*)::integer AS attempts
 FROM (
     SELECT
@@ -7,8 +8,16 @@ FROM (
         reason = 'start_failed'
             AND row_number() OVER (PARTITION BY reason ORDER BY attempt) <= 3
             AND row_number() OVER (PARTITION BY reason, worker_id ORDER BY attempt) = 1 AS free
-    FROM attempt
-    WHERE job_id = %(job_id)s AND rank = 0
+    FROM (
+        SELECT DISTINCT ON (member.attempt) member.*
+        FROM (
+            SELECT *, reason NOT IN ('succeeded', 'run_ended') AS decides
+            FROM attempt WHERE job_id = %(job_id)s
+        ) AS member
+        ORDER BY
+            member.attempt, member.decides DESC,
+            CASE WHEN member.decides THEN member.finished_at END, member.rank
+    ) AS decisive
 ) AS ended
 WHERE NOT free
     AND finished_at >= coalesce(

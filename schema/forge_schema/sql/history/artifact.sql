@@ -3,7 +3,6 @@
 SELECT path, key, bytes, sha256, attempt
 FROM artifact
 WHERE job_id = %(job_id)s AND path = %(path)s
-    AND token = coalesce(
-        (SELECT token FROM outcome WHERE job_id = %(job_id)s),
-        (SELECT max(token) FROM artifact WHERE job_id = %(job_id)s)
-    )
+    AND token = ANY(forge_tokens_shown(%(job_id)s))
+ORDER BY token
+LIMIT 1

@@ -1,5 +1,6 @@
 -- The newest attempts of a job, including running ones, each with its times and with the checkpoint
--- that it resumed from: the newest of an earlier attempt, unless that was thinned out since.
+-- that it resumed from: the newest of an earlier attempt, unless that was thinned out since. A
+-- member of a run that is over is listed as ended while the others go on.
 SELECT
     run.*, coalesce(worker.name, former_worker.name) AS worker, forge_now() AS now,
     earlier.left_at, kept.attempt AS from_attempt, kept.number AS from_number
@@ -8,7 +9,7 @@ FROM (
         SELECT
             attempt, rank, token, worker_id, ready_at, claimed_at, started_at, checkpoint_at,
             finished_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
-            cpu_seconds, peak_memory_mb, peak_vram_mb
+            cpu_seconds, peak_memory_mb, peak_vram_mb, NULL::phase AS phase
         FROM attempt
         WHERE job_id = %(job_id)s
         ORDER BY attempt DESC, rank DESC
@@ -16,8 +17,10 @@ FROM (
     )
     UNION ALL
     SELECT
-        attempt, rank, token, worker_id, ready_at, claimed_at, started_at, NULL, NULL, NULL, NULL,
-        NULL, devices, NULL, NULL, NULL, NULL, NULL, NULL
+        attempt, rank, token, worker_id, ready_at, claimed_at, started_at, NULL,
+        (over ->> 'at')::timestamptz, (over ->> 'reason')::reason,
+        (over ->> 'exit_code')::integer, over ->> 'detail', devices, NULL, NULL, NULL, NULL, NULL,
+        NULL, phase
     FROM lease
     WHERE job_id = %(job_id)s
 ) AS run
@@ -26,12 +29,12 @@ LEFT JOIN former_worker ON former_worker.id = run.worker_id
 CROSS JOIN LATERAL (
     SELECT max(attempt.checkpoint_at) AS left_at
     FROM attempt
-    WHERE attempt.job_id = %(job_id)s AND attempt.token < run.token
+    WHERE attempt.job_id = %(job_id)s AND attempt.attempt < run.attempt
 ) AS earlier
 LEFT JOIN LATERAL (
     SELECT checkpoint.attempt, checkpoint.number
     FROM checkpoint
-    WHERE checkpoint.job_id = %(job_id)s AND checkpoint.token < run.token
+    WHERE checkpoint.job_id = %(job_id)s AND checkpoint.attempt < run.attempt
         AND checkpoint.created_at = earlier.left_at
     ORDER BY checkpoint.token DESC, checkpoint.number DESC
     LIMIT 1

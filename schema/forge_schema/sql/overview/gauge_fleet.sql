@@ -4,7 +4,9 @@ SELECT
     coalesce(sum(jsonb_array_length(worker.gpus)), 0)::integer AS gpus
 FROM worker
 LEFT JOIN (
-    SELECT lease.worker_id, count(*) AS leases FROM lease GROUP BY lease.worker_id
+    SELECT lease.worker_id, count(*) AS leases FROM lease
+    WHERE lease.over IS NULL
+    GROUP BY lease.worker_id
 ) AS held ON held.worker_id = worker.id
 CROSS JOIN LATERAL (SELECT forge_status(worker.status, held.leases) AS status) AS now
 GROUP BY now.status

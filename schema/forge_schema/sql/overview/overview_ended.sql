@@ -5,7 +5,6 @@ SELECT
 FROM attempt
 JOIN outcome ON outcome.job_id = attempt.job_id AND outcome.token = attempt.token
 WHERE attempt.finished_at >= %(since)s
-    AND attempt.rank = 0
     AND (
         %(owner)s::text IS NULL
         OR attempt.lane_id IN (SELECT id FROM lane WHERE lane.owner = %(owner)s)

@@ -4,6 +4,7 @@ WITH holders AS MATERIALIZED (
     SELECT lease.worker_id, count(*) AS leases, bool_or(lane.owner = %(owner)s) AS of_owner
     FROM lease
     JOIN lane ON lane.id = lease.lane_id
+    WHERE lease.over IS NULL
     GROUP BY lease.worker_id
 )
 SELECT

@@ -9,7 +9,7 @@ WITH mine AS MATERIALIZED (
 leased AS MATERIALIZED (
     SELECT
         count(*) FILTER (WHERE lease.rank = 0)::integer AS jobs,
-        coalesce(sum(mine.gpus), 0)::integer AS gpus
+        coalesce(sum(mine.gpus) FILTER (WHERE lease.over IS NULL), 0)::integer AS gpus
     FROM lease
     JOIN mine ON mine.id = lease.lane_id
 )

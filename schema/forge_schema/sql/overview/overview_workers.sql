@@ -9,7 +9,9 @@ SELECT
     coalesce(held.leases, 0)::integer AS leases
 FROM worker
 LEFT JOIN (
-    SELECT lease.worker_id, count(*) AS leases FROM lease GROUP BY lease.worker_id
+    SELECT lease.worker_id, count(*) AS leases FROM lease
+    WHERE lease.over IS NULL
+    GROUP BY lease.worker_id
 ) AS held ON held.worker_id = worker.id
 ORDER BY worker.status = 'offline', worker.name
 LIMIT %(count)s

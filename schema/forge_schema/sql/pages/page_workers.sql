@@ -3,6 +3,7 @@
 WITH held AS MATERIALIZED (
     SELECT worker_id, count(*) AS leases, sum(cardinality(devices)) AS gpus
     FROM lease
+    WHERE over IS NULL
     GROUP BY worker_id
 )
 SELECT

@@ -15,5 +15,5 @@ LEFT JOIN LATERAL (
     ORDER BY sample.number DESC
     LIMIT 1
 ) AS looked ON true
-WHERE lease.worker_id = %(worker_id)s
+WHERE lease.worker_id = %(worker_id)s AND lease.over IS NULL
 ORDER BY lease.claimed_at, lease.job_id, lease.rank

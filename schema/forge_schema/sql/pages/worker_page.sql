@@ -2,7 +2,8 @@
 SELECT
     worker.id, worker.name, worker.kind,
     forge_status(
-        worker.status, (SELECT count(*) FROM lease WHERE lease.worker_id = worker.id)
+        worker.status,
+        (SELECT count(*) FROM lease WHERE lease.worker_id = worker.id AND lease.over IS NULL)
     ) AS status,
     worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.pinned_labels,

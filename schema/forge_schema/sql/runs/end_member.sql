@@ -19,7 +19,8 @@ over AS (
                 WHEN 'ended' THEN %(asked_level)s ELSE %(level)s
             END::integer
         ),
-        expires_at = 'infinity'
+        -- Never, in a form with which every reader can calculate.
+        expires_at = forge_now() + interval '100 years'
     FROM own
     WHERE lease.job_id = own.job_id AND lease.rank = own.rank AND lease.over IS NULL
         -- It may have been renewed just now.

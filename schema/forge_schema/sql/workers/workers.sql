@@ -8,7 +8,8 @@ SELECT
     held.leases
 FROM worker
 CROSS JOIN LATERAL (
-    SELECT count(*) AS leases FROM lease WHERE lease.worker_id = worker.id
+    SELECT count(*) AS leases FROM lease
+    WHERE lease.worker_id = worker.id AND lease.over IS NULL
 ) AS held
 WHERE %(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s
 ORDER BY worker.name

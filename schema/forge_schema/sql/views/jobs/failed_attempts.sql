@@ -1,5 +1,5 @@
 -- Every failed attempt, once for each of its GPUs: neither succeeded nor cancelled nor given back
--- by a worker that left.
+-- by a worker that left, nor over because of another member of its run.
 CREATE VIEW failed_attempts AS
 SELECT
     attempt.job_id,
@@ -22,4 +22,6 @@ JOIN job ON job.id = attempt.job_id
 LEFT JOIN worker ON worker.id = attempt.worker_id
 LEFT JOIN former_worker ON former_worker.id = attempt.worker_id
 LEFT JOIN LATERAL unnest(attempt.devices) AS device (gpu) ON true
-WHERE attempt.reason NOT IN ('succeeded', 'cancelled', 'preempted', 'drained');
+WHERE attempt.reason NOT IN ('succeeded', 'cancelled', 'preempted', 'drained')
+    -- A new value of an enum, which an upgrade cannot use before it is committed.
+    AND attempt.reason::text <> 'run_ended';

@@ -29,7 +29,7 @@ FROM (
             count(*) >= shape.nodes AS by_any,
             count(*) FILTER (
                 WHERE worker.status IN ('idle', 'busy') AND worker.command IS NULL
-                    AND worker.id NOT IN (SELECT lease.worker_id FROM lease)
+                    AND worker.id NOT IN (SELECT lease.worker_id FROM lease WHERE lease.over IS NULL)
                     AND worker.last_seen_at > forge_now() - interval '2 minutes'
             ) >= shape.nodes AS by_idle_ones
         FROM worker
@@ -82,7 +82,8 @@ FROM (
             )
         ) AS at
     ) AS sign
-    WHERE lease.started_at IS NOT NULL AND sign.at < forge_now() - interval '30 minutes'
+    WHERE lease.started_at IS NOT NULL AND lease.over IS NULL
+        AND sign.at < forge_now() - interval '30 minutes'
     UNION ALL
     SELECT 'expired', lease.job_id, lease.lane_id, lease.worker_id, lease.expires_at
     FROM lease

@@ -88,6 +88,7 @@ FROM (
                 - greatest(lease.claimed_at, dates.day AT TIME ZONE 'UTC')
             )::double precision AS held_s
         ) AS spent
+        WHERE lease.over IS NULL
         UNION ALL
         SELECT
             known.id, dates.day::date, 0, 0, 0, 0, 0, spent.there_s,
