@@ -119,12 +119,22 @@ class Firing(Record):
         return cls(schedule=found["name"], due_at=due_at)
 
 
+class RunMember(Record):
+    """One rank of a job that runs on several machines; `reason` is set once it is over."""
+
+    rank: int
+    worker: str | None = None
+    phase: Open[Phase]
+    reason: Open[Reason] | None = None
+    exit_code: int | None = None
+
+
 class JobDetail(JobStatus):
     """A job with its request, and the checkpoint of another job that it started from, if any.
 
     `dependencies` are the jobs that it waits for or waited for. `due_in_s` is the time until a
     scheduled job may start, in seconds; `retries_left` counts the retries after failures. `firing`
-    is set if a schedule submitted it.
+    is set if a schedule submitted it. `members` are the ranks of a job on several machines.
     """
 
     spec: dict[str, Any]
@@ -139,6 +149,7 @@ class JobDetail(JobStatus):
     retries_left: int | None = None
     dependencies: list[Dependency] = Field(default_factory=list)
     firing: Firing | None = None
+    members: list[RunMember] = Field(default_factory=list)
 
 
 class Attempt(Record):

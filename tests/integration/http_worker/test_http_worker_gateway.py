@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.model.attempt_records import Tested as OneTest
-from forge_schema.model.lease import End, Fence, Usage
+from forge_schema.model.lease import End, Fence, Gathering, Member, Usage
 from forge_schema.model.states import (
     Command,
     Phase,
@@ -29,6 +29,7 @@ from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerRefused, TokenRefused
 from support.http.api import opened
 from support.http.http_worker import DIGEST, PLENTY, claimed, machine, session
+from support.queue.runs import formed, gang
 from support.store.storage import proxy
 
 if TYPE_CHECKING:
@@ -164,6 +165,24 @@ def test_what_is_asked_is_heard(gateway: Gateway, rig: Rig) -> None:
     assert gateway.report(first.fence, Phase.RUNNING) is Standing.CANCELLED
 
 
+def test_a_member_gathers_with_the_others_and_ends_with_them(gateway: Gateway, rig: Rig) -> None:
+    other = rig.worker("other")
+    mine = replace(other, name="w", id=rig.registry.named("w"))
+    run = formed(rig, gang(rig, 2), [mine, other])
+    fence = run.fences[0]
+    told = gateway.gather(fence, 1, {"address": "10.0.0.5"})
+    members = [Member(0, "w", 1, {"address": "10.0.0.5"}), Member(1, "other", 0)]
+    assert told == Gathering(Standing.OK, members)
+    run.end(1, Reason.PREFLIGHT_FAILED)
+    told = gateway.gather(fence, 1, {"address": "10.0.0.5"})
+    assert (told.standing, told.members[1].over) == (Standing.ENDED, True)
+    assert gateway.renew([fence], WorkerStatus.BUSY).standings == {fence: Standing.ENDED}
+    assert gateway.report(fence, Phase.STOPPING) is Standing.ENDED
+    (ended,) = gateway.finish([End(fence, Reason.RUN_ENDED)])
+    assert (ended.accepted, ended.state) == (True, State.SCHEDULED)
+    assert gateway.gather(fence, 2, {}) == Gathering(Standing.LOST)
+
+
 def test_a_newer_boot_makes_this_one_unknown(gateway: Gateway, rig: Rig) -> None:
     rig.rows("UPDATE worker SET boot_id = gen_random_uuid()")
     with pytest.raises(WorkerUnknown):
@@ -289,6 +308,7 @@ def verbs(gateway: HttpGateway, fence: Fence, grant: Grant) -> dict[str, Callabl
         "register": lambda: gateway.register(known),
         "renew": lambda: gateway.renew([fence], WorkerStatus.BUSY).standings,
         "report": lambda: gateway.report(fence, Phase.RUNNING, devices=["d"]),
+        "gather": lambda: gateway.gather(fence, 1, {"address": "10.0.0.5"}).standing,
         "log chunk": lambda: gateway.add_log_chunk(fence, chunk(grant)),
         "checkpoint": lambda: gateway.add_checkpoint(fence, checkpoint(grant)),
         "artifacts": lambda: gateway.add_artifacts(fence, [artifact(grant)]),
@@ -301,7 +321,7 @@ def verbs(gateway: HttpGateway, fence: Fence, grant: Grant) -> dict[str, Callabl
     }
 
 
-VERBS = ["register", "renew", "report", "log chunk", "checkpoint", "artifacts", "metrics",
+VERBS = ["register", "renew", "report", "gather", "log chunk", "checkpoint", "artifacts", "metrics",
          "result", "tests", "success", "failure", "disconnect"]  # fmt: skip
 
 
@@ -326,7 +346,7 @@ def test_an_answer_that_was_lost_is_answered_again_and_nothing_is_done_twice(
     if verb in {"success", "failure"}:
         (ended,) = answers[1]
         assert ended.accepted
-    elif verb not in {"register", "disconnect", "renew", "report"}:
+    elif verb not in {"register", "disconnect", "renew", "report", "gather"}:
         assert answers[1] is True
 
 

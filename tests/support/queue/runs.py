@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from forge_schema.model.lease import End, Ended, Fence
 from forge_schema.model.states import Phase, Reason, Standing, State
-from psycopg.types.json import Jsonb
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
@@ -65,10 +64,7 @@ class Run:
 
 def gang(rig: Rig, nodes: int, launcher: str = "torchrun", **changes: Any) -> int:  # noqa: ANN401  fields of all types
     """Submit a job on several machines."""
-    job_id = rig.submit(**changes)
-    kept = Jsonb({"nodes": nodes, "launcher": launcher})
-    rig.rows("UPDATE job SET spec = spec || %s WHERE id = %s", kept, job_id)
-    return job_id
+    return rig.submit(nodes=nodes, launcher=launcher, **changes)
 
 
 def formed(rig: Rig, job_id: int, workers: list[Worker]) -> Run:

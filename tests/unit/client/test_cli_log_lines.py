@@ -106,7 +106,7 @@ def test_what_was_stored_since_a_time_begins_in_the_middle() -> None:
 def test_ranks_are_read_at_once_and_their_lines_say_whose_they_are(
     capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    two: dict[str, Any] = {"spec": {"resources": {"nodes": 2}}}
+    two: dict[str, Any] = {"spec": {"nodes": 2}}
     backend = FakeBackend([job(**two), job(**two), job(state="succeeded", **two)])
     said = [(b"a\nb", 0), (b"x\n", 1), (b"c\nd", 0)]
     writes = iter(said)

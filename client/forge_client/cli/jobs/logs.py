@@ -15,6 +15,19 @@ from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
+ALL = "all"
+
+
+def ranks_of(said: str) -> str:
+    """Check which ranks to print.
+
+    Raises:
+        typer.BadParameter: it is neither a rank nor `all`.
+    """
+    if said != ALL and not (said.isascii() and said.isdecimal()):
+        raise typer.BadParameter(f"{said!r} is neither a rank nor `all`")
+    return said
+
 
 def logs(
     context: typer.Context,
@@ -24,8 +37,11 @@ def logs(
     ] = False,
     attempt: Annotated[int | None, typer.Option(help="Only this attempt's output.", min=1)] = None,
     rank: Annotated[
-        int | None, typer.Option(help="Only this rank, for a job with several.", min=0)
-    ] = None,
+        str,
+        typer.Option(
+            metavar="N|all", help="Only this rank of a job on several machines.", callback=ranks_of
+        ),
+    ] = ALL,
     since: Annotated[
         str | None,
         typer.Option(
@@ -55,7 +71,7 @@ def logs(
     wanted = None if grep is None else pattern(grep)
     with backend_of(context) as backend:
         begin = None if since is None else moment("--since", since, backend)
-        part = Part(attempt, rank, begin, tail)
+        part = Part(attempt, None if rank == ALL else int(rank), begin, tail)
         known = backend.job(job)
         ranks = several_ranks(known, part)
         shaping = Shaping(wanted, ranks=ranks, times=timestamps)

@@ -9,6 +9,7 @@ from forge_schema.model.quantities import duration_text
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.endings import (
+    decisive,
     first_line,
     reason_in_words,
     waiting_for,
@@ -29,7 +30,7 @@ def _progress(job: JobStatus) -> str:
 def _why(job: JobStatus) -> str:
     """Return the reason for a job's state in a word or two."""
     if job.asked:
-        return f"being {job.asked}"
+        return "ending" if job.asked == "ended" else f"being {job.asked}"
     if job.waits_for:
         return waiting_for(job)
     if job.run_at and job.state == "scheduled":
@@ -64,6 +65,14 @@ ATTEMPTS: list[Column] = [
     ("HELD", lambda a: duration_text(a.held_s)),
     ("ACCEPTED", lambda a: "yes" if a.accepted else ""),
     ("DETAIL", lambda a: first_line(a.detail)),
+]
+RANK: Column = ("RANK", lambda a: a.rank)
+MEMBERS: list[Column] = [
+    RANK,
+    ("WORKER", lambda m: m.worker),
+    ("PHASE", lambda m: m.phase if m.reason is None else ""),
+    ("REASON", lambda m: m.reason),
+    ("EXIT", lambda m: m.exit_code),
 ]
 EVENTS: list[Column] = [
     ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
@@ -125,7 +134,8 @@ def _next(job: JobDetail, attempts: list[Attempt]) -> str:
     """Return when a failed job is retried."""
     if job.terminal or job.state == "running" or not attempts:
         return ""
-    return what_follows(job, attempts[-1].reason)
+    ended = decisive(attempts)
+    return what_follows(job, ended[max(ended)].reason)
 
 
 def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None:
@@ -151,7 +161,9 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         *((name, inline(value)) for name, value in job.spec.items() if name != "resources"),
         ("bundle", job.bundle_digest),
     ])  # fmt: skip
-    for rows, columns in ((attempts, ATTEMPTS), (events, EVENTS)):
+    several = any(one.rank for one in attempts)
+    tried = [ATTEMPTS[0], RANK, *ATTEMPTS[1:]] if several else ATTEMPTS
+    for rows, columns in ((job.members, MEMBERS), (attempts, tried), (events, EVENTS)):
         if rows:
             output.console().print()
             output.show(rows, columns, Format.TABLE)

@@ -121,8 +121,7 @@ def _reader(backend: Backend, job_id: int, part: Part) -> LogReader:
 def _ranks(job: JobDetail, part: Part) -> Sequence[int | None]:
     if part.rank is not None:
         return [part.rank]
-    needs = job.spec.get("resources")
-    nodes = needs.get("nodes", 1) if isinstance(needs, dict) else 1
+    nodes = job.spec.get("nodes", 1)
     return range(nodes) if nodes > 1 else [None]
 
 

@@ -1,10 +1,12 @@
 """Sentences about how attempts and jobs ended."""
 
+from collections.abc import Iterable
+
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import duration_text
 
 # Caused by the machines; the job continues by itself.
-INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault"}
+INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault", "run_ended"}
 # These count against the job's retries.
 FAILURES = {"exit_code", "oom", "disk_full", "stalled"}
 WORDS = {
@@ -12,6 +14,7 @@ WORDS = {
     "gpu_fault": "GPU fault",
     "timeout": "over its time limit",
     "bundle_corrupt": "damaged bundle",
+    "preflight_failed": "the machines could not reach each other",
 }
 TWICE = "failed the same way twice"
 
@@ -56,14 +59,29 @@ def _why(status: JobStatus) -> str:
 
 def _hopeless(status: JobStatus) -> bool:
     final = status.state == "failed" and status.reason == "exit_code"
-    return final and not (status.detail or "").startswith(TWICE)
+    return final and TWICE not in first_line(status.detail)
+
+
+def decisive(attempts: Iterable[Attempt]) -> dict[int, Attempt]:
+    """Return the end of each attempt: on several machines, of the member that failed first."""
+    found: dict[int, Attempt] = {}
+    for one in sorted(attempts, key=_decides):
+        found.setdefault(one.attempt, one)
+    return found
+
+
+def _decides(one: Attempt) -> tuple[bool, float, int]:
+    if one.reason in ("succeeded", "run_ended"):
+        return True, 0.0, one.rank
+    return False, one.finished_at.timestamp(), one.rank
 
 
 def attempt_ending(ended: Attempt) -> str:
     """Describe how and after what time an attempt ended."""
     began = ended.started_at or ended.claimed_at
     after = f"after {duration_text((ended.finished_at - began).total_seconds())}"
-    return f"attempt {ended.attempt} {_happened(ended)} {after}"
+    rank = f" on rank {ended.rank}" if ended.rank else ""
+    return f"attempt {ended.attempt} {_happened(ended)}{rank} {after}"
 
 
 def _happened(ended: Attempt) -> str:

@@ -9,7 +9,7 @@ from forge_client.cli.logs.follow import follow
 from forge_client.cli.logs.lines import Shaping
 from forge_client.cli.logs.reader import Part, Piece
 from forge_client.cli.show import narration
-from forge_client.cli.show.endings import attempt_ending, ending, what_follows
+from forge_client.cli.show.endings import attempt_ending, decisive, ending, what_follows
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
@@ -18,6 +18,7 @@ PHASES = {
     "claimed": "claimed",
     "preparing": "preparing",
     "running": "running",
+    "stopping": "stopping",
     "finishing": "storing what it left",
 }
 
@@ -151,7 +152,7 @@ class Teller:
         """Report the start of an attempt, and the ends of earlier ones not reported yet."""
         if attempt <= self._attempt or self._only not in (None, attempt):
             return
-        ended = {row.attempt: row for row in self._backend.attempts(self._job_id) if not row.rank}
+        ended = decisive(self._backend.attempts(self._job_id))
         # A reader who joins late does not need to hear about earlier attempts.
         for earlier in range(self._attempt or attempt, attempt):
             if earlier > self._attempt:
@@ -184,8 +185,7 @@ class Teller:
         """Report the end of the last attempt and what follows, or that a delayed retry is due."""
         if self._ended >= status.attempt or self._only not in (None, status.attempt):
             return
-        rows = self._backend.attempts(self._job_id)
-        ended = next((r for r in rows if (r.attempt, r.rank) == (status.attempt, 0)), None)
+        ended = decisive(self._backend.attempts(self._job_id)).get(status.attempt)
         if ended is not None:
             self._ended = status.attempt
             self._say(f"— {attempt_ending(ended)}; {what_follows(status, ended.reason)} —")

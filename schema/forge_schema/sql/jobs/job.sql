@@ -1,6 +1,6 @@
 -- One job: its state, its request, the checkpoint of another job that it started from, the jobs that
--- it waits for, the time until it may start, and how many retries after failures are left (null
--- once it has ended).
+-- it waits for, the time until it may start, how many retries after failures are left (null once it
+-- has ended), and the members of its run while it runs on several machines.
 SELECT
     job_status.*, job.spec, job.timeout_s, job.max_failures, job.max_losses, job.max_preemptions,
     job.source_job_id, job.source_number, job.idempotency_key,
@@ -19,6 +19,15 @@ SELECT
         FROM dependency WHERE dependency.job_id = job.id
         ORDER BY needs_id
     ) AS dependencies,
+    ARRAY(
+        SELECT jsonb_build_object(
+            'rank', lease.rank, 'worker', worker.name, 'phase', lease.phase,
+            'reason', lease.over -> 'reason', 'exit_code', lease.over -> 'exit_code'
+        )
+        FROM lease LEFT JOIN worker ON worker.id = lease.worker_id
+        WHERE lease.job_id = job.id AND lease.nodes > 1
+        ORDER BY lease.rank
+    ) AS members,
     (
         SELECT attempt FROM checkpoint
         WHERE job_id = job.source_job_id AND token = job.source_token
