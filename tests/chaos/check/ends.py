@@ -8,13 +8,14 @@ ONE_ACCEPTED = by_sql(
     "a job has at most one accepted completion",
     """
     SELECT job_id, max(token) AS token, format('%s attempts succeeded', count(*)) AS says
-    FROM attempt WHERE reason = 'succeeded' AND rank = 0
+    FROM attempt
+    WHERE reason = 'succeeded' AND rank = 0 AND job_id NOT IN (SELECT gang.job_id FROM gang)
     GROUP BY job_id HAVING count(*) > 1
     UNION ALL
     SELECT job_id, attempt.token, format('attempt %s succeeded, the job is %s', attempt.attempt,
         coalesce(outcome.state::text, 'not ended'))
     FROM attempt LEFT JOIN outcome USING (job_id)
-    WHERE attempt.reason = 'succeeded'
+    WHERE attempt.reason = 'succeeded' AND job_id NOT IN (SELECT gang.job_id FROM gang)
         AND (outcome.state, outcome.token) IS DISTINCT FROM ('succeeded'::state, attempt.token)
     """,
 )
@@ -45,7 +46,7 @@ LAST_GRANTED = by_sql(
         SELECT token, nonce FROM held WHERE held.job_id = outcome.job_id
         ORDER BY claimed_at DESC, token DESC LIMIT 1
     ) AS last ON true
-    WHERE outcome.token IS NOT NULL
+    WHERE outcome.token IS NOT NULL AND job_id NOT IN (SELECT gang.job_id FROM gang)
         AND (outcome.token, outcome.nonce) IS DISTINCT FROM (last.token, last.nonce)
     """,
 )

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 # told: the history. held: every lease ever granted, `finished_at` NULL while it is live.
-# tried: the attempts with the budget that each was charged to; a retry begins a new era of budgets.
+# gang: the jobs on several machines; `by_master` if the success of rank 0 ends the run.
+# tried: the attempts with the budget that each was charged to, of a gang as its rank 0 the
+# one of the member that failed first; a retry begins a new era of budgets.
 TABLES = """
     CREATE TEMP TABLE told (
         wall float8, kind text, job_id bigint, "values" jsonb
@@ -35,6 +37,21 @@ TABLES = """
         SELECT job_id, rank, attempt, token, nonce, worker_id, ready_at, claimed_at, started_at,
             NULL, NULL, NULL, devices
         FROM lease;
+    CREATE TEMP TABLE gang ON COMMIT DROP AS
+        SELECT id AS job_id, (spec ->> 'nodes')::integer AS nodes,
+            coalesce(spec ->> 'launcher' IN ('ray', 'mpirun'), false) AS by_master
+        FROM job WHERE (spec ->> 'nodes')::integer > 1;
+    CREATE TEMP TABLE decisive ON COMMIT DROP AS
+        SELECT attempt.job_id, attempt, rank, token, worker_id, reason, finished_at
+        FROM attempt WHERE attempt.job_id NOT IN (SELECT gang.job_id FROM gang)
+        UNION ALL
+        SELECT job_id, attempt, 0, token, worker_id, reason, finished_at
+        FROM (
+            SELECT DISTINCT ON (member.job_id, attempt) member.*
+            FROM attempt AS member JOIN gang USING (job_id)
+            ORDER BY member.job_id, attempt, reason IN ('succeeded', 'run_ended'),
+                CASE WHEN reason NOT IN ('succeeded', 'run_ended') THEN finished_at END, rank
+        ) AS first;
     CREATE TEMP TABLE tried ON COMMIT DROP AS
         SELECT attempt.*,
             CASE
@@ -53,7 +70,7 @@ TABLES = """
             WHERE event.job_id = attempt.job_id AND action = 'retried'
                 AND (event.detail ->> 'attempt')::integer < attempt.attempt
         ) AS era
-        FROM attempt
+        FROM decisive AS attempt
         JOIN jsonb_each_text({budgets}) AS charged (reason, budget)
             ON charged.reason = attempt.reason::text;
     CREATE INDEX ON told (kind, job_id);

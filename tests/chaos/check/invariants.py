@@ -18,6 +18,7 @@ from chaos.check.objects import OBJECTS
 from chaos.check.promises import PROMISES
 from chaos.check.reports import AS_COMPUTED
 from chaos.check.rest import REST
+from chaos.check.runs import RUNS
 from chaos.check.sums import SUMS
 from chaos.check.violation import Invariant, Violation
 from chaos.check.witness import install
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 INVARIANTS: tuple[Invariant, ...] = (
     *PROMISES,
     *LEASES,
+    *RUNS,
     *LIMITS,
     *CRON,
     *ENDS_OF_JOBS,

@@ -55,7 +55,7 @@ ONE_LIVE = by_sql(
         FROM chaos.change
         WINDOW earlier AS (PARTITION BY job_id, rank ORDER BY number)
     ) AS ordered
-    WHERE verb = 'granted' AND before <> 'ended'
+    WHERE verb = 'granted' AND before NOT IN ('ended', 'settled')
     """,
 )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import psycopg
 
 # A connection has a name if its client set one (`PGAPPNAME=<the worker's name>`).
+# The end of a member of a run is stored in its lease, which is deleted when the run is settled. A
+# version before has no such column.
 # A renewal comes from the holder if the same transaction recorded that its worker was seen.
 DEFINITIONS = """
     CREATE SCHEMA IF NOT EXISTS chaos;
@@ -28,14 +30,26 @@ DEFINITIONS = """
     CREATE INDEX IF NOT EXISTS change_job ON chaos.change (job_id);
     CREATE OR REPLACE FUNCTION chaos.note() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    DECLARE one lease%ROWTYPE := CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+    DECLARE
+        one lease%ROWTYPE := CASE TG_OP WHEN 'INSERT' THEN NEW ELSE OLD END;
+        was_over boolean := TG_OP <> 'INSERT' AND to_jsonb(OLD) ->> 'over' IS NOT NULL;
+        verb text := CASE TG_OP
+            WHEN 'INSERT' THEN 'granted' WHEN 'UPDATE' THEN 'renewed' ELSE 'ended'
+        END;
     BEGIN
+        IF was_over THEN
+            verb := 'settled';
+        ELSIF TG_OP = 'UPDATE' AND to_jsonb(NEW) ->> 'over' IS NOT NULL THEN
+            verb := 'ended';
+        ELSIF TG_OP = 'UPDATE' THEN
+            one := NEW;
+        END IF;
         INSERT INTO chaos.change (
             at, verb, connection, by_holder, job_id, rank, token, worker_id, expires_at
         )
         SELECT
             forge_now(),
-            CASE TG_OP WHEN 'INSERT' THEN 'granted' WHEN 'UPDATE' THEN 'renewed' ELSE 'ended' END,
+            verb,
             current_setting('application_name'),
             EXISTS (
                 SELECT FROM worker

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from chaos.check import cron, ends, leases, limits, objects, promises, reports, rest, sums
+from chaos.check import cron, ends, leases, limits, objects, promises, reports, rest, runs, sums
 from chaos.check.history import History
 from chaos.check.invariants import INVARIANTS, violations
-from forge_schema.model.lease import End, Fence
-from forge_schema.model.states import Reason
+from forge_schema.model.lease import End, Fence, Usage
+from forge_schema.model.states import Reason, State
 from forge_worker.agent.spool import FILE, Spool
 from support.engine.images import BASE_IMAGE
 from support.queue.chaos_script import Script
+from support.queue.runs import formed, running, settled, stop
 from support.store.storage import use_credentials
 from support.workers.runners import require_docker
 
@@ -45,6 +46,10 @@ ANOTHER = """
     ) AS forged
     WHERE one.job_id = %(job_id)s
 """
+
+
+# A job with the lease of one rank only.
+OF_A_GANG = "UPDATE job SET spec = spec || '{\"nodes\": 2}' WHERE id = %(job_id)s"
 
 
 def another(changes: str = "{}") -> str:
@@ -110,6 +115,27 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     (
         leases.ENDED_BY_HOLDER,
         "UPDATE chaos.change SET connection = 'idle' WHERE job_id = %(job_id)s",
+    ),
+    (runs.RANKS, OF_A_GANG),
+    (
+        runs.OUTLIVED,
+        OF_A_GANG + ";INSERT INTO lease (job_id, rank, nodes, worker_id, lane_id, nice, attempt,"
+        " failures, losses, preemptions, ready_at, claimed_at, expires_at)"
+        " SELECT job_id, 1, 2, worker_id, lane_id, 0,"
+        " attempt, 0, 0, 0, ready_at, claimed_at, claimed_at + '1 s' FROM attempt"
+        " WHERE job_id = %(job_id)s",
+    ),
+    (
+        runs.OUTLIVED,
+        OF_A_GANG + ";" + another('{"claimed_at": "2030-01-01", "finished_at": "2031-12-01"}'),
+    ),
+    (
+        runs.ONE_OUTCOME,
+        OF_A_GANG + ";UPDATE outcome SET token = token + 10000 WHERE job_id = %(job_id)s",
+    ),
+    (
+        runs.ONE_OUTCOME,
+        OF_A_GANG + ";" + another('{"attempt": 1, "rank": 1, "reason": "oom"}'),
     ),
     (
         limits.APPROVED_FIRST,
@@ -259,6 +285,35 @@ def test_each_forgery_is_told_of_its_own_job(script: Script) -> None:
     forged = {(job_id, invariant.sentence) for job_id, (invariant, _) in jobs.items()}
     assert forged - told == set()
     assert sums.REPORTS.sentence in {sentence for _, sentence in told}
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "ray"])
+def test_runs_on_several_machines_break_no_invariant(script: Script, launcher: str) -> None:
+    rig = script.rig
+    run = running(rig, launcher=launcher, timeout_s=500, backoff_s=0)
+    run.start()
+    rig.clock.advance(rig.queue.ttl.total_seconds() - 1)
+    for rank in (0, 2):
+        run.standing(rank)
+    rig.clock.advance(2)
+    assert rig.tick.requeue() == 1
+    for rank in (0, 2):
+        stop(run, rank)
+    # Two fail at once, then one is preempted, and then all succeed.
+    for order in (
+        [(2, Reason.OOM), (1, Reason.EXIT_CODE), (0, Reason.RUN_ENDED)],
+        [(1, Reason.PREEMPTED), (0, Reason.RUN_ENDED), (2, Reason.EXIT_CODE)],
+        [(0, Reason.SUCCEEDED), (1, Reason.SUCCEEDED), (2, Reason.SUCCEEDED)],
+    ):
+        rig.clock.advance(1)
+        run = formed(rig, run.job_id, run.workers)
+        run.start()
+        for rank, reason in order:
+            rig.clock.advance(1)
+            run.end(rank, reason, exit_code=1, usage=Usage(gpu_seconds=2.0, cost=0.5))
+    settled(run, State.SUCCEEDED)
+    broken = violations(rig.url, script.store.url, script.history.path)
+    assert [(one.invariant, one.says) for one in broken] == []
 
 
 def test_a_report_that_counts_wrongly_is_told(script: Script) -> None:

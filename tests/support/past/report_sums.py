@@ -19,7 +19,7 @@ TABLES = (
     "queue", "owner_quota", "log_chunk", "checkpoint", "metric",
 )  # fmt: skip
 TAKEN = {"preempted", "drained", "worker_lost", "gpu_fault", "storage_failed", "start_failed"}
-NO_FAILURE = {"succeeded", "cancelled", "preempted", "drained"}
+NO_FAILURE = {"succeeded", "cancelled", "preempted", "drained", "run_ended"}
 DAY = timedelta(days=1)
 
 
@@ -82,10 +82,11 @@ class Sums:
     def useful_until(self, attempt: Row) -> datetime:
         outcome = self.outcomes.get(attempt["job_id"])
         until: datetime = attempt["claimed_at"]
-        accepted = outcome is not None and outcome["token"] == attempt["token"]
+        # All ranks of the accepted run count.
+        accepted = outcome is not None and outcome["attempt"] == attempt["attempt"]
         if outcome is not None and accepted and outcome["state"] == "succeeded":
             until = attempt["finished_at"]
-        elif attempt["reason"] in TAKEN and attempt["checkpoint_at"]:
+        elif attempt["reason"] in TAKEN | {"run_ended"} and attempt["checkpoint_at"]:
             until = attempt["checkpoint_at"]
         return until
 
