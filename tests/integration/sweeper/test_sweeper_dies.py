@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
 
 STATEMENTS = ["expired", "finish", "promote", "draft", "wake_again", "due_schedules", "overdue"]
-STATEMENTS += ["overrun", "offline", "reap", "count_usage", "release_stragglers", "mend_turns"]
+STATEMENTS += ["overrun", "decisive", "offline", "reap", "count_usage", "release_stragglers"]
+STATEMENTS += ["mend_turns"]
 STATEMENTS += ["make_partitions", "forget_nonces", *["thin:metric", "thin:sample"] * 2]
 
 

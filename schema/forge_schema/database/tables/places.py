@@ -121,13 +121,6 @@ class Lease(SQLModel, table=True):
     __table_args__ = (
         # The one statement that grants leases computes the rest. Each CHECK would cost it 2 %.
         CheckConstraint("progress BETWEEN 0 AND 1", name="progress_is_share"),
-        CheckConstraint(
-            "step BETWEEN 0 AND 2 AND (over IS NULL OR nodes > 1)", name="member_of_run"
-        ),
-        CheckConstraint(
-            "jsonb_typeof(member) = 'object' AND jsonb_typeof(over) = 'object'",
-            name="member_object",
-        ),
         Index("lease_gang", "worker_id", postgresql_where=text("nodes > 1")),
         {"postgresql_with": {"fillfactor": 50, **EAGER_VACUUM}},
     )

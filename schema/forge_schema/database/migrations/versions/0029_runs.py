@@ -7,8 +7,6 @@ from sqlalchemy.dialects import postgresql
 revision = "0029"
 down_revision = "0028"
 
-MEMBER_OF_RUN = "step BETWEEN 0 AND 2 AND (over IS NULL OR nodes > 1)"
-
 
 def upgrade() -> None:
     op.execute("ALTER TYPE reason ADD VALUE 'preflight_failed' AFTER 'start_failed'")
@@ -20,9 +18,3 @@ def upgrade() -> None:
         "lease", sa.Column("step", sa.SmallInteger(), server_default=sa.text("0"), nullable=False)
     )
     op.add_column("lease", sa.Column("over", postgresql.JSONB(), nullable=True))
-    op.create_check_constraint("member_of_run", "lease", MEMBER_OF_RUN)
-    op.create_check_constraint(
-        "member_object",
-        "lease",
-        "jsonb_typeof(member) = 'object' AND jsonb_typeof(over) = 'object'",
-    )
