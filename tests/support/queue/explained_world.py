@@ -18,8 +18,8 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_worker.agent.claim_loop import needs
 from forge_worker.devices import Gpu
-from forge_worker.machine.gpu_locks import GpuLocks
 from forge_worker.machine.gpu_pool import GpuPool
+from forge_worker.machine.locks import Locks
 from forge_worker.machine.slots import Slots
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
@@ -141,7 +141,7 @@ class ExplainedWorld:
             **{name: described[name] for name in ("cpus", "memory_mb", "labels", "local", "kind")},
         )
         whole = Capacity(machine.cpus, machine.memory_mb, machine.disk_mb)
-        slots = Slots(whole, GpuPool(gpus, locks=GpuLocks(locks)), max_jobs=100)
+        slots = Slots(whole, GpuPool(gpus, locks=Locks(locks)), max_jobs=100)
         registry = Registry(self.database, actor="user:root")
         worker_id = registry.register(f"w{next(NUMBERS)}", machine)
         return Member(worker_id, slots, described)

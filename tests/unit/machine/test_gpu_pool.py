@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from forge_schema.model.worker import Capacity
 from forge_worker.devices import Gpu, Use
-from forge_worker.machine.gpu_locks import GpuLocks, LocksUnusable
 from forge_worker.machine.gpu_pool import Choice, GpuPool
+from forge_worker.machine.locks import Locks, LocksUnusable
 from forge_worker.machine.slots import Slot, Slots
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ TOTAL = Capacity(1000, 1_000_000, 1_000_000)
 
 
 def slots_of(folder: Path, used: dict[str, Use], gpus: list[Gpu] = GPUS) -> Slots:
-    return Slots(TOTAL, GpuPool(gpus, lambda _: used, GpuLocks(folder)), max_jobs=100)
+    return Slots(TOTAL, GpuPool(gpus, lambda _: used, Locks(folder)), max_jobs=100)
 
 
 def lent(slots: Slots) -> list[str]:
@@ -111,7 +111,7 @@ def test_after_a_job_it_is_looked_anew_who_uses_its_gpus(tmp_path: Path) -> None
         asked.append(anew)
         return {}
 
-    slots = Slots(TOTAL, GpuPool(BIG, used, GpuLocks(tmp_path)), max_jobs=9)
+    slots = Slots(TOTAL, GpuPool(BIG, used, Locks(tmp_path)), max_jobs=9)
     (choice,) = slots.choices()
     with slots.offer(choice):
         slots.lend(1, Capacity(1, 1, 1, 1))
@@ -161,7 +161,7 @@ def test_lock_that_cannot_be_had_leaves_none_taken(tmp_path: Path) -> None:
 
 def test_locks_are_for_every_user_and_follow_no_link(tmp_path: Path) -> None:
     folder = tmp_path / "locks"
-    locks = GpuLocks(folder)
+    locks = Locks(folder)
     # As in the worker's systemd unit.
     before = os.umask(0o077)
     assert locks.take("MIG-GPU-1/2/0")
@@ -169,17 +169,17 @@ def test_locks_are_for_every_user_and_follow_no_link(tmp_path: Path) -> None:
     assert locks.take("MIG-GPU-1/2/0")
     assert folder.stat().st_mode & 0o7777 == 0o1777
     assert (folder / "MIG-GPU-1_2_0").stat().st_mode & 0o777 == 0o644
-    assert not GpuLocks(folder).take("MIG-GPU-1/2/0")
+    assert not Locks(folder).take("MIG-GPU-1/2/0")
     locks.free("MIG-GPU-1/2/0")
     locks.free("MIG-GPU-1/2/0")
-    assert GpuLocks(folder).take("MIG-GPU-1/2/0")
+    assert Locks(folder).take("MIG-GPU-1/2/0")
     (folder / "GPU-a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(LocksUnusable) as refused:
         locks.take("GPU-a")
     assert "FORGE_LOCK_DIR" in refused.value.hint
     (tmp_path / "file").touch()
     with pytest.raises(LocksUnusable):
-        GpuLocks(tmp_path / "file").take("GPU-b")
+        Locks(tmp_path / "file").take("GPU-b")
 
 
 class Sharing(RuleBasedStateMachine):

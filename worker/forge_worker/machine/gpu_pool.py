@@ -9,7 +9,7 @@ import structlog
 from forge_schema.model.worker import Capacity, is_model
 
 from forge_worker.devices import Gpu, Use
-from forge_worker.machine.gpu_locks import GpuLocks
+from forge_worker.machine.locks import Locks
 
 NOBODY = Use()
 
@@ -42,11 +42,11 @@ class GpuPool:
         self,
         gpus: Sequence[Gpu] = (),
         used: Callable[[bool], Mapping[str, Use]] = lambda _: {},
-        locks: GpuLocks | None = None,
+        locks: Locks | None = None,
     ) -> None:
         self._gpus = list(gpus)
         self._used = used
-        self._locks = locks or GpuLocks()
+        self._locks = locks or Locks()
         self._lent: dict[str, int] = {}
         self._held: list[Gpu] = []
         self._withdrawn: set[str] = set()

@@ -1,7 +1,7 @@
-"""GPU locks between the workers of one machine: a file for each UUID, locked while it is lent.
+"""Locks between the workers of one machine: a file for each GPU that is lent, and each port.
 
 The kernel frees the locks of a process that dies, even if its job survives. Other workers then see
-the job as a foreign process on the GPU, and do not lend it.
+the job as a foreign process on the GPU or the port, and do not use it.
 """
 
 import os
@@ -33,39 +33,39 @@ def default_folder() -> Path:
     return Path("/tmp/forge-lock")  # noqa: S108  sticky, and no link in it is followed
 
 
-class GpuLocks:
+class Locks:
     """The locks of this worker; a lock held by another process is never waited for."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or default_folder()
         self._open: dict[str, int] = {}
 
-    def take(self, uuid: str) -> bool:
-        """Lock a GPU; return False if another worker holds it. May be repeated.
+    def take(self, name: str) -> bool:
+        """Lock a GPU or a port; return False if another worker holds it. May be repeated.
 
         Raises:
             LocksUnusable: the folder cannot be created, or must not be trusted.
         """
-        if uuid in self._open:
+        if name in self._open:
             return True
-        path = self._folder / uuid.replace("/", "_")
+        path = self._folder / name.replace("/", "_")
         try:
             lock = self._opened(path)
         except OSError as error:
             raise LocksUnusable(
-                f"GPUs cannot be locked in {self._folder}: {error}",
+                f"GPUs and ports cannot be locked in {self._folder}: {error}",
                 hint="name a folder that all workers of this machine may write to: FORGE_LOCK_DIR",
             ) from error
         if not try_lock(lock):
             os.close(lock)
             return False
-        self._open[uuid] = lock
+        self._open[name] = lock
         return True
 
-    def free(self, uuid: str) -> None:
-        """Unlock a GPU. May be repeated."""
-        if uuid in self._open:
-            os.close(self._open.pop(uuid))
+    def free(self, name: str) -> None:
+        """Unlock a GPU or a port. May be repeated."""
+        if name in self._open:
+            os.close(self._open.pop(name))
 
     def _opened(self, path: Path) -> int:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
