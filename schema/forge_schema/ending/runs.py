@@ -59,10 +59,11 @@ class Runs:
         """Settle one of `whole`; return the job's new state, or None if it was settled before."""
         decisive = _end_of(row)
         params = finish_params([decisive], settles=True, first=_first(decisive, row))
-        run = {"job_id": row["job_id"], "attempt": row["attempt"]}
+        run = {name: row[name] for name in ("job_id", "attempt", "token")}
         interrupted = decisive.reason in AT_ONCE or decisive.reason.budget is Budget.LOSSES
-        _, ended, _ = self._database.together(
-            ("lock_run", run), ("finish", params), ("end_run", {**run, "interrupted": interrupted})
+        # The others go first: `finish` may form the job's next run at once, with the same ranks.
+        _, _, ended = self._database.together(
+            ("lock_run", run), ("end_run", {**run, "interrupted": interrupted}), ("finish", params)
         )
         return State(ended[0]["state"]) if ended else None
 

@@ -13,6 +13,7 @@ from forge_schema.wake.hint import Hint
 from support.at_once import at_once
 from support.queue.gang_workers import MEMBERS, GangWorker, asleep, gang_worker
 from support.queue.rig import spec
+from support.queue.runs import running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,3 +266,15 @@ def test_a_worker_that_took_a_single_while_it_was_chosen_hears_of_both(rig: Rig)
         (single, 1),
         (single + 1, 2),
     ]
+
+
+def test_a_run_whose_workers_lie_idle_by_then_forms_again_as_it_is_settled(rig: Rig) -> None:
+    run = running(rig, 2)
+    idle = asleep(rig, 2)
+    run.end(1, Reason.PREEMPTED)
+    run.end(0, Reason.RUN_ENDED)
+    leases = rig.rows(MEMBERS)
+    assert [(row["attempt"], row["rank"], row["worker_id"]) for row in leases] == [
+        (2, rank, worker.id) for rank, worker in enumerate(idle)
+    ]
+    assert sorted(row["reason"] for row in run.members()) == ["preempted", "run_ended"]

@@ -7,7 +7,7 @@
 -- A failed start does not count as a loss if it is the job's first on this worker and one of its
 -- first three in all: a broken machine must not use up the job's losses.
 -- The members of a run on several machines are left alone. `settles` ends such a run, all of whose
--- members are over, by the lease of the one that decides; `end_run` follows in the transaction.
+-- members are over, by the lease of the one that decides; `end_run` has ended the others.
 -- `first` says which one that was.
 -- Locks: lease in the order given, then slot and outcome.
 WITH ended AS (

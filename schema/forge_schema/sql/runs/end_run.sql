@@ -1,4 +1,4 @@
--- Ends the leases of the other members of a run that `finish` has just ended, and writes the attempt of
+-- Ends the leases of the other members of a run that `finish` ends next, and writes the attempt of
 -- each. One that failed because of another one is recorded as `run_ended`. The work of all ranks
 -- counts up to the run's last checkpoint if the member that decided was interrupted, which the
 -- rank that stored it cannot tell the others.
@@ -7,6 +7,7 @@
 WITH gone AS (
     DELETE FROM lease
     WHERE job_id = %(job_id)s AND attempt = %(attempt)s AND over IS NOT NULL
+        AND token <> %(token)s
     RETURNING *
 )
 INSERT INTO attempt_row (
