@@ -88,6 +88,29 @@ def test_policy_can_forbid_any_network(tmp_path: Path) -> None:
         bench.close()
 
 
+@pytest.mark.parametrize("gangs", [True, False])
+def test_only_a_gang_has_the_machines_network_and_only_if_allowed(
+    tmp_path: Path, engine: DockerClient, *, gangs: bool
+) -> None:
+    bench = Bench(DockerRunner(DockerPolicy(gangs=gangs)), tmp_path)
+    try:
+        alone = bench.python("input()")
+        assert mode_of(engine, alone.spec.name) == network.NETWORK
+        if gangs:
+            member = bench.python("input()", host_network=True)
+            assert mode_of(engine, member.spec.name) == "host"
+        else:
+            with pytest.raises(StartFailed, match="may not have this machine's network"):
+                bench.python("input()", host_network=True)
+    finally:
+        bench.close()
+
+
+def mode_of(engine: DockerClient, name: str) -> str:
+    mode: str = engine.containers.get(name).attrs["HostConfig"]["NetworkMode"]
+    return mode
+
+
 def test_network_made_by_several_at_once_is_one(
     engine: DockerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Bench:
     """A countdown over one attempt whose last renewal was sent at 1000."""
 
-    def __init__(self, root: Path, policy: Policy, grace_s: float = 10) -> None:
+    def __init__(self, root: Path, policy: Policy, grace_s: float = 10, nodes: int = 1) -> None:
         grant = some_grant()
-        grant = replace(grant, spec={**grant.spec, "grace_s": grace_s})
+        grant = replace(grant, spec={**grant.spec, "grace_s": grace_s}, nodes=nodes)
         self.attempt: Attempt = attempt_of(grant, root / "attempt")
         self.attempt.renewed_s = self.now = 1000.0
         self.attempt.phase = Phase.RUNNING
@@ -66,6 +66,13 @@ def test_continue_goes_on_past_the_lease_and_ends_with_its_grace(tmp_path: Path)
     assert bench.at(1719) == "runs"
     assert bench.at(1721) == Reason.WORKER_LOST.value
     assert bench.at(9999) == Reason.WORKER_LOST.value
+
+
+def test_a_member_of_a_gang_is_gone_before_its_lease_ends(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "continue", nodes=2)
+    assert bench.at(1106) == "runs"
+    assert bench.at(1108) == Reason.WORKER_LOST.value
+    assert bench.at(1118) == "lost"
 
 
 @pytest.mark.parametrize("policy", ["strict", "continue"])

@@ -24,6 +24,7 @@ GIVEN = {
     "store_url": "file:///z", "worker_name": "w", "worker_dir": "/w", "labels": "a=b", "tags": "t",
     "profile": "light", "gpus": "none", "runner": "docker", "default_image": "i", "network": "none",
     "allowed_images": "a,b", "pull": "never", "extra_mounts": "/a:/b", "secrets_dir": "/s",
+    "gang_network": "host", "advertise_address": "10.0.0.5",
     "lock_dir": "/l", "spot": "aws", "spot_url": "http://127.0.0.1:9",
     "lease_ttl_s": "200", "lease_policy": "strict",
 }  # fmt: skip

@@ -22,6 +22,7 @@ from forge_worker.agent.spool import FILE, Spool
 from forge_worker.agent.state_file import StateKeeper
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.devices import Inventory
+from forge_worker.gang.policy import gang_policy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
 from forge_worker.job_runs.services import job_services
@@ -29,10 +30,10 @@ from forge_worker.loop import Bell, Loop
 from forge_worker.machine.admission import Admission, Observer, limits_of
 from forge_worker.machine.condition import Condition
 from forge_worker.machine.gpu_health import Faults, FaultWatch
-from forge_worker.machine.gpu_locks import GpuLocks
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.gpu_pool import GpuPool
 from forge_worker.machine.health import Health
+from forge_worker.machine.locks import Locks
 from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import Gateway
@@ -76,7 +77,7 @@ class Agent:
         claim, renew, reap = Event(), Event(), Event()
         changed = Bell(claim, renew)
         devices, meter = Inventory(settings.gpus), GpuMeter()
-        pool = GpuPool(devices.gpus, devices.use, GpuLocks(settings.lock_dir))
+        pool = GpuPool(devices.gpus, devices.use, Locks(settings.lock_dir))
         slots = Slots(capacity(settings), pool, max_jobs=settings.max_jobs)
         self.running = Running()
         attempts = self.running.attempts
@@ -100,7 +101,8 @@ class Agent:
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
         )
         self._reaper = Reaper(runners.docker, slots, woken=reap)
-        self._registration = Registration(settings, gateway, devices, runners, faults)
+        gangs = gang_policy(settings, containers=runners.docker is not None)
+        self._registration = Registration(settings, gateway, devices, runners, faults, gangs=gangs)
         identity = self._registration.identity
         condition = Condition(self._admission, faults, self._health, self.running.preparing)
         claims = Claims(gateway, slots, identity, room=condition.room, woken=claim)
@@ -130,6 +132,7 @@ class Agent:
                 sampler=self._sampler,
                 fault_watch=self._fault_watch,
                 health=self._health,
+                gangs=gangs,
             ),
             running=self.running,
             slots=slots,

@@ -29,7 +29,8 @@ class LeaseWatchdog(Loop):
     """Stops jobs whose leases could not be renewed, except those already being delivered.
 
     `continue`: a job runs for `continue_s` more seconds after its lease expires, since the fencing
-    token protects its result. `strict`: it is gone before its lease expires.
+    token protects its result. `strict`: it is gone before its lease expires. A member of a gang
+    always is: when its lease expires, the run ends for all.
     """
 
     name = "lease_watchdog"
@@ -64,7 +65,7 @@ class LeaseWatchdog(Loop):
                 self._look(attempt, attempt.renewed_s + self._identity.ttl_s - now)
 
     def _look(self, attempt: Attempt, left_s: float) -> None:
-        if self._policy == "continue":
+        if self._policy == "continue" and attempt.grant.nodes == 1:
             if left_s < -self._continue_s:
                 self._stop(attempt)
             return

@@ -11,6 +11,7 @@ from forge_schema.model.worker import Capacity, Gpu, Machine
 
 from forge_worker import worker_folder
 from forge_worker.devices import Inventory
+from forge_worker.gang.policy import GangPolicy
 from forge_worker.machine import speed
 from forge_worker.machine.gpu_health import Faults
 from forge_worker.queue.gateway import Gateway
@@ -46,12 +47,15 @@ class Registration:
         devices: Inventory,
         runners: Runners,
         faults: Faults,
+        *,
+        gangs: GangPolicy,
     ) -> None:
         self._settings = settings
         self._gateway = gateway
         self._devices = devices
         self._runners = runners
         self._faults = faults
+        self._gangs = gangs
         self._boot_id = uuid4()
         self.identity = Identity(
             ephemeral=settings.ephemeral,
@@ -91,6 +95,7 @@ class Registration:
             local=settings.local,
             price_per_hour=settings.price_per_hour,
             version=version("forge-queue"),
+            address=self._gangs.address(),
             folder_id=worker_folder.own_id(settings.worker_dir),
             # A worker that was replaced must not replace its successor when it registers again.
             replace=first and settings.replace,

@@ -33,7 +33,7 @@ class ArtifactKeeper:
         """Store every regular file in the output folder, then index them; return their number.
 
         A file that cannot be opened, or is too large for the store, is named in the job's log, and
-        the others are stored.
+        the others are stored. Those of a gang's other ranks are listed below `rank-1/` and so on.
 
         Raises:
             DiskFull: they exceed the job's disk request; none is stored.
@@ -65,20 +65,22 @@ class ArtifactKeeper:
         # Copied, so that the upload cannot follow a link of the job.
         staged = self._attempt.folders.staging / "artifact"
         copy(source, staged, os.fstat(source.fileno()).st_size, self._attempt.while_held)
-        key = self._key(relative)
+        rank = self._attempt.grant.rank
+        listed = f"rank-{rank}/{relative}" if rank else relative
+        key = self._key(listed)
         try:
             self._store.put_file(key, staged, progress=self._attempt.while_held)
         except ObjectTooLarge as error:
             self.refused.append(f"the artifact {relative!r} was not stored: {with_advice(error)}")
             self._attempt.note(self.refused[-1])
             return None
-        return Artifact(readable(relative), key, staged.stat().st_size, sha256(staged))
+        return Artifact(readable(listed), key, staged.stat().st_size, sha256(staged))
 
-    def _key(self, relative: str) -> str:
+    def _key(self, listed: str) -> str:
         try:
-            return self._attempt.keys.artifact(relative)
+            return self._attempt.keys.artifact(listed)
         except KeyInvalid:
-            digest = hashlib.sha256(os.fsencode(relative)).hexdigest()
+            digest = hashlib.sha256(os.fsencode(listed)).hexdigest()
             return self._attempt.keys.artifact(f"unnameable/{digest}")
 
 

@@ -102,12 +102,15 @@ class CheckpointSync(Loop):
     def step(self) -> None:
         """Store the folder if it has changed, waiting one more step for a file being written.
 
-        The job is stopped if the folder exceeds its disk request.
+        Of a gang, only rank 0's checkpoints are stored, and all members start from them. The job is
+        stopped if the folder exceeds its disk request.
 
         Raises:
             ForgeError: the store or the queue does not answer.
             OSError: this machine's disk is full or faulty.
         """
+        if self._attempt.grant.rank > 0:
+            return
         began, number = monotonic(), self._number
         staging = self._attempt.folders.staging / "checkpoint"
         shutil.rmtree(staging, ignore_errors=True)

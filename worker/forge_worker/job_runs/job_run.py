@@ -12,6 +12,7 @@ from forge_schema.storage.store import StoreError
 
 from forge_worker.attempt.attempt import Attempt, Stopped, with_advice
 from forge_worker.files.copies import DiskFull
+from forge_worker.gang.preflight import PreflightFailed
 from forge_worker.job_runs.job_state import keep_exit
 from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.preparation import started, taken_up
@@ -35,6 +36,7 @@ REASONS: dict[type[Exception], Reason] = {
     StoreError: Reason.STORAGE_FAILED,
     OSError: Reason.STORAGE_FAILED,
     DatabaseUnreachable: Reason.WORKER_LOST,
+    PreflightFailed: Reason.PREFLIGHT_FAILED,
 }
 
 log = structlog.get_logger(__name__)

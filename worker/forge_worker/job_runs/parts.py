@@ -1,12 +1,14 @@
 """The parts of one attempt: its output, its usage and its phases."""
 
 from collections.abc import Callable
+from math import inf
 
 import structlog
 
 from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.attempt.patience import Patience
 from forge_worker.clock import seconds
+from forge_worker.gang.gathering import Gatherer
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.job_io.checkpoints import CheckpointRequest, CheckpointSync
 from forge_worker.job_io.disk import DiskWatch
@@ -25,6 +27,7 @@ class Parts:
     """One attempt and everything that its steps share, from preparation to settlement.
 
     `stopped_for` is why the job was stopped; None until then. Later requests do not change it.
+    At `grace_ends_s` a member of an ended run is killed, by `clock.seconds`.
     """
 
     def __init__(self, attempt: Attempt, slot: Slot, runner: Runner, services: JobServices) -> None:
@@ -44,7 +47,9 @@ class Parts:
         self.findings = Findings(attempt, gateway)
         self.usage = services.sampler.watch(attempt, slot.gpu_uuids)
         self.patiently = Patience(attempt, services.store_patience_s)
+        self.gatherer = Gatherer(attempt, gateway, slot, services.gangs, self.patiently)
         self.stopped_for: Stop | None = None
+        self.grace_ends_s = inf
 
     def left_s(self) -> float | None:
         """Return how long to wait for calls that may hang, in seconds; None means without limit."""
@@ -61,5 +66,6 @@ class Parts:
     def close(self) -> None:
         """End everything that was started, whatever the state of the attempt."""
         self.services.sampler.let_go(self.usage)
+        self.gatherer.free()
         for loop in (self.logs, self.disk, self.phases):
             loop.end(self.left_s())

@@ -4,8 +4,11 @@ from contextlib import suppress
 from functools import partial
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.states import Phase
+from forge_schema.model.lease import Grant
+from forge_schema.model.states import Launcher, Phase
 
+from forge_worker.gang.gathering import GangIncomplete
+from forge_worker.gang.launch import launched
 from forge_worker.job_runs.job_environment import run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
 from forge_worker.job_runs.parts import Parts
@@ -22,7 +25,11 @@ def started(parts: Parts) -> Handle:
         ForgeError, OSError: it cannot be started.
     """
     parts.attempt.while_wanted()
+    _check_nodes(parts.attempt.grant)
     spec = _prepare(parts)
+    if parts.attempt.grant.nodes > 1:
+        gang, launcher = parts.gatherer.gather(), parts.attempt.grant.spec.get("launcher")
+        spec = launched(gang, spec, parts.runner, launcher or Launcher.NONE)
     parts.attempt.while_wanted()
     handle = parts.runner.start(spec)
     parts.services.health.started()
@@ -40,6 +47,19 @@ def taken_up(parts: Parts, adopted: Handle) -> Handle:
     with suppress(ForgeError):
         parts.checkpoints.recall()
     return adopted
+
+
+def _check_nodes(grant: Grant) -> None:
+    """Refuse to run a gang's job alone: an older server does not tell the worker its rank.
+
+    Raises:
+        GangIncomplete: this grant is for one machine, and its job for several.
+    """
+    if grant.spec.get("nodes", 1) > 1 and grant.nodes == 1:
+        raise GangIncomplete(
+            "the server does not know jobs on several machines",
+            hint="upgrade every server of the queue",
+        )
 
 
 def _prepare(parts: Parts) -> RunSpec:

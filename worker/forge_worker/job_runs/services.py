@@ -7,6 +7,7 @@ from pathlib import Path
 from forge_worker import worker_folder
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.devices import Inventory
+from forge_worker.gang.policy import GangPolicy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.job_environment import Host
 from forge_worker.machine.gpu_health import FaultWatch
@@ -38,6 +39,7 @@ class JobServices:
     fault_watch: FaultWatch
     health: Health
     warm: WarmParts
+    gangs: GangPolicy
     provisions: tuple[Provision, ...] = ()
 
 
@@ -51,6 +53,7 @@ def job_services(
     sampler: Sampler,
     fault_watch: FaultWatch,
     health: Health,
+    gangs: GangPolicy,
 ) -> JobServices:
     """Return a worker's services; its registration later fills in the name and the queue."""
     most = settings.cache_mb << 20
@@ -77,5 +80,6 @@ def job_services(
         fault_watch=fault_watch,
         health=health,
         warm=warm,
+        gangs=gangs,
         provisions=provisions_in_order(settings, images),
     )

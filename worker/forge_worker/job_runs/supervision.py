@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from math import inf
 from signal import SIGKILL, Signals
 from threading import Thread
 
@@ -63,6 +62,9 @@ def _stopped(parts: Parts, handle: Handle) -> Exit:
     attempt = parts.attempt
     parts.stopped_for = stop = attempt.stop
     if stop is not None and not stop.lost:
+        if attempt.grant.nodes > 1 and stop.reason is not Reason.RUN_ENDED:
+            # The others hear of it at once, and store their last checkpoints too.
+            parts.phases.enter(Phase.STOPPING)
         parts.keep(partial(keep_stop, attempt.folders.root, stop))
         touch(attempt.folders.control, attempt.folders.preempt.name)
         _ask_to_stop(parts, handle, stop)
@@ -76,6 +78,11 @@ def _stopped(parts: Parts, handle: Handle) -> Exit:
 
 def _ask_to_stop(parts: Parts, handle: Handle, stop: Stop) -> None:
     """Tell the job to stop: a preempted job gets its whole window, any other its grace period."""
+    if stop.reason is Reason.RUN_ENDED:
+        # Another member may be preempted: this one gets the same signal, for the same checkpoint.
+        handle.signal(_preempt_signal(parts))
+        parts.grace_ends_s = seconds() + float(parts.attempt.grant.spec["grace_s"])
+        return
     if stop.reason is not Reason.PREEMPTED:
         Thread(target=handle.stop, name="stop", daemon=True).start()
         return
@@ -83,11 +90,16 @@ def _ask_to_stop(parts: Parts, handle: Handle, stop: Stop) -> None:
         # A rehearsal: only this job is preempted, not the machine.
         window = opening(parts.services.term_notice_s)
         parts.attempt.request_stop(replace(stop, window=window))
-    handle.signal(Signals[parts.attempt.grant.spec.get("preempt_signal", "SIGTERM")])
+    handle.signal(_preempt_signal(parts))
+
+
+def _preempt_signal(parts: Parts) -> Signals:
+    return Signals[parts.attempt.grant.spec.get("preempt_signal", "SIGTERM")]
 
 
 def _kill_s(parts: Parts) -> float:
     window = parts.attempt.window
     if window is None:
-        return inf
-    return window.kill_s(parts.services.upload_reserve_s, parts.checkpoints.took_s)
+        return parts.grace_ends_s
+    kill_s = window.kill_s(parts.services.upload_reserve_s, parts.checkpoints.took_s)
+    return min(kill_s, parts.grace_ends_s)

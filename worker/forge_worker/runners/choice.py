@@ -103,6 +103,7 @@ def docker_policy(settings: WorkerSettings) -> DockerPolicy:
         allowed_images=tuple(settings.allowed_images),
         allow_builds=settings.allow_builds,
         allow_swap=settings.allow_swap,
+        gangs=settings.gang_network == "host",
         mounts=extra_mounts(settings.extra_mounts, settings.worker_dir),
     )
 

@@ -58,7 +58,8 @@ class RunSpec:
     stdout and stderr as bytes, in the order in which they were written. `memory_mb` is in MiB;
     `grace_s` is the time from SIGTERM to SIGKILL, in seconds. `secrets` are variables that neither
     the engine nor a process list shows. `bin_dirs` come first on the job's PATH and `python_dirs`
-    last on its PYTHONPATH, as paths in the job.
+    last on its PYTHONPATH, as paths in the job. A member of a gang has the machine's network
+    (`host_network`).
     """
 
     name: str
@@ -80,6 +81,7 @@ class RunSpec:
     bin_dirs: tuple[PurePath, ...] = ()
     python_dirs: tuple[PurePath, ...] = ()
     gpu_vendor: str = "nvidia"
+    host_network: bool = False
 
     @property
     def folders(self) -> tuple[Path, Path, Path, Path]:

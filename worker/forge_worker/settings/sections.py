@@ -9,6 +9,7 @@ from forge_schema.http_client import server_url
 from pydantic import (
     BeforeValidator,
     Field,
+    IPvAnyAddress,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -121,6 +122,16 @@ class PolicySettings(BaseSettings):
         default=False,
         description="start containers even if they can reach the cloud's metadata addresses",
     )
+    gang_network: Literal["host", "none"] | None = Field(
+        None,
+        description="network of jobs on several machines: this machine's (host), or no such jobs",
+        json_schema_extra={"default": "host without containers, else none"},
+    )
+    advertise_address: IPvAnyAddress | None = Field(
+        None,
+        description="IP address at which the other machines of a gang reach this one",
+        json_schema_extra={"default": "the one by which the queue is reached"},
+    )
     extra_mounts: CommaList = Field(
         default_factory=list,
         description="folders to mount into every job, /here:/there or /here:/there:rw",
@@ -162,6 +173,9 @@ class PaceSettings(BaseSettings):
         5.0, description="seconds between checks of the queue without a wake-up"
     )
     log_flush_s: PositiveFloat = Field(1.0, description="seconds between log chunks")
+    gang_patience_s: PositiveFloat = Field(
+        600.0, description="seconds that a prepared machine of a gang waits for the others"
+    )
     store_patience_s: PositiveFloat = Field(
         300.0, description="seconds that a job waits for an unreachable store"
     )

@@ -97,9 +97,10 @@ def _devices(file: Path) -> list[str]:
 class DockerPolicy:
     """What the operator of a machine allows its containers; no job can change it.
 
-    `allowed_images` are globs of the images that a job may name; `mounts` apply to every job. `uid`
-    and `gid` own the job's folders and run it; they take effect only if the agent is root, since no
-    other user can change the owner of folders.
+    `allowed_images` are globs of the images that a job may name; `mounts` apply to every job. With
+    `gangs`, the containers of gangs have the machine's network. `uid` and `gid` own the job's
+    folders and run it; they take effect only if the agent is root, since no other user can change
+    the owner of folders.
     """
 
     network: Literal["bridge", "none"] = "bridge"
@@ -110,6 +111,7 @@ class DockerPolicy:
     build_limit_s: float = 1800.0
     allow_swap: bool = False
     allow_metadata: bool = False
+    gangs: bool = False
     mounts: tuple[Bind, ...] = ()
     uid: int = 65532
     gid: int = 65532
@@ -140,17 +142,27 @@ def settings(
         "working_dir": WORK,
         "mounts": _mounts(spec, policy, pipe),
         "user": user,
-        "network": NETWORK if policy.network == "bridge" else "none",
+        "network": _network(spec, policy),
         "healthcheck": {"test": ["NONE"]},
         # The output goes through the pipe; this log has only failures before the redirection.
         "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
-        **_confinement(policy),
+        **_confinement(spec, policy),
         "device_requests": list(devices),
         **_resources(spec, policy, host_cpus),
     }
 
 
-def _confinement(policy: DockerPolicy) -> dict[str, Any]:
+def _network(spec: RunSpec, policy: DockerPolicy) -> str:
+    """Return the network; training libraries listen on ports that only they know."""
+    if spec.host_network:
+        return "host"
+    return NETWORK if policy.network == "bridge" else "none"
+
+
+def _confinement(spec: RunSpec, policy: DockerPolicy) -> dict[str, Any]:
+    # NCCL locks memory. Not every engine may raise this limit, and without GPUs nobody needs it.
+    locks = spec.host_network and spec.gpu_uuids
+    locked = [Ulimit(name="memlock", soft=-1, hard=-1)] if locks else []
     return {
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
@@ -159,7 +171,7 @@ def _confinement(policy: DockerPolicy) -> dict[str, Any]:
         "init": True,
         "ipc_mode": "private",
         "pids_limit": policy.pids_limit,
-        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+        "ulimits": [Ulimit(name="core", soft=0, hard=0), *locked],
     }
 
 

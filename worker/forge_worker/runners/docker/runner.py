@@ -111,7 +111,7 @@ class DockerRunner:
         """
         try:
             image = ensure_image(self._engine.client, spec.image, self._policy)
-            self._ensure_network()
+            self._prepare_network(spec)
             devices = self._devices(spec)
             uid, gid = self._owner()
             give(spec.folders, uid, gid)
@@ -212,6 +212,15 @@ class DockerRunner:
         if os.geteuid() == 0:
             return self._policy.uid, self._policy.gid
         return os.geteuid(), os.getegid()
+
+    def _prepare_network(self, spec: RunSpec) -> None:
+        if not spec.host_network:
+            self._ensure_network()
+        elif not self._policy.gangs:
+            raise StartFailed(
+                "containers may not have this machine's network",
+                hint="jobs on several machines need it: --gang-network host",
+            )
 
     def _ensure_network(self) -> None:
         if self._policy.network == "none":

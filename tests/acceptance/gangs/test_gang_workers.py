@@ -1,0 +1,184 @@
+"""Real workers run one job together: directly and over HTTP, as processes and in containers."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from forge_schema.queue.attempt_records import Records
+from support.gangs.programs import MEET, RESUME
+from support.waiting import eventually
+from support.workers.http_bed import http_bed
+from support.workers.worker import bed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.workers.worker import Bed, Worker
+
+
+@contextmanager
+def members(
+    way: str, kind: str, root: Path, database_url: str, count: int, **settings: object
+) -> Iterator[Bed]:
+    """Make a bed with some workers that take part in gangs, on the way `sql` or `http`."""
+    open_bed = (
+        http_bed(root, database_url, kind=kind) if way == "http" else bed(kind, root, database_url)
+    )
+    with open_bed as made:
+        given = {"gang_network": "host", **settings}
+        for rank in range(count):
+            made.worker(f"m{rank}", **given)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "nodes"),
+    [("sql", "process", 2), ("http", "process", 3), ("sql", "docker", 3), ("http", "docker", 2)],
+)
+def test_all_ranks_run_together_and_all_is_stored(
+    tmp_path: Path, database_url: str, way: str, kind: str, nodes: int
+) -> None:
+    with members(way, kind, tmp_path, database_url, nodes) as made:
+        job = made.script(MEET, nodes=nodes)
+        made.succeeds(job)
+        total = sum(range(nodes))
+        log = made.log(job).decode()
+        for rank in range(nodes):
+            assert f"rank {rank} of {nodes} gloo\nrank {rank} got {total}\n" in log
+        assert made.reasons(job) == ["succeeded"] * nodes
+        assert made.artifacts(job) == {
+            "sum.txt" if rank == 0 else f"rank-{rank}/sum.txt": f"{rank} {total}".encode()
+            for rank in range(nodes)
+        }
+
+
+def test_containers_are_not_in_gangs_unless_the_operator_says_so(
+    tmp_path: Path, database_url: str
+) -> None:
+    with bed("docker", tmp_path, database_url) as made:
+        one = made.worker("one")
+        two = made.worker("two", gang_network="host")
+        with made.database.connection() as connection:
+            rows = connection.execute("SELECT name, address FROM worker").fetchall()
+        assert {row["name"]: row["address"] for row in rows} == {
+            one.name: None,
+            two.name: "127.0.0.1",
+        }
+
+
+@dataclass
+class Running:
+    """A run of two members that has stored its first checkpoint, among three workers."""
+
+    bed: Bed
+    job: int
+
+    def worker(self, rank: int) -> Worker:
+        """Return the worker that has a rank."""
+        query = "SELECT name FROM lease JOIN worker ON worker.id = worker_id WHERE rank = %s"
+        with self.bed.database.connection() as connection:
+            (row,) = connection.execute(query, (rank,)).fetchall()
+        return next(worker for worker in self.bed.workers if worker.name == row["name"])
+
+    def program(self, rank: int) -> psutil.Process:
+        """Return the process of a rank's program."""
+        folder = str(self.worker(rank).folder)
+        (found,) = (
+            process
+            for process in psutil.process_iter(["cwd", "cmdline"])
+            if (process.info["cwd"] or "").startswith(folder)
+            and RESUME in (process.info["cmdline"] or [])
+        )
+        return found
+
+    def ends_once(self, *first: str) -> None:
+        """Check that the run resumed once, and that each rank ended once, first as given."""
+        self.bed.succeeds(self.job)
+        rows = self.bed.jobs.attempts(self.job)
+        assert [(row["attempt"], row["rank"]) for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+        assert [row["reason"] for row in rows] == [*first, "succeeded", "succeeded"]
+
+
+@contextmanager
+def run_of_two(way: str, root: Path, database_url: str) -> Iterator[Running]:
+    # The next run must not form with a worker that has just been killed.
+    with members(way, "process", root, database_url, 3, offline_s=4) as made:
+        job = made.script(RESUME, nodes=2, max_preemptions=1, max_losses=1, max_failures=1)
+        for rank in range(2):
+            made.says(job, f"rank {rank} found []")
+        records = Records(made.database)
+        eventually(lambda: records.latest_checkpoint(job))
+        with made.database.connection() as connection:
+            # They begin with two minutes; from now on they last as long as a renewal says.
+            connection.execute("UPDATE lease SET expires_at = now() + interval '8 s'")
+        yield Running(made, job)
+
+
+def starts(bed: Bed, job: int) -> list[str]:
+    """Return what each rank found in its checkpoint folder, in all attempts."""
+    return sorted(line for line in bed.log(job).decode().splitlines() if " found " in line)
+
+
+@pytest.mark.parametrize("way", ["sql", "http"])
+def test_a_preempted_run_stores_its_last_checkpoint_and_all_ranks_resume_from_it(
+    tmp_path: Path, database_url: str, way: str
+) -> None:
+    with run_of_two(way, tmp_path, database_url) as run:
+        assert run.bed.queue.preempt(run.job)
+        run.bed.succeeds(run.job)
+        last = "found ['last', 'state']"
+        assert starts(run.bed, run.job) == [
+            *(f"rank 0 {last}", "rank 0 found []"),
+            *(f"rank 1 {last}", "rank 1 found []"),
+        ]
+
+
+def test_a_notice_to_one_worker_reaches_all_ranks(tmp_path: Path, database_url: str) -> None:
+    with run_of_two("sql", tmp_path, database_url) as run:
+        run.worker(1).send(signal.SIGTERM)
+        run.worker(1).send(signal.SIGTERM)
+        run.ends_once("run_ended", "preempted")
+        assert "rank 0 found ['last', 'state']" in starts(run.bed, run.job)
+
+
+@pytest.mark.parametrize("way", ["sql", "http"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_program_ends_the_run_for_all(
+    tmp_path: Path, database_url: str, way: str, rank: int
+) -> None:
+    with run_of_two(way, tmp_path, database_url) as run:
+        other = run.program(1 - rank)
+        run.program(rank).kill()
+        first = ["run_ended", "run_ended"]
+        first[rank] = "exit_code"
+        run.ends_once(*first)
+        assert not other.is_running()
+        said = run.bed.jobs.attempts(run.job)[rank]
+        assert said["exit_code"] == 137
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_agent_ends_the_run_for_all(tmp_path: Path, database_url: str, rank: int) -> None:
+    with run_of_two("sql", tmp_path, database_url) as run:
+        killed = run.worker(rank)
+        killed.kill()
+        first = ["run_ended", "run_ended"]
+        first[rank] = "worker_lost"
+        run.ends_once(*first)
+        # It clears what its earlier agent left.
+        run.bed.worker(killed.folder.name)
+
+
+def test_a_frozen_worker_loses_its_rank_and_its_program(tmp_path: Path, database_url: str) -> None:
+    with run_of_two("sql", tmp_path, database_url) as run:
+        frozen, program = run.worker(1), run.program(1)
+        frozen.send(signal.SIGSTOP)
+        run.ends_once("run_ended", "worker_lost")
+        frozen.send(signal.SIGCONT)
+        eventually(lambda: not program.is_running())

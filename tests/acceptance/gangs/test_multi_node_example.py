@@ -1,0 +1,70 @@
+"""The example for several machines, with PyTorch and Gloo: the same losses as on one machine.
+
+PyTorch is too large for the tests' own requirements. FORGE_TEST_TORCH_BIN names a folder with the
+`python` and the `torchrun` of an environment that has it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from forge_schema.model.spec import Resources
+from support.workers.worker import bed
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "multi_node"
+BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
+STEPS = 8
+
+pytestmark = pytest.mark.skipif(not BIN, reason="FORGE_TEST_TORCH_BIN is not set")
+
+
+def losses(said: str) -> list[float]:
+    return [float(line.split()[-1]) for line in said.splitlines() if line.startswith("step ")]
+
+
+def alone(folder: Path) -> list[float]:
+    """Return the losses of one machine with the whole batch."""
+    folder.mkdir()
+    done = subprocess.run(
+        [f"{BIN}/python", "train.py", f"--steps={STEPS}"],
+        cwd=EXAMPLE,
+        env={"PYTHONPATH": str(ROOT / "worker"), "FORGE_CHECKPOINT_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return losses(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "launcher", "program"),
+    [
+        (2, "torchrun", ["train.py"]),
+        (3, "torchrun", ["python", "-m", "train"]),
+        (2, "none", ["python", "train.py"]),
+    ],
+)
+def test_the_losses_are_those_of_one_machine(
+    tmp_path: Path, database_url: str, nodes: int, launcher: str, program: list[str]
+) -> None:
+    path = {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    with bed("process", tmp_path, database_url, environment=path) as made:
+        for rank in range(nodes):
+            made.worker(f"m{rank}")
+        job = made.submit(
+            *program,
+            f"--steps={STEPS}",
+            folder=EXAMPLE,
+            nodes=nodes,
+            launcher=launcher,
+            resources=Resources(cpus=1, memory_mb=4096, disk_mb=500),
+        )
+        made.succeeds(job)
+        log = made.log(job).decode()
+        assert log.count(f" of {nodes} has finished") == nodes
+        assert losses(log) == pytest.approx(alone(tmp_path / "alone"), abs=1e-9)
+        assert len(losses(log)) == STEPS

@@ -1,0 +1,141 @@
+"""The members of a run find each other through the queue, on real sockets of this machine."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.states import Reason
+from forge_worker.attempt.attempt import Stopped
+from forge_worker.gang.gathering import GangIncomplete, Gatherer
+from forge_worker.gang.members import Gang
+from forge_worker.gang.policy import GangPolicy
+from forge_worker.machine.slots import Slot
+from forge_worker.queue.gateway import SqlGateway
+from support.queue.runs import Run, running
+from support.waiting import eventually
+from support.workers.attempts import attempt_of, some_grant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from forge_schema.model.lease import Gathering
+    from forge_worker.attempt.attempt import Attempt
+    from support.queue.rig import Rig
+
+SLOT = Slot(2.0, 1024, 100, ("GPU-a", "GPU-b"), 24_000, "nvidia")
+
+
+@dataclass
+class Party:
+    """The members of one run on this machine; those who are not `met` never come."""
+
+    run: Run
+    root: Path
+    patience_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        nodes = len(self.run.fences)
+        self.attempts: list[Attempt] = []
+        self.left: list[Gatherer] = []
+        for rank, fence in enumerate(self.run.fences):
+            grant = replace(some_grant(fence.job_id, fence.token), nonce=fence.nonce)
+            grant = replace(grant, rank=rank, nodes=nodes)
+            self.attempts.append(attempt_of(grant, self.root / str(rank)))
+
+    def member(self, rank: int) -> Gatherer:
+        gateway = SqlGateway(self.run.rig.database, name="any", ttl=timedelta(seconds=60))
+        # Other gangs of this machine must see its port as taken, so the locks are the usual ones.
+        policy = GangPolicy(allowed=True, advertised="127.0.0.1", patience_s=self.patience_s)
+        return Gatherer(self.attempts[rank], gateway, SLOT, policy, _once)
+
+    def met(self, *ranks: int) -> list[Gang | BaseException]:
+        """Have some members gather at once; return what came of each."""
+        members = [self.member(rank) for rank in ranks]
+        self.left += members
+        with ThreadPoolExecutor(len(members)) as threads:
+            return list(threads.map(_outcome, members))
+
+    def leave(self) -> None:
+        for one in self.left:
+            one.free()
+
+
+def _once(step: Callable[[], Gathering]) -> Gathering:
+    return step()
+
+
+def _outcome(member: Gatherer) -> Gang | BaseException:
+    try:
+        return member.gather()
+    except Exception as error:  # noqa: BLE001  the test looks at it
+        return error
+
+
+@pytest.fixture
+def gathered(rig: Rig, tmp_path: Path) -> Iterator[Callable[..., Party]]:
+    """Form a run of some members, who give up their ports after the test."""
+    with ExitStack() as leaving:
+
+        def make(nodes: int = 3, **changes: float) -> Party:
+            party = Party(running(rig, nodes), tmp_path, **changes)
+            leaving.callback(party.leave)
+            return party
+
+        yield make
+
+
+def test_all_members_learn_of_the_same_gang(gathered: Callable[..., Party]) -> None:
+    party = gathered()
+    gangs = [one for one in party.met(0, 1, 2) if isinstance(one, Gang)]
+    assert [gang.rank for gang in gangs] == [0, 1, 2]
+    assert all(gang.peers == gangs[0].peers for gang in gangs)
+    assert [peer.worker for peer in gangs[0].peers] == ["gpu-0", "gpu-1", "gpu-2"]
+    assert gangs[0].backend == "nccl"
+    # The program of rank 0 can listen there at once.
+    with closing(socket.socket()) as program:
+        program.bind(("127.0.0.1", gangs[0].master_port))
+
+
+def test_a_member_that_does_not_come_is_named(gathered: Callable[..., Party]) -> None:
+    party = gathered(patience_s=0.3)
+    for error in party.met(0, 1):
+        assert isinstance(error, GangIncomplete)
+        assert str(error.message).endswith("rank 2 (worker gpu-2) not prepared")
+
+
+def test_nobody_starts_once_a_member_has_ended(gathered: Callable[..., Party]) -> None:
+    party = gathered()
+    run = party.run
+    run.end(2, Reason.START_FAILED)
+    assert all(isinstance(one, Stopped) for one in party.met(0, 1))
+    stops = [attempt.stop for attempt in party.attempts[:2]]
+    assert [stop and stop.reason for stop in stops] == [Reason.RUN_ENDED] * 2
+
+
+def test_a_member_that_waits_stops_at_once_when_it_must(gathered: Callable[..., Party]) -> None:
+    party = gathered(2)
+    run = party.run
+    with ThreadPoolExecutor(1) as thread:
+        waits = thread.submit(party.met, 0)
+        steps = "SELECT rank FROM lease WHERE job_id = %s AND step = 1"
+        eventually(lambda: run.rig.rows(steps, run.job_id))
+        run.rig.queue.cancel(run.job_id)
+        assert isinstance(waits.result()[0], Stopped)
+    stop = party.attempts[0].stop
+    assert stop is not None
+    assert stop.reason is Reason.CANCELLED
+
+
+def test_a_member_whose_lease_is_lost_gives_up(gathered: Callable[..., Party]) -> None:
+    party = gathered(2)
+    run = party.run
+    run.rig.rows("DELETE FROM lease WHERE job_id = %s", run.job_id)
+    assert isinstance(party.met(1)[0], Stopped)
+    assert party.attempts[1].lost

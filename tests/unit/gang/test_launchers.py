@@ -1,0 +1,126 @@
+"""The exact command of each launcher."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_worker.gang.launchers import LAUNCHERS, LauncherUnable
+from forge_worker.gang.members import Gang
+from support.gangs.peers import gang, peer
+
+if TYPE_CHECKING:
+    from forge_worker.gang.launchers import Launch
+
+CONTROL = PurePosixPath("/forge/control")
+SCRIPT = ("train.py", "--epochs", "3")
+
+
+def launch(name: str, of: Gang, *command: str) -> Launch:
+    return LAUNCHERS[name](of, command or SCRIPT, CONTROL)
+
+
+def test_none_runs_the_command_as_it_is() -> None:
+    assert launch("none", gang(1), "./program", "a b").command == ("./program", "a b")
+
+
+def test_torchrun_keeps_the_ranks_and_restarts_nothing() -> None:
+    said = launch("torchrun", gang(1, nodes=4, gpus=8, vendor="nvidia"))
+    assert said.command == (
+        "torchrun",
+        "--nnodes=4",
+        "--nproc-per-node=8",
+        "--node-rank=1",
+        "--rdzv-backend=static",
+        "--master-addr=10.0.0.5",
+        "--master-port=29500",
+        "--local-addr=10.0.0.6",
+        "--max-restarts=0",
+        *SCRIPT,
+    )
+    assert (said.env, said.files) == ({}, {})
+
+
+def test_torchrun_starts_one_process_on_a_machine_without_gpus() -> None:
+    assert "--nproc-per-node=1" in launch("torchrun", gang()).command
+
+
+@pytest.mark.parametrize(
+    ("launcher", "flag"),
+    [("torchrun", "--no-python"), ("accelerate", "--no_python"), ("deepspeed", "--no_python")],
+)
+@pytest.mark.parametrize("command", [("python3", "-m", "pkg.train"), ("./train", "--lr", "1")])
+def test_a_command_that_is_no_script_runs_as_it_is(
+    launcher: str, flag: str, command: tuple[str, ...]
+) -> None:
+    assert launch(launcher, gang(), *command).command[-len(command) - 1 :] == (flag, *command)
+
+
+def test_accelerate_is_told_everything_and_reads_no_configuration_of_the_image() -> None:
+    said = launch("accelerate", gang(1, nodes=2, gpus=4, vendor="nvidia"))
+    assert said.command == (
+        "accelerate",
+        "launch",
+        "--config_file=/forge/control/accelerate.yaml",
+        "--multi_gpu",
+        "--num_machines=2",
+        "--num_processes=8",
+        "--machine_rank=1",
+        "--main_process_ip=10.0.0.5",
+        "--main_process_port=29500",
+        "--same_network",
+        "--rdzv_backend=static",
+        "--mixed_precision=no",
+        "--dynamo_backend=no",
+        *SCRIPT,
+    )
+    assert said.files == {"accelerate.yaml": "{}\n"}
+    assert "--cpu" in launch("accelerate", gang()).command
+
+
+def test_deepspeed_needs_neither_ssh_nor_host_names() -> None:
+    said = launch("deepspeed", gang(1, nodes=3, gpus=2, vendor="nvidia"))
+    assert said.command == (
+        "deepspeed",
+        "--hostfile=/forge/control/hostfile",
+        "--no_ssh",
+        "--node_rank=1",
+        "--master_addr=10.0.0.5",
+        "--master_port=29500",
+        *SCRIPT,
+    )
+    assert said.files == {"hostfile": "node0 slots=2\nnode1 slots=2\nnode2 slots=2\n"}
+    assert said.env == {}
+    assert launch("deepspeed", gang()).env == {"DS_ACCELERATOR": "cpu"}
+
+
+@pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
+def test_a_launcher_that_divides_evenly_refuses_unlike_machines(launcher: str) -> None:
+    uneven = Gang(0, (peer(0, gpus=8, vendor="nvidia"), peer(1, gpus=4, vendor="nvidia")))
+    with pytest.raises(LauncherUnable, match="gpu-0: 8, gpu-1: 4"):
+        launch(launcher, uneven)
+    assert "--nproc-per-node=8" in launch("torchrun", uneven).command
+
+
+def test_ray_runs_the_command_on_the_head_once_all_machines_joined() -> None:
+    said = launch("ray", gang(0, nodes=3, gpus=2, cpus=6.5), "python", "tune.py", "a b")
+    assert said.command == ("/bin/sh", "/forge/control/ray.sh")
+    assert said.env == {"RAY_ADDRESS": "10.0.0.5:29500"}
+    script = said.files["ray.sh"]
+    assert (
+        "ray start --head --port=29500 --include-dashboard=false --node-ip-address=10.0.0.5"
+        " --num-cpus=6 --num-gpus=2 --disable-usage-stats || exit\n"
+    ) in script
+    assert "< 3)" in script
+    assert script.endswith("exec python tune.py 'a b'\n")
+
+
+def test_ray_joins_the_head_from_the_other_machines() -> None:
+    script = launch("ray", gang(2, nodes=3), "python", "tune.py").files["ray.sh"]
+    assert "until ray health-check --address=10.0.0.5:29500 " in script
+    assert script.endswith(
+        "exec ray start --address=10.0.0.5:29500 --block --node-ip-address=10.0.0.7 --num-cpus=1"
+        " --num-gpus=0 --disable-usage-stats\n"
+    )
+    assert "tune.py" not in script

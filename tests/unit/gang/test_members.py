@@ -1,0 +1,114 @@
+"""What a member is told about its gang, and what it believes of the others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_schema.model.lease import Member
+from forge_worker.gang.gathering import GangIncomplete
+from forge_worker.gang.members import Gang, MemberUnreadable, peer_of
+from forge_worker.gang.variables import variables
+from forge_worker.job_runs.preparation import _check_nodes
+from support.gangs.peers import NONCE, gang, peer
+from support.workers.attempts import some_grant
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+NVIDIA: dict[str, Any] = {"gpus": 8, "vendor": "nvidia"}
+
+
+def test_each_member_has_its_place() -> None:
+    said = variables(gang(1, nodes=3, **NVIDIA), per_gpu=False)
+    expected = {
+        "RANK": "1",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "3",
+        "LOCAL_WORLD_SIZE": "1",
+        "NNODES": "3",
+        "NODE_RANK": "1",
+        "MASTER_ADDR": "10.0.0.5",
+        "MASTER_PORT": "29500",
+        "FORGE_BACKEND": "nccl",
+        "FORGE_SPEED_SHARE": "0.333333",
+    }
+    assert {name: said[name] for name in expected} == expected
+
+
+def test_a_launcher_for_each_gpu_counts_processes() -> None:
+    mixed = Gang(1, (peer(0, gpus=4, vendor="nvidia"), peer(1, gpus=2, vendor="nvidia")))
+    said = variables(mixed, per_gpu=True)
+    places = {name: said[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK")}
+    assert places == {"RANK": "4", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1"}
+
+
+def test_the_interface_is_the_one_that_was_checked() -> None:
+    said = variables(gang(address="127.0.0.1"), per_gpu=False)
+    assert (said["GLOO_SOCKET_IFNAME"], said["NCCL_SOCKET_IFNAME"]) == ("lo", "=lo")
+    # All of 127.0.0.0/8 is the loopback's.
+    assert variables(gang(address="127.0.0.9"), per_gpu=False)["GLOO_SOCKET_IFNAME"] == "lo"
+
+
+def test_the_job_learns_of_all_members_and_of_no_secret() -> None:
+    said = json.loads(variables(gang(1, **NVIDIA), per_gpu=False)["FORGE_GANG"])
+    assert said["rank"] == 1
+    assert [one["address"] for one in said["members"]] == ["10.0.0.5", "10.0.0.6"]
+    assert [one["gpus"] for one in said["members"]] == [8, 8]
+    assert NONCE not in json.dumps(said)
+
+
+@pytest.mark.parametrize(
+    ("members", "backend"),
+    [
+        ([NVIDIA, NVIDIA], "nccl"),
+        ([{"gpus": 1, "vendor": "amd"}, {"gpus": 2, "vendor": "amd"}], "nccl"),
+        ([NVIDIA, {"gpus": 8, "vendor": "amd"}], "gloo"),
+        ([NVIDIA, {}], "gloo"),
+        ([{}, {}], "gloo"),
+        ([{"gpus": 1, "vendor": "apple"}, {"gpus": 1, "vendor": "apple"}], "gloo"),
+    ],
+)
+def test_all_members_use_one_backend(members: list[dict[str, object]], backend: str) -> None:
+    mixed = [peer(rank, **said) for rank, said in enumerate(members)]
+    assert {Gang(rank, mixed).backend for rank in range(2)} == {backend}
+
+
+def test_the_share_of_the_speed_follows_the_members() -> None:
+    mixed = (peer(0, speed=3.0), peer(1, speed=1.0))
+    assert [Gang(rank, mixed).speed_share for rank in (0, 1)] == [0.75, 0.25]
+
+
+def test_a_member_is_believed_as_it_described_itself() -> None:
+    told = peer(1, gpus=2, vendor="amd", speed=2.5)
+    newer = {**told.details(), "color": "blue"}
+    assert peer_of(Member(1, "gpu-1", 1, newer)) == told
+    assert {"rank", "worker"}.isdisjoint(told.details())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"address": "gpu-1.example"},
+        {"address": "10.0.0.6; rm -rf /"},
+        {"port": 0},
+        {"port": "many"},
+        {"nonce": "short"},
+        {"speed": 0},
+    ],
+)
+def test_a_member_that_cannot_be_understood_is_named(change: dict[str, JsonValue]) -> None:
+    details = {**peer(1).details(), **change}
+    with pytest.raises(MemberUnreadable, match=r"rank 1 \(worker gpu-1\).*" + next(iter(change))):
+        peer_of(Member(1, "gpu-1", 1, details))
+
+
+def test_a_job_on_several_machines_never_runs_alone() -> None:
+    grant = some_grant()
+    of_a_gang = {**grant.spec, "nodes": 2}
+    with pytest.raises(GangIncomplete):
+        _check_nodes(replace(grant, spec=of_a_gang))
+    _check_nodes(replace(grant, spec=of_a_gang, rank=1, nodes=2))
+    _check_nodes(grant)

@@ -1,0 +1,153 @@
+"""Gathering: the members of a run wait for each other, check the network, and start together."""
+
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from secrets import token_hex
+
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import Gathering, Member
+
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.clock import seconds
+from forge_worker.gang.address import LOOPBACK
+from forge_worker.gang.members import Gang, Peer, peer_of
+from forge_worker.gang.policy import GangPolicy
+from forge_worker.gang.ports import MasterPort, listening
+from forge_worker.gang.preflight import Answers, check
+from forge_worker.machine.slots import Slot
+from forge_worker.queue.gateway import Gateway
+
+PREPARED, REACHABLE = 1, 2
+# The pauses between two looks at the others: the first, and the longest.
+LOOK_S, LONGEST_S = 0.2, 2.0
+# The most late members that a message names.
+NAMED = 5
+
+
+class GangIncomplete(ForgeError):
+    """Not all members of the run were there in time."""
+
+    code = "gang_incomplete"
+
+
+class Gatherer:
+    """Brings one member together with the others of its run.
+
+    Args:
+        attempt: the member.
+        gateway: tells the others, through the queue, how far it is.
+        slot: what it brings along.
+        policy: the operator's settings.
+        patiently: retries what fails because the queue does not answer.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        gateway: Gateway,
+        slot: Slot,
+        policy: GangPolicy,
+        patiently: Callable[[Callable[[], Gathering]], Gathering],
+    ) -> None:
+        self._attempt = attempt
+        self._gateway = gateway
+        self._slot = slot
+        self._policy = policy
+        self._patiently = patiently
+        self._began_s = seconds()
+        self._port: MasterPort | None = None
+
+    def gather(self) -> Gang:
+        """Wait until all members can reach each other; the master's port is free to be used then.
+
+        Raises:
+            Stopped: the attempt must stop, or another member has ended.
+            GangIncomplete: not all members came in time.
+            StartFailed: there is no port for the master.
+            PreflightFailed: two of them cannot reach each other.
+            MemberUnreadable: one is of a version that this one does not understand.
+        """
+        self._began_s = seconds()
+        with ExitStack() as open_until_checked:
+            answering = open_until_checked.enter_context(closing(self._listen()))
+            own = self._own(answering.getsockname()[1])
+            sockets = [answering] if self._port is None else [answering, self._port.held]
+            open_until_checked.enter_context(closing(Answers(own.nonce, sockets)))
+            gang = self._gang(self._wait(own, PREPARED))
+            check(gang)
+            if gang.rank == 0:
+                # Whoever sees the master reachable starts, and may connect to its program's port.
+                self._wait(own, REACHABLE, told=PREPARED)
+            else:
+                self._wait(own, REACHABLE)
+        if gang.rank == 0:
+            self._wait(own, REACHABLE)
+        return gang
+
+    def free(self) -> None:
+        """Give up the lock of the master's port, once its program has ended."""
+        if self._port is not None:
+            self._port.free()
+
+    def _listen(self) -> socket.socket:
+        if self._attempt.grant.rank == 0:
+            self._port = MasterPort(self._policy.lock_dir)
+        return listening()
+
+    def _own(self, port: int) -> Peer:
+        slot = self._slot
+        return Peer(
+            rank=self._attempt.grant.rank,
+            worker="",
+            address=self._policy.address() or LOOPBACK,
+            port=port,
+            nonce=token_hex(16),
+            master_port=None if self._port is None else self._port.number,
+            gpus=len(slot.gpu_uuids),
+            vendor=slot.gpu_vendor if slot.gpu_uuids else "",
+            cpus=slot.cpus,
+            memory_mb=slot.memory_mb,
+        )
+
+    def _gang(self, members: list[Member]) -> Gang:
+        in_order = sorted(members, key=lambda member: member.rank)
+        return Gang(self._attempt.grant.rank, tuple(map(peer_of, in_order)))
+
+    def _wait(self, own: Peer, step: int, *, told: int | None = None) -> list[Member]:
+        """Return all members once all others have come to a step; tell them of this one's.
+
+        It is at the same step, or at `told`.
+        """
+        pause_s = LOOK_S
+        while True:
+            self._attempt.while_wanted()
+            met = self._patiently(partial(self._tell, own, step if told is None else told))
+            self._attempt.heed(met.standing)
+            self._attempt.while_wanted()
+            late = self._late(met, step)
+            if not late:
+                return met.members
+            if seconds() - self._began_s > self._policy.patience_s:
+                raise GangIncomplete(_missing(late, self._policy.patience_s, step))
+            self._attempt.stopping.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_S)
+
+    def _tell(self, own: Peer, step: int) -> Gathering:
+        return self._gateway.gather(self._attempt.fence, step, own.details())
+
+    def _late(self, met: Gathering, step: int) -> list[str]:
+        found = {member.rank: member for member in met.members}
+        return [
+            f"rank {rank} (worker {found[rank].worker})" if rank in found else f"rank {rank}"
+            for rank in range(self._attempt.grant.nodes)
+            if rank != self._attempt.grant.rank
+            if rank not in found or found[rank].step < step
+        ]
+
+
+def _missing(late: list[str], patience_s: float, step: int) -> str:
+    named = ", ".join(late[:NAMED]) + (f" and {len(late) - NAMED} more" * (len(late) > NAMED))
+    what = "prepared" if step == PREPARED else "through the network check"
+    return f"the gang did not start: after {patience_s:.0f} s, {named} not {what}"

@@ -1,0 +1,130 @@
+"""The members of a run, as each describes itself to the others."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from ipaddress import ip_address
+from typing import Annotated
+
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.lease import Member
+from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError
+
+NVIDIA_OR_AMD = ("nvidia", "amd")
+# Not for the job: these are of the check of the network only.
+PRIVATE = ("port", "nonce")
+
+Address = Annotated[str, AfterValidator(lambda text: str(ip_address(text)))]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class MemberUnreadable(ForgeError):
+    """The description of another member cannot be understood."""
+
+    code = "member_unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One member of a run; memory in MiB, `speed` relative to the other members.
+
+    `port` is where it answers the check of the network, to those who know the `nonce`. Rank 0 also
+    has a `master_port`, at which its program will listen.
+    """
+
+    rank: int
+    worker: str
+    address: Address
+    port: Port
+    nonce: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    master_port: Port | None = None
+    gpus: int = 0
+    vendor: str = ""
+    cpus: float = 1.0
+    memory_mb: int = 0
+    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+    @property
+    def processes(self) -> int:
+        """How many processes a launcher starts here: one for each GPU, or one without GPUs."""
+        return max(1, self.gpus)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (worker {self.worker}, {self.address})"
+
+    def details(self) -> dict[str, JsonValue]:
+        """Return what the others are told."""
+        told = asdict(self)
+        return {name: told[name] for name in told if name not in {"rank", "worker"}}
+
+
+PEER = TypeAdapter(Peer)
+
+
+def peer_of(member: Member) -> Peer:
+    """Return a member as it described itself; fields of a newer version are left out.
+
+    Raises:
+        MemberUnreadable: its description is incomplete or invalid.
+    """
+    told = {**member.details, "rank": member.rank, "worker": member.worker}
+    try:
+        return PEER.validate_python(told)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise MemberUnreadable(
+            f"rank {member.rank} (worker {member.worker}) described itself in a way that this"
+            f" worker does not understand: {where}: {fault['msg']}",
+            hint="run the same version of forge-worker on all machines of a gang",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """All members of a run by rank, seen from the member `rank`."""
+
+    rank: int
+    peers: Sequence[Peer]
+
+    @property
+    def own(self) -> Peer:
+        return self.peers[self.rank]
+
+    @property
+    def master(self) -> Peer:
+        return self.peers[0]
+
+    @property
+    def master_port(self) -> int:
+        """The port of rank 0's program."""
+        assert self.master.master_port is not None  # noqa: S101 - rank 0 always has one
+        return self.master.master_port
+
+    @property
+    def nodes(self) -> int:
+        return len(self.peers)
+
+    @property
+    def processes(self) -> int:
+        """How many processes a launcher starts on all machines."""
+        return sum(peer.processes for peer in self.peers)
+
+    @property
+    def backend(self) -> str:
+        """The backend for all: `nccl` if every member has GPUs of one vendor, else `gloo`."""
+        vendors = {peer.vendor if peer.gpus else "" for peer in self.peers}
+        return "nccl" if len(vendors) == 1 and vendors <= {*NVIDIA_OR_AMD} else "gloo"
+
+    @property
+    def speed_share(self) -> float:
+        """This member's share of the gang's speed, 0 to 1."""
+        return self.own.speed / sum(peer.speed for peer in self.peers)
+
+    def described(self) -> str:
+        """Return the gang as JSON for the job."""
+        members = [
+            {name: said for name, said in asdict(peer).items() if name not in PRIVATE}
+            for peer in self.peers
+        ]
+        return json.dumps({"rank": self.rank, "members": members})
