@@ -200,7 +200,6 @@ class Launcher(StrEnum):
     TORCHRUN = "torchrun"
     ACCELERATE = "accelerate"
     DEEPSPEED = "deepspeed"
-    MPIRUN = "mpirun"
     RAY = "ray"
     NONE = "none"
 

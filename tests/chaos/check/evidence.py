@@ -39,7 +39,7 @@ TABLES = """
         FROM lease;
     CREATE TEMP TABLE gang ON COMMIT DROP AS
         SELECT id AS job_id, (spec ->> 'nodes')::integer AS nodes,
-            coalesce(spec ->> 'launcher' IN ('ray', 'mpirun'), false) AS by_master
+            coalesce(spec ->> 'launcher' = 'ray', false) AS by_master
         FROM job WHERE (spec ->> 'nodes')::integer > 1;
     CREATE TEMP TABLE decisive ON COMMIT DROP AS
         SELECT attempt.job_id, attempt, rank, token, worker_id, reason, finished_at

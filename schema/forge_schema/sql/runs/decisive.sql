@@ -14,7 +14,7 @@ CROSS JOIN LATERAL (
     SELECT
         member.over ->> 'reason' <> 'succeeded'
         OR member.rank = 0
-        AND coalesce(job.spec ->> 'launcher' IN ('ray', 'mpirun'), false) AS it
+        AND coalesce(job.spec ->> 'launcher' = 'ray', false) AS it
 ) AS ends
 WHERE member.over IS NOT NULL
     AND (%(job_ids)s::bigint[] IS NULL OR member.job_id = ANY(%(job_ids)s::bigint[]))

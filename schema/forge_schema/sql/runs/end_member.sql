@@ -41,7 +41,7 @@ asked AS (
     WHERE lease.job_id = others.job_id AND lease.rank = others.rank AND others.asked IS NULL
         AND (
             %(reason)s::text <> 'succeeded'
-            OR own.rank = 0 AND own.launcher IN ('ray', 'mpirun')
+            OR own.rank = 0 AND own.launcher = 'ray'
         )
     RETURNING lease.worker_id
 ),

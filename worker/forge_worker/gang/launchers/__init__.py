@@ -13,6 +13,6 @@ LAUNCHERS: dict[str, Launcher] = {
     Name.NONE: none.launch,
 }
 # Those that start a process for each GPU.
-PER_GPU = {Name.TORCHRUN, Name.ACCELERATE, Name.DEEPSPEED, Name.MPIRUN}
+PER_GPU = {Name.TORCHRUN, Name.ACCELERATE, Name.DEEPSPEED}
 
 __all__ = ["LAUNCHERS", "PER_GPU", "Launch", "LauncherUnable"]
