@@ -77,6 +77,8 @@ def _clients(made: Bed) -> Iterator[Clients]:
             database,
             bundle=made.project(),
             containers=made.engine is not None,
+            # A sweep by a worker of the previous version ends a member as if it were the job.
+            gangs=made.old is None,
             over_http=made.over_http(),
         )
         clients.adopt(made.early)

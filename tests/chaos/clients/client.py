@@ -43,7 +43,8 @@ AGAIN_S = 0.5
 class Clients:
     """All clients of a run, one thread each; acknowledgements to them are in the history.
 
-    `bundle` is a stored project, `containers` whether some jobs run in containers.
+    `bundle` is a stored project, `containers` whether some jobs run in containers, `gangs`
+    whether some run on several workers.
     """
 
     options: Options
@@ -51,6 +52,7 @@ class Clients:
     database: Database
     bundle: str
     containers: bool
+    gangs: bool
     over_http: HttpSubmitter
     open_jobs: set[int] = field(default_factory=set)
     states: Counter[str] = field(default_factory=Counter)
@@ -122,7 +124,13 @@ class Clients:
             if not late or full:
                 self._no_more.wait(AGAIN_S if full else 0.05)
                 continue
-            made = plan(self.options.seed, n, containers=self.containers, bundle=self.bundle)
+            made = plan(
+                self.options.seed,
+                n,
+                containers=self.containers,
+                bundle=self.bundle,
+                gangs=self.gangs,
+            )
             with self._lock:
                 last = max(self.open_jobs, default=None)
             if last is not None:

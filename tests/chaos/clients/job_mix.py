@@ -19,6 +19,8 @@ LIMITED_SHARE = 0.15
 WAITING_SHARE = 0.12
 SWEEP, AT_ONCE = "few-at-once", 2
 IN_CONTAINERS = 0.05
+# How many of the jobs that can run on several machines do.
+GANG_SHARE = 0.1
 SUBMITTED_AGAIN = 0.05
 # Lets readers of an accepted result see which attempt wrote it.
 MARK = 'echo "$FORGE_JOB_ID $FORGE_ATTEMPT" >"$FORGE_OUTPUT_DIR/mark"; '
@@ -69,7 +71,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A kind of job: its frequency, its script and arguments, its client's actions."""
+    """A kind of job: its frequency, its script and arguments, its client's actions.
+
+    `gang` is whether it may run on several machines.
+    """
 
     weight: float
     script: str = ""
@@ -77,6 +82,7 @@ class Recipe:
     acts: Callable[[Random], Acts] = lambda _: ()
     fields: Mapping[str, Any] = field(default_factory=dict)
     writes: Callable[[list[str]], list[str]] = lambda _: []
+    gang: bool = False
 
 
 def _preempts(dice: Random) -> Acts:
@@ -84,15 +90,16 @@ def _preempts(dice: Random) -> Acts:
 
 
 RECIPES = {
-    "instant": Recipe(24),
-    "sleeps": Recipe(18, 'sleep "$1"; ', lambda dice: [f"{dice.uniform(0.1, 3.0):.2f}"]),
+    "instant": Recipe(24, gang=True),
+    "sleeps": Recipe(18, 'sleep "$1"; ', lambda dice: [f"{dice.uniform(0.1, 3.0):.2f}"], gang=True),
     "steps": Recipe(
         30,
         STEPS,
         lambda dice: [str(dice.randint(4, 24)), f"{dice.uniform(0.3, 1.0):.2f}"],
         writes=lambda _: ["steps"],
+        gang=True,
     ),
-    "fails": Recipe(5, "echo fails; exit 1; "),
+    "fails": Recipe(5, "echo fails; exit 1; ", gang=True),
     "typo": Recipe(2, "exec pyton train.py; "),
     "writes": Recipe(
         6,
@@ -104,7 +111,7 @@ RECIPES = {
     "cancelled": Recipe(
         6, STEPS, lambda _: ["20", "0.6"], lambda dice: ((dice.uniform(0.0, 10.0), "cancel"),)
     ),
-    "preempted": Recipe(4, STEPS, lambda _: ["12", "0.6"], _preempts),
+    "preempted": Recipe(4, STEPS, lambda _: ["12", "0.6"], _preempts, gang=True),
     "deaf": Recipe(
         2,
         DEAF,
@@ -118,8 +125,11 @@ RECIPES = {
 }
 
 
-def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
-    """Return the n-th job of a run; `bundle` is the digest of a project that some jobs run."""
+def plan(seed: int, n: int, *, containers: bool, bundle: str, gangs: bool = True) -> Plan:
+    """Return the n-th job of a run; `bundle` is the digest of a project that some jobs run.
+
+    Without `gangs`, all jobs run on one machine.
+    """
     dice = dice_of(seed, "job", n)
     (kind,) = dice.choices(list(RECIPES), [recipe.weight for recipe in RECIPES.values()])
     recipe = RECIPES[kind]
@@ -142,6 +152,8 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
     waits = dice.choice(list(DependencyKind)) if dice.random() < WAITING_SHARE else None
     if dice.random() < SUBMITTED_AGAIN:
         acts = (*acts, (dice.uniform(0.1, 20.0), "submit"))
+    if recipe.gang and place == "process" and dice.random() < GANG_SHARE and gangs:
+        spec = spec.model_copy(update={"nodes": dice.choice([2, 2, 3])})
     return Plan(spec, ["mark", *recipe.writes(words)], acts, waits)
 
 

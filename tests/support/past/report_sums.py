@@ -80,14 +80,12 @@ class Sums:
         }
 
     def useful_until(self, attempt: Row) -> datetime:
-        outcome = self.outcomes.get(attempt["job_id"])
         until: datetime = attempt["claimed_at"]
-        # All ranks of the accepted run count.
-        accepted = outcome is not None and outcome["attempt"] == attempt["attempt"]
-        if outcome is not None and accepted and outcome["state"] == "succeeded":
+        if attempt["reason"] == "succeeded":
             until = attempt["finished_at"]
         elif attempt["reason"] in TAKEN | {"run_ended"} and attempt["checkpoint_at"]:
-            until = attempt["checkpoint_at"]
+            # The run's last checkpoint may be later than the end of one of its ranks.
+            until = min(attempt["checkpoint_at"], attempt["finished_at"])
         return until
 
     def attempts(self) -> list[Row]:
