@@ -43,7 +43,7 @@ WITH ended AS (
         f.reason, f.budget, f.back_off, f.exit_code, f.detail,
         f.gpu_seconds, f.energy_j, f.cost, f.cpu_seconds, f.peak_memory_mb, f.peak_vram_mb,
         f.hopeless, lease.progress, forge_now() AS now,
-        coalesce((lease.over ->> 'at')::timestamptz, forge_now()) AS ended_at
+        (lease.over ->> 'at')::timestamptz AS over_at
 ),
 returned AS (
     UPDATE slot SET job_id = NULL FROM ended WHERE slot.job_id = ended.job_id
@@ -65,7 +65,7 @@ verdict AS (
             )
             ELSE now
         END AS run_at,
-        greatest(ended_at, claimed_at) AS finished_at,
+        greatest(coalesce(over_at, now), claimed_at) AS finished_at,
         (
             SELECT max(kept.created_at) FROM checkpoint AS kept
             WHERE kept.job_id = ended.job_id
@@ -77,7 +77,8 @@ verdict AS (
         SELECT NOT ended.hopeless AS twice
         WHERE ended.reason = 'exit_code'
             AND ended.progress IS NULL
-            AND ended.ended_at - coalesce(ended.started_at, ended.claimed_at) < %(quick)s::interval
+            AND coalesce(ended.over_at, ended.now) - coalesce(ended.started_at, ended.claimed_at)
+                < %(quick)s::interval
             AND NOT EXISTS (SELECT FROM metric WHERE metric.job_id = ended.job_id)
             AND NOT EXISTS (SELECT FROM checkpoint WHERE checkpoint.job_id = ended.job_id)
             AND (
