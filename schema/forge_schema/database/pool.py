@@ -71,6 +71,12 @@ class Connection(psycopg.Connection[Row]):
             cursors = [self.execute(statement(name), params) for name, params in statements]
         return [_fetched(cursor) for cursor in cursors]
 
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        yield from super()._deallocate(name)
+        if name is None:
+            # After a rollback or a DROP, psycopg deallocates all statements: also those of others.
+            self._statements.clear()
+
     def _run(self, name: str, params: Mapping[str, object]) -> list[Row]:
         return _fetched(self.execute(statement(name), params))
 

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     Exchanged = Future[tuple[Ended, list[Granted]]]
 
 JOBS = 6
+NOTE: dict[str, Any] = {
+    "actor": "a",
+    "action": "x",
+    "job_id": None,
+    "worker_id": None,
+    "detail": None,
+}
 
 
 class Slow(SqlGateway):
@@ -220,12 +227,33 @@ def test_resources_that_may_be_in_use_are_not_lent_to_the_next_job(made: Desk) -
 
 @pytest.mark.parametrize("prepare", [True, False])
 def test_statements_that_run_together_are_one_transaction(rig: Rig, *, prepare: bool) -> None:
-    note = {"actor": "a", "action": "x", "job_id": None, "worker_id": None, "detail": None}
     with Database(rig.url, size=1, prepare=prepare) as database:
         with pytest.raises(NotNullViolation):
-            database.together(("note", note), ("note", {**note, "actor": None}))
+            database.together(("note", NOTE), ("note", {**NOTE, "actor": None}))
         assert rig.count("event") == 0
         # The connection still works.
-        database.together(("note", note), ("note", note))
+        database.together(("note", NOTE), ("note", NOTE))
         assert len({row["xmin"] for row in rig.rows("SELECT xmin FROM event")}) == 1
         assert rig.count("event") == 2
+
+
+def test_statements_stay_prepared_after_a_rollback(rig: Rig) -> None:
+    with Database(rig.url, size=1) as database:
+        database.rows("note", **NOTE)
+        for _ in range(2):
+            with pytest.raises(NotNullViolation):
+                database.together(("note", NOTE), ("note", {**NOTE, "actor": None}))
+            database.rows("note", **NOTE)
+            database.together(("note", NOTE))
+            database.rows("note", **NOTE)
+        assert rig.count("event") == 7
+
+
+def test_statements_stay_prepared_after_a_table_is_dropped(rig: Rig) -> None:
+    with Database(rig.url, size=1) as database:
+        database.rows("note", **NOTE)
+        with database.connection() as connection:
+            connection.execute("CREATE TEMPORARY TABLE passing ()")
+            connection.execute("DROP TABLE passing")
+            connection.execute("SELECT 1")
+        database.rows("note", **NOTE)
