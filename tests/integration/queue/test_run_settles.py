@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 RESET = "torch.distributed: Connection closed by peer [10.0.0.7]:41234"
 
 
+def test_the_check_of_a_settled_run_sees_what_was_left_behind(rig: Rig) -> None:
+    run = running(rig, nodes=2)
+    assert len(rig.rows("SELECT FROM lease WHERE job_id = %s", run.job_id)) == 2
+    for rank in range(2):
+        run.end(rank)
+    settled(run, State.SUCCEEDED)
+    rig.rows("INSERT INTO slot VALUES ('queue_jobs', 'default', 1, %s)", run.job_id)
+    with pytest.raises(AssertionError):
+        settled(run, State.SUCCEEDED)
+
+
 @pytest.mark.parametrize("reason", [Reason.SUCCEEDED, Reason.EXIT_CODE, Reason.PREEMPTED])
 def test_ends_of_all_members_at_once_settle_the_run_once(rig: Rig, reason: Reason) -> None:
     for _ in range(8):

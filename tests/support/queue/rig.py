@@ -147,7 +147,8 @@ class Rig:
     def rows(self, query: str, *params: object) -> list[dict[str, Any]]:
         """Query the tables directly."""
         cursor = self._eye.execute(query, params)
-        return cursor.fetchall() if cursor.description else []
+        # A `SELECT FROM` has rows without columns: its description is empty, but not None.
+        return [] if cursor.description is None else cursor.fetchall()
 
     def row(self, query: str, *params: object) -> dict[str, Any]:
         """Return the one row of a query."""
