@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from forge_schema.model.worker import Speed
 from forge_schema.queue.attempt_records import Records
-from support.gangs.programs import MEET, RESUME
+from forge_worker.devices.inventory import Inventory
+from forge_worker.machine import speed
+from support.gangs.programs import MEET, RESUME, SHARE
 from support.waiting import eventually
 from support.workers.http_bed import http_bed
 from support.workers.worker import bed
@@ -55,6 +59,23 @@ def test_all_ranks_run_together_and_all_is_stored(
         assert made.artifacts(job) == {
             "sum.txt" if rank == 0 else f"rank-{rank}/sum.txt": f"{rank} {total}".encode()
             for rank in range(nodes)
+        }
+
+
+def test_each_member_learns_its_share_by_measured_speed(tmp_path: Path, database_url: str) -> None:
+    with bed("process", tmp_path, database_url) as made:
+        for name, gflops in (("m0", 300.0), ("m1", 100.0)):
+            (made.root / name).mkdir(parents=True)
+            told = Speed("numpy", cpus=4, cpu={"fp32": gflops}).reported()
+            kept = {"on": speed.hardware(Inventory(["none"])), "speed": told}
+            (made.root / name / speed.FILE).write_text(json.dumps(kept), encoding="utf-8")
+            made.worker(name, gpus="none")
+        job = made.script(SHARE, nodes=2)
+        made.succeeds(job)
+        told_shares = {line for line in made.log(job).decode().splitlines() if "share" in line}
+        assert told_shares == {
+            f"{one.name} share {share} numpy"
+            for one, share in zip(made.workers, (0.75, 0.25), strict=True)
         }
 
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason
+from forge_schema.model.worker import Speed
 from forge_worker.attempt.attempt import Stopped
 from forge_worker.gang.gathering import GangIncomplete, Gatherer
 from forge_worker.gang.members import Gang
 from forge_worker.gang.policy import GangPolicy
+from forge_worker.gang.shares import pace_of
 from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import SqlGateway
 from support.queue.runs import Run, running
@@ -53,7 +55,8 @@ class Party:
         gateway = SqlGateway(self.run.rig.database, name="any", ttl=timedelta(seconds=60))
         # Other gangs of this machine must see its port as taken, so the locks are the usual ones.
         policy = GangPolicy(allowed=True, advertised="127.0.0.1", patience_s=self.patience_s)
-        return Gatherer(self.attempts[rank], gateway, SLOT, policy, _once)
+        pace = pace_of(Speed("torch", cuda={"fp32": 100.0 * (rank + 1)}), "cuda", SLOT.cpus)
+        return Gatherer(self.attempts[rank], gateway, SLOT, policy, _once, pace=pace)
 
     def met(self, *ranks: int) -> list[Gang | BaseException]:
         """Have some members gather at once; return what came of each."""
@@ -98,6 +101,11 @@ def test_all_members_learn_of_the_same_gang(gathered: Callable[..., Party]) -> N
     assert all(gang.peers == gangs[0].peers for gang in gangs)
     assert [peer.worker for peer in gangs[0].peers] == ["gpu-0", "gpu-1", "gpu-2"]
     assert gangs[0].backend == "nccl"
+    assert [(peer.speed, peer.method) for peer in gangs[0].peers] == [
+        (100.0, "torch"),
+        (200.0, "torch"),
+        (300.0, "torch"),
+    ]
     # The program of rank 0 can listen there at once.
     with closing(socket.socket()) as program:
         program.bind(("127.0.0.1", gangs[0].master_port))

@@ -43,3 +43,11 @@ if found:
 while True:
     signal.pause()
 """
+
+# Every rank says what share of the batch is its own, and how its speed was measured.
+SHARE = """
+import json, os
+gang = json.loads(os.environ["FORGE_GANG"])
+own = gang["members"][gang["rank"]]
+print(own["worker"], "share", os.environ["FORGE_SPEED_SHARE"], own["method"], flush=True)
+"""

@@ -76,9 +76,63 @@ def test_all_members_use_one_backend(members: list[dict[str, object]], backend: 
     assert {Gang(rank, mixed).backend for rank in range(2)} == {backend}
 
 
-def test_the_share_of_the_speed_follows_the_members() -> None:
-    mixed = (peer(0, speed=3.0), peer(1, speed=1.0))
-    assert [Gang(rank, mixed).speed_share for rank in (0, 1)] == [0.75, 0.25]
+def told_shares(*members: dict[str, Any], per_gpu: bool = False) -> list[float]:
+    peers = [peer(rank, **said) for rank, said in enumerate(members)]
+    ranks = range(len(peers))
+    said = [variables(Gang(rank, peers), per_gpu=per_gpu)["FORGE_SPEED_SHARE"] for rank in ranks]
+    return [float(share) for share in said]
+
+
+FAST: dict[str, Any] = {"speed": 300.0, "method": "torch"}
+SLOW: dict[str, Any] = {"speed": 100.0, "method": "torch"}
+
+
+def test_the_batch_is_shared_by_measured_speed() -> None:
+    assert told_shares(FAST, SLOW) == [0.75, 0.25]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {"speed": 100.0},
+        {"method": "torch"},
+        {"speed": 100.0, "method": "numpy"},
+    ],
+)
+def test_the_shares_are_equal_unless_all_were_measured_alike(other: dict[str, Any]) -> None:
+    assert told_shares(FAST, other) == [0.5, 0.5]
+    assert told_shares(other, FAST, SLOW) == [0.333333] * 3
+
+
+def test_speeds_without_a_method_are_not_compared() -> None:
+    assert told_shares({"speed": 300.0}, {"speed": 100.0}) == [0.5, 0.5]
+
+
+def test_a_process_on_several_gpus_has_the_speed_of_all() -> None:
+    assert told_shares({**SLOW, "gpus": 3}, {**SLOW, "gpus": 1}) == [0.75, 0.25]
+
+
+def test_each_process_on_one_gpu_has_a_share_of_its_own() -> None:
+    # Of 2 * 100 + 3 * 200.
+    members = {**SLOW, "gpus": 2}, {**SLOW, "gpus": 3, "speed": 200.0}
+    assert told_shares(*members, per_gpu=True) == [0.125, 0.25]
+    # One of the five.
+    assert told_shares({**SLOW, "gpus": 2}, {"gpus": 3}, per_gpu=True) == [0.2, 0.2]
+
+
+def test_the_job_learns_of_the_speeds_and_of_how_they_were_measured() -> None:
+    said = json.loads(variables(Gang(0, (peer(0, **FAST), peer(1))), per_gpu=False)["FORGE_GANG"])
+    assert [(one["speed"], one["method"]) for one in said["members"]] == [
+        (300.0, "torch"),
+        (None, None),
+    ]
+
+
+def test_a_member_of_an_earlier_version_has_no_speed() -> None:
+    told = peer(1, **FAST).details()
+    del told["speed"], told["method"]
+    assert peer_of(Member(1, "gpu-1", 1, told)) == peer(1)
 
 
 def test_a_member_is_believed_as_it_described_itself() -> None:
@@ -97,6 +151,7 @@ def test_a_member_is_believed_as_it_described_itself() -> None:
         {"port": "many"},
         {"nonce": "short"},
         {"speed": 0},
+        {"method": 5},
     ],
 )
 def test_a_member_that_cannot_be_understood_is_named(change: dict[str, JsonValue]) -> None:

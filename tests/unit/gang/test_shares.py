@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.worker import Speed
-from forge_worker.gang.shares import batches, rank_speed, shares
+from forge_worker.gang.shares import Pace, batches, pace_of, shares
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -107,8 +107,9 @@ def test_a_limit_for_each_rank_or_none() -> None:
 
 def test_a_rank_has_the_speed_of_its_gpu_or_of_its_cpus() -> None:
     measured = Speed("torch", cpus=8, cpu={"fp32": 400.0}, cuda={"fp32": 5e4, "bf16": 4e5})
-    assert rank_speed(measured, "cuda", 1) == 5e4
-    assert rank_speed(measured, "cpu", 2) == 100.0
-    assert rank_speed(measured, "rocm", 2) is None
-    assert rank_speed(Speed("python", cpu={"fp64": 0.05}), "cpu", 1) is None
-    assert rank_speed(None, "cpu", 1) is None
+    assert pace_of(measured, "cuda", 1) == Pace(5e4, "torch")
+    assert pace_of(measured, "cpu", 2) == Pace(100.0, "torch")
+    assert pace_of(measured, "rocm", 2) == Pace()
+    assert pace_of(Speed("python", cpu={"fp64": 0.05}), "cpu", 1) == Pace()
+    assert pace_of(Speed("torch", cpu={"fp32": 0.0}), "cpu", 1) == Pace()
+    assert pace_of(None, "cpu", 1) == Pace()

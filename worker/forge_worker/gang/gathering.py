@@ -16,6 +16,7 @@ from forge_worker.gang.members import Gang, Peer, peer_of
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.gang.ports import MasterPort, listening
 from forge_worker.gang.preflight import Answers, check
+from forge_worker.gang.shares import Pace
 from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import Gateway
 
@@ -41,6 +42,7 @@ class Gatherer:
         slot: what it brings along.
         policy: the operator's settings.
         patiently: retries what fails because the queue does not answer.
+        pace: how fast it computes.
     """
 
     def __init__(
@@ -50,12 +52,15 @@ class Gatherer:
         slot: Slot,
         policy: GangPolicy,
         patiently: Callable[[Callable[[], Gathering]], Gathering],
+        *,
+        pace: Pace,
     ) -> None:
         self._attempt = attempt
         self._gateway = gateway
         self._slot = slot
         self._policy = policy
         self._patiently = patiently
+        self._pace = pace
         self._began_s = seconds()
         self._port: MasterPort | None = None
 
@@ -109,6 +114,8 @@ class Gatherer:
             vendor=slot.gpu_vendor if slot.gpu_uuids else "",
             cpus=slot.cpus,
             memory_mb=slot.memory_mb,
+            speed=self._pace.speed,
+            method=self._pace.method,
         )
 
     def _gang(self, members: list[Member]) -> Gang:

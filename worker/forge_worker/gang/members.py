@@ -10,6 +10,8 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Member
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError
 
+from forge_worker.gang.shares import shares
+
 NVIDIA_OR_AMD = ("nvidia", "amd")
 # Not for the job: these are of the check of the network only.
 PRIVATE = ("port", "nonce")
@@ -26,7 +28,10 @@ class MemberUnreadable(ForgeError):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One member of a run; memory in MiB, `speed` relative to the other members.
+    """One member of a run; memory in MiB.
+
+    `speed` is that of each of its GPUs, or of its CPUs together, in GFLOPS of fp32; None if it was
+    not measured. Speeds by different methods are not comparable.
 
     `port` is where it answers the check of the network, to those who know the `nonce`. Rank 0 also
     has a `master_port`, at which its program will listen.
@@ -42,7 +47,8 @@ class Peer:
     vendor: str = ""
     cpus: float = 1.0
     memory_mb: int = 0
-    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    method: str | None = None
 
     @property
     def processes(self) -> int:
@@ -116,10 +122,20 @@ class Gang:
         vendors = {peer.vendor if peer.gpus else "" for peer in self.peers}
         return "nccl" if len(vendors) == 1 and vendors <= {*NVIDIA_OR_AMD} else "gloo"
 
-    @property
-    def speed_share(self) -> float:
-        """This member's share of the gang's speed, 0 to 1."""
-        return self.own.speed / sum(peer.speed for peer in self.peers)
+    def shares(self, *, per_gpu: bool) -> list[float]:
+        """Return each rank's share of the batch; they sum to 1.
+
+        If a launcher starts a process for each GPU (`per_gpu`), each of them is a rank. The shares
+        are equal unless all members were measured by the same method.
+        """
+        alike = len({peer.method for peer in self.peers}) == 1 and self.own.method
+        return shares(
+            [
+                peer.speed * (1 if per_gpu else peer.processes) if alike and peer.speed else None
+                for peer in self.peers
+                for _ in range(peer.processes if per_gpu else 1)
+            ]
+        )
 
     def described(self) -> str:
         """Return the gang as JSON for the job."""

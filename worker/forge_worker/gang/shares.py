@@ -1,6 +1,7 @@
 """Shares of a batch by speed, so that the steps of unequal machines end together."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
 
@@ -9,11 +10,19 @@ from forge_schema.model.worker import DEVICES, Speed
 LEAST = 1
 
 
-def rank_speed(speed: Speed | None, accelerator: str, cpus: float) -> float | None:
-    """Return a rank's speed in GFLOPS: of its GPU, or of the CPUs lent to it.
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a rank computes, in GFLOPS of fp32, and how that was measured; None if unknown."""
 
-    None if that was not measured, and where Python alone measured it, which tells nothing about
-    training.
+    speed: float | None = None
+    method: str | None = None
+
+
+def pace_of(speed: Speed | None, accelerator: str, cpus: float) -> Pace:
+    """Return a rank's pace: of its GPU, or of the CPUs lent to it.
+
+    It is unknown if that was not measured, and where Python alone measured it, which tells nothing
+    about training.
 
     Args:
         speed: what its machine measured.
@@ -21,11 +30,13 @@ def rank_speed(speed: Speed | None, accelerator: str, cpus: float) -> float | No
         cpus: number of CPUs lent to it.
     """
     if speed is None or accelerator not in DEVICES:
-        return None
+        return Pace()
     rates: Mapping[str, float] = getattr(speed, accelerator)
-    if (rate := rates.get("fp32")) is None:
-        return None
-    return rate * cpus / max(speed.cpus, 1) if accelerator == "cpu" else rate
+    # What is not above zero was not measured, and other members would not accept it.
+    if (rate := rates.get("fp32", 0)) <= 0:
+        return Pace()
+    rate = rate * cpus / max(speed.cpus, 1) if accelerator == "cpu" else rate
+    return Pace(rate, speed.method)
 
 
 def shares(speeds: Sequence[float | None]) -> list[float]:

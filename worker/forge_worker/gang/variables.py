@@ -11,8 +11,9 @@ def variables(gang: Gang, *, per_gpu: bool) -> dict[str, str]:
     what is set here is for the first.
     """
     sizes = [peer.processes if per_gpu else 1 for peer in gang.peers]
+    rank = sum(sizes[: gang.rank])
     return {
-        "RANK": str(sum(sizes[: gang.rank])),
+        "RANK": str(rank),
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(sum(sizes)),
         "LOCAL_WORLD_SIZE": str(sizes[gang.rank]),
@@ -22,7 +23,7 @@ def variables(gang: Gang, *, per_gpu: bool) -> dict[str, str]:
         "MASTER_PORT": str(gang.master_port),
         "FORGE_BACKEND": gang.backend,
         "FORGE_GANG": gang.described(),
-        "FORGE_SPEED_SHARE": f"{gang.speed_share:.6g}",
+        "FORGE_SPEED_SHARE": f"{gang.shares(per_gpu=per_gpu)[rank]:.6g}",
         **_interface(gang),
     }
 

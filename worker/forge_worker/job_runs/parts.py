@@ -9,6 +9,7 @@ from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.attempt.patience import Patience
 from forge_worker.clock import seconds
 from forge_worker.gang.gathering import Gatherer
+from forge_worker.gang.shares import pace_of
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.job_io.checkpoints import CheckpointRequest, CheckpointSync
 from forge_worker.job_io.disk import DiskWatch
@@ -47,7 +48,9 @@ class Parts:
         self.findings = Findings(attempt, gateway)
         self.usage = services.sampler.watch(attempt, slot.gpu_uuids)
         self.patiently = Patience(attempt, services.store_patience_s)
-        self.gatherer = Gatherer(attempt, gateway, slot, services.gangs, self.patiently)
+        device = services.host.accelerator if slot.gpu_uuids else "cpu"
+        pace = pace_of(services.speed, device, slot.cpus)
+        self.gatherer = Gatherer(attempt, gateway, slot, services.gangs, self.patiently, pace=pace)
         self.stopped_for: Stop | None = None
         self.grace_ends_s = inf
 

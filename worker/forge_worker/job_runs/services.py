@@ -4,12 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from forge_schema.model.worker import Speed
+
 from forge_worker import worker_folder
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.devices import Inventory
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.job_environment import Host
+from forge_worker.machine import speed
 from forge_worker.machine.gpu_health import FaultWatch
 from forge_worker.machine.health import Health
 from forge_worker.prepare.images import Images
@@ -24,7 +27,10 @@ from forge_worker.settings.settings import WorkerSettings
 
 @dataclass(frozen=True, slots=True)
 class JobServices:
-    """Shared by all attempts of a worker; `provisions` are applied in order."""
+    """Shared by all attempts of a worker; `provisions` are applied in order.
+
+    `speed` is the machine's; None if it was not measured.
+    """
 
     host: Host
     objects: Callable[[Attempt], Objects]
@@ -40,6 +46,7 @@ class JobServices:
     health: Health
     warm: WarmParts
     gangs: GangPolicy
+    speed: Speed | None
     provisions: tuple[Provision, ...] = ()
 
 
@@ -81,5 +88,6 @@ def job_services(
         health=health,
         warm=warm,
         gangs=gangs,
+        speed=speed.kept(settings.worker_dir, devices),
         provisions=provisions_in_order(settings, images),
     )
