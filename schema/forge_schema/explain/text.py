@@ -34,7 +34,7 @@ def wish(requirement: Requirement) -> str:
     if name == "target":
         return "the submitter's machine" if wanted == "local" else "a worker of the fleet"
     if name == "address":
-        return "an address that other machines of a gang reach"
+        return "an address for gangs (--gang-network host)"
     return f"{WORDS.get(name, name)} {wanted}"
 
 

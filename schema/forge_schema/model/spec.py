@@ -356,7 +356,7 @@ class JobSpec(KnownFields, BaseModel):
     def _several_machines_in_a_gang(self) -> Self:
         for name in ("launcher", "same"):
             if self.nodes == 1 and getattr(self, name) is not None:
-                raise ValueError(f"{name} is of a job on several machines: set nodes too")
+                raise ValueError(f"{name} is for jobs on several machines: set nodes to 2 or more")
         return self
 
     @model_validator(mode="after")

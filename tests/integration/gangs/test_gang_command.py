@@ -34,7 +34,7 @@ def test_a_gang_is_submitted_with_a_warning_if_there_are_too_few_machines(
     assert "machines" not in enough.stderr
     alone = forge("submit", ".", *asked)
     assert (alone.returncode, alone.stdout) == (2, "")
-    assert "launcher is of a job on several machines: set nodes too" in " ".join(
+    assert "launcher is for jobs on several machines: set nodes to 2 or more" in " ".join(
         alone.stderr.split()
     )
 

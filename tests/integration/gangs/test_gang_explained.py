@@ -35,7 +35,7 @@ def test_a_gang_is_told_how_many_machines_are_free_and_who_lacks_what(rig: Rig) 
     assert chances["w0"][0] is Chance.BUSY
     assert chances["small"][1] == "lacks 50 MiB of memory (it has 10 MiB)"
     assert chances["hidden"][1] == (
-        "lacks an address that other machines of a gang reach (it has none)"
+        "lacks an address for gangs (--gang-network host) (it has none)"
     )
     assert found.remedies == []
 
@@ -49,7 +49,7 @@ def test_a_gang_that_has_too_few_machines_is_told_what_is_missing(rig: Rig) -> N
     assert found.text == "only 3 of the 5 machines that it needs are there (4 checked)"
     add, fewer = found.remedies
     assert add.text.startswith("start 2 more workers with 1 CPU, ")
-    assert "an address that other machines of a gang reach" in add.text
+    assert "an address for gangs (--gang-network host)" in add.text
     assert (fewer.code, fewer.changes) == ("ask_less", {"nodes": 3})
 
 

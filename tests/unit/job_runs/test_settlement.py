@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
+import pytest
 from forge_schema.model.lease import Fence, Usage
-from forge_schema.model.states import Reason
+from forge_schema.model.states import Phase, Reason
 from forge_worker.attempt.redact import Redactor
+from forge_worker.job_runs import settlement
 from forge_worker.job_runs.settlement import _end_by_itself
 from forge_worker.runners.runner import Exit
 
@@ -23,6 +25,27 @@ def test_a_success_says_what_of_it_was_lost() -> None:
         "3 bytes were lost; big is too large",
     )
     assert _end_by_itself(parts(refused=[]), Exit(0)).detail is None
+
+
+@pytest.mark.parametrize(("nodes", "told"), [(1, []), (2, [Phase.STOPPING])])
+def test_the_others_of_a_run_stop_before_a_failed_member_stores_anything(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, told: list[Phase]
+) -> None:
+    entered: list[Phase] = []
+    sent: list[Phase] = []
+    phases = SimpleNamespace(enter=entered.append, step=lambda: sent.extend(entered))
+    grant = SimpleNamespace(nodes=nodes)
+    failed = cast(
+        "Parts",
+        SimpleNamespace(
+            attempt=SimpleNamespace(grant=grant, lost=True), phases=phases, stopped_for=None
+        ),
+    )
+    stored_after: list[list[Phase]] = []
+    monkeypatch.setattr(settlement, "_store_in_time", lambda _: stored_after.append([*sent]))
+    assert settlement.settle(failed, Exit(3)) is None
+    assert stored_after == [told]
+    assert entered == [*told, Phase.FINISHING]
 
 
 def parts(refused: list[str]) -> Parts:

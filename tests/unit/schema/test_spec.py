@@ -103,6 +103,6 @@ def test_a_gang_asks_for_machines_and_for_how_they_start_together() -> None:
 
 def test_what_only_a_gang_has_is_refused_without_one() -> None:
     for alone in ({"launcher": "ray"}, {"same": "zone"}):
-        assert "is of a job on several machines: set nodes too" in refusal(**alone)
+        assert "is for jobs on several machines: set nodes to 2 or more" in refusal(**alone)
     assert "1000" in refusal(nodes=1001)
     assert "torchrun" in refusal(nodes=2, launcher="slurm")

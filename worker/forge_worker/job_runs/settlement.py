@@ -20,8 +20,11 @@ log = structlog.get_logger(__name__)
 
 def settle(parts: Parts, exited: Exit) -> End | None:
     """Store the remaining output and return how the job ended; None if its lease was lost."""
+    good = succeeded(parts, exited)
+    if not good:
+        _stop_the_others(parts)
     parts.phases.enter(Phase.FINISHING)
-    if succeeded(parts, exited):
+    if good:
         _store_success(parts)
     else:
         _store_in_time(parts)
@@ -48,6 +51,17 @@ def end_failed(parts: Parts, reason: Reason, detail: str, code: int | None = Non
         parts.logs.end()
         parts.logs.step()
     return _end(parts, reason, code, detail)
+
+
+def _stop_the_others(parts: Parts) -> None:
+    """Have the other members of a run stop, before this one stores what may take minutes.
+
+    They fail soon without it, and whoever fails first unasked decides how the run ended.
+    """
+    if parts.attempt.grant.nodes > 1 and parts.stopped_for is None:
+        parts.phases.enter(Phase.STOPPING)
+        with suppress(DatabaseUnreachable):
+            parts.phases.step()
 
 
 def _faulted(parts: Parts, exited: Exit) -> bool:

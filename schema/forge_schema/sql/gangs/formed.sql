@@ -9,4 +9,4 @@ SELECT
 FROM lease
 JOIN job ON job.id = lease.job_id
 WHERE lease.worker_id = %(worker_id)s AND lease.nonce = %(nonce)s AND lease.nodes > 1
-    AND lease.expires_at > forge_now()
+    AND lease.expires_at > forge_now() AND lease.over IS NULL

@@ -72,7 +72,8 @@ told AS (
     INSERT INTO event (at, actor, action, job_id)
     SELECT forge_now(), %(actor)s, 'cancelled', job_id FROM ended
     UNION ALL
-    SELECT DISTINCT forge_now(), %(actor)s, 'asked to cancel', job_id FROM asked
+    SELECT forge_now(), %(actor)s, 'asked to cancel', job_id
+    FROM (SELECT DISTINCT job_id FROM asked) AS of_jobs
 )
 SELECT
     job_id, 'cancelled' AS became, 'cancelled' AS state, NULL

@@ -14,6 +14,7 @@ asked AS (
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id)
-    SELECT DISTINCT forge_now(), %(actor)s, 'asked to preempt', job_id FROM asked
+    SELECT forge_now(), %(actor)s, 'asked to preempt', job_id
+    FROM (SELECT DISTINCT job_id FROM asked) AS of_jobs
 )
 SELECT job_id, pg_notify('forge', 'asked:' || worker_id) FROM held

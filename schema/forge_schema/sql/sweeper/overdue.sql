@@ -17,6 +17,7 @@ asked AS (
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id)
-    SELECT DISTINCT forge_now(), %(actor)s, 'asked to time out', job_id FROM asked
+    SELECT forge_now(), %(actor)s, 'asked to time out', job_id
+    FROM (SELECT DISTINCT job_id FROM asked) AS of_jobs
 )
 SELECT job_id, pg_notify('forge', 'asked:' || worker_id) FROM asked

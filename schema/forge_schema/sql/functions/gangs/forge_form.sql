@@ -57,7 +57,10 @@ BEGIN
         CONTINUE WHEN NOT FOUND;
         chosen := forge_offers(gang.shape_id, gang.same, gang.job_id, gang.nice, gang.parts);
         IF cardinality(chosen) < gang.nodes THEN
-            lacking := lacking || gang.kind;
+            -- Another gang of this kind may have drafted the workers that this one may not take.
+            IF NOT EXISTS (SELECT FROM draft) THEN
+                lacking := lacking || gang.kind;
+            END IF;
             CONTINUE;
         END IF;
         -- A worker has a row for each model of its free GPUs. Whoever has all of them has the worker.
