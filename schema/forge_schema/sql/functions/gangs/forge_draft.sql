@@ -11,6 +11,7 @@ CREATE OR REPLACE FUNCTION forge_draft(patience interval, turn interval) RETURNS
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     gang record;
+    shares jsonb;
     drafted integer := 0;
 BEGIN
     IF NOT EXISTS (SELECT FROM shape WHERE nodes > 1) THEN
@@ -39,34 +40,19 @@ BEGIN
             AND worker.command IS NULL AND worker.status IN ('connecting', 'idle', 'busy')
             AND forge_fits_gang(shape, worker)
     );
+    shares := forge_shares(ARRAY(
+        SELECT DISTINCT lane.owner
+        FROM forge_waiting_lanes() AS waiting (lane_id)
+        JOIN lane ON lane.id = waiting.lane_id
+    ));
     FOR gang IN
-        WITH shares AS MATERIALIZED (
-            SELECT forge_shares(ARRAY(
-                SELECT DISTINCT lane.owner
-                FROM forge_waiting_lanes() AS waiting (lane_id)
-                JOIN lane ON lane.id = waiting.lane_id
-            )) AS by_owner
-        )
-        SELECT
-            head.*, lane.id AS lane_id, shape.id AS shape_id, shape.nodes, job.spec ->> 'same' AS same,
-            CASE WHEN shape.gpus = 0 THEN 'cpu' ELSE shape.accelerator END AS pool,
-            shares.by_owner, coalesce((shares.by_owner ->> lane.owner)::float8, 0) AS share
-        FROM shape
-        JOIN lane ON lane.shape_id = shape.id AND NOT lane.paused
-        CROSS JOIN LATERAL (
-            SELECT ready.job_id, ready.nice, ready.passed_at FROM ready
-            WHERE ready.lane_id = lane.id
-            ORDER BY ready.nice, ready.job_id
-            LIMIT 10
-        ) AS head
-        JOIN job ON job.id = head.job_id
-        CROSS JOIN shares
-        WHERE shape.nodes > 1 AND (NOT lane.limited OR forge_room(lane.id, 1) > 0)
-        ORDER BY head.nice, share, head.job_id
+        SELECT * FROM forge_waiting_gangs(shares, 10)
+        WHERE NOT limited OR forge_room(lane_id, 1) > 0
+        ORDER BY nice, share, job_id
         LIMIT 50
     LOOP
         IF gang.passed_at IS NULL AND forge_goes_first(
-            gang.shape_id, gang.nice, gang.share, gang.job_id, gang.by_owner
+            gang.shape_id, gang.nice, gang.share, gang.job_id, shares
         ) THEN
             UPDATE ready SET passed_at = forge_now()
             WHERE lane_id = gang.lane_id AND nice = gang.nice AND job_id = (

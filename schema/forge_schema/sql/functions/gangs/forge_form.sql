@@ -14,6 +14,7 @@ DECLARE
     -- What too few workers can run.
     lacking text[] := '{}';
     gang record;
+    shares jsonb;
     chosen bigint[];
     members bigint[];
     nonces uuid[];
@@ -22,31 +23,16 @@ BEGIN
     IF offers < 2 OR NOT EXISTS (SELECT FROM shape WHERE nodes > 1) THEN
         RETURN 0;
     END IF;
+    shares := forge_shares(ARRAY(
+        SELECT DISTINCT lane.owner
+        FROM shape JOIN lane ON lane.shape_id = shape.id
+        WHERE shape.nodes > 1
+    ));
     FOR gang IN
-        WITH shares AS MATERIALIZED (
-            SELECT forge_shares(ARRAY(
-                SELECT DISTINCT lane.owner
-                FROM shape JOIN lane ON lane.shape_id = shape.id
-                WHERE shape.nodes > 1
-            )) AS by_owner
-        )
-        SELECT
-            head.job_id, head.nice, head.parts, lane.id AS lane_id, lane.limited, shape.id AS shape_id,
-            shape.nodes, job.spec ->> 'same' AS same,
-            format('%s %s', shape.id, job.spec ->> 'same') AS kind
-        FROM shape
-        JOIN lane ON lane.shape_id = shape.id AND NOT lane.paused
-        CROSS JOIN LATERAL (
-            SELECT ready.job_id, ready.nice, ready.parts FROM ready
-            WHERE ready.lane_id = lane.id
-            ORDER BY ready.nice, ready.job_id
-            LIMIT 100
-        ) AS head
-        JOIN job ON job.id = head.job_id
-        CROSS JOIN shares
-        WHERE shape.nodes BETWEEN 2 AND offers AND (lanes IS NULL OR lane.id = ANY(lanes))
-        ORDER BY
-            head.nice, coalesce((shares.by_owner ->> lane.owner)::float8, 0), head.job_id
+        SELECT *, format('%s %s', shape_id, same) AS kind
+        FROM forge_waiting_gangs(shares, 100, lanes)
+        WHERE nodes <= offers
+        ORDER BY nice, share, job_id
         LIMIT 100
     LOOP
         CONTINUE WHEN gang.nodes > offers OR gang.kind = ANY(lacking)
