@@ -10,7 +10,7 @@ SELECT
     %(jobs)s, %(warm)s::integer[], forge_speed(speed, false), forge_speed(speed, true),
     %(nonce)s::uuid
 FROM worker
-WHERE id = %(worker_id)s AND status IN ('connecting', 'idle', 'busy') AND command IS NULL
+WHERE id = %(worker_id)s AND forge_takes_jobs(worker)
 ON CONFLICT (worker_id, gpu_model) DO UPDATE
     SET
         boot_id = excluded.boot_id, cpus = excluded.cpus, memory_mb = excluded.memory_mb,

@@ -47,8 +47,7 @@ LANGUAGE sql STABLE AS $$
         CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
         LEFT JOIN holds ON holds.worker_id = worker.id
         WHERE shape.id = wanted
-            AND worker.command IS NULL
-            AND worker.status IN ('connecting', 'idle', 'busy')
+            AND forge_takes_jobs(worker)
             AND NOT EXISTS (SELECT FROM draft WHERE draft.worker_id = worker.id)
             AND (
                 NOT EXISTS (SELECT FROM before)

@@ -18,8 +18,7 @@ LANGUAGE sql STABLE AS $$
         CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
         LEFT JOIN draft ON draft.worker_id = idle.worker_id AND draft.until > forge_now()
         WHERE shape.id = wanted
-            AND worker.command IS NULL
-            AND worker.status IN ('connecting', 'idle', 'busy')
+            AND forge_takes_jobs(worker)
             AND (draft.job_id IS NULL OR draft.job_id = gang OR its_nice < draft.nice)
             AND forge_idle_fits(
                 shape, lent.cpus, lent.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,

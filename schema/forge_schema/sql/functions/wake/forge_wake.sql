@@ -86,8 +86,7 @@ BEGIN
                     CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
                     WHERE idle.worker_id = ranked.worker_id AND idle.gpu_model = ranked.gpu_model
                         AND (shape.target = 'auto' AND worker.local) = last_resort
-                        AND worker.command IS NULL
-                        AND worker.status IN ('connecting', 'idle', 'busy')
+                        AND forge_takes_jobs(worker)
                         AND forge_idle_fits(
                             shape, lent.cpus, lent.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,
                             idle.gpus, idle.gpu_model, idle.vram_mb
