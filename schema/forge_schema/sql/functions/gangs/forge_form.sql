@@ -18,7 +18,6 @@ DECLARE
     chosen bigint[];
     members bigint[];
     nonces uuid[];
-    n integer;
 BEGIN
     IF offers < 2 OR NOT EXISTS (SELECT FROM shape WHERE nodes > 1) THEN
         RETURN 0;
@@ -108,15 +107,7 @@ BEGIN
         ));
         offers := offers - gang.nodes;
         formed := formed + 1;
-        -- A notification is shorter than 8,000 bytes.
-        IF length(seen) > 1000 THEN
-            seen := format('%1$s:%1$s:', split_part(seen, ':', 1));
-        END IF;
-        FOR n IN 1..gang.nodes BY 300 LOOP
-            PERFORM pg_notify('forge', concat_ws(
-                ':', 'ready', array_to_string(members[n:n + 299], ','), seen
-            ));
-        END LOOP;
+        PERFORM forge_hint('ready', members, seen);
     END LOOP;
     RETURN formed;
 END $$;

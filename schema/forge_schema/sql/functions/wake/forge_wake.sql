@@ -19,7 +19,6 @@ DECLARE
     room bigint;
     made record;
     last_resort boolean;
-    n integer := 1;
 BEGIN
     FOR made IN
         SELECT
@@ -107,17 +106,7 @@ BEGIN
             EXIT WHEN made.jobs = 0 OR made.target <> 'auto';
         END LOOP;
     END LOOP;
-    -- A notification is shorter than 8,000 bytes.
-    IF length(seen) > 1000 THEN
-        seen := format('%1$s:%1$s:', split_part(seen, ':', 1));
+    IF cardinality(lanes) > 0 AND (kind <> 'again' OR named <> '{}') THEN
+        PERFORM forge_hint(kind, named, seen);
     END IF;
-    IF kind = 'again' AND named = '{}' THEN
-        RETURN;
-    END IF;
-    WHILE cardinality(lanes) > 0 AND n <= greatest(cardinality(named), 1) LOOP
-        PERFORM pg_notify('forge', concat_ws(
-            ':', kind, array_to_string(named[n:n + 299], ','), seen
-        ));
-        n := n + 300;
-    END LOOP;
 END $$;
