@@ -50,19 +50,19 @@ BEGIN
         FOREACH last_resort IN ARRAY ARRAY[false, true] LOOP
             WITH ranked AS MATERIALIZED (
                 SELECT idle.worker_id, idle.gpu_model
-                FROM idle JOIN shape ON shape.id = made.shape_id
+                FROM idle
+                JOIN shape ON shape.id = made.shape_id
+                LEFT JOIN draft ON draft.worker_id = idle.worker_id
                 -- Those that cannot have enough free are not worth a closer look.
-                WHERE shape.cpus <= idle.cpus * (1 + 1e-9)
-                    AND shape.memory_mb <= idle.memory_mb
-                    AND shape.disk_mb <= idle.disk_mb
-                    AND shape.gpus <= idle.gpus
+                WHERE forge_idle_fits(
+                        shape, shape.cpus, shape.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,
+                        idle.gpus, idle.gpu_model, idle.vram_mb
+                    )
                     -- One that keeps room for a gang was woken for the job before, in vain.
-                    AND (kind <> 'again' OR NOT EXISTS (
-                        SELECT FROM draft WHERE draft.worker_id = idle.worker_id
-                    ))
+                    AND (kind <> 'again' OR draft.worker_id IS NULL)
                 ORDER BY
                     -- Those that keep room for a gang may not take the job.
-                    EXISTS (SELECT FROM draft WHERE draft.worker_id = idle.worker_id),
+                    draft.worker_id IS NOT NULL,
                     forge_preference(last_resort, made.parts, idle.warm)
                     + CASE WHEN made.gpus > 0 THEN idle.gpu_speed ELSE idle.cpu_speed END DESC
             ),
