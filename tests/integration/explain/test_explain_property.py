@@ -108,8 +108,7 @@ MACHINE = st.fixed_dictionaries(
 # One row of each, and both ways to decide whether they fit.
 BOTH = """
     SELECT
-        forge_fits(s, w) AS alone, forge_fits_gang(s, w) AS with_others,
-        forge_fit_of(s, w) AS fit
+        forge_serves(s, w) AS serves, forge_fits(s, w) AS alone, forge_fit_of(s, w) AS fit
     FROM jsonb_populate_record(NULL::shape, %s) AS s, jsonb_populate_record(NULL::worker, %s) AS w
 """
 
@@ -127,5 +126,5 @@ def test_a_worker_fits_where_it_meets_every_requirement(
     with worlds.undone() as connection:
         row = connection.execute(BOTH, [Jsonb(shape), Jsonb(machine)]).fetchone()
     assert row is not None
-    assert [row["alone"], row["with_others"]].count(True) == all(row["fit"].values())
-    assert not row["with_others" if shape["nodes"] == 1 else "alone"]
+    assert row["serves"] == all(row["fit"].values())
+    assert row["alone"] == (row["serves"] and shape["nodes"] == 1)

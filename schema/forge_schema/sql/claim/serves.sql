@@ -5,6 +5,6 @@ SELECT
     shape.nodes
 FROM worker
 JOIN shape ON shape.id = ANY(%(shapes)s::integer[])
-    AND (forge_fits(shape, worker) OR forge_fits_gang(shape, worker))
+    AND forge_serves(shape, worker)
 CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
 WHERE worker.id = %(worker_id)s

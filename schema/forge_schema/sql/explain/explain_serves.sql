@@ -4,7 +4,7 @@ SELECT
     worker.id AS worker_id, array_agg(shape.id) AS shapes, array_agg(lent.cpus) AS cpus,
     array_agg(lent.memory_mb) AS memory_mb
 FROM worker
-JOIN shape ON forge_fits(shape, worker) OR forge_fits_gang(shape, worker)
+JOIN shape ON forge_serves(shape, worker)
 CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
 WHERE worker.id = ANY(%(workers)s::bigint[]) AND shape.id = ANY(%(shapes)s::integer[])
     AND worker.command IS NULL

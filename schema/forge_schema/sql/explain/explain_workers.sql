@@ -12,7 +12,7 @@ SELECT
     known.last_resort, known.warm,
     forge_preference(known.last_resort, %(parts)s::integer[], known.warm) AS preference,
     forge_speed(worker.speed, shape.gpus > 0) AS speed,
-    (forge_fits(shape, worker) OR forge_fits_gang(shape, worker)) AS fits,
+    forge_serves(shape, worker) AS fits,
     forge_fit_of(shape, worker) AS fit,
     (
         SELECT jsonb_build_object(
@@ -38,6 +38,6 @@ CROSS JOIN LATERAL (
 WHERE shape.id = %(shape_id)s
     AND (%(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s)
 ORDER BY
-    (forge_fits(shape, worker) OR forge_fits_gang(shape, worker)) DESC, worker.command IS NULL DESC, worker.status = 'offline',
+    forge_serves(shape, worker) DESC, worker.command IS NULL DESC, worker.status = 'offline',
     worker.last_seen_at DESC
 LIMIT %(count)s

@@ -38,7 +38,7 @@ BEGIN
         JOIN worker ON worker.id = draft.worker_id
         WHERE forming.job_id = draft.job_id AND forming.rests_until IS NULL
             AND forge_takes_jobs(worker)
-            AND forge_fits_gang(shape, worker)
+            AND forge_serves(shape, worker)
     );
     shares := forge_shares(ARRAY(
         SELECT DISTINCT lane.owner

@@ -43,7 +43,7 @@ LANGUAGE sql STABLE AS $$
                     )
             ) AS free
         FROM shape
-        JOIN worker ON forge_fits_gang(shape, worker)
+        JOIN worker ON forge_serves(shape, worker)
         CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
         LEFT JOIN holds ON holds.worker_id = worker.id
         WHERE shape.id = wanted

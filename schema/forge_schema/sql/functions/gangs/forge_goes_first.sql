@@ -22,7 +22,7 @@ LANGUAGE sql VOLATILE AS $$
     )
     SELECT count(*) >= max(shape.nodes)
     FROM shape
-    JOIN worker ON forge_fits_gang(shape, worker)
+    JOIN worker ON forge_serves(shape, worker)
         AND forge_takes_jobs(worker)
     WHERE shape.id = wanted AND NOT EXISTS (
         SELECT

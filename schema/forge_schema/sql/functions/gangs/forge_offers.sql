@@ -24,7 +24,7 @@ LANGUAGE sql STABLE AS $$
                 shape, lent.cpus, lent.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,
                 idle.gpus, idle.gpu_model, idle.vram_mb
             )
-            AND forge_fits_gang(shape, worker)
+            AND forge_serves(shape, worker)
         GROUP BY idle.worker_id, shape.nodes, value
     ),
     ranked AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- Which requirements of a shape an idle worker meets, one by one. `forge_fits` is true exactly if
--- all of them are met; for a gang, `forge_fits_gang` is. Each of the three about GPUs includes the previous ones.
+-- Which requirements of a shape an idle worker meets, one by one. `forge_serves` is true exactly if
+-- all of them are met. Each of the three about GPUs includes the previous ones.
 CREATE OR REPLACE FUNCTION forge_fit_of(s shape, w worker) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT jsonb_build_object(

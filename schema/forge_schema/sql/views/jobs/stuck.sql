@@ -33,7 +33,7 @@ FROM (
                     AND worker.last_seen_at > forge_now() - interval '2 minutes'
             ) >= shape.nodes AS by_idle_ones
         FROM worker
-        WHERE forge_fits(shape, worker) OR forge_fits_gang(shape, worker)
+        WHERE forge_serves(shape, worker)
     ) AS served
     CROSS JOIN LATERAL (
         SELECT
