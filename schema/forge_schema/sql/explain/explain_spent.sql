@@ -8,16 +8,7 @@ FROM (
         reason = 'start_failed'
             AND row_number() OVER (PARTITION BY reason ORDER BY attempt) <= 3
             AND row_number() OVER (PARTITION BY reason, worker_id ORDER BY attempt) = 1 AS free
-    FROM (
-        SELECT DISTINCT ON (member.attempt) member.*
-        FROM (
-            SELECT *, reason NOT IN ('succeeded', 'run_ended') AS decides
-            FROM attempt WHERE job_id = %(job_id)s
-        ) AS member
-        ORDER BY
-            member.attempt, member.decides DESC,
-            CASE WHEN member.decides THEN member.finished_at END, member.rank
-    ) AS decisive
+    FROM forge_decisive_ends(%(job_id)s)
 ) AS ended
 WHERE NOT free
     AND finished_at >= coalesce(
