@@ -35,13 +35,7 @@ SELECT
     ) AS needs,
     forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
     job.spec ->> 'same' AS same,
-    (
-        SELECT count(*) FROM draft WHERE draft.job_id = job.id AND draft.until > forge_now()
-    )::integer AS drafted,
-    (
-        SELECT extract(EPOCH FROM max(draft.until) - forge_now())::float8 FROM draft
-        WHERE draft.job_id = job.id AND draft.until > forge_now()
-    ) AS drafted_s,
+    kept.drafted, kept.drafted_s,
     held.approval, job.sweep,
     coalesce(
         (SELECT cap.parallel FROM sweep_cap AS cap WHERE cap.line = held.line), held.parallel
@@ -71,4 +65,11 @@ CROSS JOIN LATERAL (
         coalesce(sum(gpus) FILTER (WHERE used_by.owner = lane.owner), 0)::integer AS owner_gpus
     FROM used_by
 ) AS used
+CROSS JOIN LATERAL (
+    SELECT
+        count(*)::integer AS drafted,
+        extract(EPOCH FROM max(draft.until) - forge_now())::float8 AS drafted_s
+    FROM draft
+    WHERE draft.job_id = job.id AND draft.until > forge_now()
+) AS kept
 WHERE job.id = %(job_id)s
