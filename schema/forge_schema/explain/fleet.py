@@ -24,6 +24,8 @@ NEAREST = {
     Chance.OFFLINE: 2.0,
     Chance.NEVER_CAME: 3.0,
 }
+# Of workers that take jobs.
+SERVES = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
 # In the order of `forge_parts`.
 PARTS = ("image", "environment", "bundle")
 # Why a worker takes no jobs although no admin asked for that.

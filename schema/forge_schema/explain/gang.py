@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from forge_schema.database.pool import Row
 from forge_schema.explain.fit import wishes
-from forge_schema.explain.fleet import Fleet
+from forge_schema.explain.fleet import SERVES, Fleet
 from forge_schema.explain.text import times, wish
 from forge_schema.model.explanation import Chance, Outlook, Remedy, WorkerChance
 from forge_schema.model.quantities import duration_text
-
-SERVES = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
 
 
 @dataclass(frozen=True, slots=True)

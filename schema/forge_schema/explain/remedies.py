@@ -7,7 +7,7 @@ from shlex import quote
 from forge_schema.database.pool import Row
 from forge_schema.explain.changes import Changes, for_free, for_idle, free_now, in_words
 from forge_schema.explain.fit import wishes
-from forge_schema.explain.fleet import Candidate, Fleet
+from forge_schema.explain.fleet import SERVES, Candidate, Fleet
 from forge_schema.explain.limits import sweeper_missing
 from forge_schema.explain.text import LABEL, times, wish
 from forge_schema.model.explanation import Chance, Limit, Remedy, WorkerChance
@@ -20,7 +20,6 @@ LOOKED_AT = 50
 HIGHEST = 1000
 # Requirements that almost every worker meets; named only if one does not.
 PLAIN = {"cpus", "memory_mb", "disk_mb", LABEL + RUNS}
-SERVES = {Chance.STARTS, Chance.BEHIND, Chance.RESERVED, Chance.BUSY}
 
 
 def remedies(job: Row, limits: list[Limit], fleet: Fleet) -> list[Remedy]:
