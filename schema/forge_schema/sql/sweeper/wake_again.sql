@@ -2,15 +2,9 @@
 -- 100 lanes: whoever was woken for them did not hear it, or did not take them.
 -- If no worker is idle, or no job has waited that long, it locks and writes nothing.
 -- Locks: idle, skipping locked.
-WITH RECURSIVE waiting AS (
-    SELECT min(lane_id) AS lane_id FROM ready WHERE EXISTS (SELECT FROM idle)
-    UNION ALL
-    SELECT (SELECT min(ready.lane_id) FROM ready WHERE ready.lane_id > waiting.lane_id)
-    FROM waiting WHERE waiting.lane_id IS NOT NULL
-),
-late AS (
+WITH late AS (
     SELECT lane.id, lane.limited
-    FROM waiting
+    FROM forge_waiting_lanes() AS waiting (lane_id)
     JOIN lane ON lane.id = waiting.lane_id AND NOT lane.paused
     CROSS JOIN LATERAL (
         SELECT ready_at FROM ready
@@ -18,7 +12,7 @@ late AS (
         ORDER BY nice, job_id
         LIMIT 1
     ) AS head
-    WHERE head.ready_at < forge_now() - %(patience)s::interval
+    WHERE EXISTS (SELECT FROM idle) AND head.ready_at < forge_now() - %(patience)s::interval
     -- Jobs that no idle worker can run must not be all that it looks at.
     ORDER BY random()
     LIMIT 100
