@@ -1,11 +1,13 @@
 -- Wakes idle workers for jobs that are still ready after `patience`, up to 100 in a lane and those of
--- 100 lanes: whoever was woken for them did not hear it, or did not take them.
+-- 100 lanes: whoever was woken for them did not hear it, or did not take them. Gangs are left to
+-- `draft`.
 -- If no worker is idle, or no job has waited that long, it locks and writes nothing.
 -- Locks: idle, skipping locked.
 WITH late AS (
     SELECT lane.id, lane.limited
     FROM forge_waiting_lanes() AS waiting (lane_id)
     JOIN lane ON lane.id = waiting.lane_id AND NOT lane.paused
+    JOIN shape ON shape.id = lane.shape_id AND shape.nodes = 1
     CROSS JOIN LATERAL (
         SELECT ready_at FROM ready
         WHERE ready.lane_id = lane.id
