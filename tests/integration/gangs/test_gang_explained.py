@@ -9,6 +9,7 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.states import Command
 from forge_schema.model.worker import Gpu
+from forge_schema.read.queue_pages import demand
 from support.queue.gang_workers import asleep, gang_worker
 
 if TYPE_CHECKING:
@@ -112,6 +113,17 @@ def test_an_autoscaler_is_told_of_all_machines_that_gangs_need(rig: Rig) -> None
     rig.submit()
     rows = rig.rows("SELECT nodes, waiting, running, demand FROM queue_demand ORDER BY nodes")
     assert [tuple(row.values()) for row in rows] == [(1, 1, 0, 1), (2, 0, 2, 2), (3, 2, 0, 6)]
+
+
+def test_the_demand_page_counts_the_workers_that_can_be_machines_of_a_gang(rig: Rig) -> None:
+    for n in range(3):
+        gang_worker(rig, f"w{n}")
+    gang_worker(rig, "hidden", address=None)
+    rig.rows("UPDATE worker SET status = 'idle'")
+    for nodes in (1, 2, 4):
+        rig.submit(nodes=nodes)
+    found = {row["nodes"]: (row["workers"], row["room"]) for row in demand(rig.database)}
+    assert found == {1: (4, 4), 2: (3, 1), 4: (3, 0)}
 
 
 def test_a_gang_that_no_workers_could_run_is_among_the_stuck_jobs(rig: Rig) -> None:

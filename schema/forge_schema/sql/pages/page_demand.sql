@@ -1,6 +1,6 @@
 -- Demand and supply, the most wanted first: for each shape and queue with waiting or running jobs,
 -- of one owner or of all, how many online workers could serve the shape when idle, and how many
--- such jobs they could run at once.
+-- such jobs they could run at once. A gang needs room on as many of them as it has `nodes`.
 WITH waiting AS MATERIALIZED (
     SELECT lane_id, count(*) AS jobs FROM ready GROUP BY lane_id
 ),
@@ -25,17 +25,17 @@ served AS MATERIALIZED (
     SELECT
         shape.id AS shape_id,
         count(*)::integer AS workers,
-        sum(least(
+        CASE WHEN count(*) < shape.nodes THEN 0 ELSE sum(least(
             floor(worker.cpus / nullif(lent.cpus, 0)),
             worker.memory_mb / nullif(lent.memory_mb, 0),
             worker.disk_mb / nullif(shape.disk_mb, 0),
             forge_gpus_match(worker.gpus, shape.gpu_model, shape.vram_mb) / nullif(shape.gpus, 0)
-        ))::integer AS jobs
+        ))::integer / shape.nodes END AS jobs
     FROM (SELECT DISTINCT shape_id FROM wanted) AS asked
     JOIN shape ON shape.id = asked.shape_id
     JOIN worker ON worker.status NOT IN ('offline', 'connecting', 'draining')
         AND worker.command IS NULL
-        AND forge_fits(shape, worker)
+        AND forge_serves(shape, worker)
     CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
     GROUP BY shape.id
 )
