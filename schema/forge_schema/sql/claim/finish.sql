@@ -1,7 +1,7 @@
 -- Ends attempts: deletes each fenced lease, writes its attempt, and gives its job an outcome, lets
--- it back off or makes it ready again. A success is one row, of `outcome`. The attempt records when its last checkpoint was stored,
--- since the checkpoint may be thinned out. With `expired_only`, only expired leases (the
--- sweeper's).
+-- it back off or makes it ready again. A success is one row, of `outcome`. The attempt records when
+-- its last checkpoint was stored, since the checkpoint may be thinned out. With `expired_only`, only
+-- expired leases (the sweeper's).
 -- A quick exit with an error ends a job that never made progress if it is `hopeless`, or if the
 -- attempt before ended the same way, unless the submitter chose the number of retries.
 -- A failed start does not count as a loss if it is the job's first on this worker and one of its

@@ -1,5 +1,6 @@
 -- The leases that a worker got as one of the machines of a gang, since it found nothing with a claim
--- of this name; as in `claimed_before`.
+-- of this name; as in `claimed_before`, but by an index of its own, since idle workers ask again and
+-- again.
 SELECT
     lease.job_id, lease.token, lease.attempt, lease.lane_id, lease.nice, lease.failures,
     lease.losses, lease.preemptions, lease.rank, lease.nodes, job.name, job.owner, job.spec,
