@@ -80,7 +80,7 @@ class Torch(SimpleNamespace):
 
     float32, bfloat16 = "fp32", "bf16"
 
-    def __init__(self) -> None:
+    def __init__(self, lacks: tuple[str, str] = ("cuda:2", "bf16")) -> None:
         there = SimpleNamespace(is_available=lambda: True)
         names = ["A100", "A100", "V100"]
         super().__init__(
@@ -94,13 +94,14 @@ class Torch(SimpleNamespace):
             backends=SimpleNamespace(mps=there),
             mps=SimpleNamespace(synchronize=lambda: None),
             multiplied=[],
+            lacks=lacks,
         )
 
     def rand(self, *_: int) -> Any:  # noqa: ANN401  a tensor
         return SimpleNamespace(to=lambda device, kind: (device, kind))
 
     def empty(self, *_: int, device: str, dtype: str) -> None:
-        if (device, dtype) == ("cuda:2", "bf16"):
+        if (device, dtype) == self.lacks:
             raise RuntimeError("no such kernel")
 
     def mm(self, one: tuple[str, str], _other: object, out: None) -> None:
@@ -130,6 +131,13 @@ def test_a_gpu_of_each_kind_is_measured_and_the_slowest_counts(
     # Without a GPU that the worker lends, none is measured.
     assert measure.processors("cpu").keys() == {"method", "cpus", "cpu"}
     assert list(measure.gpus(torch, "mps")) == ["mps"]
+
+
+def test_a_gpu_that_cannot_be_used_fails_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch(lacks=("cuda:0", "fp32")))
+    monkeypatch.setattr(measure, "SAMPLE_S", 1e-4)
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        measure.processors("cuda")
 
 
 def test_a_multiplication_of_known_cost_has_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,9 +51,10 @@ def by_torch(accelerator: str) -> dict[str, Any]:
     """
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415  may be missing
 
-    told = {"method": "torch", "cpus": cpus(), "cpu": rates(torch, ["cpu"], ("fp32",), CPU_SIZE)}
+    cpu = {"fp32": of_torch(torch, "cpu", torch.float32, CPU_SIZE)}
+    told = {"method": "torch", "cpus": cpus(), "cpu": cpu}
     if devices := list(gpus(torch, accelerator)):
-        told[accelerator] = rates(torch, devices, ("fp32", "bf16"), GPU_SIZE)
+        told[accelerator] = of_gpus(torch, devices)
     return told
 
 
@@ -66,21 +67,14 @@ def gpus(torch: Any, accelerator: str) -> Iterator[str]:  # noqa: ANN401  a modu
         yield from (f"cuda:{names.index(name)}" for name in sorted(set(names)))
 
 
-def rates(
-    torch: Any,  # noqa: ANN401  a module
-    devices: list[str],
-    types: tuple[str, ...],
-    size: int,
-) -> dict[str, float]:
-    """Return the GFLOPS of the slowest device, by type of number; without those that it lacks."""
-    names = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    told: dict[str, float] = {}
-    for name in types:
-        # Whatever PyTorch raises for a type that a device lacks, or without memory for it.
-        with suppress(RuntimeError, TypeError, NotImplementedError):
-            found = [of_torch(torch, device, names[name], size) for device in devices]
-            told[name] = min(found)
-    return told
+def of_gpus(torch: Any, devices: list[str]) -> dict[str, float]:  # noqa: ANN401  a module
+    """Return the GFLOPS of the slowest GPU, in fp32, and in bf16 unless one of them lacks that."""
+    rates = {"fp32": min(of_torch(torch, device, torch.float32, GPU_SIZE) for device in devices)}
+    # It has computed in fp32: what PyTorch raises now means that it lacks this type.
+    with suppress(RuntimeError, TypeError):
+        found = [of_torch(torch, device, torch.bfloat16, GPU_SIZE) for device in devices]
+        rates["bf16"] = min(found)
+    return rates
 
 
 def of_torch(torch: Any, device: str, kind: Any, size: int) -> float:  # noqa: ANN401  PyTorch's
