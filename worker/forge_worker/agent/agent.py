@@ -27,6 +27,7 @@ from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
 from forge_worker.job_runs.services import job_services
 from forge_worker.loop import Bell, Loop
+from forge_worker.machine import speed
 from forge_worker.machine.admission import Admission, Observer, limits_of
 from forge_worker.machine.condition import Condition
 from forge_worker.machine.gpu_health import Faults, FaultWatch
@@ -102,7 +103,10 @@ class Agent:
         )
         self._reaper = Reaper(runners.docker, slots, woken=reap)
         gangs = gang_policy(settings, containers=runners.docker is not None)
-        self._registration = Registration(settings, gateway, devices, runners, faults, gangs=gangs)
+        measured = speed.kept(settings.worker_dir, devices)
+        self._registration = Registration(
+            settings, gateway, devices, runners, faults, gangs=gangs, speed=measured
+        )
         identity = self._registration.identity
         condition = Condition(self._admission, faults, self._health, self.running.preparing)
         claims = Claims(gateway, slots, identity, room=condition.room, woken=claim)
@@ -133,6 +137,7 @@ class Agent:
                 fault_watch=self._fault_watch,
                 health=self._health,
                 gangs=gangs,
+                speed=measured,
             ),
             running=self.running,
             slots=slots,

@@ -7,12 +7,11 @@ from uuid import UUID, uuid4
 import structlog
 from forge_schema.model.spec import RUNS
 from forge_schema.model.states import WorkerKind
-from forge_schema.model.worker import Capacity, Gpu, Machine
+from forge_schema.model.worker import Capacity, Gpu, Machine, Speed
 
 from forge_worker import worker_folder
 from forge_worker.devices import Inventory
 from forge_worker.gang.policy import GangPolicy
-from forge_worker.machine import speed
 from forge_worker.machine.gpu_health import Faults
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.choice import Runners
@@ -49,6 +48,7 @@ class Registration:
         faults: Faults,
         *,
         gangs: GangPolicy,
+        speed: Speed | None,
     ) -> None:
         self._settings = settings
         self._gateway = gateway
@@ -56,6 +56,7 @@ class Registration:
         self._runners = runners
         self._faults = faults
         self._gangs = gangs
+        self._speed = speed
         self._boot_id = uuid4()
         self.identity = Identity(
             ephemeral=settings.ephemeral,
@@ -99,7 +100,7 @@ class Registration:
             folder_id=worker_folder.own_id(settings.worker_dir),
             # A worker that was replaced must not replace its successor when it registers again.
             replace=first and settings.replace,
-            speed=speed.kept(settings.worker_dir, self._devices),
+            speed=self._speed,
         )
 
 

@@ -12,7 +12,6 @@ from forge_worker.devices import Inventory
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.job_environment import Host
-from forge_worker.machine import speed
 from forge_worker.machine.gpu_health import FaultWatch
 from forge_worker.machine.health import Health
 from forge_worker.prepare.images import Images
@@ -61,6 +60,7 @@ def job_services(
     fault_watch: FaultWatch,
     health: Health,
     gangs: GangPolicy,
+    speed: Speed | None,
 ) -> JobServices:
     """Return a worker's services; its registration later fills in the name and the queue."""
     most = settings.cache_mb << 20
@@ -88,6 +88,6 @@ def job_services(
         health=health,
         warm=warm,
         gangs=gangs,
-        speed=speed.kept(settings.worker_dir, devices),
+        speed=speed,
         provisions=provisions_in_order(settings, images),
     )
