@@ -82,11 +82,8 @@ class Gatherer:
             open_until_checked.enter_context(closing(Answers(own.nonce, sockets)))
             gang = self._gang(self._wait(own, PREPARED))
             check(gang)
-            if gang.rank == 0:
-                # Whoever sees the master reachable starts, and may connect to its program's port.
-                self._wait(own, REACHABLE, told=PREPARED)
-            else:
-                self._wait(own, REACHABLE)
+            # Whoever sees the master reachable starts, and may connect to its program's port.
+            self._wait(own, REACHABLE, told=REACHABLE if gang.rank else PREPARED)
         if gang.rank == 0:
             self._wait(own, REACHABLE)
         return gang
