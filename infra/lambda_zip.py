@@ -60,6 +60,8 @@ NOT_NEEDED = ("bin", "boto3/examples", "**/tests", "**/*.pyi", "**/*.h", "**/py.
 # Records of the installation differ from machine to machine.
 OF_THE_INSTALLATION = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 EPOCH = (1980, 1, 1, 0, 0, 0)
+# Half the work of zlib's default, for 3 % more bytes.
+LEVEL = 4
 
 
 def main() -> None:
@@ -145,12 +147,11 @@ def pack(tree: Path, output: Path) -> None:
     """Write the zip, the same for the same tree."""
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_suffix(".partial")
-    with ZipFile(unfinished, "w", ZIP_DEFLATED, compresslevel=9) as archive:
+    with ZipFile(unfinished, "w") as archive:
         for path in _files(tree):
             entry = ZipInfo(path.relative_to(tree).as_posix(), EPOCH)
-            entry.compress_type = ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
+            archive.writestr(entry, path.read_bytes(), ZIP_DEFLATED, LEVEL)
     unfinished.replace(output)
 
 
