@@ -4,48 +4,33 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
-import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "examples" / "mixed" / "train.py"
-# A Python with PyTorch, which no part of Forge needs.
-PYTHON = os.environ.get("FORGE_TEST_TORCH", sys.executable)
+# An environment with PyTorch, which no part of Forge needs.
+BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
 
-
-@cache
-def has_torch() -> bool:
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    return subprocess.run([PYTHON, "-c", look], check=False).returncode == 0
-
-
-@pytest.fixture(autouse=True)
-def _torch() -> None:
-    if not has_torch():
-        pytest.skip("FORGE_TEST_TORCH names no Python with PyTorch")
+pytestmark = pytest.mark.skipif(not BIN, reason="FORGE_TEST_TORCH_BIN is not set")
 
 
 def ran(home: Path, shares: list[float | None], busy: int | None = None) -> dict[str, Any]:
     """Run a rank for each share; the machine of rank `busy` computes something else too."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     common = {
         **os.environ, "PYTHONPATH": str(ROOT / "worker"), "FORGE_OUTPUT_DIR": str(home),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(len(shares)),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(len(shares)),
         "GLOO_SOCKET_IFNAME": "lo",
     }  # fmt: skip
     ranks: list[subprocess.Popen[bytes]] = []
     for number, share in enumerate(shares):
         given = {} if share is None else {"FORGE_SPEED_SHARE": str(share)}
         own = {**common, **given, "RANK": str(number)}
-        command = [PYTHON, str(SCRIPT), "--batch", "30", "--steps", "8"]
+        command = [f"{BIN}/python", str(SCRIPT), "--batch", "30", "--steps", "8"]
         # The lowest priority, beside others of the highest, is the slowest machine there is here.
         slow = ["nice", "-n", "19"] if number == busy else []
         ranks.append(subprocess.Popen([*slow, *command], env=own))
