@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from forge_schema.model.spec import JobSpec
-from support.workers.http_bed import http_bed
-from support.workers.worker import SMALL, Bed, bed
+from support.workers.worker import SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-
-@pytest.fixture(params=["direct", "http"])
-def made(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> Iterator[Bed]:
-    opened = bed("process", tmp_path, database_url) if request.param == "direct" else None
-    with opened or http_bed(tmp_path, database_url) as one:
-        yield one
+    from support.workers.worker import Bed
 
 
 def project(made: Bed, name: str) -> JobSpec:
@@ -42,15 +32,15 @@ def order(made: Bed, jobs: list[int]) -> list[int]:
     return sorted(jobs, key=lambda job: made.jobs.attempts(job)[0]["token"])
 
 
-def test_a_worker_takes_the_jobs_first_whose_code_it_has(made: Bed) -> None:
-    worker = made.worker(max_jobs=1)
-    known, new = project(made, "known"), project(made, "new")
-    order(made, submit(made, known))
-    first, *later = submit(made, new, known, known)
-    assert order(made, [first, *later]) == [*later, first]
+def test_a_worker_takes_the_jobs_first_whose_code_it_has(each_way: Bed) -> None:
+    worker = each_way.worker(max_jobs=1)
+    known, new = project(each_way, "known"), project(each_way, "new")
+    order(each_way, submit(each_way, known))
+    first, *later = submit(each_way, new, known, known)
+    assert order(each_way, [first, *later]) == [*later, first]
     # Both bundles are there now.
     assert len(list((worker.folder / "warm").iterdir())) == 2
     worker.leave()
-    made.worker(max_jobs=1)
-    first, *later = submit(made, project(made, "newer"), known, new)
-    assert order(made, [first, *later]) == [*later, first]
+    each_way.worker(max_jobs=1)
+    first, *later = submit(each_way, project(each_way, "newer"), known, new)
+    assert order(each_way, [first, *later]) == [*later, first]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -12,7 +10,7 @@ from forge_worker.commands.recovery import recover
 from forge_worker.commands.status import look, words
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.settings.settings import WorkerSettings
-from support.warm.process import Warm
+from support.workers.asked import asked
 from support.workers.runners import make_spec
 from support.workers.worker import Bed, containers_of
 
@@ -26,23 +24,6 @@ import threading
 print("up", flush=True)
 threading.Event().wait()
 """
-
-
-def asked(made: Bed, *flags: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Ask the program something about the folder of worker `one`."""
-    with Warm(
-        "forge_worker.main",
-        ["forge-worker", *flags],
-        env={**os.environ, **made.settings("one")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        out, err = process.communicate(timeout=120)
-    done = subprocess.CompletedProcess(flags, process.returncode, out, err)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def settings(made: Bed, **given: Any) -> WorkerSettings:  # noqa: ANN401  settings of all types
