@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from support.http.api import Api
+    from support.http.http_worker import RawWorker
 
 DIGEST = hashlib.sha256(b"object").hexdigest()
 HOUR = timedelta(hours=1)
@@ -33,13 +34,17 @@ class World:
         self.api = api
         self._serial = count()
         self.holder = raw_worker(api, "holder")
-        self.other = raw_worker(api, "other")
 
     def call(self, kind: str, method: str, path: str, body: object) -> int:
         """Send a request as one kind of caller, and return the answer's status."""
         # A caller with a wrong secret tries it on every path here, and must not be locked out.
         self.api.services.failures = Failures()
         return self.api.caller(self.callers[kind]).call(method, path, body).status_code
+
+    @cached_property
+    def other(self) -> RawWorker:
+        """A worker that holds nothing."""
+        return raw_worker(self.api, "other")
 
     @cached_property
     def callers(self) -> dict[str, Headers]:
