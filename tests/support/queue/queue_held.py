@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.model.lease import Fence
 from forge_schema.model.states import DependencyKind, Reason, State
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.read.benchmarks import Benchmarks, SweepUnknown
@@ -20,14 +21,15 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from support.queue.queue_machine import QueueMachine, lost, some
+from support.queue.queue_machine import QueueMachine, lost, small, some, workers
 from support.queue.queue_model import CHARGED, Job, Need
 from support.queue.queue_sources import SourcedMachine
 from support.queue.rig import spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+SERVES_ALL = 0  # the worker in the zone that some jobs want
 SWEEP, OWN_CAP = "s", 2
 LINE = f"ann/{SWEEP}"
 OUT = """
@@ -36,6 +38,7 @@ OUT = """
     UNION ALL SELECT job_id FROM lease
 """
 kinds = st.sampled_from(DependencyKind)
+ends = st.sampled_from([Reason.SUCCEEDED, Reason.EXIT_CODE, Reason.PREEMPTED])
 
 
 class HeldMachine(SourcedMachine):
@@ -94,6 +97,15 @@ class HeldMachine(SourcedMachine):
             delay_s=delay_s,
             lost=lost,
         )
+
+    @precondition(lambda self: self._begun())
+    @rule(target=QueueMachine.jobs, which=some, kind=kinds, lost=lost)
+    def submit_one_that_needs_a_job_that_began(
+        self, which: int, kind: DependencyKind, *, lost: int
+    ) -> int:
+        begun = self._begun()
+        needs = [(begun[which % len(begun)].id, kind)]
+        return self._submit_held(needs, in_line=False, asks=False, lost=lost)
 
     def _submit_held(
         self,
@@ -160,21 +172,25 @@ class HeldMachine(SourcedMachine):
         self.told["sweep parallel set"] += self.model.cap != cap
         self.model.cap = cap
 
-    @precondition(lambda self: self._needed())
-    @rule(number=some, reason=st.sampled_from([Reason.SUCCEEDED, Reason.EXIT_CODE]), lost=lost)
-    def finish_what_others_need(self, number: int, reason: Reason, *, lost: int) -> None:
-        needed = self._needed()
-        fence = needed[number % len(needed)].fence
+    @precondition(lambda self: self._awaited())
+    @rule(
+        target=QueueMachine.fences,
+        which=some,
+        number=workers,
+        reason=ends,
+        count=small,
+        empty=st.booleans(),
+        lost=lost,
+    )
+    def finish_what_others_wait_for(
+        self, which: int, number: int, reason: Reason, count: int, *, empty: bool, lost: int
+    ) -> MultipleResults[Fence]:
+        """Of an `empty` queue, the claim can be granted only what the end makes ready."""
+        fence = self._awaited()[which % len(self._awaited())].fence
         assert fence is not None
-        self.finish(fence, [], [reason], lost=lost)
-
-    @precondition(lambda self: any(job.turn for job in self.model.at(State.RUNNING)))
-    @rule(number=some, reason=st.sampled_from([Reason.SUCCEEDED, Reason.EXIT_CODE]), lost=lost)
-    def finish_one_with_a_turn(self, number: int, reason: Reason, *, lost: int) -> None:
-        running = [job for job in self.model.at(State.RUNNING) if job.turn]
-        fence = running[number % len(running)].fence
-        assert fence is not None
-        self.finish(fence, [], [reason], lost=lost)
+        claimed = self.claim(SERVES_ALL, len(self.model.jobs)) if empty else ()
+        after = self.finish_and_claim(number, fence, [], [reason], count, lost=lost)
+        return multiple(*fences_in(claimed), *fences_in(after))
 
     @invariant()
     def what_a_job_needs_is_settled_as_the_model_has_it(self) -> None:
@@ -196,9 +212,18 @@ class HeldMachine(SourcedMachine):
         assert len(turns) <= max(self.turns, self.model.cap or OWN_CAP)
         self.turns = len(turns)
 
-    def _needed(self) -> list[Job]:
+    def _awaited(self) -> list[Job]:
+        """Return the running jobs that others need, or that have a turn."""
         unmet = {n.job_id for job in self.model.at(State.HELD) for n in job.needs if n.met is None}
-        return [job for job in self.model.at(State.RUNNING) if job.id in unmet]
+        return [job for job in self.model.at(State.RUNNING) if job.turn or job.id in unmet]
+
+    def _begun(self) -> list[Job]:
+        """Return the jobs that began once and did not end."""
+        return [
+            job
+            for job in self.model.jobs.values()
+            if (job.begun or job.started) and not job.state.terminal
+        ]
 
     @contextmanager
     def _asking(self, asks: bool) -> Iterator[None]:  # noqa: FBT001 - what it is called for
@@ -210,3 +235,8 @@ class HeldMachine(SourcedMachine):
         if asks:
             self.rig.rows("UPDATE owner_quota SET approve_cost = NULL")
             self.model.asking = False
+
+
+def fences_in(result: Iterable[Fence] | Fence) -> Iterable[Fence]:
+    """Return the fences that another rule returned, one or several."""
+    return [result] if isinstance(result, Fence) else result
