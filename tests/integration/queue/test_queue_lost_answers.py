@@ -150,6 +150,19 @@ def test_a_finish_with_a_claim_is_accepted_when_repeated_and_the_claimed_job_run
     assert worker.claim_one().fence.job_id == following
 
 
+def test_a_job_that_came_back_and_was_claimed_again_runs_once_more(rig: Rig) -> None:
+    worker, grant = claimed(rig)
+    ends = [End(grant.fence, Reason.PREEMPTED)]
+    rig.database.lose("finish_and_claim")
+    with pytest.raises(DatabaseUnreachable):
+        rig.queue.finish_and_claim(ends, worker.lanes, worker.free)
+    (ended,), grants = rig.queue.finish_and_claim(ends, worker.lanes, worker.free)
+    assert (ended.accepted, ended.reason, grants) == (True, Reason.PREEMPTED, [])
+    # The state is that of now: the job was claimed in the transaction of its end.
+    assert ended.state == rig.state(grant.fence.job_id) == State.RUNNING
+    assert rig.row("SELECT attempt, preemptions FROM lease") == {"attempt": 2, "preemptions": 1}
+
+
 def test_a_release_is_charged_once(rig: Rig) -> None:
     worker, grant = claimed(rig)
     rig.database.lose("finish")

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.database.pool import run
+from forge_schema.model.lease import End
 from forge_schema.model.states import Command, Reason
 from forge_schema.model.worker import Gpu
+from forge_schema.queue.lanes import Lanes
 from forge_schema.sweeper.tick import WAKE_PATIENCE
 from forge_schema.wake.hint import ANY, Hint
 from forge_schema.wake.sleepers import Sleepers
@@ -418,3 +420,21 @@ def test_a_direct_worker_is_recorded_by_its_gateway(rig: Rig) -> None:
         rig.submit()
         (payload,) = heard()
     assert not gateway.wakes(Hint.read(payload))
+
+
+def test_a_worker_whose_success_released_a_job_is_woken_for_it(rig: Rig) -> None:
+    gateway = SqlGateway(rig.database, name="w", ttl=rig.queue.ttl, hears=True)
+    machine, free = rig.worker("as this").machine, rig.worker("as this").free
+    gateway.register(machine)
+    needed = rig.submit()
+    (grant,) = gateway.finish_and_claim([], free, 1)[1]
+    following = rig.submit(after_ok=[needed])
+    # Another look would find the job; without watermarks there is none.
+    gateway._lanes = Lanes(rig.database, gateway.worker_id)
+    with rig.listening() as heard:
+        _, granted = gateway.finish_and_claim([End(grant.fence, Reason.SUCCEEDED)], free, 1)
+        # The claim's statement is that of the success, and does not see what it releases.
+        assert granted == []
+        (payload,) = heard()
+    assert gateway.wakes(Hint.read(payload))
+    assert [one.job_id for one in gateway.finish_and_claim([], free, 1)[1]] == [following]

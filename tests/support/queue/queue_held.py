@@ -172,6 +172,11 @@ class HeldMachine(SourcedMachine):
         self.told["sweep parallel set"] += self.model.cap != cap
         self.model.cap = cap
 
+    @precondition(lambda self: len(self.model.in_line()) > 1)
+    @rule(cap=st.sampled_from([1, 4]), lost=lost)
+    def change_the_cap_while_several_wait(self, cap: int, *, lost: int) -> None:
+        self.change_the_cap(cap, lost=lost)
+
     @precondition(lambda self: self._awaited())
     @rule(
         target=QueueMachine.fences,

@@ -214,11 +214,15 @@ class Model:
                 self._let_go(job)
         for job in self.jobs.values():
             job.turn = job.turn and not job.state.terminal
-        for job in [job for job in self._held() if job.parallel and self._is_free(job)]:
+        for job in self.in_line():
             if self.turns() >= (self.cap or job.parallel or 0):
                 break
             job.turn = True
             self._let_go(job)
+
+    def in_line(self) -> list[Job]:
+        """Return the jobs that wait for nothing but their turn, the first one first."""
+        return [job for job in self._held() if job.parallel and self._is_free(job)]
 
     def turns(self) -> int:
         """Return how many jobs of the sweep have a turn."""
