@@ -22,7 +22,7 @@ from forge_schema.queue.lane import (
 )
 from forge_schema.queue.reservation import PATIENCE_S, Backfill, Reservation, drafted
 
-# A worker spends at most a twentieth of its time below the watermarks.
+# A worker spends at most a twentieth of its time below the watermarks, but for jobs of its own.
 SPARING = 20
 # Up to how many lanes in all are read whether or not they have jobs.
 FEW = 256
@@ -124,8 +124,14 @@ class Lanes:
         """If the next look finds nothing, read the lanes again and look once more."""
         self._hinted_at = monotonic()
 
-    def came_back(self) -> None:
-        """Have the next look begin below the watermarks, since a job that came back goes first."""
+    def came_back(self, *, own: bool = False) -> None:
+        """Have the next look begin below the watermarks, since a job that came back goes first.
+
+        While such looks are too slow to repeat, only for the worker's `own` job: a hint about
+        another one reaches all workers.
+        """
+        if own:
+            self._above_until = 0.0
         self._came_back = True
 
     def forget(self) -> None:

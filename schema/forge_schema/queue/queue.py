@@ -137,7 +137,7 @@ class Queue:
         if not plain and not count:
             return self.finish(ends), before
         if any(end.reason in AT_ONCE for end in ends):
-            lanes.came_back()
+            lanes.came_back(own=True)
         done, rows, new = claim(
             self.database,
             lanes,

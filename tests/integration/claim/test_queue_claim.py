@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
 from forge_schema.model.worker import Capacity
+from forge_schema.queue import claim
 from forge_schema.queue.lanes import Lanes
 from support.at_once import at_once
 from support.queue.rig import Worker, spec
@@ -186,6 +188,26 @@ def test_a_job_given_back_behind_the_floor_is_found_when_nothing_else_is_left(ri
     taken = [ids(rig.queue.claim(lanes, worker.free)) for _ in range(2)]
     assert sorted(taken) == [[first], [second]]
     assert rig.queue.claim(lanes, worker.free) == []
+
+
+def test_a_job_of_its_own_that_comes_back_is_next_however_slow_looks_are(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = count(step=1000)
+    monkeypatch.setattr(claim, "monotonic", lambda: next(readings))
+    first, second, third = rig.submit_many(3)
+    worker = rig.worker()
+    lanes = Lanes(rig.database, worker.id, refresh_s=LONG_S)
+    exchange = partial(rig.queue.finish_and_claim, lanes=lanes, free=worker.free)
+    (grant,) = rig.queue.claim(lanes, worker.free)
+    for _ in range(3):
+        (grant,) = exchange([End(grant.fence, Reason.PREEMPTED)])[1]
+        assert grant.job_id == first
+    # A hint that another worker's job came back is no reason for another slow look.
+    rig.queue.release(grant.fence)
+    lanes.came_back()
+    taken = [ids(rig.queue.claim(lanes, worker.free)) for _ in range(3)]
+    assert taken == [[second], [third], [first]]
 
 
 def test_a_higher_priority_is_seen_in_front_of_the_watermark(rig: Rig) -> None:
