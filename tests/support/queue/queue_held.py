@@ -37,6 +37,7 @@ OUT = """
     UNION ALL SELECT job_id FROM scheduled
     UNION ALL SELECT job_id FROM lease
 """
+mostly, seldom = st.sampled_from([True, True, False]), st.sampled_from([False, False, True])
 kinds = st.sampled_from(DependencyKind)
 ends = st.sampled_from([Reason.SUCCEEDED, Reason.EXIT_CODE, Reason.PREEMPTED])
 
@@ -54,7 +55,7 @@ class HeldMachine(SourcedMachine):
     @initialize(
         target=QueueMachine.jobs,
         plan=st.lists(
-            st.tuples(st.booleans(), st.booleans(), st.none() | st.tuples(some, kinds)),
+            st.tuples(mostly, seldom, st.none() | st.tuples(some, kinds)),
             min_size=3,
             max_size=8,
         ),
@@ -73,7 +74,7 @@ class HeldMachine(SourcedMachine):
         target=QueueMachine.jobs,
         needs=st.lists(st.tuples(QueueMachine.jobs, kinds), max_size=2),
         in_line=st.booleans(),
-        asks=st.sampled_from([False, False, True]),
+        asks=seldom,
         max_failures=st.sampled_from([0, 1]),
         delay_s=st.sampled_from([0, 0, 15]),
         lost=lost,
@@ -180,22 +181,25 @@ class HeldMachine(SourcedMachine):
     @precondition(lambda self: self._awaited())
     @rule(
         target=QueueMachine.fences,
-        which=some,
-        number=workers,
-        reason=ends,
-        count=small,
+        plan=st.lists(st.tuples(some, workers, ends, small, lost), min_size=1, max_size=4),
         empty=st.booleans(),
-        lost=lost,
     )
     def finish_what_others_wait_for(
-        self, which: int, number: int, reason: Reason, count: int, *, empty: bool, lost: int
+        self, plan: list[tuple[int, int, Reason, int, int]], *, empty: bool
     ) -> MultipleResults[Fence]:
-        """Of an `empty` queue, the claim can be granted only what the end makes ready."""
-        fence = self._awaited()[which % len(self._awaited())].fence
-        assert fence is not None
-        claimed = self.claim(SERVES_ALL, len(self.model.jobs)) if empty else ()
-        after = self.finish_and_claim(number, fence, [], [reason], count, lost=lost)
-        return multiple(*fences_in(claimed), *fences_in(after))
+        """Of an `empty` queue, a claim can be granted only what its end makes ready."""
+        found: list[Fence] = []
+        for which, number, reason, count, answers_lost in plan:
+            if not (awaited := self._awaited()):
+                break
+            if empty:
+                found += fences_in(self.claim(SERVES_ALL, len(self.model.jobs)))
+            fence = awaited[which % len(awaited)].fence
+            assert fence is not None
+            found += fences_in(
+                self.finish_and_claim(number, fence, [], [reason], count, lost=answers_lost)
+            )
+        return multiple(*found)
 
     @invariant()
     def what_a_job_needs_is_settled_as_the_model_has_it(self) -> None:
