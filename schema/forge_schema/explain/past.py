@@ -4,7 +4,7 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fleet import candidates
 from forge_schema.explain.text import times
 from forge_schema.model.explanation import AttemptEnd, End, Remedy, Run, Spending
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.quantities import duration_text, names_text
 from forge_schema.model.states import Budget, Phase, Reason, State
 
 LAST_ATTEMPTS = 20
@@ -40,7 +40,8 @@ def run(database: Database, job: Row, status: Row) -> Run | None:
         return None
     # The job itself occupies part of the worker, so what is free says nothing.
     asked = [one.model_copy(update={"free": None}) for one in found[0].asked]
-    return Run(worker=status["worker"], requirements=asked, **row)
+    workers = status["workers"]
+    return Run(worker=status["worker"], workers=workers, requirements=asked, **row)
 
 
 def attempts(database: Database, job_id: int) -> list[AttemptEnd]:
@@ -150,4 +151,4 @@ def running_text(found: Run) -> str:
     """Say in one sentence where a job runs."""
     asked = f"; it is asked to end: {found.asked}" if found.asked else ""
     phase = "" if found.phase == Phase.RUNNING else f" ({found.phase})"
-    return f"running on {found.worker} for {duration_text(found.held_s)}{phase}{asked}"
+    return f"running on {names_text(found.workers)} for {duration_text(found.held_s)}{phase}{asked}"

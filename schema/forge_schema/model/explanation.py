@@ -153,10 +153,11 @@ class AttemptEnd(Record):
 
 
 class Run(Record):
-    """Where a job runs now, and its requirements on that worker."""
+    """Where a job runs now: the worker of rank 0, all `workers` by rank, and their requirements."""
 
     worker_id: int
     worker: str | None
+    workers: list[str] = Field(default_factory=list)
     phase: Open[Phase]
     asked: Open[Asked] | None
     waited_s: float

@@ -56,7 +56,8 @@ class Approval(Record):
 class JobStatus(Record):
     """The state of a job; `progress` is the fraction done, 0 to 1.
 
-    `waits_for` is set while it is held; `approval` is what it waits for an admin to approve.
+    `waits_for` is set while it is held; `approval` is what it waits for an admin to approve. It
+    needs `nodes` machines, and while it runs, `workers` are those that run it, by rank.
     """
 
     job_id: int
@@ -81,6 +82,8 @@ class JobStatus(Record):
     bundle_digest: str | None = None
     waits_for: list[Open[WaitsFor]] | None = None
     approval: Approval | None = None
+    nodes: int = 1
+    workers: list[str] = Field(default_factory=list)
 
     @property
     def terminal(self) -> bool:
@@ -120,13 +123,23 @@ class Firing(Record):
 
 
 class RunMember(Record):
-    """One rank of a job that runs on several machines; `reason` is set once it is over."""
+    """One rank of a job that runs on several machines; `reason` is set once it is over.
+
+    `step` is 0 while it prepares, 1 once it waits for the others, 2 once it reaches the master.
+    """
 
     rank: int
     worker: str | None = None
     phase: Open[Phase]
+    step: int = 0
     reason: Open[Reason] | None = None
     exit_code: int | None = None
+
+    @property
+    def doing(self) -> str:
+        """What it is doing, in a word or two."""
+        waits = self.phase == Phase.PREPARING and self.step > 0
+        return "waiting for the others" if waits else self.phase
 
 
 class JobDetail(JobStatus):

@@ -53,7 +53,11 @@ class Sweeper(Record):
 
 
 class RunningJob(Record):
-    """A running job: `used` is its last sample, `metrics` the last values it wrote."""
+    """A running job: `used` is its last sample, `metrics` the last values it wrote.
+
+    On several machines, `workers` are all of them by rank, with so many `gpus` together; the rest
+    is about rank 0.
+    """
 
     job_id: int
     name: str
@@ -65,6 +69,8 @@ class RunningJob(Record):
     asked: Open[Asked] | None = None
     worker_id: int
     worker: str | None = None
+    nodes: int = 1
+    workers: list[str] = Field(default_factory=list)
     gpus: int
     elapsed_s: float
     used: dict[str, Any] | None = None

@@ -1,6 +1,7 @@
 """Parse and format durations and sizes: `90s`, `1h30m`, `512MiB`, `2G`."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -107,6 +108,14 @@ Capacity = Annotated[int, BeforeValidator(capacity)]
 
 Size = Annotated[int, BeforeValidator(size)]
 """Bytes, from text such as `512MiB`."""
+
+
+def names_text(names: Sequence[str], most: int = 3) -> str:
+    """Format names: `a, b and c`, or of more than `most`, `a, b, c and 5 more`."""
+    shown = [*names[:most]]
+    if len(names) > most:
+        shown.append(f"{len(names) - most} more")
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def flops_text(gflops: float) -> str:

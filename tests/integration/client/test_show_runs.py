@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forge_client.cli.show.endings import attempt_ending, decisive, ending
+from forge_schema.explain.explain import explain
 from forge_schema.model.job import Attempt, JobDetail
-from forge_schema.model.states import Reason
-from support.queue.runs import ended, formed, running, stop
+from forge_schema.model.states import Phase, Reason
+from forge_schema.read.job_filter import parse
+from forge_schema.read.job_pages import page
+from forge_schema.read.overview import Overview
+from support.queue.runs import ended, formed, gang, running, stop
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig
@@ -44,6 +48,55 @@ def test_the_end_of_an_attempt_is_that_of_the_member_that_failed_first(rig: Rig)
         f"job {run.job_id} 'job' failed after 2 attempts: out of memory (exit code 137):"
         " rank 1 on gpu-1 failed first: out of memory"
     )
+
+
+def test_a_job_tells_how_many_machines_it_needs_and_which_run_it(rig: Rig) -> None:
+    alone = rig.submit()
+    (worker,) = rig.worker("alone").claim()
+    waiting = gang(rig, 2)
+    run = running(rig)
+    shown = {row["job_id"]: (row["nodes"], row["workers"]) for row in rig.jobs.jobs()}
+    assert shown == {
+        worker.job_id: (1, ["alone"]),
+        waiting: (2, []),
+        run.job_id: (3, ["gpu-0", "gpu-1", "gpu-2"]),
+    }
+    run.end(0)
+    assert rig.jobs.job(run.job_id)["workers"] == ["gpu-0", "gpu-1", "gpu-2"]
+    assert rig.jobs.job(alone)["nodes"] == 1
+    text = explain(rig.database, run.job_id).text
+    assert text.startswith("running on gpu-0, gpu-1 and gpu-2 for ")
+
+
+def test_the_overview_has_the_workers_and_the_gpus_of_all_ranks(rig: Rig) -> None:
+    run = running(rig, nodes=2, gpus=4)
+    (job,) = Overview(rig.database).now(jobs=10)["jobs"]
+    assert (job["job_id"], job["worker"], job["nodes"]) == (run.job_id, "gpu-0", 2)
+    assert (job["workers"], job["gpus"]) == (["gpu-0", "gpu-1"], 8)
+
+
+def test_a_filter_by_worker_finds_the_job_of_each_rank_once(rig: Rig) -> None:
+    run = running(rig)
+    for text in ("worker:gpu-0", "worker:gpu-2", "worker:gpu-*", "state:running"):
+        found = page(rig.database, parse(text), count=1)
+        assert [row["job_id"] for row in found.jobs] == [run.job_id], text
+        assert (found.before, found.jobs[0]["worker"]) == (None, "gpu-0")
+    for rank in range(3):
+        run.end(rank)
+    (ended_job,) = page(rig.database, parse("")).jobs
+    assert (ended_job["nodes"], ended_job["workers"], ended_job["worker"]) == (3, [], "gpu-0")
+
+
+def test_a_member_that_is_prepared_is_said_to_wait_for_the_others(rig: Rig) -> None:
+    run = running(rig, nodes=2)
+    for fence in run.fences:
+        rig.queue.report(fence, Phase.PREPARING)
+    rig.queue.gather(run.fences[1], 1, {})
+    job, _ = told(rig, run.job_id)
+    assert [one.doing for one in job.members] == ["preparing", "waiting for the others"]
+    run.start()
+    job, _ = told(rig, run.job_id)
+    assert [one.doing for one in job.members] == ["running", "running"]
 
 
 def test_the_files_of_all_ranks_are_listed(rig: Rig) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from support.client.command import command
 from support.queue.gang_workers import gang_worker
+from support.queue.runs import running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,12 +33,42 @@ def test_a_gang_is_submitted_with_a_warning_if_there_are_too_few_machines(
     assert [row["spec"][name] for name in ("nodes", "launcher", "same")] == [3, "torchrun", "zone"]
     assert (row["nodes"], row["labels"]["zone"]) == (3, "*")
     enough = forge("submit", ".", "--nodes", "2", *asked)
-    assert "machines" not in enough.stderr
+    assert "is queued: 2 machines, each with 1 CPU, " in enough.stderr
+    assert "only" not in enough.stderr
     alone = forge("submit", ".", *asked)
     assert (alone.returncode, alone.stdout) == (2, "")
     assert "launcher is for jobs on several machines: set nodes to 2 or more" in " ".join(
         alone.stderr.split()
     )
+
+
+def test_the_command_shows_the_machines_of_a_job(rig: Rig, tmp_path: Path) -> None:
+    run = running(rig)
+    forge = command(
+        tmp_path,
+        FORGE_DATABASE_URL=rig.url,
+        FORGE_STORE_URL=(tmp_path / "store").as_uri(),
+    )
+    heading, row = forge("ps").stdout.splitlines()
+    assert heading.split()[3:7] == ["PROGRESS", "ATTEMPT", "NODES", "WORKER"]
+    assert "gpu-0, gpu-1 and gpu-2" in row
+    shown = forge("show", str(run.job_id)).stdout
+    assert "gpu-0, gpu-1 and gpu-2" in shown
+    assert "3 machines, each with 1 CPU, 1 MiB of memory" in shown
+    assert "gpu-0, gpu-1 and 1 more" in forge("top", "--once").stdout
+    rows = [
+        *json.loads(forge("ps", "-o", "json").stdout),
+        json.loads(forge("show", "-o", "json", str(run.job_id)).stdout)["job"],
+        *json.loads(forge("top", "--once", "-o", "json").stdout)["jobs"],
+    ]
+    assert [(one["nodes"], one["workers"]) for one in rows] == [
+        (3, ["gpu-0", "gpu-1", "gpu-2"])
+    ] * 3
+    for rank in range(3):
+        run.end(rank)
+    submitted = forge("submit", ".", "--cpus", "2", "--", "true")
+    assert "is queued: 2 CPUs, " in submitted.stderr
+    assert "NODES" not in forge("ps", "--count", "1").stdout
 
 
 def test_forge_toml_may_ask_for_a_gang(rig: Rig, tmp_path: Path) -> None:

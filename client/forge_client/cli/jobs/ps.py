@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.job import Attempt, Event, Firing, JobDetail, JobStatus
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.quantities import duration_text, names_text
 
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import output
@@ -44,18 +44,24 @@ def _why(job: JobStatus) -> str:
     return f"{said} ({job.exit_code})" if job.exit_code else said
 
 
+def _workers(job: JobStatus) -> str | None:
+    """Return the workers that run a job; a server of the version before tells only one."""
+    return names_text(job.workers) or job.worker
+
+
 COLUMNS: list[Column] = [
     ("ID", lambda j: j.job_id),
     ("NAME", lambda j: j.name),
     ("STATE", lambda j: j.state),
     ("PROGRESS", _progress),
     ("ATTEMPT", lambda j: j.attempt or ""),
-    ("WORKER", lambda j: j.worker),
+    ("WORKER", _workers),
     ("WHY", _why),
     ("QUEUE", lambda j: j.queue),
     ("OWNER", lambda j: j.owner),
     ("SUBMITTED", lambda j: ago(j.submitted_at)),
 ]
+NODES: Column = ("NODES", lambda j: j.nodes)
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),
     ("WORKER", lambda a: a.worker),
@@ -70,7 +76,7 @@ RANK: Column = ("RANK", lambda a: a.rank)
 MEMBERS: list[Column] = [
     RANK,
     ("WORKER", lambda m: m.worker),
-    ("PHASE", lambda m: m.phase if m.reason is None else ""),
+    ("PHASE", lambda m: m.doing if m.reason is None else ""),
     ("REASON", lambda m: m.reason),
     ("EXIT", lambda m: m.exit_code),
 ]
@@ -79,6 +85,8 @@ EVENTS: list[Column] = [
     ("WHO", lambda e: e.actor),
     ("WHAT", lambda e: e.action),
 ]
+# Part of the line of resources.
+SAID = {"resources", "nodes"}
 States = Annotated[
     list[str] | None,
     typer.Option("--state", "-s", help="Only jobs in this state; may be given several times."),
@@ -102,7 +110,8 @@ def ps(
         if mine:
             owner = settings.job_owner or backend.me().owner
         rows = backend.jobs(owner=owner, states=state or None, before=before, count=count)
-        output.show(rows, COLUMNS, form)
+        several = any(row.nodes > 1 for row in rows)
+        output.show(rows, [*COLUMNS[:5], NODES, *COLUMNS[5:]] if several else COLUMNS, form)
 
 
 def show(
@@ -147,7 +156,7 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         ("next", _next(job, attempts)),
         ("detail", job.detail),
         ("progress", _progress(job)),
-        ("worker", job.worker),
+        ("workers" if job.nodes > 1 else "worker", _workers(job)),
         ("attempt", job.attempt),
         ("owner", job.owner),
         ("queue", f"{job.queue}, priority {job.priority}"),
@@ -157,8 +166,8 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         ("time limit", duration_text(job.timeout_s) if job.timeout_s else ""),
         ("budgets", f"{failures}, {job.max_losses} losses, {job.max_preemptions} preemptions"),
         ("starts from", source(job)),
-        ("resources", resources(job.spec.get("resources"))),
-        *((name, inline(value)) for name, value in job.spec.items() if name != "resources"),
+        ("resources", resources(job)),
+        *((name, inline(value)) for name, value in job.spec.items() if name not in SAID),
         ("bundle", job.bundle_digest),
     ])  # fmt: skip
     several = any(one.rank for one in attempts)

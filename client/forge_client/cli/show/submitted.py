@@ -103,7 +103,7 @@ WORDS = {"ready": "queued"}
 
 def tell_job(job: JobDetail) -> None:
     """Say that a job was submitted, and with which resources."""
-    gets = resources(job.spec.get("resources"))
+    gets = resources(job)
     state = WORDS.get(job.state, job.state)
     narration.say(f"job {job.job_id} {job.name!r} is {state}{f': {gets}' if gets else ''}")
 
@@ -126,10 +126,16 @@ def tell_nobody(backend: Backend, job_id: int) -> None:
     narration.say(f"{said}{advice} (`forge explain {job_id}` says more)", style="yellow")
 
 
-def resources(asked: object) -> str:
+def resources(job: JobDetail) -> str:
     """Return a job's resources in one line: `1 GPU, a share of its worker's CPUs and memory`."""
+    asked = job.spec.get("resources")
     if not isinstance(asked, Mapping):
         return ""
+    whose = f"{job.nodes} machines, each with " if job.nodes > 1 else ""
+    return whose + _of_a_machine(asked)
+
+
+def _of_a_machine(asked: Mapping[str, Any]) -> str:
     memory, disk = asked.get("memory_mb"), asked.get("disk_mb")
     parts = [
         *_gpus(asked),

@@ -9,7 +9,7 @@ from select import select
 from typing import Any, TypeVar
 
 from forge_schema.model.overview import Overview, RunningJob, WorkerUse
-from forge_schema.model.quantities import duration_text, size_text
+from forge_schema.model.quantities import duration_text, names_text, size_text
 from forge_schema.model.states import Reason, State
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -37,7 +37,7 @@ JOBS: list[tuple[str, Callable[[RunningJob], str]]] = [
     ("JOB", lambda j: str(j.job_id)),
     ("NAME", lambda j: j.name),
     ("OWNER", lambda j: j.owner),
-    ("WORKER", lambda j: j.worker or ""),
+    ("WORKER", lambda j: names_text(j.workers, 2) or j.worker or ""),
     ("TRY", lambda j: str(j.attempt)),
     ("PHASE", lambda j: f"{j.asked}: {j.phase}" if j.asked else j.phase),
     ("DONE", lambda j: "" if j.progress is None else _percent(100 * j.progress)),

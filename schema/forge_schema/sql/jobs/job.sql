@@ -21,7 +21,7 @@ SELECT
     ) AS dependencies,
     ARRAY(
         SELECT jsonb_build_object(
-            'rank', lease.rank, 'worker', worker.name, 'phase', lease.phase,
+            'rank', lease.rank, 'worker', worker.name, 'phase', lease.phase, 'step', lease.step,
             'reason', lease.over -> 'reason', 'exit_code', lease.over -> 'exit_code'
         )
         FROM lease LEFT JOIN worker ON worker.id = lease.worker_id

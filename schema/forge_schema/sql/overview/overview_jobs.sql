@@ -1,8 +1,18 @@
--- The running jobs of one owner or of all, the longest-running first: progress, newest resource
--- sample, and the last metrics by name.
+-- The running jobs of one owner or of all, the longest-running first: progress, workers by rank, GPUs
+-- of all of them, and of rank 0 the newest resource sample and the last metrics by name.
 SELECT
     held.job_id, job.name, job.owner, lane.queue, held.attempt, held.phase, held.progress,
-    held.asked, held.worker_id, worker.name AS worker, shape.gpus,
+    held.asked, held.worker_id, worker.name AS worker, held.nodes,
+    shape.gpus * held.nodes AS gpus,
+    CASE
+        WHEN held.nodes > 1 THEN ARRAY(
+            SELECT coalesce(its.name, member.worker_id::text)
+            FROM lease AS member LEFT JOIN worker AS its ON its.id = member.worker_id
+            WHERE member.job_id = held.job_id
+            ORDER BY member.rank
+        )
+        ELSE array_remove(ARRAY[worker.name], NULL)
+    END AS workers,
     extract(EPOCH FROM forge_now() - held.claimed_at)::double precision AS elapsed_s,
     looked.values AS used, coalesce(said.values, '{}') AS metrics
 FROM (

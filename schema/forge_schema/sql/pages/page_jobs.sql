@@ -103,7 +103,7 @@ candidates AS MATERIALIZED (
         UNION
         (
             SELECT job_id FROM lease
-            WHERE %(by_lease)s AND rank = 0 AND job_id < %(before)s::bigint
+            WHERE %(by_lease)s AND job_id < %(before)s::bigint
                 AND (
                     (SELECT lane_ids FROM fitting) IS NULL
                     OR lane_id = ANY((SELECT lane_ids FROM fitting)::integer[])
@@ -112,6 +112,7 @@ candidates AS MATERIALIZED (
                     (SELECT worker_ids FROM machines) IS NULL
                     OR worker_id = ANY((SELECT worker_ids FROM machines)::bigint[])
                 )
+            GROUP BY job_id
             ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
         )
         UNION
@@ -151,7 +152,11 @@ page AS MATERIALIZED (
         AND (%(waits)s::text[] IS NULL OR job_status.waits_for && %(waits)s::text[])
         AND (
             (SELECT worker_ids FROM machines) IS NULL
-            OR job_status.worker_id = ANY((SELECT worker_ids FROM machines)::bigint[])
+            OR EXISTS (
+                SELECT FROM lease
+                WHERE lease.job_id = fit.job_id
+                    AND lease.worker_id = ANY((SELECT worker_ids FROM machines)::bigint[])
+            )
         )
     ORDER BY fit.job_id DESC
     LIMIT %(count)s::bigint
@@ -169,7 +174,7 @@ SELECT
     ) AS past,
     page.job_id, page.name, page.owner, page.queue, page.priority, page.state, page.attempt,
     page.reason, page.asked, page.exit_code, page.detail, page.phase, page.progress, page.run_at,
-    page.submitted_at, page.finished_at, page.waits_for, page.approval,
+    page.submitted_at, page.finished_at, page.waits_for, page.approval, page.nodes, page.workers,
     coalesce(page.worker_id, past.worker_id) AS worker_id,
     coalesce(page.worker, worker.name, former_worker.name) AS worker,
     CASE
@@ -183,7 +188,9 @@ LEFT JOIN page ON true
 LEFT JOIN LATERAL (
     SELECT
         sum(attempt.cost) AS cost,
-        max(attempt.worker_id) FILTER (WHERE attempt.attempt = page.attempt) AS worker_id,
+        max(attempt.worker_id) FILTER (
+            WHERE attempt.attempt = page.attempt AND attempt.rank = 0
+        ) AS worker_id,
         extract(EPOCH FROM max(
             attempt.finished_at - coalesce(attempt.started_at, attempt.claimed_at)
         ) FILTER (WHERE attempt.attempt = page.attempt)) AS ran_s

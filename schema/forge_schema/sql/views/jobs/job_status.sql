@@ -53,7 +53,17 @@ SELECT
     ) END AS waits_for,
     CASE WHEN num_nonnulls(outcome.job_id, lease.job_id, ready.job_id, scheduled.job_id) = 0 THEN (
         SELECT held.approval FROM held WHERE held.job_id = job.id
-    ) END AS approval
+    ) END AS approval,
+    (SELECT shape.nodes FROM shape WHERE shape.id = lane.shape_id)::integer AS nodes,
+    CASE
+        WHEN lease.nodes > 1 THEN ARRAY(
+            SELECT coalesce(its.name, member.worker_id::text)
+            FROM lease AS member LEFT JOIN worker AS its ON its.id = member.worker_id
+            WHERE member.job_id = job.id
+            ORDER BY member.rank
+        )
+        ELSE array_remove(ARRAY[worker.name], NULL)
+    END AS workers
 FROM job
 JOIN lane ON lane.id = job.lane_id
 LEFT JOIN outcome ON outcome.job_id = job.id
