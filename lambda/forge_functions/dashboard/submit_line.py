@@ -12,6 +12,9 @@ OPTIONS = {
     "target": "--target",
     "image": "--image",
     "max_failures": "--max-failures",
+    "nodes": "--nodes",
+    "launcher": "--launcher",
+    "same": "--same",
 }
 NEEDS = {
     "gpus": "--gpu",

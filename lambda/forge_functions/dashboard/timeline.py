@@ -38,7 +38,7 @@ class Line:
 
 
 def timeline(job: JobStatus, runs: Sequence[Row], now: datetime) -> list[Line]:
-    """Return a line for each attempt, and one for the wait of a job that will run.
+    """Return the wait of a job that will run, and a line for each attempt and rank, newest first.
 
     Args:
         job: its status.
@@ -49,11 +49,13 @@ def timeline(job: JobStatus, runs: Sequence[Row], now: datetime) -> list[Line]:
     waits = job.state not in TERMINAL_STATES and job.state != "running"
     until = now if waits or job.state == "running" else _last(job, runs)
     scale = WIDTH / max((until - begin).total_seconds(), 1.0)
-    lines = [_line(run, begin, until, scale) for run in runs]
+    # The ranks of an attempt stay in order.
+    newest = sorted(runs, key=lambda run: -run["attempt"])
+    lines = [_line(run, begin, until, scale) for run in newest]
     if waits or not runs:
         since = max([run["finished_at"] for run in runs if run["finished_at"]], default=begin)
         bars = _placed([("waiting", since, until)], begin, scale)
-        lines.append(Line(bars, None))
+        lines.insert(0, Line(bars, None))
     return lines
 
 

@@ -18,6 +18,7 @@ from forge_schema.model.states import Phase, Reason, Role, State
 from forge_schema.read import job_story
 from forge_schema.storage.keys import AttemptKeys
 from support.http.guest import Guest
+from support.queue.runs import ended, formed, gang, running, stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,6 +192,37 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     assert found.status_code == 303
     assert api.http.get(found.headers["location"]).content == data
     assert ann.http.get(f"/jobs/{cpu}/artifact?path=other").status_code == 404
+
+
+def test_a_job_on_several_machines_shows_its_ranks_in_order(api: Api, ann: Guest) -> None:
+    run = running(api.rig, same="zone", labels={"zone": "eu"}, max_failures=1, backoff_s=0)
+    path = f"/jobs/{run.job_id}"
+    run.start()
+    ended(run, (1, Reason.OOM, 137, "out of memory"))
+    for rank in (0, 2):
+        stop(run, rank)
+    run = formed(api.rig, run.job_id, run.workers)
+    for fence in run.fences:
+        api.rig.queue.report(fence, Phase.PREPARING)
+    api.rig.queue.gather(run.fences[1], 1, {})
+    page = ann.page(path)
+    ranks = re.findall(r'<th scope="row">(\d)(?: <span class="note">rank (\d))?', page)
+    assert ranks == [*(("2", rank) for rank in ("", "1", "2")), *(("1", r) for r in ("", "1", "2"))]
+    assert page.count("waiting for the others") == 1
+    chosen = page.partition('id="log-rank">')[2].partition("</select>")[0]
+    assert re.findall(r'value="(\d)"', chosen) == ["0", "1", "2"]
+    assert '<span class="tag">launcher torchrun</span> <span class="tag">same zone</span>' in page
+    listed = ann.page("/jobs?part=rows&q=worker:gpu-2")
+    assert 'title="gpu-0, gpu-1, gpu-2">and 2 more</span>' in listed
+    assert "--nodes 3 --launcher torchrun --same zone" in html.unescape(
+        ann.page(f"/submit?from={run.job_id}")
+    )
+
+
+def test_the_page_of_a_job_that_waits_for_machines_says_how_many(api: Api, ann: Guest) -> None:
+    job = gang(api.rig, 4)
+    assert "4 machines" in ann.page("/jobs?part=rows")
+    assert 'id="log-rank"' in ann.page(f"/jobs/{job}")
 
 
 def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(

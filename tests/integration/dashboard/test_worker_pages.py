@@ -11,6 +11,8 @@ from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.states import Reason, Role
 from forge_schema.model.worker import Speed
 from support.http.pages import Reader
+from support.queue.gang_workers import gang_worker
+from support.queue.runs import running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +79,21 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
         assert refused.status_code == 403
         viewer.page("/workers/new", 403)
     admin.page("/workers/999999", 404)
+
+
+def test_a_worker_shows_its_rank_and_where_the_others_reach_it(api: Api, admin: Reader) -> None:
+    worker = gang_worker(api.rig, "reached", address="10.0.0.7")
+    run = running(api.rig, nodes=2)
+    page = admin.page(f"/workers/{worker.id}")
+    assert "<dt>Jobs on several machines</dt><dd>10.0.0.7</dd>" in page
+    with closing(Reader(api, Role.VIEWER, "ann")) as viewer:
+        assert "<dd>takes part</dd>" in viewer.page(f"/workers/{worker.id}")
+    page = admin.page(f"/workers/{run.workers[1].id}")
+    assert "rank 1 of 2" in page
+    assert "<dd>takes no part</dd>" in page
+    for rank in range(2):
+        run.end(rank)
+    assert f"{run.job_id} · rank 1</span>" in admin.page(f"/workers/{run.workers[1].id}")
 
 
 def test_an_admin_drains_a_worker_and_takes_it_back(api: Api, admin: Reader) -> None:

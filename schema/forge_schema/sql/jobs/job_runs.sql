@@ -9,7 +9,8 @@ FROM (
         SELECT
             attempt, rank, token, worker_id, ready_at, claimed_at, started_at, checkpoint_at,
             finished_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
-            cpu_seconds, peak_memory_mb, peak_vram_mb, NULL::phase AS phase
+            cpu_seconds, peak_memory_mb, peak_vram_mb, NULL::phase AS phase,
+            NULL::smallint AS step
         FROM attempt
         WHERE job_id = %(job_id)s
         ORDER BY attempt DESC, rank DESC
@@ -20,7 +21,7 @@ FROM (
         attempt, rank, token, worker_id, ready_at, claimed_at, started_at, NULL,
         (over ->> 'at')::timestamptz, (over ->> 'reason')::reason,
         (over ->> 'exit_code')::integer, over ->> 'detail', devices, NULL, NULL, NULL, NULL, NULL,
-        NULL, phase
+        NULL, phase, step
     FROM lease
     WHERE job_id = %(job_id)s
 ) AS run

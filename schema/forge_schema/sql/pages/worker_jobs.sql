@@ -1,6 +1,6 @@
 -- The running jobs of a worker, the longest-running first, each with its newest sample.
 SELECT
-    lease.job_id, lease.rank, job.name, job.owner, lane.queue, lease.attempt, lease.phase,
+    lease.job_id, lease.rank, lease.nodes, job.name, job.owner, lane.queue, lease.attempt, lease.phase,
     lease.progress, lease.asked, lease.devices, lease.claimed_at,
     extract(EPOCH FROM forge_now() - lease.claimed_at)::float8 AS held_s,
     looked.values AS used

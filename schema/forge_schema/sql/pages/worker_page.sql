@@ -7,7 +7,7 @@ SELECT
     ) AS status,
     worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.pinned_labels,
-    worker.local, worker.price_per_hour, worker.version, worker.condition, worker.speed,
+    worker.local, worker.address, worker.price_per_hour, worker.version, worker.condition, worker.speed,
     worker.token_hash IS NOT NULL AS has_token, worker.token_expires_at, worker.registered_at,
     worker.connected_at, worker.last_seen_at,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s
