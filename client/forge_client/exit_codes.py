@@ -70,6 +70,7 @@ EXIT_CODES = {
     "no_result": ExitCode.NOT_FOUND,
     "not_uploaded": ExitCode.NOT_FOUND,
     "queue_not_found": ExitCode.NOT_FOUND,
+    "rank_unknown": ExitCode.NOT_FOUND,
     "report_unknown": ExitCode.NOT_FOUND,
     "schedule_not_found": ExitCode.NOT_FOUND,
     "sweep_unknown": ExitCode.NOT_FOUND,

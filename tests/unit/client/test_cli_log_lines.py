@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_client.cli.logs.lines import LINE_BYTES, Shaping, pattern
 from forge_client.cli.logs.reader import LogReading, Part, Piece
+from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
+from forge_schema.model.job import RunMember
+from forge_schema.model.states import Phase
 from hypothesis import given
 from hypothesis import strategies as st
 from support.client.backends import NOON, FakeBackend, ended, job
@@ -106,7 +109,7 @@ def test_what_was_stored_since_a_time_begins_in_the_middle() -> None:
 def test_ranks_are_read_at_once_and_their_lines_say_whose_they_are(
     capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    two: dict[str, Any] = {"spec": {"nodes": 2}}
+    two: dict[str, Any] = {"nodes": 2}
     backend = FakeBackend([job(**two), job(**two), job(state="succeeded", **two)])
     said = [(b"a\nb", 0), (b"x\n", 1), (b"c\nd", 0)]
     writes = iter(said)
@@ -116,7 +119,7 @@ def test_ranks_are_read_at_once_and_their_lines_say_whose_they_are(
         backend.write(data, rank=rank, at=NOON)
 
     backend.look = write
-    shaping = Shaping(ranks=True, times=True)
+    shaping = Shaping(times=True)
     assert wait_for(backend.as_backend(), 1, teller=Teller(backend.as_backend(), 1, shaping)) == 0
     time = "2026-11-21T12:00:00Z"
     assert capsysbinary.readouterr().out.decode().splitlines() == [
@@ -166,3 +169,49 @@ def test_each_move_of_a_job_is_named(capsys: pytest.CaptureFixture[str]) -> None
         "running",
         "job 1 'x' succeeded",
     ]
+
+
+def of_two(**changes: Any) -> dict[str, Any]:  # noqa: ANN401  fields of all types
+    """Return the fields of a job on two machines."""
+    members = [RunMember(rank=n, worker=f"gpu-{n}", phase=Phase.RUNNING) for n in range(2)]
+    return {"nodes": 2, "worker": "gpu-0", "members": members, **changes}
+
+
+@pytest.mark.parametrize(
+    ("rank", "header"),
+    [(None, "attempt 1 on workers gpu-0 and gpu-1"), (1, "attempt 1, rank 1 on worker gpu-1")],
+)
+@pytest.mark.parametrize("over", [False, True])
+def test_the_header_names_the_workers_of_the_ranks_that_are_read(
+    capsys: pytest.CaptureFixture[str], rank: int | None, header: str, *, over: bool
+) -> None:
+    if over:
+        backend = FakeBackend([job(state="succeeded", nodes=2)])
+        backend.history = [ended(1, "succeeded", rank=n, worker=f"gpu-{n}") for n in range(2)]
+    else:
+        backend = FakeBackend([job(**of_two())])
+    Teller(backend.as_backend(), 1, part=Part(rank=rank)).piece(Piece(1, b"x\n"))
+    assert capsys.readouterr().err.splitlines() == [f"— {header} —"]
+
+
+def test_each_rank_has_a_colour_on_a_terminal() -> None:
+    backend = FakeBackend()
+    for rank in range(2):
+        backend.write(b"x\n", rank=rank)
+    reading = LogReading(backend.as_backend(), job(nodes=2), Part())
+    assert shaped(Shaping(colour=True), list(reading.new(final=True))) == [
+        b"\x1b[36m[rank 0]\x1b[0m x\n",
+        b"\x1b[33m[rank 1]\x1b[0m x\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hint"),
+    [(1, "it is for one machine, and has only rank 0"), (2, "has the ranks 0 to 1")],
+)
+def test_a_rank_that_a_job_does_not_have_is_refused(nodes: int, hint: str) -> None:
+    require_rank(job(nodes=nodes), nodes - 1)
+    with pytest.raises(ClientError, match=f"job 1 has no rank {nodes}") as refused:
+        require_rank(job(nodes=nodes), nodes)
+    assert refused.value.exit_code == 3
+    assert hint in refused.value.hint

@@ -7,10 +7,11 @@ from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
 from forge_client.cli.logs.lines import Shaping, pattern
-from forge_client.cli.logs.reader import LogReading, Part, several_ranks
+from forge_client.cli.logs.reader import LogReading, Part
+from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.options.values import moment
-from forge_client.cli.show import narration
+from forge_client.cli.show import narration, output
 from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -73,9 +74,9 @@ def logs(
         begin = None if since is None else moment("--since", since, backend)
         part = Part(attempt, None if rank == ALL else int(rank), begin, tail)
         known = backend.job(job)
-        ranks = several_ranks(known, part)
-        shaping = Shaping(wanted, ranks=ranks, times=timestamps)
-        teller = Teller(backend, job, shaping, phases=follow, only=attempt)
+        require_rank(known, part.rank)
+        shaping = Shaping(wanted, times=timestamps, colour=output.coloured())
+        teller = Teller(backend, job, shaping, phases=follow, part=part)
         if follow:
             code = wait_for(backend, job, part, teller)
             raise typer.Exit(code if code == ExitCode.INTERRUPTED else ExitCode.OK)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from forge_schema.model.results import LastMetric, MetricLine
 
+from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
@@ -44,6 +45,8 @@ def metrics(
     """
     found: Iterable[LastMetric | MetricLine]
     with backend_of(context) as backend:
+        if rank:
+            require_rank(backend.job(job), rank)
         if every:
             found = all_metrics(backend.findings, job, rank=rank, attempt=attempt)
         else:

@@ -8,6 +8,8 @@ from shlex import quote
 from forge_client.cli.logs.reader import Piece
 from forge_client.errors import ClientError
 
+# Of a terminal: cyan, yellow, green, magenta, blue, and the bright ones. Red is for errors.
+COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 # A job that never ends its line must not fill the memory.
 LINE_BYTES = 1 << 20
 
@@ -54,28 +56,29 @@ class Lines:
 
 
 class Shaping:
-    """Turns pieces into the selected lines.
+    """Turns pieces into the selected lines. Those of a job with several ranks begin with the rank.
 
     Args:
         grep: the expression that a line must contain, see `pattern`; None selects all lines.
-        ranks: whether to mark each line with the rank that wrote it.
         times: whether to mark each line with the time when it was stored.
+        colour: whether each rank has a colour.
     """
 
     def __init__(
-        self, grep: re.Pattern[str] | None = None, *, ranks: bool = False, times: bool = False
+        self, grep: re.Pattern[str] | None = None, *, times: bool = False, colour: bool = False
     ) -> None:
         self._grep = grep
-        self._ranks = ranks
         self._times = times
+        self._colour = colour
+        self._mixed = False
         self._open: dict[int, tuple[int, Lines]] = {}
 
-    def __bool__(self) -> bool:
-        """Whether there is anything to do; if not, the bytes are best left unchanged."""
-        return bool(self._grep or self._ranks or self._times)
-
     def shaped(self, piece: Piece) -> Iterator[bytes]:
-        """Yield the selected lines that a piece completes, each with a newline."""
+        """Yield the selected lines that a piece completes; without a filter or mark, its bytes."""
+        self._mixed = piece.mixed
+        if not (self._grep or self._times or self._mixed):
+            yield piece.data
+            return
         attempt, lines = self._open.get(piece.rank, (piece.attempt, Lines()))
         if attempt != piece.attempt:
             yield from self._wanted(lines.rest(), piece.rank)
@@ -90,11 +93,17 @@ class Shaping:
         self._open.clear()
 
     def _wanted(self, lines: Iterator[Line], rank: int) -> Iterator[bytes]:
-        mark = f"[rank {rank}] ".encode() if self._ranks else b""
+        mark = self._mark(rank) if self._mixed else b""
         for line, at in lines:
             if self._grep is None or self._grep.search(line.decode(errors="surrogateescape")):
                 time = f"{_time(at)} ".encode() if self._times else b""
                 yield b"%b%b%b\n" % (mark, time, line)
+
+    def _mark(self, rank: int) -> bytes:
+        mark = f"[rank {rank}]"
+        if self._colour:
+            mark = f"\x1b[{COLOURS[rank % len(COLOURS)]}m{mark}\x1b[0m"
+        return f"{mark} ".encode()
 
 
 def _time(at: datetime | None) -> str:

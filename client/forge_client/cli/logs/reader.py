@@ -15,7 +15,7 @@ from forge_client.backend import Backend
 class Piece:
     """Some output of an attempt; `missing` bytes before it are not available anywhere.
 
-    `at` is when it was stored.
+    `at` is when it was stored. If `mixed`, output of other ranks may follow.
     """
 
     attempt: int
@@ -23,6 +23,7 @@ class Piece:
     missing: int = 0
     rank: int = 0
     at: datetime | None = None
+    mixed: bool = False
 
 
 class Chosen(TypedDict):
@@ -100,17 +101,14 @@ class LogReading:
 
     def __init__(self, backend: Backend, job: JobDetail, part: Part) -> None:
         parts = [replace(part, rank=rank) for rank in _ranks(job, part)]
+        self._mixed = len(parts) > 1
         self._readers = [_reader(backend, job.job_id, one) for one in parts]
 
     def new(self, *, final: bool) -> Iterator[Piece]:
         """Read the output stored so far, as `LogReader.new` does, one rank after another."""
         for reader in self._readers:
-            yield from reader.new(final=final)
-
-
-def several_ranks(job: JobDetail, part: Part) -> bool:
-    """Tell whether this part of a job's log covers more than one rank."""
-    return len(_ranks(job, part)) > 1
+            for piece in reader.new(final=final):
+                yield replace(piece, mixed=self._mixed)
 
 
 def _reader(backend: Backend, job_id: int, part: Part) -> LogReader:
@@ -121,8 +119,7 @@ def _reader(backend: Backend, job_id: int, part: Part) -> LogReader:
 def _ranks(job: JobDetail, part: Part) -> Sequence[int | None]:
     if part.rank is not None:
         return [part.rank]
-    nodes = job.spec.get("nodes", 1)
-    return range(nodes) if nodes > 1 else [None]
+    return range(job.nodes) if job.nodes > 1 else [None]
 
 
 def tail(backend: Backend, job_id: int, part: Part) -> Start | None:

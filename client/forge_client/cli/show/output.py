@@ -82,6 +82,12 @@ def console() -> Console:
     return Console(highlight=False, width=width)
 
 
+def coloured() -> bool:
+    """Tell whether stdout may have colours: on a terminal, unless NO_COLOR is set."""
+    to = console()
+    return to.is_terminal and not to.no_color
+
+
 def ago(moment: datetime | None) -> str:
     """Return how long ago a time was, or how far ahead it is."""
     if moment is None:

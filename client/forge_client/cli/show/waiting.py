@@ -3,12 +3,13 @@
 import sys
 
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
+from forge_schema.model.quantities import names_text
 
 from forge_client.backend import Backend
 from forge_client.cli.logs.follow import follow
 from forge_client.cli.logs.lines import Shaping
 from forge_client.cli.logs.reader import Part, Piece
-from forge_client.cli.show import narration
+from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import attempt_ending, decisive, ending, what_follows
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -78,9 +79,9 @@ class Teller:
     Args:
         backend: the backend that has the job.
         job_id: the job.
-        shaping: how to transform the output; None leaves it unchanged.
+        shaping: how to transform the output; by default, only ranks are marked.
         phases: whether each phase of an attempt counts as a move.
-        only: the attempt to report; None reports all, from the first one seen.
+        part: the part of the output; only its attempt is reported, and the worker of its rank.
     """
 
     def __init__(
@@ -90,14 +91,15 @@ class Teller:
         shaping: Shaping | None = None,
         *,
         phases: bool = False,
-        only: int | None = None,
+        part: Part | None = None,
     ) -> None:
         self.known: JobDetail | None = None
         self._backend = backend
         self._job_id = job_id
-        self._shaping = shaping or Shaping()
+        self._shaping = shaping or Shaping(colour=output.coloured())
         self._phases = phases
-        self._only = only
+        self._only = part.attempt if part else None
+        self._rank = part.rank if part else None
         self._attempt = 0
         self._ended = 0
         self._whole_line = True
@@ -107,7 +109,7 @@ class Teller:
         self._begin(piece.attempt)
         if piece.missing:
             self._say(f"— {piece.missing} bytes of the log are missing here —")
-        for data in self._shaping.shaped(piece) if self._shaping else [piece.data]:
+        for data in self._shaping.shaped(piece):
             self._write(data)
         sys.stdout.buffer.flush()
 
@@ -152,25 +154,34 @@ class Teller:
         """Report the start of an attempt, and the ends of earlier ones not reported yet."""
         if attempt <= self._attempt or self._only not in (None, attempt):
             return
-        ended = decisive(self._backend.attempts(self._job_id))
+        history = self._backend.attempts(self._job_id)
+        ended = decisive(history)
         # A reader who joins late does not need to hear about earlier attempts.
         for earlier in range(self._attempt or attempt, attempt):
             if earlier > self._attempt:
-                self._began(earlier, ended.get(earlier))
+                self._began(earlier, history)
             if earlier > self._ended and earlier in ended:
                 self._say(f"— {attempt_ending(ended[earlier])} —")
         self._attempt, self._ended = attempt, attempt - 1
-        self._began(attempt, ended.get(attempt))
+        self._began(attempt, history)
 
-    def _began(self, attempt: int, ended: Attempt | None) -> None:
-        worker = ended.worker if ended else self._worker(attempt)
-        self._say(f"— attempt {attempt}" + (f" on worker {worker}" * bool(worker)) + " —")
+    def _began(self, attempt: int, history: list[Attempt]) -> None:
+        ended = {one.rank: one.worker for one in history if one.attempt == attempt}
+        workers = ended or self._workers(attempt)
+        rank = "" if self._rank is None else f", rank {self._rank}"
+        wanted = workers.values() if self._rank is None else [workers.get(self._rank)]
+        named = [name for name in wanted if name]
+        where = f" on worker{'s' * (len(named) > 1)} {names_text(named)}" if named else ""
+        self._say(f"— attempt {attempt}{rank}{where} —")
 
-    def _worker(self, attempt: int) -> str | None:
+    def _workers(self, attempt: int) -> dict[int, str | None]:
+        """Return the workers of a running attempt by rank."""
         now = self.known
         if now is None or now.attempt != attempt:
             now = self._backend.job(self._job_id)
-        return now.worker if now.attempt == attempt else None
+        if now.attempt != attempt:
+            return {}
+        return {one.rank: one.worker for one in now.members} or {0: now.worker}
 
     def _waits(self, status: JobDetail) -> None:
         if status.attempt:
