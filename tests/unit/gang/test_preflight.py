@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 HERE = "127.0.0.1"
 OTHER = "f" * 32
+NAMESPACE = "forge-gang-t"
+REPLACE = f"ip netns exec {NAMESPACE} iptables -R INPUT 1 -p tcp -j"
 
 
 @pytest.fixture
@@ -104,13 +107,35 @@ def test_a_firewall_that_drops_is_told_from_one_that_rejects(
         f"open all TCP ports above 1023 from 10.231.7.1 to {namespaces} and back: training"
         " libraries listen on ports of their own choice"
     )
+    subprocess.run(f"{REPLACE} REJECT --reject-with icmp-host-prohibited".split(), check=True)
+    with pytest.raises(PreflightFailed, match="port 29500: no route to host") as failed:
+        check(gang)
+    assert failed.value.hint == (
+        f"check that {namespaces} is an address of gpu-0 that gpu-1 can reach"
+        " (--advertise-address), that gpu-0 is up, and that no firewall there rejects 10.231.7.1:"
+        " firewalld, for one, answers like this"
+    )
+
+
+def test_a_network_that_a_machine_is_not_in_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_args: object, **_more: object) -> None:
+        raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+
+    # A machine without a default route is not at hand.
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    with pytest.raises(PreflightFailed, match="port 29500: network is unreachable") as failed:
+        check(Gang(1, [peer(0), peer(1)]))
+    assert failed.value.hint == (
+        "gpu-1 has no route to 10.0.0.5: have gpu-0 advertise an address in a network that both"
+        " machines are in (--advertise-address)"
+    )
 
 
 @pytest.fixture
 def namespaces() -> Iterator[str]:
     """Join this machine to a network namespace that drops every packet; yield its address."""
     require(os.geteuid() == 0 and which("ip") and which("iptables"), "root with ip and iptables")
-    name, here, there = "forge-gang-t", "fgt0", "fgt1"
+    name, here, there = NAMESPACE, "fgt0", "fgt1"
     commands = [
         f"ip netns add {name}",
         f"ip link add {here} type veth peer name {there} netns {name}",

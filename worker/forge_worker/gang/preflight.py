@@ -5,6 +5,7 @@ message, instead of a hang in the training library. Each connection carries 1 Mi
 pass where only small packets do.
 """
 
+import errno
 import hashlib
 import hmac
 import os
@@ -26,6 +27,9 @@ AT_ONCE = 32
 # The most failures that a message names.
 NAMED = 3
 
+# The words of the system. A firewall that rejects often answers that there is no route.
+NO_ROUTE = os.strerror(errno.EHOSTUNREACH).lower()
+NO_NETWORK = os.strerror(errno.ENETUNREACH).lower()
 REFUSED = "the connection was refused"
 TIMED_OUT = f"the connection timed out after {CONNECT_S:.0f} s"
 STRANGER = "the connection was accepted, but not by this gang: another program or machine answers"
@@ -161,6 +165,17 @@ def _advice(own: Peer, first: Unreached) -> str:
         return (
             f"check that {address} is an address of {there} (--advertise-address), and that no"
             f" firewall there rejects {own.address}"
+        )
+    if first.why == NO_NETWORK:
+        return (
+            f"{own.worker} has no route to {address}: have {there} advertise an address in a"
+            " network that both machines are in (--advertise-address)"
+        )
+    if first.why == NO_ROUTE:
+        return (
+            f"check that {address} is an address of {there} that {own.worker} can reach"
+            f" (--advertise-address), that {there} is up, and that no firewall there rejects"
+            f" {own.address}: firewalld, for one, answers like this"
         )
     return (
         f"open all TCP ports above 1023 from {own.address} to {address} and back: training"
