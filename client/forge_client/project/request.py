@@ -248,6 +248,11 @@ class Request(BaseModel):
 
 KEYS = {*Request.model_fields, *(key for one in TABLES.values() for key in one.model_fields)}
 # The queue's names of times and sizes end with the unit.
+SHORTER = {
+    "Input should be less than or equal to": "must be at most",
+    "Input should be greater than or equal to": "must be at least",
+    "Input should be": "must be",
+}
 WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
 
 
@@ -263,8 +268,8 @@ def no_command() -> ClientError:
 
 def refused(first: Mapping[str, Any]) -> ClientError:
     """Return an error that names the wrong field and its fault, from pydantic's first error."""
-    field = ".".join(str(part) for part in first["loc"]) or "the job"
-    said = f"{field}: {plain(first)}"
+    field = ".".join(str(part) for part in first["loc"])
+    said = ": ".join(filter(None, [field, plain(first)]))
     return ClientError(
         # Unknown keys are quoted as written.
         said if first["type"] == "extra_forbidden" else in_own_words(said),
@@ -274,7 +279,9 @@ def refused(first: Mapping[str, Any]) -> ClientError:
 
 
 def in_own_words(said: str) -> str:
-    """Return a message from the queue with keys as people write them."""
+    """Return a message from the queue with keys as people write them, in shorter words."""
+    for theirs, ours in SHORTER.items():
+        said = said.replace(theirs, ours)
     return WITH_UNIT.sub(lambda name: name[1] if name[1] in KEYS else name[0], said)
 
 

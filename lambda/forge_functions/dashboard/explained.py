@@ -37,6 +37,9 @@ def _said(part: P, text: str) -> P:
 
 
 def _outlook(said: Explanation, limits: list[Limit]) -> str:
+    if said.nodes > 1 and not limits:
+        numbers = {"nodes": said.nodes, "free": said.free or 0}
+        return t("it needs {nodes} machines at once, and {free} are free", **numbers)
     ahead = said.ahead or 0
     before = n("{count} job is ahead of it", "{count} jobs are ahead of it", ahead)
     first = said.workers[0].worker if said.workers else ""
@@ -90,6 +93,8 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
     changes = remedy.changes or {}
     asked = ", ".join(f"{name}={value}" for name, value in changes.items())
     worker = remedy.worker or ""
+    if "nodes" in changes:
+        return t("submit it for {nodes} machines", nodes=changes["nodes"])
     if remedy.code == "wait" and worker:
         return t("wait until {worker} takes it", worker=worker)
     return {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from forge_schema.database.pool import Row
 from forge_schema.explain.fit import wishes
 from forge_schema.explain.fleet import SERVES, Fleet
-from forge_schema.explain.text import times, wish
+from forge_schema.explain.text import LABEL, times, wish
 from forge_schema.model.explanation import Chance, Outlook, Remedy, WorkerChance
 from forge_schema.model.quantities import duration_text
 
@@ -16,8 +16,9 @@ from forge_schema.model.quantities import duration_text
 class Machines:
     """How many machines a gang needs, how many could run it now or at all, and how many are free.
 
-    Of a gang whose machines must have the same value of a label, they are those with the value
-    that has most. `kept` keep room for it, for another `kept_s` seconds.
+    Of a gang whose machines must have the same value of the label `same`, they are those with the
+    value that has most, and `labelled` have the label at all. `kept` keep room for it, for another
+    `kept_s` seconds.
     """
 
     needed: int
@@ -27,6 +28,8 @@ class Machines:
     checked: int
     kept: int
     kept_s: float
+    same: str | None
+    labelled: int
 
     def outlook(self) -> Outlook:
         """Return what keeps the gang from starting."""
@@ -46,8 +49,16 @@ class Machines:
             Outlook.STARTS: f"it would start now: {many} are free",
             Outlook.BUSY: f"it waits for machines: {self.free} of {many} are free{self._kept()}",
             Outlook.UNAVAILABLE: f"only {self.able} of {many} take jobs now",
-            Outlook.UNFIT: f"only {self.known} of {many} are there ({self.checked} checked)",
+            Outlook.UNFIT: self._unfit(many),
         }[self.outlook()]
+
+    def _unfit(self, many: str) -> str:
+        checked = f"({self.checked} checked)"
+        if not self.same:
+            return f"only {self.known} of {many} are there {checked}"
+        if not self.labelled:
+            return f"no worker has the label {self.same}, which --same compares {checked}"
+        return f"only {self.known} of {many} have the same value of {self.same} {checked}"
 
     def _kept(self) -> str:
         if not self.kept:
@@ -70,6 +81,8 @@ def machines(job: Row, fleet: Fleet) -> Machines:
         checked=fleet.in_all,
         kept=job["drafted"],
         kept_s=job["drafted_s"] or 0.0,
+        same=job["same"],
+        labelled=sum(job["same"] in one.row["labels"] for one in fleet.candidates.values()),
     )
 
 
@@ -86,10 +99,10 @@ def remedies(job: Row, found: Machines) -> list[Remedy]:
     if found.outlook() in {Outlook.STARTS, Outlook.BUSY}:
         return []
     missing = found.needed - found.able
-    wanted = [wish(asked) for asked in wishes(job)]
-    same = f", and the same label {job['same']}" if job["same"] else ""
+    same = found.same and f"the same value of the label {found.same}"
+    wanted = [wish(asked) for asked in wishes(job) if asked.name != f"{LABEL}{found.same}"]
     text = f"start {missing} more {'worker' if missing == 1 else 'workers'} with"
-    more = Remedy(code="add_worker", text=f"{text} {', '.join(wanted)}{same}")
+    more = Remedy(code="add_worker", text=f"{text} {', '.join([*wanted, *filter(None, [same])])}")
     if found.able <= 1:
         return [more]
     fewer = Remedy(

@@ -48,7 +48,7 @@ def _label(name: str, pattern: str) -> str:
         return f"a worker that runs {pattern.strip('*')}"
     if name == HANDLERS:
         return f"a worker with the handler {pattern.strip('*,')}"
-    return f"label {name}={pattern}"
+    return f"a label {name}" if pattern == "*" else f"label {name}={pattern}"
 
 
 def _instead(requirement: Requirement) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from support.client.command import command
 from support.queue.gang_workers import gang_worker
 from support.queue.runs import running
@@ -28,7 +29,7 @@ def test_a_gang_is_submitted_with_a_warning_if_there_are_too_few_machines(
     asked = ("--launcher", "torchrun", "--same", "zone", "--", "python", "train.py")
     done = forge("submit", ".", "--nodes", "3", *asked)
     said = " ".join(done.stderr.split())
-    assert "only 2 of the 3 machines that it needs are there (2 checked)" in said
+    assert "only 2 of the 3 machines that it needs have the same value of zone (2 checked)" in said
     row = rig.row("SELECT spec, nodes, labels FROM job, shape WHERE shape.nodes > 1")
     assert [row["spec"][name] for name in ("nodes", "launcher", "same")] == [3, "torchrun", "zone"]
     assert (row["nodes"], row["labels"]["zone"]) == (3, "*")
@@ -37,9 +38,30 @@ def test_a_gang_is_submitted_with_a_warning_if_there_are_too_few_machines(
     assert "only" not in enough.stderr
     alone = forge("submit", ".", *asked)
     assert (alone.returncode, alone.stdout) == (2, "")
-    assert "launcher is for jobs on several machines: set nodes to 2 or more" in " ".join(
+    assert "error: launcher is for jobs on several machines: set nodes to 2 or more" in " ".join(
         alone.stderr.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--nodes", "1001"), "nodes: must be at most 1000"),
+        (("--nodes", "0"), "nodes: must be at least 1"),
+        (
+            ("--nodes", "2", "--launcher", "slurm"),
+            "launcher: must be 'torchrun', 'accelerate', 'deepspeed', 'ray' or 'none'",
+        ),
+    ],
+)
+def test_what_no_job_on_several_machines_can_be_is_refused_in_words(
+    rig: Rig, tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    store = (tmp_path / "store").as_uri()
+    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store)
+    refused = forge("submit", ".", *options, "--", "true")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"error: {said}\n" in refused.stderr
 
 
 def test_the_command_shows_the_machines_of_a_job(rig: Rig, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_functions.dashboard import words
+from forge_functions.dashboard.explained import in_words
 from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.states import Command
@@ -15,6 +17,9 @@ from support.queue.gang_workers import asleep, gang_worker
 if TYPE_CHECKING:
     from forge_schema.model.explanation import Explanation
     from support.queue.rig import Rig
+
+NEEDS = "it needs {nodes} machines at once, and {free} are free"
+FEWER = "submit it for {nodes} machines"
 
 
 def said(rig: Rig, job: int) -> Explanation:
@@ -52,6 +57,11 @@ def test_a_gang_that_has_too_few_machines_is_told_what_is_missing(rig: Rig) -> N
     assert add.text.startswith("start 2 more workers with 1 CPU, ")
     assert "an address for gangs (--gang-network host)" in add.text
     assert (fewer.code, fewer.changes) == ("ask_less", {"nodes": 3})
+    words.reads("hi", None)
+    told = in_words(found)
+    words.reads("en", None)
+    assert told.text == words.words("hi")[NEEDS].format(nodes=5, free=3)
+    assert told.remedies[1].text == words.words("hi")[FEWER].format(nodes=3)
 
 
 def test_a_gang_whose_machines_drain_is_told_so(rig: Rig) -> None:
@@ -66,8 +76,21 @@ def test_only_machines_with_the_same_label_count_together(rig: Rig) -> None:
     for n, zone in enumerate(("eu", "us", "eu")):
         gang_worker(rig, f"w{n}", labels={"zone": zone})
     found = said(rig, rig.submit(nodes=3, same="zone"))
-    assert found.text.startswith("only 2 of the 3 machines")
-    assert "the same label zone" in found.remedies[0].text
+    assert found.text == (
+        "only 2 of the 3 machines that it needs have the same value of zone (3 checked)"
+    )
+    assert found.remedies[0].text.endswith(", the same value of the label zone")
+    assert "a label zone" not in found.remedies[0].text
+
+
+def test_a_label_that_no_worker_has_is_named(rig: Rig) -> None:
+    asleep(rig, 3)
+    found = said(rig, rig.submit(nodes=2, same="rack"))
+    assert found.outlook is Outlook.UNFIT
+    assert found.text == "no worker has the label rack, which --same compares (3 checked)"
+    assert found.workers[0].text == "lacks a label rack (it has none)"
+    assert found.remedies[0].text.startswith("start 2 more workers with 1 CPU, ")
+    assert found.remedies[0].text.endswith(", the same value of the label rack")
 
 
 def test_a_gang_and_others_are_told_of_workers_that_keep_room_for_it(rig: Rig) -> None:

@@ -107,7 +107,7 @@ AfterAnyOption = Annotated[
     typer.Option("--after-any", metavar="JOB,…", help="Start once these jobs have ended."),
 ]
 NodesOption = Annotated[
-    int | None, typer.Option("--nodes", help="Number of machines that run it together.", min=1)
+    int | None, typer.Option("--nodes", help="Number of machines that run it together.")
 ]
 LauncherOption = Annotated[
     str | None,
