@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from forge_schema.model.states import Phase
 from support.client.command import FORGE
+from support.queue.runs import running
+from support.waiting import eventually
 from support.workers.attempts import desk
-from support.workers.worker import Bed
+from support.workers.worker import Bed, bed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from support.queue.rig import Rig
     from support.waiting import Eventually
 
 WAITS = """
@@ -30,14 +33,17 @@ while not os.path.exists("go"):
 LOOKS = 'echo "$(id -u) $(pwd) $MINE $FORGE_JOB_ID $(cat)"; exit 7'
 
 
-def words(url: str, job: int, *command: str) -> list[str]:
+def words(url: str, job: int, *command: str, rank: int | None = None) -> list[str]:
     place = ["--database-url", url, "--store-url", "file:///nowhere"]
-    return [str(FORGE), *place, "exec", str(job), *(["--", *command] if command else [])]
+    chosen = [] if rank is None else ["--rank", str(rank)]
+    return [str(FORGE), *place, "exec", *chosen, str(job), *(["--", *command] if command else [])]
 
 
-def run(url: str, job: int, *command: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    url: str, job: int, *command: str, typed: str = "", rank: int | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        words(url, job, *command),
+        words(url, job, *command, rank=rank),
         input=typed,
         capture_output=True,
         text=True,
@@ -106,6 +112,42 @@ def _interactive(command: list[str], eventually: Eventually) -> None:
     os.close(theirs)
     os.close(ours)
     assert shell.returncode == 9
+
+
+def test_each_rank_of_a_job_is_entered_on_its_worker(tmp_path: Path, database_url: str) -> None:
+    with bed("process", tmp_path, database_url) as made:
+        for name in ("one", "two"):
+            made.worker(name)
+        job = made.script(f"{WAITS}print('gone', os.environ['RANK'])", nodes=2)
+        for rank in (1, 0):
+            eventually_entered(database_url, job, rank)
+        unknown = run(database_url, job, "ls", rank=2)
+        assert (unknown.returncode, f"job {job} has no rank 2" in unknown.stderr) == (3, True)
+        assert run(database_url, job, "touch", "go", rank=1).returncode == 0
+        made.says(job, "gone 1")
+        assert run(database_url, job, "touch", "go").returncode == 0
+        made.succeeds(job)
+
+
+def eventually_entered(url: str, job: int, rank: int) -> None:
+    """Check that the variables of a rank are seen, once its program runs."""
+    eventually(lambda: run(url, job, "true", rank=rank).returncode == 0)
+    assert run(url, job, "sh", "-c", "echo $RANK", rank=rank).stdout == f"{rank}\n"
+
+
+def test_a_rank_elsewhere_or_over_is_told(rig: Rig) -> None:
+    started = running(rig, nodes=2)
+    early = run(rig.url, started.job_id, rank=1)
+    assert "rank 1 of job 1 is being prepared on worker gpu-1, and has not" in early.stderr
+    started.start()
+    refused = run(rig.url, started.job_id, rank=1)
+    assert refused.returncode == 4
+    assert "rank 1 of job 1 runs on worker gpu-1, and not on this machine" in refused.stderr
+    assert "`forge exec 1 --rank 1`" in refused.stderr
+    started.end(1)
+    over = run(rig.url, started.job_id, rank=1)
+    assert over.returncode == 4
+    assert "rank 1 of job 1 has ended on worker gpu-1" in over.stderr
 
 
 def test_a_job_elsewhere_names_its_worker(tmp_path: Path, database_url: str) -> None:

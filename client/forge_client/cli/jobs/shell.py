@@ -1,56 +1,86 @@
 """`forge exec`: a shell, or any command, inside a running job."""
 
+from typing import Annotated
+
 import typer
-from forge_schema.model.job import JobStatus
+from forge_schema.model.job import JobDetail, RunMember
+from forge_schema.model.states import Phase
 
 from forge_client.backend import Backend
 from forge_client.cli.options.job_command import command_of
+from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
 
-def enter(context: typer.Context, job: JobId) -> None:
+def enter(
+    context: typer.Context,
+    job: JobId,
+    rank: Annotated[int, typer.Option(help="Rank, of a job on several machines.", min=0)] = 0,
+) -> None:
     """Run a command inside a running job, `sh` by default, with its exit code.
 
-    It has the job's user, folder and variables, and this terminal if there is one. The job must
-    run on this machine; where it runs elsewhere, its worker is named.
+    It has the job's user, folder and variables, and this terminal if there is one. The job, or the
+    rank, must run on this machine; where it runs elsewhere, its worker is named.
     """
     command = command_of(context) or ["sh"]
     require_extra("psutil", "worker", "look into jobs")
     from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
 
     with backend_of(context) as backend:
-        status = _running(backend, job)
-        found = inside.find(status.worker or "", job, status.attempt)
+        status = _running(backend, job, rank)
+        worker = _member(status, rank).worker or ""
+        found = inside.find(worker, job, status.attempt)
         if found is None:
-            raise _elsewhere(status)
+            raise _elsewhere(status, rank)
         _note(backend, job, command[0])
     found.enter(command)
 
 
-def _running(backend: Backend, job: int) -> JobStatus:
+def _running(backend: Backend, job: int, rank: int) -> JobDetail:
     status = backend.job(job)
+    require_rank(status, rank)
     if status.state != "running":
         raise ClientError(
             f"job {job} does not run: it is {status.state}",
             hint=f"`forge show {job}` says where it is, `forge logs {job}` what it wrote",
             code="not_running_job",
         )
-    if status.phase in {"claimed", "preparing"}:
+    member = _member(status, rank)
+    if member.reason is not None:
         raise ClientError(
-            f"job {job} is being prepared on worker {status.worker}, and has not started yet",
+            f"{_named(status, rank)} has ended on worker {member.worker}; others still run",
+            hint=f"`forge show {job}` lists them, `forge logs {job} --rank {rank}` has its output",
+            code="not_running_job",
+        )
+    if member.phase in {"claimed", "preparing"}:
+        raise ClientError(
+            f"{_named(status, rank)} is being prepared on worker {member.worker}, and has not"
+            " started yet",
             hint=f"`forge logs -f {job}` shows how far it is",
             code="not_running_job",
         )
     return status
 
 
-def _elsewhere(status: JobStatus) -> ClientError:
-    ways = f"`forge exec {status.job_id}`, or `docker exec -it $(docker ps -qf label=forge.job="
+def _member(status: JobDetail, rank: int) -> RunMember:
+    """Return one rank of a running job."""
+    alone = RunMember(rank=0, worker=status.worker, phase=status.phase or Phase.RUNNING)
+    return next((one for one in status.members if one.rank == rank), alone)
+
+
+def _named(status: JobDetail, rank: int) -> str:
+    return f"job {status.job_id}" if status.nodes == 1 else f"rank {rank} of job {status.job_id}"
+
+
+def _elsewhere(status: JobDetail, rank: int) -> ClientError:
+    chosen = "" if status.nodes == 1 else f" --rank {rank}"
+    ways = f"`forge exec {status.job_id}{chosen}`"
+    ways += ", or `docker exec -it $(docker ps -qf label=forge.job="
     return ClientError(
-        f"job {status.job_id} runs on worker {status.worker}, and not on this machine"
-        " where this user could see it",
+        f"{_named(status, rank)} runs on worker {_member(status, rank).worker}, and not on this"
+        " machine where this user could see it",
         hint=f"on that worker's machine, through ssh say: {ways}{status.job_id}) sh`",
         code="not_on_this_machine",
     )
