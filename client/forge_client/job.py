@@ -2,8 +2,9 @@
 
 import codecs
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from forge_schema.model.stored import Artifact, Checkpoint
 
 from forge_client.backend import Backend
 from forge_client.cli.logs.follow import QUICKEST_S, follow
-from forge_client.cli.logs.reader import LogReader, Piece
-from forge_client.cli.show.endings import ending
+from forge_client.cli.logs.reader import LogReader, Part, Piece
+from forge_client.cli.show.endings import decisive, ending
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError
 from forge_client.findings import all_metrics, all_tests
 
 TAIL_LINES = 20
+UTF_8 = codecs.getincrementaldecoder("utf-8")
 
 
 class JobFailed(ClientError):
@@ -78,14 +80,22 @@ class Job:
             timeout: how long to wait, in seconds; None means without limit.
 
         Raises:
-            JobFailed: it did not succeed; `JobCancelled` if it was cancelled.
+            JobFailed: it did not succeed; `JobCancelled` if it was cancelled. On several machines,
+                the `tail` is of the rank that failed first.
             TimeoutError: it has not ended in time. The job continues.
         """
         status = self._wait(timeout)
         if status.state == "succeeded":
             return status
         kind = JobCancelled if status.state == "cancelled" else JobFailed
-        raise kind(status, self.tail())
+        raise kind(status, self.tail(rank=self._decisive(status)))
+
+    def _decisive(self, status: JobStatus) -> int | None:
+        """Return the rank that failed first; None if there is only one."""
+        if status.nodes == 1:
+            return None
+        ended = decisive(self.backend.attempts(self.id)).get(status.attempt)
+        return ended.rank if ended else 0
 
     def _wait(self, timeout: float | None) -> JobStatus:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -97,29 +107,33 @@ class Job:
             pause = min(pause * 1.3, self.backend.slowest_s)
         return status
 
-    def logs(self, *, follow: bool = False) -> Iterator[str]:
+    def logs(self, *, follow: bool = False, rank: int | None = None) -> Iterator[str]:
         """Yield the output of all attempts as text, in the chunks in which it was stored.
 
         Args:
             follow: whether to continue until the job ends.
+            rank: only the output of this rank, of a job on several machines; None means all.
         """
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        for piece in self._pieces(follow=follow):
-            yield decoder.decode(piece.data)
-        if rest := decoder.decode(b"", final=True):
-            yield rest
+        decoders: defaultdict[int, codecs.IncrementalDecoder]
+        decoders = defaultdict(partial(UTF_8, errors="replace"))
+        for piece in self._pieces(Part(rank=rank), follow=follow):
+            yield decoders[piece.rank].decode(piece.data)
+        for decoder in decoders.values():
+            if rest := decoder.decode(b"", final=True):
+                yield rest
 
-    def _pieces(self, *, follow: bool) -> Iterator[Piece]:
+    def _pieces(self, part: Part, *, follow: bool) -> Iterator[Piece]:
         if follow:
-            yield from (item for item in _follow(self) if isinstance(item, Piece))
+            followed = _follow(self, part)
+            yield from (item for item in followed if isinstance(item, Piece))
         else:
-            yield from LogReader(self.backend, self.id).new(final=True)
+            yield from LogReader(self.backend, self.id, part).new(final=True)
 
-    def tail(self, lines: int = TAIL_LINES) -> str:
-        """Return the last lines of the output."""
+    def tail(self, lines: int = TAIL_LINES, *, rank: int | None = None) -> str:
+        """Return the last lines of the output, of one rank or of the last one of all."""
         last: deque[str] = deque(maxlen=lines)
         rest = ""
-        for text in self.logs():
+        for text in self.logs(rank=rank):
             *whole, rest = (rest + text).split("\n")
             last.extend(whole)
         if rest:
@@ -142,9 +156,9 @@ class Job:
         """Approve the job, as an admin; return whether it is approved, now or before."""
         return self.backend.admin.approve([self.id])["approved"] == 1
 
-    def found(self) -> dict[str, Any] | None:
-        """Return what the job wrote to $FORGE_RESULT_FILE; None if it has not written a result."""
-        return self.backend.findings.result(self.id).values
+    def found(self, *, rank: int = 0) -> dict[str, Any] | None:
+        """Return what a rank of the job wrote to $FORGE_RESULT_FILE; None if it wrote no result."""
+        return self.backend.findings.result(self.id, rank=rank).values
 
     def metrics(self, *, rank: int = 0, attempt: int | None = None) -> list[MetricLine]:
         """Return what the job wrote to $FORGE_METRICS_FILE, in order, in one or all attempts."""
@@ -175,5 +189,5 @@ class Job:
         return download_all(self.backend, self.artifacts(), Path(to))
 
 
-def _follow(job: Job) -> Iterator[Piece | JobStatus]:
-    return follow(job.backend, job.id)
+def _follow(job: Job, part: Part) -> Iterator[Piece | JobStatus]:
+    return follow(job.backend, job.id, part)

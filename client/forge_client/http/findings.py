@@ -34,8 +34,8 @@ class HttpFindings:
         self._transport = transport
         self._owner = owner
 
-    def result(self, job_id: int) -> Result:
-        answer = self._transport.get(f"{job_path(job_id)}/result")
+    def result(self, job_id: int, *, rank: int = 0) -> Result:
+        answer = self._transport.get(f"{job_path(job_id)}/result", rank=rank or None)
         return self._transport.record(Result, answer)
 
     def tests(

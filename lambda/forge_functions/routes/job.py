@@ -156,9 +156,11 @@ def series(service: AsViewer, job_id: IdInPath, which: Annotated[WhichSeries, Qu
 
 
 @router.get("/result")
-def result(service: AsViewer, job_id: IdInPath) -> Result:
-    """Return a job's result; null if it has reported none."""
-    return service.findings.result(job_id)
+def result(
+    service: AsViewer, job_id: IdInPath, rank: Annotated[int, Query(ge=0, le=SMALLINT)] = 0
+) -> Result:
+    """Return the result of a job's rank; null if it has reported none."""
+    return service.findings.result(job_id, rank=rank)
 
 
 @router.get("/checkpoints")

@@ -134,9 +134,9 @@ class Jobs:
         chosen = {"job_id": job_id, "rank": rank, "attempt": attempt}
         return self._database.rows("metrics_last", again=True, count=PAGE, **chosen)
 
-    def result(self, job_id: int) -> Row | None:
-        """Return the result of the attempt that counts; None if there is none."""
-        return self._database.one("result", again=True, job_id=job_id)
+    def result(self, job_id: int, *, rank: int = 0) -> Row | None:
+        """Return the result of a rank in the attempt that counts; None if there is none."""
+        return self._database.one("result", again=True, job_id=job_id, rank=rank)
 
     def tests(
         self,

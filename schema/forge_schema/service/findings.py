@@ -23,10 +23,10 @@ from forge_schema.service.caller import Verbs
 class Findings(Verbs):
     """Of a sweep, the owner is the caller unless an admin names another."""
 
-    def result(self, job_id: int) -> Result:
-        """Return the result of a job; its fields are None if the job has reported nothing."""
+    def result(self, job_id: int, *, rank: int = 0) -> Result:
+        """Return the result of a rank; its fields are None if it has reported nothing."""
         self._visible(job_id)
-        return Result.model_validate(self._jobs.result(job_id) or {})
+        return Result.model_validate(self._jobs.result(job_id, rank=rank) or {})
 
     def tests(
         self,

@@ -15,6 +15,7 @@ from forge_schema.read.benchmarks import Benchmarks
 from support.client.reaching import WAYS, reaching
 from support.http.api import SPEC
 from support.queue.rig import spec
+from support.queue.runs import running as running_gang
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +45,22 @@ def found(rig: Rig, **params: object) -> int:
     assert rig.records.add_result(second.fence, {"ms": 7.5, "of": {"n": 1}})
     rig.finish(second)
     return job_id
+
+
+def test_the_result_of_several_machines_is_that_of_rank_0(client: Client, rig: Rig) -> None:
+    def results() -> list[object]:
+        return [client.job(run.job_id).found(rank=rank) for rank in range(3)]
+
+    run = running_gang(rig)
+    assert rig.records.add_result(run.fences[1], {"of": 1})
+    run.end(1)
+    assert results() == [None, {"of": 1}, None]
+    assert client.job(run.job_id).found() is None
+    assert rig.records.add_result(run.fences[0], {"of": 0})
+    for rank in (0, 2):
+        run.end(rank)
+    assert results() == [{"of": 0}, {"of": 1}, None]
+    assert client.job(run.job_id).found() == {"of": 0}
 
 
 def test_a_sweep_is_read_compared_and_cancelled(client: Client, rig: Rig) -> None:

@@ -86,7 +86,7 @@ def test_the_command_shows_the_machines_of_a_job(rig: Rig, tmp_path: Path) -> No
     assert [(one["nodes"], one["workers"]) for one in rows] == [
         (3, ["gpu-0", "gpu-1", "gpu-2"])
     ] * 3
-    for verb in ("logs", "metrics"):
+    for verb in ("logs", "metrics", "result"):
         refused = forge(verb, str(run.job_id), "--rank", "3")
         assert refused.returncode == 3
         assert f"job {run.job_id} has no rank 3" in refused.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from forge_client import Job, JobCancelled, JobFailed, as_completed, wait
 from forge_client.client import _filled
-from support.client.backends import FakeBackend, job
+from support.client.backends import FakeBackend, ended, job
 
 
 def test_a_result_is_waited_for() -> None:
@@ -23,6 +23,23 @@ def test_a_failed_job_raises_with_its_reason_exit_code_and_last_lines() -> None:
     assert error.tail == "a\nValueError: no"
     assert "exit code 3" in str(error)
     assert "ValueError: no" in str(error)
+
+
+def test_the_last_lines_are_those_of_the_rank_that_failed_first() -> None:
+    backend = FakeBackend([job(state="failed", reason="exit_code", exit_code=3, nodes=3)])
+    for rank in range(3):
+        backend.write(b"from %d\n" % rank, rank=rank)
+    backend.history = [
+        ended(1, "run_ended", rank=0),
+        ended(1, "exit_code", rank=1, exit_code=3),
+        ended(1, "run_ended", rank=2),
+    ]
+    failed = Job(backend.as_backend(), 1)
+    with pytest.raises(JobFailed) as raised:
+        failed.result()
+    assert raised.value.tail == "from 1"
+    assert list(failed.logs(rank=2)) == ["from 2\n"]
+    assert list(failed.logs(rank=2, follow=True)) == ["from 2\n"]
 
 
 def test_a_cancelled_job_raises_so() -> None:

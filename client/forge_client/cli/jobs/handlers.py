@@ -9,6 +9,7 @@ import typer
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import environment
+from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
@@ -75,13 +76,20 @@ def run_handler(
         output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
 
 
-def result(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE) -> None:
+def result(
+    context: typer.Context,
+    job: JobId,
+    rank: Annotated[int, typer.Option(help="Rank, of a job on several machines.", min=0)] = 0,
+    form: FormatOption = Format.TABLE,
+) -> None:
     """Show a job's result: what its accepted attempt wrote to $FORGE_RESULT_FILE."""
     with backend_of(context) as backend:
-        found = backend.findings.result(job)
+        if rank:
+            require_rank(backend.job(job), rank)
+        found = backend.findings.result(job, rank=rank)
     if found.values is None:
         raise ClientError(
-            f"job {job} has no result",
+            f"job {job} has no result" + f" of rank {rank}" * bool(rank),
             hint="a job writes one JSON object to $FORGE_RESULT_FILE; it is read when it has ended",
             code="no_result",
         )
