@@ -30,7 +30,8 @@ class Plan:
     """The options of a `forge up`.
 
     `cpus` and `memory_mb` are for each worker; None shares the machine among them. `port` is the
-    server's; None means the previous one, or else a free one.
+    server's; None means the previous one, or else a free one. `gang_network` is a setting of the
+    workers; None means its default.
     """
 
     dir: Path
@@ -38,6 +39,7 @@ class Plan:
     cpus: float | None = None
     memory_mb: int | None = None
     port: int | None = None
+    gang_network: str | None = None
 
 
 @contextmanager

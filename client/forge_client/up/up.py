@@ -162,7 +162,8 @@ def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
         ),
     }
     log = plan.dir / "logs" / f"{name}.log"
-    return ChildProcess(name, WORKER, folder, log, {**_share(plan), **own})
+    gangs = {"FORGE_GANG_NETWORK": plan.gang_network} if plan.gang_network else {}
+    return ChildProcess(name, WORKER, folder, log, {**_share(plan), **gangs, **own})
 
 
 def _share(plan: Plan) -> dict[str, str]:

@@ -73,14 +73,14 @@ def tell_logs(forge: Command) -> None:
 
 
 @contextmanager
-def up(forge: Command) -> Iterator[subprocess.Popen[str]]:
+def up(forge: Command, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run `forge up` until the block ends."""
     connection = Path(forge.env["FORGE_DIR"]) / "connection.json"
 
     def announced(process: subprocess.Popen[str]) -> bool:
         return connection.exists() and json.loads(connection.read_text())["pid"] == process.pid
 
-    with forge.started("up", "--cpus", "4") as process:
+    with forge.started("up", "--cpus", "4", *options) as process:
         try:
             eventually(lambda: announced(process) or process.poll() is not None, timeout=START_S)
             assert process.poll() is None, process.communicate()
@@ -338,6 +338,17 @@ def test_two_of_them_on_one_machine_leave_each_others_jobs_alone(
     gate.touch()
     assert forge("logs", "-f", job).returncode == 0
     assert (status(forge, job).state, status(forge, job).attempt) == ("succeeded", 1)
+
+
+def test_its_workers_run_a_job_together_unless_it_says_no(down: Command, project: Path) -> None:
+    needs = {"nodes": "2", "cpus": "1", "memory": "64MiB", "disk": "10MiB"}
+    flags = [f"--{name}={value}" for name, value in needs.items()]
+    with up(down, "--workers", "2", "--gang-network", "none"):
+        refused = down("submit", project, *flags, "--", "true")
+        assert "an address for gangs (--gang-network host)" in " ".join(refused.stderr.split())
+    with up(down, "--workers", "2", "--gang-network", "host"):
+        assert down("logs", "-f", refused.stdout.strip()).returncode == 0
+        assert status(down, refused.stdout.strip()).state == "succeeded"
 
 
 def test_detached_it_is_found_from_anywhere_and_ended_by_down(down: Command, project: Path) -> None:

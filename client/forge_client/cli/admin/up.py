@@ -1,7 +1,7 @@
 """`forge up` and `forge down`: a whole Forge on this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from forge_schema.model.quantities import MIB, capacity
@@ -27,6 +27,13 @@ def up(
         int | None,
         typer.Option(help="Port of the server; default: the same as last time.", max=65535),
     ] = None,
+    gang_network: Annotated[
+        Literal["host", "none"] | None,
+        typer.Option(
+            help="Network of jobs on several workers: this machine's (host), or no such jobs;"
+            " default: host without containers, else none."
+        ),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run in the background; `forge down` stops it.")
     ] = False,
@@ -45,7 +52,7 @@ def up(
 
     memory_mb = None if memory is None else capacity(memory) // MIB
     chosen = (folder or settings_of(context).dir or default_paths.default_dir()).absolute()
-    plan = Plan(chosen, workers, cpus, memory_mb, port)
+    plan = Plan(chosen, workers, cpus, memory_mb, port, gang_network)
     narration.say(f"starting in {plan.dir}")
     if detach and (child := detached(plan)):
         _tell(await_up(plan, child))
