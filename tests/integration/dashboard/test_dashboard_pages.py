@@ -119,6 +119,7 @@ def test_a_filter_looks_no_further_than_it_says(
     root: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forge_schema.read.audit_pages.REACH", 10)
+    root.api.rig.submit_many(11)
     page = root.page("/events?action=created+long+ago")
     assert "Searched the actions since" in page
     assert 'rel="next"' in page
@@ -173,6 +174,16 @@ def test_a_saved_report_is_read_by_programs_too(root: Guest) -> None:
     assert {"submitted", "dispatched"} <= {row["action"] for row in rows}
     assert {type(detail) for detail in details} == {dict}
     assert all(datetime.fromisoformat(row["at"]).tzinfo and "T" in row["at"] for row in rows)
+
+
+def test_the_queues_count_the_gpus_of_all_machines_of_a_job(api: Api) -> None:
+    for nodes in (2, 4):
+        api.rig.submit(nodes=nodes, gpus=2)
+    (queue,) = queue_pages.queues(api.rig.database)
+    assert (queue["waiting"], queue["waiting_gpus"]) == (2, 12)
+    guest = Guest(api).login("root", Role.ADMIN)
+    assert "· 4 machines" in guest.page("/queues")
+    guest.close()
 
 
 def test_what_is_stuck_is_told_however_long_it_has_been(api: Api) -> None:

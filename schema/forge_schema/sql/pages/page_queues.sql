@@ -14,7 +14,7 @@ WITH page AS MATERIALIZED (
     LIMIT %(count)s
 ),
 mine AS MATERIALIZED (
-    SELECT lane.id, lane.queue, shape.gpus
+    SELECT lane.id, lane.queue, shape.gpus, shape.nodes
     FROM page
     JOIN lane ON lane.queue = page.name
     JOIN shape ON shape.id = lane.shape_id
@@ -22,7 +22,7 @@ mine AS MATERIALIZED (
 ),
 waiting AS MATERIALIZED (
     SELECT
-        mine.queue, sum(counted.jobs) AS jobs, sum(counted.jobs * mine.gpus) AS gpus,
+        mine.queue, sum(counted.jobs) AS jobs, sum(counted.jobs * mine.gpus * mine.nodes) AS gpus,
         min(counted.oldest_at) AS oldest_at
     FROM mine
     CROSS JOIN LATERAL (
