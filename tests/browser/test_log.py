@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,6 @@ from browser.site import teller
 from playwright.sync_api import Page, Route, ViewportSize, expect
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from browser.chromium import Browsing
     from browser.site import Site
 
@@ -38,6 +37,15 @@ LINES = [f"line {number} {'x' * 200}" for number in range(600)]
 # High enough for all of the page, so that what is out of sight is so within the log.
 WIDE: ViewportSize = {"width": 1280, "height": 2400}
 NARROW: ViewportSize = {"width": 390, "height": 2400}
+
+LOOK = Path(__file__).with_name("look.js").read_text(encoding="utf-8")
+TELLS_ITS_RANK = """
+import json, os
+rank = os.environ["RANK"]
+print("from rank", rank)
+with open(os.environ["FORGE_METRICS_FILE"], "a") as file:
+    file.write(json.dumps({"loss": int(rank) + 0.25}) + "\\n")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +138,24 @@ def test_an_attempt_that_begins_later_can_be_chosen(browsing: Browsing) -> None:
     expect(charts.locator("option")).to_have_text(["newest", "2", "1"])
     log.select_option("2")
     expect(page.locator(".log-line")).to_have_text(["2"])
+
+
+@pytest.mark.usefixtures("worker")
+def test_each_rank_has_its_log_and_its_curves(browsing: Browsing) -> None:
+    bed = browsing.site.bed
+    bed.make("two")
+    bed.worker("two")
+    job = bed.script(TELLS_ITS_RANK, nodes=2)
+    bed.succeeds(job)
+    page = browsing.open(f"/jobs/{job}", viewport=WIDE)
+    loss = page.locator("#charts-place figure", has_text="loss")
+    expect(page.locator(".attempts tbody th")).to_have_text(["1 rank 0", "1 rank 1"])
+    expect(page.locator(".log-line")).to_have_text(["from rank 0"])
+    expect(loss).to_contain_text("0.25")
+    page.locator("#log-rank").select_option("1")
+    expect(page.locator(".log-line")).to_have_text(["from rank 1"])
+    page.locator("#charts-rank").select_option("1")
+    expect(loss).to_contain_text("1.25")
+    for size in (WIDE, NARROW):
+        page.set_viewport_size(size)
+        assert page.evaluate(LOOK) == []

@@ -207,7 +207,10 @@ def test_each_rank_has_a_colour_on_a_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "hint"),
-    [(1, "it is for one machine, and has only rank 0"), (2, "has the ranks 0 to 1")],
+    [
+        (1, "it is for one machine, which is rank 0"),
+        (2, "its ranks are 0 to 1, one for each machine"),
+    ],
 )
 def test_a_rank_that_a_job_does_not_have_is_refused(nodes: int, hint: str) -> None:
     require_rank(job(nodes=nodes), nodes - 1)

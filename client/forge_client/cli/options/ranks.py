@@ -13,10 +13,9 @@ def require_rank(job: JobStatus, rank: int | None) -> None:
     """
     if rank is None or rank < job.nodes:
         return
-    needs = "one machine" if job.nodes == 1 else f"{job.nodes} machines"
-    has = "only rank 0" if job.nodes == 1 else f"the ranks 0 to {job.nodes - 1}"
+    several = f"its ranks are 0 to {job.nodes - 1}, one for each machine"
     raise ClientError(
         f"job {job.job_id} has no rank {rank}",
-        hint=f"it is for {needs}, and has {has}",
+        hint=several if job.nodes > 1 else "it is for one machine, which is rank 0",
         code="rank_unknown",
     )

@@ -4,7 +4,8 @@
   const root = document.getElementById("charts");
   if (!root) return;
   const place = document.getElementById("charts-place");
-  const chosen = document.getElementById("charts-attempt");
+  const selects = ["attempt", "rank"].map((name) => [name, document.getElementById(`charts-${name}`)]);
+  const chosen = () => Object.fromEntries(selects.filter(([, one]) => one?.value).map(([name, one]) => [name, one.value]));
   const told = document.getElementById("charts-state");
   const MOST = 24;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -90,7 +91,7 @@
   };
   const show = (got) => {
     const groups = grouped(got.items);
-    root.hidden = groups.length === 0 && !chosen.value;
+    root.hidden = groups.length === 0 && !Object.keys(chosen()).length;
     groups.slice(0, MOST).forEach(draw);
     const more = Math.max(0, groups.length - MOST) + (got.left_off ?? 0);
     told.textContent = more ? root.dataset.more.replace("{count}", more) : "";
@@ -100,8 +101,7 @@
     if (busy) return;
     busy = true;
     try {
-      const query = chosen.value ? `?attempt=${encodeURIComponent(chosen.value)}` : "";
-      const answer = await fetch(root.dataset.url + query, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
+      const answer = await fetch(`${root.dataset.url}?${new URLSearchParams(chosen())}`, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
       if (answer.ok) show(await answer.json());
     } catch {
       // The next tick tries again.
@@ -109,7 +109,7 @@
       busy = false;
     }
   };
-  chosen.addEventListener("change", () => { clear(); load(); });
+  selects.forEach(([, one]) => one?.addEventListener("change", () => { clear(); load(); }));
   let ticks = 0;
   document.body.addEventListener("refresh", () => {
     ticks += 1;
