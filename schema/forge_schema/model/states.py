@@ -200,6 +200,7 @@ class Launcher(StrEnum):
     TORCHRUN = "torchrun"
     ACCELERATE = "accelerate"
     DEEPSPEED = "deepspeed"
+    MPIRUN = "mpirun"
     RAY = "ray"
     NONE = "none"
 

@@ -177,7 +177,7 @@ def test_the_masters_success_ends_a_run_of_a_launcher_that_starts_the_others(rig
     assert run.reasons() == ["succeeded", "run_ended", "run_ended"]
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed", "none"])
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed", "mpirun", "none"])
 def test_with_other_launchers_every_member_has_to_succeed(rig: Rig, launcher: str) -> None:
     run = running(rig, launcher=launcher, max_failures=0)
     ended(run, (0, Reason.SUCCEEDED, 0, None))

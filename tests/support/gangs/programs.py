@@ -44,6 +44,35 @@ while True:
     signal.pause()
 """
 
+# As RESUME, for mpirun: it kills the others as soon as one rank fails.
+RESUME_MPI = RESUME.replace("sys.exit(3)", "sys.exit(0)")
+
+# Every rank adds up all ranks through MPI, and says where it runs. Then it waits, if it is told to.
+# The constants are Open MPI's.
+MPI = """
+import ctypes, os, signal, sys
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+world, number, added = (
+    ctypes.byref(ctypes.c_char.in_dll(mpi, f"ompi_mpi_{name}"))
+    for name in ("comm_world", "int", "op_sum")
+)
+assert mpi.MPI_Init(None, None) == 0
+rank, size, total = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+mpi.MPI_Comm_rank(world, ctypes.byref(rank))
+mpi.MPI_Comm_size(world, ctypes.byref(size))
+assert mpi.MPI_Allreduce(ctypes.byref(rank), ctypes.byref(total), 1, number, added, world) == 0
+told = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK")]
+same = f"{rank.value} {size.value} 0 {rank.value}".split()
+place = os.path.dirname(os.environ["FORGE_OUTPUT_DIR"]) == os.path.dirname(os.getcwd())
+secret = "FORGE_GANG_SECRET" in os.environ
+print(f"{rank.value} of {size.value} got {total.value} {told == same} {place} {secret}", flush=True)
+with open(os.path.join(os.environ["FORGE_OUTPUT_DIR"], "sum.txt"), "w") as file:
+    file.write(f"{rank.value} {total.value}")
+if "wait" in sys.argv:
+    signal.pause()
+mpi.MPI_Finalize()
+"""
+
 # Every rank says what share of the batch is its own, and how its speed was measured.
 SHARE = """
 import json, os

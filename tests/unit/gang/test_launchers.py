@@ -103,6 +103,24 @@ def test_a_launcher_that_divides_evenly_refuses_unlike_machines(launcher: str) -
     assert "--nproc-per-node=8" in launch("torchrun", uneven).command
 
 
+def test_mpirun_runs_on_rank_0_for_all_processes_and_its_daemons_on_the_others() -> None:
+    mixed = (peer(0, gpus=2, vendor="nvidia"), peer(1, gpus=1, vendor="nvidia"))
+    head, other = (launch("mpirun", Gang(rank, mixed), "./solve", "a b") for rank in (0, 1))
+    assert head.command == (
+        *("python3", "/forge/control/mpi.py", "head", "forge-rank-0:2,forge-rank-1:1"),
+        *("./solve", "a b"),
+    )
+    assert other.command == ("python3", "/forge/control/mpi.py", "member", "1")
+    assert head.files == other.files
+    assert head.secrets == other.secrets
+    assert head.secrets["FORGE_GANG_SECRET"] not in repr(head)
+
+
+def test_another_run_of_mpirun_has_another_secret() -> None:
+    first, second = (launch("mpirun", gang(0, nonce=digit * 32)).secrets for digit in "01")
+    assert first != second
+
+
 def test_ray_runs_the_command_on_the_head_once_all_machines_joined() -> None:
     said = launch("ray", gang(0, nodes=3, gpus=2, cpus=6.5), "python", "tune.py", "a b")
     assert said.command == ("/bin/sh", "/forge/control/ray.sh")

@@ -23,10 +23,12 @@ def launched(gang: Gang, spec: RunSpec, runner: Runner, launcher: str) -> RunSpe
     launch = LAUNCHERS[launcher](gang, spec.command, runner.paths(spec).control_dir)
     for name, text in launch.files.items():
         (spec.control_dir / name).write_text(text, encoding="utf-8")
+        (spec.control_dir / name).chmod(0o755)
     told = variables(gang, per_gpu=launcher in PER_GPU)
     return replace(
         spec,
         command=launch.command,
         env={**spec.env, **told, **launch.env},
+        secrets={**spec.secrets, **launch.secrets},
         host_network=True,
     )

@@ -1,5 +1,6 @@
 """The members of a run, as each describes itself to the others."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -115,6 +116,11 @@ class Gang:
     def processes(self) -> int:
         """How many processes a launcher starts on all machines."""
         return sum(peer.processes for peer in self.peers)
+
+    @property
+    def secret(self) -> str:
+        """What only the members of this run know, as hexadecimal digits."""
+        return hashlib.sha256("".join(peer.nonce for peer in self.peers).encode()).hexdigest()
 
     @property
     def backend(self) -> str:

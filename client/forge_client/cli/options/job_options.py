@@ -113,7 +113,7 @@ LauncherOption = Annotated[
     str | None,
     typer.Option(
         "--launcher",
-        help="Starts it on several machines: torchrun, accelerate, deepspeed, ray or none.",
+        help="Starts it on several machines: torchrun, accelerate, deepspeed, mpirun, ray or none.",
     ),
 ]
 SameOption = Annotated[

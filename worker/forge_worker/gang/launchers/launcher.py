@@ -11,11 +11,15 @@ from forge_worker.gang.members import Gang
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What one member runs: a command, more variables, and files for its control folder by name."""
+    """What one member runs: a command, more variables, and files for its control folder by name.
+
+    The files are executable. `secrets` are variables that no list of processes shows.
+    """
 
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 # Of the gang as one member sees it, the job's command, and the control folder's path in the job.
