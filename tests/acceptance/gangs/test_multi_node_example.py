@@ -17,6 +17,7 @@ from support.workers.worker import bed
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "multi_node"
 BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
+PATH = {"PATH": f"{BIN}:{os.environ['PATH']}"}
 STEPS = 8
 
 pytestmark = pytest.mark.skipif(not BIN, reason="FORGE_TEST_TORCH_BIN is not set")
@@ -45,14 +46,16 @@ def alone(folder: Path) -> list[float]:
     [
         (2, "torchrun", ["train.py"]),
         (3, "torchrun", ["python", "-m", "train"]),
+        (2, "accelerate", ["train.py"]),
+        (2, "deepspeed", ["python", "train.py"]),
+        (2, "mpirun", ["python", "train.py"]),
         (2, "none", ["python", "train.py"]),
     ],
 )
 def test_the_losses_are_those_of_one_machine(
     tmp_path: Path, database_url: str, nodes: int, launcher: str, program: list[str]
 ) -> None:
-    path = {"PATH": f"{BIN}:{os.environ['PATH']}"}
-    with bed("process", tmp_path, database_url, environment=path) as made:
+    with bed("process", tmp_path, database_url, environment=PATH) as made:
         for rank in range(nodes):
             made.worker(f"m{rank}")
         job = made.submit(
@@ -68,3 +71,31 @@ def test_the_losses_are_those_of_one_machine(
         assert log.count(f" of {nodes} has finished") == nodes
         assert losses(log) == pytest.approx(alone(tmp_path / "alone"), abs=1e-9)
         assert len(losses(log)) == STEPS
+
+
+# One task on each machine; each says where it ran.
+TASKS = """
+import ray
+ray.init()
+
+@ray.remote(num_cpus=1)
+class Place:
+    def node(self):
+        return ray.get_runtime_context().get_node_id()
+
+places = [Place.remote() for _ in range(2)]
+print("machines", len({*ray.get([place.node.remote() for place in places])}))
+"""
+
+
+def test_a_ray_cluster_spans_the_workers_and_ends_with_the_job(
+    tmp_path: Path, database_url: str
+) -> None:
+    with bed("process", tmp_path, database_url, environment=PATH) as made:
+        for rank in range(2):
+            made.worker(f"m{rank}")
+        one = Resources(cpus=1, memory_mb=2048, disk_mb=500)
+        job = made.submit("python", "-c", TASKS, nodes=2, launcher="ray", resources=one)
+        made.succeeds(job)
+        assert "machines 2" in made.log(job).decode()
+        assert made.reasons(job) == ["succeeded", "run_ended"]

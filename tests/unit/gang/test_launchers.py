@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -75,24 +77,31 @@ def test_accelerate_is_told_everything_and_reads_no_configuration_of_the_image()
         "--dynamo_backend=no",
         *SCRIPT,
     )
-    assert said.files == {"accelerate.yaml": "{}\n"}
+    assert said.files == {"accelerate.yaml": 'distributed_type: "NO"\n'}
     assert "--cpu" in launch("accelerate", gang()).command
 
 
 def test_deepspeed_needs_neither_ssh_nor_host_names() -> None:
     said = launch("deepspeed", gang(1, nodes=3, gpus=2, vendor="nvidia"))
+    world = said.command[4].removeprefix("--world_info=")
+    assert json.loads(base64.urlsafe_b64decode(world)) == {
+        f"node{rank}": [0, 1] for rank in (0, 1, 2)
+    }
     assert said.command == (
-        "deepspeed",
-        "--hostfile=/forge/control/hostfile",
-        "--no_ssh",
+        "python3",
+        "-u",
+        "-m",
+        "deepspeed.launcher.launch",
+        f"--world_info={world}",
         "--node_rank=1",
         "--master_addr=10.0.0.5",
         "--master_port=29500",
         *SCRIPT,
     )
-    assert said.files == {"hostfile": "node0 slots=2\nnode1 slots=2\nnode2 slots=2\n"}
-    assert said.env == {}
+    assert (said.env, said.files) == ({}, {})
     assert launch("deepspeed", gang()).env == {"DS_ACCELERATOR": "cpu"}
+    # It would stand between a program and the program's own arguments.
+    assert "--no_local_rank" in launch("deepspeed", gang(), "python", "-m", "train").command
 
 
 @pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])

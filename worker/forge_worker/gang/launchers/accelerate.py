@@ -11,7 +11,8 @@ CONFIG = "accelerate.yaml"
 def launch(gang: Gang, command: tuple[str, ...], control: PurePath) -> Launch:
     """Return `accelerate launch` with every choice spelled out.
 
-    An empty configuration replaces the one that the image's author may have left in a home folder.
+    The configuration decides nothing. It replaces the one that the image's author may have left in
+    a home folder, and accelerate refuses an empty one.
     """
     return Launch(
         (
@@ -30,5 +31,5 @@ def launch(gang: Gang, command: tuple[str, ...], control: PurePath) -> Launch:
             "--dynamo_backend=no",
             *script(command, "--no_python"),
         ),
-        files={CONFIG: "{}\n"},
+        files={CONFIG: 'distributed_type: "NO"\n'},
     )

@@ -37,7 +37,7 @@ def _head(gang: Gang, cluster: str, command: tuple[str, ...]) -> str:
     return (
         f"ray start --head --port={gang.master_port} --include-dashboard=false {_options(gang)}"
         " || exit\n"
-        + _until(f"python -c {shlex.quote(count)}", f"not all machines joined {cluster}")
+        + _until(f"python3 -c {shlex.quote(count)}", f"not all machines joined {cluster}")
         + f"exec {shlex.join(command)}\n"
     )
 
