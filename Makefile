@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -n 4 --dist worksteal
 BIN := .venv/bin
 
-.PHONY: demo test test-again lint types fmt lock bench chaos lambda-zip screenshots clean
+.PHONY: demo test test-again test-launchers lint types fmt lock lock-launchers bench chaos lambda-zip screenshots clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
@@ -15,6 +15,13 @@ test: lint types  ## Run every check and every test
 
 test-again: .venv/dev.stamp  ## Run the tests that failed last time, one at a time
 	$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
+
+LAUNCHERS := .launchers
+
+test-launchers: .venv/dev.stamp $(LAUNCHERS)/stamp  ## Train with each launcher for several machines
+	FORGE_TEST_TORCH_BIN=$(CURDIR)/$(LAUNCHERS)/bin \
+		$(BIN)/python -m pytest -n 2 tests/acceptance/gangs/test_multi_node_example.py \
+		tests/unit/project/test_mixed.py
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
@@ -59,8 +66,11 @@ lock: .venv/dev.stamp  ## Pin the dependencies of pyproject.toml anew
 	$(LOCK_AS_DEV) --extra functions --output-file requirements/functions.txt pyproject.toml
 	$(LOCK_AS_DEV) --extra local --extra examples --output-file requirements/demo.txt pyproject.toml
 
+lock-launchers: .venv/dev.stamp  ## Pin what test-launchers installs; may download all of it
+	$(subst make lock,make lock-launchers,$(LOCK)) --output-file requirements/launchers.txt requirements/launchers.in
+
 clean:  ## Remove what the targets above made
-	rm -rf .venv .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .demo
+	rm -rf .venv $(LAUNCHERS) .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is set last, so that an installation cut short is done again.
@@ -68,6 +78,12 @@ clean:  ## Remove what the targets above made
 	@echo "installing requirements/$*.txt into .venv"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# PyTorch and its libraries are 3 GB to download and 6 GB on disk, so no other target needs them.
+$(LAUNCHERS)/stamp: requirements/launchers.txt
+	$(PYTHON) -m venv $(LAUNCHERS)
+	@$(LAUNCHERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 $(BIN)/python:

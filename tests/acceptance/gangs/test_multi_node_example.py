@@ -1,7 +1,7 @@
-"""The example for several machines, with PyTorch and Gloo: the same losses as on one machine.
+"""The real launchers: the example has the same losses as on one machine, and Ray has its cluster.
 
 PyTorch is too large for the tests' own requirements. FORGE_TEST_TORCH_BIN names a folder with the
-`python` and the `torchrun` of an environment that has it.
+programs of an environment that has it; `make test-launchers` makes one.
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ def test_the_pinned_lists_name_no_host_and_no_path() -> None:
 
 def test_every_pin_has_its_hash() -> None:
     lists = [path for path in _files(".txt") if path.parent == ROOT / "requirements"]
-    assert {path.stem for path in lists} == {"base", "worker", "functions", "demo", "dev"}
+    expected = {"base", "worker", "functions", "demo", "dev", "launchers"}
+    assert {path.stem for path in lists} == expected
     for path in lists:
         entries = re.split(r"\n(?=\w)", path.read_text(encoding="utf-8"))[1:]
         assert entries
