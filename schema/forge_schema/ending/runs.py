@@ -59,11 +59,14 @@ class Runs:
         """Settle one of `whole`; return the job's new state, or None if it was settled before."""
         decisive = _end_of(row)
         params = finish_params([decisive], settles=True, first=_first(decisive, row))
-        run = {name: row[name] for name in ("job_id", "attempt", "token")}
-        interrupted = decisive.reason in AT_ONCE or decisive.reason.budget is Budget.LOSSES
+        run = {
+            **{name: row[name] for name in ("job_id", "attempt", "token")},
+            "interrupted": decisive.reason in AT_ONCE or decisive.reason.budget is Budget.LOSSES,
+            "unreached": decisive.reason is Reason.PREFLIGHT_FAILED,
+        }
         # The others go first: `finish` may form the job's next run at once, with the same ranks.
-        _, _, ended = self._database.together(
-            ("lock_run", run), ("end_run", {**run, "interrupted": interrupted}), ("finish", params)
+        *_, ended = self._database.together(
+            ("lock_run", run), ("note_unreached", run), ("end_run", run), ("finish", params)
         )
         return State(ended[0]["state"]) if ended else None
 
@@ -103,7 +106,8 @@ def _end_of(row: Row) -> End:
 
 def _first(decisive: End, row: Row) -> str:
     """Return what the outcome's detail begins with: who ended the run."""
-    if decisive.reason.budget in AS_WISHED:
+    # What could not be reached, and by whom, is in the detail.
+    if decisive.reason.budget in AS_WISHED or decisive.reason is Reason.PREFLIGHT_FAILED:
         return ""
     did = "ended" if decisive.reason in AT_ONCE else "failed"
     who = f"rank {row['rank']} on {row['worker']} {did} first: "

@@ -119,7 +119,14 @@ def _away(row: Row) -> Chance | None:
         return Chance.OFFLINE
     if row["command"] is not None:
         return Chance.STOPPING if row["command"] == Command.STOP else Chance.DRAINING
-    return UNASKED.get(row["status"])
+    if away := UNASKED.get(row["status"]):
+        return away
+    return Chance.CONSTRAINED if _unreached(row) else None
+
+
+def _unreached(row: Row) -> bool:
+    """Tell whether a gang may not have the worker, because others could not reach it."""
+    return (row["gangs_after_s"] or 0.0) > 0
 
 
 def _chance(one: Candidate, front: Front | None) -> WorkerChance:
@@ -157,7 +164,7 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.BEHIND: f"takes {times(ahead, 'other job')} first",
         Chance.RESERVED: "reserves its free resources for a job ahead of this one",
         Chance.BUSY: _too_little(one),
-        Chance.CONSTRAINED: f"takes no jobs now: {one.row['constrained'] or 'past its limits'}",
+        Chance.CONSTRAINED: _constrained(one.row),
         Chance.DRAINING: _draining(one),
         Chance.STOPPING: "is stopping: it takes no more jobs",
         Chance.OFFLINE: f"is offline: last heard from {silent} ago",
@@ -174,6 +181,14 @@ def _preferred(one: Candidate) -> str:
     warm = one.row["warm"]
     has = [name for name, part in named if part is not None and part in warm]
     return f"; it has the job's {' and '.join(has)}" if has else ""
+
+
+def _constrained(row: Row) -> str:
+    if _unreached(row) and row["status"] != WorkerStatus.CONSTRAINED:
+        pause = duration_text(row["gangs_after_s"])
+        where = f"{row['address']} (check --advertise-address and its firewall)"
+        return f"takes no part in gangs for another {pause}: nobody could reach {where}"
+    return f"takes no jobs now: {row['constrained'] or 'past its limits'}"
 
 
 def _draining(one: Candidate) -> str:

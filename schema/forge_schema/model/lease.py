@@ -103,10 +103,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The answer to a renewal: the status of each lease, and what the worker should do."""
+    """The answer to a renewal: the status of each lease, and what the worker should do.
+
+    If other machines could not reach it, it takes part in gangs again in `gangs_after_s` seconds.
+    """
 
     standings: dict[Fence, Standing]
     command: str | None
+    gangs_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

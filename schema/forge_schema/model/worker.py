@@ -38,7 +38,8 @@ class WorkerInfo(Record):
     """A worker: its resources, and when it was last heard from; memory and disk in MiB.
 
     `condition` describes its machine up to two minutes before, and why it is `constrained`, if it
-    is. `speed` has the fields of `Speed`, if the machine was measured.
+    is. `speed` has the fields of `Speed`, if the machine was measured. `address` is where the other
+    machines of a gang reach it; if they could not, it takes no part in gangs until `gangs_after`.
     """
 
     id: int
@@ -55,6 +56,8 @@ class WorkerInfo(Record):
     version: str
     condition: dict[str, Any] = Field(default_factory=dict)
     speed: dict[str, Any] | None = None
+    address: str | None = None
+    gangs_after: datetime | None = None
     last_seen_at: datetime = Field(repr=False)
     silent_s: float
     leases: int

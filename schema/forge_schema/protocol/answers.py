@@ -59,6 +59,7 @@ class Renewed(Answer):
 
     standings: list[Stands] = []
     command: Command | None = None
+    gangs_after_s: float | None = None
 
 
 class Told(Answer):

@@ -244,7 +244,7 @@ class Queue:
         if not rows:
             raise WorkerUnknown(f"worker {worker_id} is not registered", hint="register again")
         held = {_fence(r): Standing(r["standing"]) for r in rows if r["job_id"] is not None}
-        return Renewal(standings=held, command=rows[0]["command"])
+        return Renewal(held, rows[0]["command"], rows[0]["gangs_after_s"])
 
     def report(
         self,

@@ -183,6 +183,9 @@ IMPOSSIBLE = {
     ("labels_object", "a worker whose labels are no object"): WORKER.format(
         "labels", "1, 1, 1, '[]'"
     ),
+    ("gangs_after_unreached", "a worker left out of gangs for nothing"): WORKER.format(
+        "gangs_after", "1, 1, 1, now()"
+    ),
     ("speed_object", "a worker whose speed is no object"): WORKER.format("speed", "1, 1, 1, '[]'"),
     ("worker_name", "a worker twice"): WORKER.format("version", "1, 1, 1, ''").replace(
         "'x'", "'w'"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.model.states import Reason
@@ -16,6 +16,7 @@ from forge_worker.attempt.attempt import Stopped
 from forge_worker.gang.gathering import GangIncomplete, Gatherer
 from forge_worker.gang.members import Gang
 from forge_worker.gang.policy import GangPolicy
+from forge_worker.gang.preflight import PreflightFailed
 from forge_worker.gang.shares import pace_of
 from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import SqlGateway
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from forge_schema.model.lease import Gathering
     from forge_worker.attempt.attempt import Attempt
+    from pydantic import JsonValue
     from support.queue.rig import Rig
 
 SLOT = Slot(2.0, 1024, 100, ("GPU-a", "GPU-b"), 24_000, "nvidia")
@@ -41,6 +43,8 @@ class Party:
     run: Run
     root: Path
     patience_s: float = 60.0
+    # Where some ranks say that they are; the others are on this machine.
+    elsewhere: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         nodes = len(self.run.fences)
@@ -54,7 +58,8 @@ class Party:
     def member(self, rank: int) -> Gatherer:
         gateway = SqlGateway(self.run.rig.database, name="any", ttl=timedelta(seconds=60))
         # Other gangs of this machine must see its port as taken, so the locks are the usual ones.
-        policy = GangPolicy(allowed=True, advertised="127.0.0.1", patience_s=self.patience_s)
+        address = self.elsewhere.get(rank, "127.0.0.1")
+        policy = GangPolicy(allowed=True, advertised=address, patience_s=self.patience_s)
         pace = pace_of(Speed("torch", cuda={"fp32": 100.0 * (rank + 1)}), "cuda", SLOT.cpus)
         return Gatherer(self.attempts[rank], gateway, SLOT, policy, _once, pace=pace)
 
@@ -86,7 +91,7 @@ def gathered(rig: Rig, tmp_path: Path) -> Iterator[Callable[..., Party]]:
     """Form a run of some members, who give up their ports after the test."""
     with ExitStack() as leaving:
 
-        def make(nodes: int = 3, **changes: float) -> Party:
+        def make(nodes: int = 3, **changes: Any) -> Party:  # noqa: ANN401  fields of Party
             party = Party(running(rig, nodes), tmp_path, **changes)
             leaving.callback(party.leave)
             return party
@@ -147,3 +152,44 @@ def test_a_member_whose_lease_is_lost_gives_up(gathered: Callable[..., Party]) -
     run.rig.rows("DELETE FROM lease WHERE job_id = %s", run.job_id)
     assert isinstance(party.met(1)[0], Stopped)
     assert party.attempts[1].lost
+
+
+# To this address, no machine has a route.
+NOWHERE = "240.0.0.1"
+
+
+@pytest.mark.parametrize(("lost", "blamed"), [(0, [0]), (2, [2])])
+def test_the_member_that_others_cannot_reach_is_the_one_that_failed(
+    gathered: Callable[..., Party], lost: int, blamed: list[int]
+) -> None:
+    party = gathered(elsewhere={lost: NOWHERE}, patience_s=5.0)
+    run = party.run
+    # Those that pass wait for the others, until one of these ends.
+    with ThreadPoolExecutor(3) as threads:
+        waiting = [threads.submit(party.met, rank) for rank in range(3)]
+        failing = [0] if lost else [1, 2]
+        for rank, (error,) in [(rank, waiting[rank].result()) for rank in failing]:
+            assert isinstance(error, PreflightFailed)
+            assert NOWHERE in error.message
+            run.end(rank, Reason.PREFLIGHT_FAILED, detail=error.message)
+        for rank in {0, 1, 2} - {*failing}:
+            assert isinstance(waiting[rank].result()[0], Stopped)
+            run.end(rank, Reason.RUN_ENDED)
+    reasons = run.reasons()
+    assert [rank for rank in range(3) if reasons[rank] == "preflight_failed"] == blamed
+
+
+def test_a_member_that_cannot_reach_another_waits_for_the_others_checks(
+    gathered: Callable[..., Party],
+) -> None:
+    party = gathered(2, elsewhere={1: NOWHERE})
+    run = party.run
+    told: dict[str, JsonValue] = {"address": "127.0.0.1", "port": 1, "nonce": "0" * 32}
+    with ThreadPoolExecutor(1) as thread:
+        run.rig.queue.gather(run.fences[1], 1, {**told, "unreached": None})
+        master = thread.submit(party.met, 0)
+        found = "SELECT FROM lease WHERE rank = 0 AND member -> 'unreached' = '[1]'"
+        eventually(lambda: run.rig.rows(found))
+        assert not master.done()
+        run.rig.queue.gather(run.fences[1], 1, {**told, "unreached": []})
+        assert isinstance(master.result()[0], PreflightFailed)

@@ -89,6 +89,7 @@ class LeaseRenewal(Loop):
             if fence in held:
                 held[fence].heed(standing)
         self._leaving.obey(renewal.command)
+        self._registration.left_out(renewal.gangs_after_s or 0.0)
         self._outbox.heard()
 
     def _register(self) -> None:

@@ -58,6 +58,7 @@ class Registration:
         self._gangs = gangs
         self._speed = speed
         self._boot_id = uuid4()
+        self._left_out_s = 0.0
         self.identity = Identity(
             ephemeral=settings.ephemeral,
             ttl_s=settings.lease_ttl_s,
@@ -81,6 +82,19 @@ class Registration:
         if first and self._settings.worker_name not in ("", identity.name):
             told = {"name": identity.name, "ignored": self._settings.worker_name}
             log.warning("name_ignored", note="over HTTP, an admin names the worker", **told)
+
+    def left_out(self, pause_s: float) -> None:
+        """Log it when the queue begins to leave this worker out of gangs, for `pause_s` seconds."""
+        if pause_s > self._left_out_s:
+            address = self._gangs.address()
+            log.warning(
+                "gangs_paused",
+                address=address,
+                pause_s=round(pause_s),
+                note=f"nobody can reach {address}; check --advertise-address, and that no firewall"
+                " here closes TCP ports above 1023 to the other machines",
+            )
+        self._left_out_s = max(pause_s, 0.0)
 
     def _machine(self, *, first: bool) -> Machine:
         settings = self._settings

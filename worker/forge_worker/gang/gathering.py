@@ -1,13 +1,14 @@
 """Gathering: the members of a run wait for each other, check the network, and start together."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from secrets import token_hex
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Gathering, Member
+from pydantic import JsonValue
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.clock import seconds
@@ -15,7 +16,7 @@ from forge_worker.gang.address import LOOPBACK
 from forge_worker.gang.members import Gang, Peer, peer_of
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.gang.ports import MasterPort, listening
-from forge_worker.gang.preflight import Answers, check
+from forge_worker.gang.preflight import Answers, PreflightFailed, check
 from forge_worker.gang.shares import Pace
 from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import Gateway
@@ -23,8 +24,12 @@ from forge_worker.queue.gateway import Gateway
 PREPARED, REACHABLE = 1, 2
 # The pauses between two looks at the others: the first, and the longest.
 LOOK_S, LONGEST_S = 0.2, 2.0
+# How long one that cannot reach another waits for the others' checks.
+CHECKS_S = 40.0
 # The most late members that a message names.
 NAMED = 5
+# Whom a member could not reach, in what it tells the others; None before its check.
+UNREACHED = "unreached"
 
 
 class GangIncomplete(ForgeError):
@@ -63,6 +68,7 @@ class Gatherer:
         self._pace = pace
         self._began_s = seconds()
         self._port: MasterPort | None = None
+        self._unreached: list[JsonValue] | None = None
 
     def gather(self) -> Gang:
         """Wait until all members can reach each other; the master's port is free to be used then.
@@ -81,7 +87,7 @@ class Gatherer:
             sockets = [answering] if self._port is None else [answering, self._port.held]
             open_until_checked.enter_context(closing(Answers(own.nonce, sockets)))
             gang = self._gang(self._wait(own, PREPARED))
-            check(gang)
+            self._check(gang)
             # Whoever sees the master reachable starts, and may connect to its program's port.
             self._wait(own, REACHABLE, told=REACHABLE if gang.rank else PREPARED)
         if gang.rank == 0:
@@ -97,6 +103,20 @@ class Gatherer:
         if self._attempt.grant.rank == 0:
             self._port = MasterPort(self._policy.lock_dir)
         return listening()
+
+    def _check(self, gang: Gang) -> None:
+        """Check the network.
+
+        If that fails, wait for the checks of the others: from all of them together the queue knows
+        who cannot be reached.
+        """
+        try:
+            check(gang)
+        except PreflightFailed as error:
+            self._unreached = [*error.ranks]
+            self._wait_for_checks(gang.own)
+            raise
+        self._unreached = []
 
     def _own(self, port: int) -> Peer:
         slot = self._slot
@@ -124,22 +144,44 @@ class Gatherer:
 
         It is at the same step, or at `told`.
         """
+        looks = self._looks(own, step if told is None else told)
+        return next(met.members for met in looks if not self._waits_for(met, step))
+
+    def _wait_for_checks(self, own: Peer) -> None:
+        """Wait until all others have checked the network; those of an older version do not tell."""
+        began_s = seconds()
+        for met in self._looks(own, PREPARED):
+            others = [one for one in met.members if one.rank != own.rank and not one.over]
+            checked = all(one.details.get(UNREACHED, []) is not None for one in others)
+            if checked or seconds() - began_s > CHECKS_S:
+                return
+
+    def _looks(self, own: Peer, step: int) -> Iterator[Gathering]:
+        """Tell the others of this one's step, and look at them, again and again."""
         pause_s = LOOK_S
         while True:
             self._attempt.while_wanted()
-            met = self._patiently(partial(self._tell, own, step if told is None else told))
+            met = self._patiently(partial(self._tell, own, step))
             self._attempt.heed(met.standing)
             self._attempt.while_wanted()
-            late = self._late(met, step)
-            if not late:
-                return met.members
-            if seconds() - self._began_s > self._policy.patience_s:
-                raise GangIncomplete(_missing(late, self._policy.patience_s, step))
+            yield met
             self._attempt.stopping.wait(pause_s)
             pause_s = min(2 * pause_s, LONGEST_S)
 
     def _tell(self, own: Peer, step: int) -> Gathering:
-        return self._gateway.gather(self._attempt.fence, step, own.details())
+        told: dict[str, JsonValue] = {**own.details(), UNREACHED: self._unreached}
+        return self._gateway.gather(self._attempt.fence, step, told)
+
+    def _waits_for(self, met: Gathering, step: int) -> bool:
+        """Tell whether others have not come to a step yet.
+
+        Raises:
+            GangIncomplete: that has lasted for too long.
+        """
+        late = self._late(met, step)
+        if late and seconds() - self._began_s > self._policy.patience_s:
+            raise GangIncomplete(_missing(late, self._policy.patience_s, step))
+        return bool(late)
 
     def _late(self, met: Gathering, step: int) -> list[str]:
         found = {member.rank: member for member in met.members}

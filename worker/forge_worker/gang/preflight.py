@@ -38,12 +38,6 @@ STUCK = (
 )
 
 
-class PreflightFailed(ForgeError):
-    """The members of a gang cannot reach each other."""
-
-    code = "preflight_failed"
-
-
 @dataclass(frozen=True, slots=True)
 class Unreached:
     """A member that another one cannot reach, and why."""
@@ -51,6 +45,16 @@ class Unreached:
     peer: Peer
     port: int
     why: str
+
+
+class PreflightFailed(ForgeError):
+    """A member cannot reach others of its gang: the `ranks`."""
+
+    code = "preflight_failed"
+
+    def __init__(self, own: Peer, unreached: list[Unreached]) -> None:
+        super().__init__(_words(own, unreached), hint=_advice(own, unreached[0]))
+        self.ranks = sorted({one.peer.rank for one in unreached})
 
 
 class Answers:
@@ -105,7 +109,7 @@ def check(gang: Gang) -> None:
         found = threads.map(lambda target: probe(*target), _targets(gang))
         unreached = [one for one in found if one is not None]
     if unreached:
-        raise PreflightFailed(_words(gang.own, unreached), hint=_advice(gang.own, unreached[0]))
+        raise PreflightFailed(gang.own, unreached)
 
 
 def _targets(gang: Gang) -> list[tuple[Peer, int]]:

@@ -30,7 +30,7 @@ COLUMNS: list[Column] = [
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
     ("SPEED", lambda w: speed_text(w.speed)),
     ("LABELS", lambda w: ",".join(f"{name}={value}" for name, value in w.labels.items())),
-    ("USE", lambda w: in_use(w.condition)),
+    ("USE", lambda w: in_use(w.condition) + left_out(w)),
     ("HEARD", heard),
 ]
 
@@ -45,6 +45,13 @@ def in_use(condition: dict[str, Any]) -> str:
     if broken and isinstance(broken, dict | list):
         words.append(f"{len(broken)} of its GPUs broken")
     return ", ".join(words)
+
+
+def left_out(worker: WorkerInfo) -> str:
+    """Say that a worker takes no part in gangs, because the other machines could not reach it."""
+    if worker.gangs_after is None:
+        return ""
+    return f" (no gangs: nobody can reach {worker.address}; check --advertise-address)"
 
 
 def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:

@@ -56,7 +56,13 @@ def heartbeat(body: messages.Heartbeat, caller: AsWorker, shared: Shared) -> Ren
     queue = shared.queue(caller.actor)
     renewal = queue.renew(caller.id, body.boot_id, body.leases, body.status, body.condition)
     standings = [Stands.of(fence, standing) for fence, standing in renewal.standings.items()]
-    return Renewed.model_validate({"standings": standings, "command": renewal.command})
+    return Renewed.model_validate(
+        {
+            "standings": standings,
+            "command": renewal.command,
+            "gangs_after_s": renewal.gangs_after_s,
+        }
+    )
 
 
 @router.post("/disconnect")

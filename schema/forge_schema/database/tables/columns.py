@@ -94,6 +94,10 @@ def integers(*, null: bool = False, default: str | None = None) -> Any:  # noqa:
     return _column(ARRAY(Integer()), null=null, default=default)
 
 
+def bigs(*, null: bool = False) -> Any:  # noqa: ANN401 - as above
+    return _column(ARRAY(BigInteger()), null=null)
+
+
 def uuid(*, null: bool = False, default: str | None = None) -> Any:  # noqa: ANN401 - as above
     return _column(UUID(as_uuid=True), null=null, default=default)
 

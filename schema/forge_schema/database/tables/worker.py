@@ -26,6 +26,9 @@ class Worker(SQLModel, table=True):
         CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
         CheckConstraint("jsonb_typeof(condition) = 'object'", name="condition_object"),
         CheckConstraint("jsonb_typeof(speed) = 'object'", name="speed_object"),
+        CheckConstraint(
+            "gangs_after IS NULL OR unreached_by IS NOT NULL", name="gangs_after_unreached"
+        ),
         Index("worker_asked", "id", postgresql_where=text("command IS NOT NULL")),
         {"postgresql_with": {"fillfactor": 50}},
     )
@@ -48,6 +51,10 @@ class Worker(SQLModel, table=True):
     version: str = c.string(default="''")
     # Where the other machines of a gang reach it; NULL: it takes no part in gangs.
     address: str | None = c.string(null=True)
+    # The workers that could not reach it in its last gangs; see `forge_unreached`.
+    unreached_by: list[int] | None = c.bigs(null=True)
+    # Until then it takes no part in gangs, because of that.
+    gangs_after: datetime | None = c.moment(null=True)
     token_hash: bytes | None = c.octets(null=True)
     token_expires_at: datetime | None = c.moment(null=True)
     condition: dict[str, Any] = c.document(default="'{}'")

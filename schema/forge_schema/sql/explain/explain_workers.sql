@@ -5,6 +5,9 @@ SELECT
     worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.local,
     worker.address,
+    CASE
+        WHEN shape.nodes > 1 THEN extract(EPOCH FROM worker.gangs_after - forge_now())::float8
+    END AS gangs_after_s,
     worker.condition ->> 'constrained' AS constrained,
     worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,

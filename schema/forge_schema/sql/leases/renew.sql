@@ -1,7 +1,8 @@
--- Renews every lease that a worker lists, returns the worker's command, and records that it was
--- seen and its new status: `forge_status` decides by its leases whether it is idle or busy. A
--- worker that drains on its own reports that in its condition, which earlier servers accept too. A
--- lease that is not listed is left to expire.
+-- Renews every lease that a worker lists, and records that it was seen and its new status:
+-- `forge_status` decides by its leases whether it is idle or busy. A worker that drains on its own
+-- reports that in its condition, which earlier servers accept too. A lease that is not listed is left
+-- to expire. Returns the worker's command, and in how many seconds it takes part in gangs again if
+-- others could not reach it.
 -- Most heartbeats say nothing new, and write only that the worker was seen: locking the row first
 -- would be a second record, and a condition is large. Its measures change all the time and are
 -- written every two minutes, anything else at once.
@@ -32,7 +33,7 @@ nothing_new AS (
                     = date_bin('2 minutes', forge_now(), '2000-01-01')
             )
         )
-    RETURNING worker.id, worker.command
+    RETURNING worker.id, worker.command, worker.gangs_after
 ),
 before AS MATERIALIZED (
     SELECT id, status, last_seen_at > forge_now() AS ahead FROM worker
@@ -48,12 +49,14 @@ something_new AS (
         status = CASE WHEN command IS NULL THEN said.status ELSE 'draining' END
     FROM before, said
     WHERE worker.id = before.id
-    RETURNING worker.id, worker.command, worker.status, before.status AS was, before.ahead
+    RETURNING
+        worker.id, worker.command, worker.gangs_after, worker.status, before.status AS was,
+        before.ahead
 ),
 seen AS (
-    SELECT id, command, false AS ahead FROM nothing_new
+    SELECT id, command, gangs_after, false AS ahead FROM nothing_new
     UNION ALL
-    SELECT id, command, ahead FROM something_new
+    SELECT id, command, gangs_after, ahead FROM something_new
 ),
 told AS (
     INSERT INTO event (at, actor, action, worker_id, detail)
@@ -81,7 +84,8 @@ renewed AS (
     RETURNING lease.job_id, lease.token, lease.nonce, lease.asked, true AS found
 )
 SELECT
-    seen.command, job_id, token, nonce,
+    seen.command, extract(EPOCH FROM seen.gangs_after - forge_now())::float8 AS gangs_after_s,
+    job_id, token, nonce,
     CASE
         WHEN renewed.found IS NULL THEN 'lost'
         WHEN renewed.asked IS NULL THEN 'ok'

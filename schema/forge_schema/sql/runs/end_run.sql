@@ -1,5 +1,6 @@
 -- Ends the leases of the other members of a run that `finish` ends next, and writes the attempt of
--- each. One that failed because of another one is recorded as `run_ended`. The work of all ranks
+-- each. One that failed because of another one is recorded as `run_ended`. If members could not
+-- reach others (`unreached`), these have failed, and not those that noticed it. The work of all ranks
 -- counts up to the run's last checkpoint if the member that decided was interrupted, which the
 -- rank that stored it cannot tell the others.
 -- The caller holds the run's lock.
@@ -24,12 +25,17 @@ SELECT
         WHERE kept.job_id = gone.job_id AND kept.attempt = gone.attempt
     ) END,
     CASE
-        WHEN (gone.over ->> 'level')::integer > 0 THEN 'run_ended' ELSE gone.over ->> 'reason'
+        WHEN unreached.rank IS NOT NULL THEN 'preflight_failed'
+        WHEN (gone.over ->> 'level')::integer > 0
+            OR %(unreached)s AND gone.over ->> 'reason' = 'preflight_failed' THEN 'run_ended'
+        ELSE gone.over ->> 'reason'
     END::reason,
     (gone.over ->> 'exit_code')::integer, gone.over ->> 'detail', gone.devices,
     used.gpu_seconds, used.energy_j, used.cost, used.cpu_seconds, used.peak_memory_mb,
     used.peak_vram_mb
 FROM gone
+LEFT JOIN forge_unreached(%(job_id)s) AS unreached
+    ON %(unreached)s AND unreached.rank = gone.rank
 CROSS JOIN LATERAL jsonb_to_record(gone.over -> 'usage') AS used (
     gpu_seconds float8, energy_j float8, cost float8, cpu_seconds float8,
     peak_memory_mb integer, peak_vram_mb integer

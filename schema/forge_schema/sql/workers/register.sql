@@ -18,6 +18,15 @@ WITH registered AS (
         labels = excluded.labels || worker.pinned_labels,
         local = excluded.local, price_per_hour = excluded.price_per_hour,
         version = excluded.version, speed = excluded.speed, address = excluded.address,
+        -- Whoever restarted it may have mended what kept others from reaching it.
+        unreached_by = CASE
+            WHEN worker.boot_id = excluded.boot_id AND worker.address = excluded.address
+                THEN worker.unreached_by
+        END,
+        gangs_after = CASE
+            WHEN worker.boot_id = excluded.boot_id AND worker.address = excluded.address
+                THEN worker.gangs_after
+        END,
         last_seen_at = excluded.last_seen_at,
         command = CASE
             WHEN worker.boot_id = excluded.boot_id THEN worker.command

@@ -10,6 +10,13 @@ WITH registered AS (
         labels = %(labels)s::jsonb || pinned_labels, local = %(local)s,
         price_per_hour = %(price_per_hour)s, version = %(version)s, speed = %(speed)s,
         address = %(address)s,
+        -- Whoever restarted it may have mended what kept others from reaching it.
+        unreached_by = CASE
+            WHEN boot_id = %(boot_id)s AND address = %(address)s THEN unreached_by
+        END,
+        gangs_after = CASE
+            WHEN boot_id = %(boot_id)s AND address = %(address)s THEN gangs_after
+        END,
         last_seen_at = forge_now(),
         command = CASE WHEN boot_id = %(boot_id)s THEN command ELSE nullif(command, 'stop') END
     WHERE

@@ -3,7 +3,8 @@ SELECT
     worker.id, worker.name, worker.kind,
     forge_status(worker.status, held.leases) AS status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.version,
-    worker.price_per_hour, worker.condition, worker.speed, worker.last_seen_at,
+    worker.price_per_hour, worker.condition, worker.speed, worker.last_seen_at, worker.address,
+    CASE WHEN worker.gangs_after > forge_now() THEN worker.gangs_after END AS gangs_after,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
     held.leases
 FROM worker

@@ -141,7 +141,7 @@ class HttpGateway:
         )
         renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
         standings = {one.fence(): one.standing for one in renewed.standings}
-        return Renewal(standings=standings, command=renewed.command)
+        return Renewal(standings, renewed.command, renewed.gangs_after_s)
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
         listed = None if devices is None else list(devices)

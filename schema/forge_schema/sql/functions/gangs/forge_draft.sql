@@ -37,7 +37,7 @@ BEGIN
         JOIN shape ON shape.id = lane.shape_id
         JOIN worker ON worker.id = draft.worker_id
         WHERE forming.job_id = draft.job_id AND forming.rests_until IS NULL
-            AND forge_takes_jobs(worker)
+            AND forge_joins(worker)
             AND forge_serves(shape, worker)
     );
     shares := forge_shares(ARRAY(

@@ -1,5 +1,6 @@
 -- The workers to draft for a gang, as many as are `missing`, or none if there are too few: those that
--- have room for it now first, then those whose jobs will probably end first. How long a job still
+-- its earlier runs could reach, of these those that have room for it now, then those whose jobs will
+-- probably end first. How long a job still
 -- runs follows from its progress; else it is taken to be ten minutes, or less by its time limit.
 -- Among equals the choice is random, but the same as long as the gang waits.
 -- Of workers that run one job at most, up to 16 times as many: each is kept free only from the end of
@@ -24,6 +25,9 @@ LANGUAGE sql STABLE AS $$
         ) AS ran
         GROUP BY lease.worker_id
     ),
+    unreached AS MATERIALIZED (
+        SELECT worker_id FROM attempt_row WHERE job_id = gang AND reason = 'preflight_failed'
+    ),
     before AS MATERIALIZED (
         SELECT worker.labels ->> same AS value
         FROM draft JOIN worker ON worker.id = draft.worker_id
@@ -34,6 +38,7 @@ LANGUAGE sql STABLE AS $$
         SELECT
             worker.id, worker.labels ->> same AS value, coalesce(holds.left_s, 0) AS left_s,
             coalesce(holds.jobs, 0) AS jobs,
+            worker.id IN (SELECT worker_id FROM unreached) AS unreached,
             EXISTS (
                 SELECT FROM idle
                 WHERE idle.worker_id = worker.id AND idle.nonce IS NOT NULL
@@ -47,7 +52,7 @@ LANGUAGE sql STABLE AS $$
         CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
         LEFT JOIN holds ON holds.worker_id = worker.id
         WHERE shape.id = wanted
-            AND forge_takes_jobs(worker)
+            AND forge_joins(worker)
             AND NOT EXISTS (SELECT FROM draft WHERE draft.worker_id = worker.id)
             AND (
                 NOT EXISTS (SELECT FROM before)
@@ -58,12 +63,15 @@ LANGUAGE sql STABLE AS $$
         SELECT
             *,
             row_number() OVER (
-                PARTITION BY value ORDER BY free DESC, left_s, hashint8extended(id, gang), id
+                PARTITION BY value
+                ORDER BY unreached, free DESC, left_s, hashint8extended(id, gang), id
             ) AS n
         FROM able
     ),
     best AS (
-        SELECT value FROM ranked WHERE n = missing ORDER BY free DESC, left_s, value LIMIT 1
+        SELECT value FROM ranked WHERE n = missing
+        ORDER BY unreached, free DESC, left_s, value
+        LIMIT 1
     )
     SELECT ARRAY(
         SELECT ranked.id

@@ -23,7 +23,7 @@ LANGUAGE sql VOLATILE AS $$
     SELECT count(*) >= max(shape.nodes)
     FROM shape
     JOIN worker ON forge_serves(shape, worker)
-        AND forge_takes_jobs(worker)
+        AND forge_joins(worker)
     WHERE shape.id = wanted AND NOT EXISTS (
         SELECT
         FROM before JOIN shape AS other ON other.id = before.shape_id

@@ -1,13 +1,18 @@
 -- The idle workers that a gang can have, as many as it needs and some to spare, the best first: those
--- drafted for it, then those that `forge_preference` prefers, and the faster ones. If their label
--- `same` must have one value, they are those with the value that suits best.
+-- that its earlier runs could reach, of these those drafted for it, then those that
+-- `forge_preference` prefers, and the faster ones. If their label `same` must have one value, they
+-- are those with the value that suits best.
 CREATE OR REPLACE FUNCTION forge_offers(
     wanted integer, same text, gang bigint, its_nice smallint, its_parts integer[]
 ) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
-    WITH able AS MATERIALIZED (
+    WITH unreached AS MATERIALIZED (
+        SELECT worker_id FROM attempt_row WHERE job_id = gang AND reason = 'preflight_failed'
+    ),
+    able AS MATERIALIZED (
         SELECT
             idle.worker_id, shape.nodes, worker.labels ->> same AS value,
+            idle.worker_id IN (SELECT worker_id FROM unreached) AS unreached,
             bool_or(draft.job_id IS NOT NULL) AS drafted,
             max(forge_preference(
                 shape.target = 'auto' AND worker.local, its_parts, idle.warm
@@ -18,7 +23,7 @@ LANGUAGE sql STABLE AS $$
         CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
         LEFT JOIN draft ON draft.worker_id = idle.worker_id AND draft.until > forge_now()
         WHERE shape.id = wanted
-            AND forge_takes_jobs(worker)
+            AND forge_joins(worker)
             AND (draft.job_id IS NULL OR draft.job_id = gang OR its_nice < draft.nice)
             AND forge_idle_fits(
                 shape, lent.cpus, lent.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,
@@ -31,14 +36,14 @@ LANGUAGE sql STABLE AS $$
         SELECT
             *,
             row_number() OVER (
-                PARTITION BY value ORDER BY drafted DESC, preference DESC, worker_id
+                PARTITION BY value ORDER BY unreached, drafted DESC, preference DESC, worker_id
             ) AS n
         FROM able
     ),
     best AS (
         SELECT value, nodes FROM ranked
         WHERE n = nodes
-        ORDER BY drafted DESC, preference DESC, value
+        ORDER BY unreached, drafted DESC, preference DESC, value
         LIMIT 1
     )
     SELECT ARRAY(
