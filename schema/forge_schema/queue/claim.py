@@ -115,17 +115,19 @@ class _Looks:
 
 
 def claimed_before(
-    database: Database, lanes: Lanes, nonce: UUID, *, answered: bool
+    database: Database, lanes: Lanes, nonce: UUID, *, ttl: timedelta, answered: bool
 ) -> tuple[list[Grant], list[Fence]]:
     """Return what an earlier claim with this nonce was granted.
 
-    If it was `answered` that there was nothing, a gang may have leased the worker since.
+    A gang may have leased the worker since; if it was `answered` that there was nothing, only that.
 
     Returns:
         The grants, and the leases of jobs that the worker may no longer run.
     """
-    which = "formed" if answered else "claimed_before"
-    rows = database.rows(which, again=True, worker_id=lanes.worker_id, nonce=nonce)
+    name = {"worker_id": lanes.worker_id, "nonce": nonce}
+    rows = database.rows("formed", again=True, **name, ttl=ttl)
+    if not answered:
+        rows += database.rows("claimed_before", again=True, **name)
     grants = _grants(rows, lanes.served({row["lane_id"] for row in rows}), nonce) if rows else []
     kept = {grant.fence for grant in grants}
     fences = [Fence(row["job_id"], row["token"], nonce) for row in rows]

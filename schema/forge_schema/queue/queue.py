@@ -165,7 +165,7 @@ class Queue:
             nonce: the claim's name.
             answered: whether the claim was answered; then only for gangs.
         """
-        grants, unfit = claimed_before(self.database, lanes, nonce, answered=answered)
+        grants, unfit = claimed_before(self.database, lanes, nonce, ttl=self.ttl, answered=answered)
         self.finish([End(fence, Reason.DRAINED, detail=NO_LONGER) for fence in unfit])
         return grants
 

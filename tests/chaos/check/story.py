@@ -25,6 +25,7 @@ TOLD = """
     UNION ALL
     SELECT at, token, CASE verb
         WHEN 'granted' THEN format('token %%s is granted to worker %%s', token, worker_id)
+        WHEN 'fetched' THEN format('token %%s is fetched by worker %%s', token, worker_id)
         WHEN 'renewed' THEN format(
             'token %%s is renewed%%s', token, CASE WHEN by_holder THEN '' ELSE ' by a stranger' END
         )

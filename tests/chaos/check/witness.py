@@ -42,7 +42,16 @@ DEFINITIONS = """
         ELSIF TG_OP = 'UPDATE' AND to_jsonb(NEW) ->> 'over' IS NOT NULL THEN
             verb := 'ended';
         ELSIF TG_OP = 'UPDATE' THEN
+            IF NEW.expires_at = OLD.expires_at THEN
+                RETURN NULL;
+            END IF;
             one := NEW;
+            -- The lease of a member of a gang lasts for a TTL from when its worker fetches it.
+            IF to_jsonb(NEW) ->> 'nodes' <> '1'
+                AND OLD.phase = 'claimed' AND NEW.phase <> 'claimed'
+            THEN
+                verb := 'fetched';
+            END IF;
         END IF;
         INSERT INTO chaos.change (
             at, verb, connection, by_holder, job_id, rank, token, worker_id, expires_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -180,3 +181,36 @@ def test_a_worker_that_took_a_job_offers_itself_under_a_new_name(rig: Rig) -> No
     second.look()
     rig.submit(nodes=2)
     assert [worker.look()[0].nodes for worker in (first, second)] == [2, 2]
+
+
+@pytest.mark.parametrize("ttl_s", [15, 600])
+def test_a_lease_in_a_gang_lasts_from_when_it_is_fetched(rig: Rig, ttl_s: int) -> None:
+    ttl = timedelta(seconds=ttl_s)
+    workers = [gang_worker(rig, f"g{n}", ttl=ttl) for n in range(2)]
+    for worker in workers:
+        worker.look()
+    rig.submit(nodes=2)
+    rig.clock.advance(12)
+    (first,) = workers[0].look()
+    # The answer to the second is lost, and then it has what is left.
+    rig.database.lose(*["formed"] * 4)
+    with pytest.raises(DatabaseUnreachable):
+        workers[1].look()
+    rig.clock.advance(1)
+    (second,) = workers[1].look()
+    left = "SELECT rank, phase, extract(EPOCH FROM expires_at - forge_now()) AS s FROM lease"
+    by_rank = {row["rank"]: (row["phase"], float(row["s"])) for row in rig.rows(left)}
+    assert by_rank[first.rank] == ("preparing", ttl_s - 1)
+    assert by_rank[second.rank] == ("preparing", ttl_s - 1)
+    # The watchdog counts from then too.
+    assert (first.age_s, second.age_s) == (0, 1)
+
+
+def test_a_claim_without_an_answer_that_a_gang_leased_since_gets_that(rig: Rig) -> None:
+    first, second = asleep(rig, 2)
+    rig.database.lose(*["finish_and_claim"] * 4)
+    with pytest.raises(DatabaseUnreachable):
+        first.look()
+    rig.submit(nodes=2)
+    assert [worker.look()[0].nodes for worker in (first, second)] == [2, 2]
+    assert rig.rows("SELECT FROM lease WHERE phase = 'claimed'") == []

@@ -11,6 +11,7 @@ from forge_worker.queue.gateway import SqlGateway
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from forge_schema.model.lease import End, Grant
     from forge_worker.queue.gateway import Gateway
@@ -46,9 +47,15 @@ def gang_machine(**changes: Any) -> Machine:  # noqa: ANN401  fields of Machine
     return Machine(**{"boot_id": uuid4(), **room, **changes})
 
 
-def gang_worker(rig: Rig, name: str, **changes: Any) -> GangWorker:  # noqa: ANN401  fields of Machine
+def gang_worker(
+    rig: Rig,
+    name: str,
+    *,
+    ttl: timedelta | None = None,
+    **changes: Any,  # noqa: ANN401  fields of Machine
+) -> GangWorker:
     """Register a worker with direct access that has not looked for jobs yet."""
-    gateway = SqlGateway(rig.database, name=name, ttl=rig.queue.ttl, hears=True)
+    gateway = SqlGateway(rig.database, name=name, ttl=ttl or rig.queue.ttl, hears=True)
     machine = gang_machine(**changes)
     gateway.register(machine)
     room = Capacity(machine.cpus, machine.memory_mb, machine.disk_mb, len(machine.gpus))

@@ -249,9 +249,9 @@ class Claims:
             try:
                 slot = self._slots.lend(grant.fence.token, needs(grant))
             except Exception as error:  # noqa: BLE001 - it is logged, and the job is given back
-                # One that was handed out again was granted for what was free at the time.
-                handed_out_again = grant.age_s > 0
-                reason = Reason.DRAINED if handed_out_again else Reason.START_FAILED
+                # One handed out again, or in a gang, was granted for what was free at the time.
+                granted_before = grant.age_s > 0 or grant.nodes > 1
+                reason = Reason.DRAINED if granted_before else Reason.START_FAILED
                 self.give_back(grant.fence, error, reason)
             else:
                 lent.append(Granted(grant, slot, sent_s - grant.age_s))
