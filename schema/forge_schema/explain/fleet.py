@@ -121,6 +121,8 @@ def _away(row: Row) -> Chance | None:
         return Chance.STOPPING if row["command"] == Command.STOP else Chance.DRAINING
     if away := UNASKED.get(row["status"]):
         return away
+    if row["silent"]:
+        return Chance.OFFLINE
     return Chance.CONSTRAINED if _unreached(row) else None
 
 
@@ -167,7 +169,7 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.CONSTRAINED: _constrained(one.row),
         Chance.DRAINING: _draining(one),
         Chance.STOPPING: "is stopping: it takes no more jobs",
-        Chance.OFFLINE: f"is offline: last heard from {silent} ago",
+        Chance.OFFLINE: f"is {_gone(one.row)}: last heard from {silent} ago",
         Chance.NEVER_CAME: "never connected",
         Chance.UNFIT: "lacks " + "; ".join(lack(asked) for asked in one.asked if not asked.met),
     }[chance]
@@ -181,6 +183,10 @@ def _preferred(one: Candidate) -> str:
     warm = one.row["warm"]
     has = [name for name, part in named if part is not None and part in warm]
     return f"; it has the job's {' and '.join(has)}" if has else ""
+
+
+def _gone(row: Row) -> str:
+    return "offline" if row["status"] == WorkerStatus.OFFLINE else "silent"
 
 
 def _constrained(row: Row) -> str:

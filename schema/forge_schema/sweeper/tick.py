@@ -50,6 +50,8 @@ class Windows:
 
     A job that was asked to end is ended `overrun` after its grace period, or `storing` after it
     while its output is stored. A job that was never started is ended `preparing` after its claim.
+    Workers hear of a gang at once and look for jobs every few seconds: one that did not fetch its
+    lease within `fetching` is gone.
     Leases of workers over HTTP outlast their expiry by up to `unserved` while no server is there.
     """
 
@@ -59,6 +61,7 @@ class Windows:
     overrun: timedelta = timedelta(minutes=5)
     storing: timedelta = timedelta(hours=2)
     preparing: timedelta = timedelta(hours=1)
+    fetching: timedelta = timedelta(seconds=20)
     unserved: timedelta = timedelta(hours=1)
 
 
@@ -243,6 +246,7 @@ class Tick:
             patience=windows.overrun,
             storing=windows.storing,
             preparing=windows.preparing,
+            fetching=windows.fetching,
             count=BATCH,
         )
         ends = [End(_fence(row), Reason(row["reason"]), detail=_why(row)) for row in rows]
@@ -288,6 +292,8 @@ def _fence(row: Row) -> Fence:
 
 
 def _why(row: Row) -> str:
+    if row["unfetched"]:
+        return "its worker did not fetch its lease"
     started = row["reason"] != Reason.START_FAILED
     return "its worker did not end it" if started else "its worker did not start it"
 

@@ -113,7 +113,8 @@ ENDED_BY_HOLDER = by_sql(
     WHERE verb = 'ended'
         -- By a worker's own sweeper.
         AND coalesce(detail, '') NOT IN (
-            'the lease ran out', 'its worker did not end it', 'its worker did not start it'
+            'the lease ran out', 'its worker did not end it', 'its worker did not start it',
+            'its worker did not fetch its lease'
         )
     """,
 )

@@ -159,7 +159,7 @@ def test_the_gang_with_the_highest_priority_is_tried_first_and_those_behind_it_t
 
 
 def test_a_paused_queue_and_a_limit_hold_a_gang_back(rig: Rig) -> None:
-    gpu = {"gpus": [Gpu("GPU-1", "H100", 80_000)], "accelerator": "cuda"}
+    gpu: dict[str, Any] = {"gpus": [Gpu("GPU-1", "H100", 80_000)], "accelerator": "cuda"}
     workers = [gang_worker(rig, f"w{n}", **gpu) for n in range(3)]
     for worker in workers:
         worker.look(**H100)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WORKERS = 1000
 STEP_S = 2.0
+BEAT_S = 30.0
 SINGLES_S = (120.0, 600.0)
 GANGS_S = (120.0, 300.0)
 GANGS = 30
@@ -74,6 +75,8 @@ class Simulation:
         """Let time pass; jobs end, workers claim, and the sweeper drafts and wakes."""
         self.now += STEP_S
         self.rig.clock.advance(STEP_S)
+        if self.now % BEAT_S < STEP_S:
+            self.rig.rows("UPDATE worker SET last_seen_at = forge_now()")
         # As often as a worker reads its lanes.
         self._book.edition(monotonic())
         self._asleep = {row["worker_id"] for row in self.rig.rows("SELECT worker_id FROM idle")}

@@ -100,7 +100,7 @@ class LeaseRenewal(Loop):
         self.period_s = self._registration.identity.heartbeat_s
 
     def _renew(self, fences: Collection[Fence], *, busy: bool) -> Renewal:
-        condition = self._condition.reported()
+        condition = {**self._condition.reported(), "heartbeat_s": self.period_s}
         status = WorkerStatus.BUSY if busy else WorkerStatus.IDLE
         if condition.get("constrained"):
             status = WorkerStatus.CONSTRAINED

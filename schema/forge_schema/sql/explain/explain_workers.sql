@@ -8,6 +8,7 @@ SELECT
     CASE
         WHEN shape.nodes > 1 THEN extract(EPOCH FROM worker.gangs_after - forge_now())::float8
     END AS gangs_after_s,
+    shape.nodes > 1 AND NOT forge_is_fresh(worker) AS silent,
     worker.condition ->> 'constrained' AS constrained,
     worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
