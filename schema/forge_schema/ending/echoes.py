@@ -12,10 +12,18 @@ from forge_schema.model.states import Reason
 
 # A member decides its run only if no other one has a lower level.
 CAUSE, LIKELY_ECHO, ECHO = range(3)
-# What Gloo, NCCL and torchrun say when another member is gone.
+# What Gloo, NCCL, torchrun, PyTorch's store and Python's sockets say when another member is gone or
+# does not come to a barrier.
 GONE = re.compile(
-    r"Connection closed by peer|Connection reset|ncclRemoteError|Watchdog caught collective"
-    r"|RendezvousClosed"
+    r"Connection (closed by peer|reset|refused)|Broken pipe|\bEOFError\b"
+    r"|ncclRemoteError|Watchdog caught collective|RendezvousClosed"
+    # Gloo: "Timed out waiting 1800000ms for recv operation to complete".
+    r"|Timed out waiting \d+ ?ms for (recv|send) operation"
+    # Gloo and `monitored_barrier`; NCCL's flight recorder.
+    r"|monitoredBarrier|Collective operation timeout"
+    # PyTorch's store: "wait timeout after 300000ms, keys: /…".
+    r"|[Ww]ait timeout after \d+ ?ms|Timed out after \d+ seconds waiting for clients"
+    r"|Socket Timeout|failed to recv, got 0 bytes|DistNetworkError|DistStoreError"
 )
 # As the worker reports it, and as a shell does.
 TERMINATED = {-SIGTERM, 128 + SIGTERM}

@@ -62,6 +62,7 @@ class Runs:
         run = {
             **{name: row[name] for name in ("job_id", "attempt", "token")},
             "interrupted": decisive.reason in AT_ONCE or decisive.reason.budget is Budget.LOSSES,
+            "good": decisive.reason is Reason.SUCCEEDED,
             "unreached": decisive.reason is Reason.PREFLIGHT_FAILED,
         }
         # The others go first: `finish` may form the job's next run at once, with the same ranks.

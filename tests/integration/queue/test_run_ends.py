@@ -117,7 +117,7 @@ DECISIONS = {
     "one had succeeded before": Told(
         [(0, Reason.SUCCEEDED, 0, None), (2, CODE, 3, "bad"), (1, OVER, None, None)],
         2,
-        [Reason.SUCCEEDED, OVER, CODE],
+        [OVER, OVER, CODE],
     ),
     "all only heard of each other": Told(
         [(1, CODE, 1, RESET), (0, CODE, 1, RESET), (2, OVER, None, None)],
@@ -152,6 +152,63 @@ def test_the_cause_is_told_from_its_echoes(rig: Rig, case: str) -> None:
     assert [r for rank, r in enumerate(stored) if rank != first] == [
         reason for rank, reason in enumerate(reasons) if rank != first
     ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "BrokenPipeError: [Errno 32] Broken pipe",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "  return self.recv()\nEOFError",
+        (
+            "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting"
+            " 1800000ms for recv operation to complete"
+        ),
+        "[Rank 1]: Ranks 0 failed to pass monitoredBarrier in 60000 ms",
+        "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//x",
+        "DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.",
+        "DistNetworkError: failed to recv, got 0 bytes",
+        (
+            "[rank1]: Some NCCL operations have failed or timed out: Watchdog caught collective"
+            " operation timeout: WorkNCCL(SeqNum=7, OpType=BROADCAST)"
+        ),
+    ],
+)
+def test_what_libraries_say_of_a_member_that_is_gone_is_an_echo(rig: Rig, said: str) -> None:
+    run = running(rig, 2, max_losses=0)
+    run.start()
+    ended(run, (1, CODE, 1, said), (0, Reason.WORKER_LOST, None, "ran out"))
+    assert run.reasons() == [Reason.WORKER_LOST, OVER]
+    assert rig.jobs.job(run.job_id)["reason"] == Reason.WORKER_LOST
+
+
+@pytest.mark.parametrize("said", ["ValueError: no EOFErrors", "the pipe is Broken", "Timed out"])
+def test_what_a_program_says_of_itself_is_no_echo(rig: Rig, said: str) -> None:
+    run = running(rig, 2, max_failures=0)
+    run.start()
+    ended(run, (1, CODE, 1, said), (0, Reason.WORKER_LOST, None, "ran out"))
+    assert run.reasons() == [Reason.WORKER_LOST, CODE]
+    assert rig.jobs.job(run.job_id)["reason"] == CODE
+
+
+@pytest.mark.parametrize(
+    ("reason", "useful"),
+    [(Reason.SUCCEEDED, 1.0), (Reason.EXIT_CODE, 0.0), (Reason.CANCELLED, 0.0)],
+)
+def test_the_work_of_a_rank_counts_if_the_run_succeeded(
+    rig: Rig, reason: Reason, useful: float
+) -> None:
+    run = running(rig, 2, max_failures=0)
+    run.start()
+    rig.clock.advance(100)
+    run.end(1, usage=Usage(gpu_seconds=100.0))
+    rig.clock.advance(1)
+    run.end(0, reason, exit_code=1)
+    query = (
+        "SELECT forge_useful(reason, claimed_at, checkpoint_at, finished_at) AS useful"
+        " FROM attempt WHERE job_id = %s AND rank = 1"
+    )
+    assert rig.rows(query, run.job_id) == [{"useful": useful}]
 
 
 @pytest.mark.parametrize("detail", [None, "Traceback\nValueError: bad"])

@@ -1,5 +1,6 @@
 -- Ends the leases of the other members of a run that `finish` ends next, and writes the attempt of
--- each. One that failed because of another one is recorded as `run_ended`. If members could not
+-- each. One that failed because of another one is recorded as `run_ended`, and so is one that
+-- succeeded in a run that did not (`good`): its work is done again. If members could not
 -- reach others (`unreached`), these have failed, and not those that noticed it. The work of all ranks
 -- counts up to the run's last checkpoint if the member that decided was interrupted, which the
 -- rank that stored it cannot tell the others.
@@ -27,7 +28,8 @@ SELECT
     CASE
         WHEN unreached.rank IS NOT NULL THEN 'preflight_failed'
         WHEN (gone.over ->> 'level')::integer > 0
-            OR %(unreached)s AND gone.over ->> 'reason' = 'preflight_failed' THEN 'run_ended'
+            OR %(unreached)s AND gone.over ->> 'reason' = 'preflight_failed'
+            OR NOT %(good)s AND gone.over ->> 'reason' = 'succeeded' THEN 'run_ended'
         ELSE gone.over ->> 'reason'
     END::reason,
     (gone.over ->> 'exit_code')::integer, gone.over ->> 'detail', gone.devices,
