@@ -1,15 +1,22 @@
-"""What a gang, a job on several machines, waits for: how many of them there are and are free."""
+"""What a gang, a job on several machines, waits for: free machines, and then for each other."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from forge_schema.database.pool import Row
+from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fit import wishes
 from forge_schema.explain.fleet import SERVES, Fleet
 from forge_schema.explain.text import LABEL, times, wish
 from forge_schema.model.explanation import Chance, Outlook, Remedy, WorkerChance
+from forge_schema.model.lease import Member
 from forge_schema.model.quantities import duration_text
+from forge_schema.model.states import Phase
+
+# The most members that are named.
+NAMED = 5
+REACHABLE = 2
+BEFORE_START = {Phase.CLAIMED, Phase.PREPARING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,20 @@ class Machines:
         verb = "keeps" if self.kept == 1 else "keep"
         workers = times(self.kept, "worker")
         return f"; {workers} {verb} room for it, for up to {duration_text(self.kept_s)}"
+
+
+def gathering(database: Database, job: Row) -> str:
+    """Say which members of a job's run the others wait for; "" once they start."""
+    rows = database.rows("explain_members", again=True, job_id=job["job_id"])
+    members = [Member(**row) for row in rows if row["phase"] in BEFORE_START]
+    # Those that are furthest behind.
+    stages = [(one.phase != Phase.CLAIMED, one.step) for one in members]
+    late = [one for one, stage in zip(members, stages, strict=True) if stage == min(stages)]
+    if not late or min(one.step for one in late) >= REACHABLE:
+        return ""
+    named = [f"rank {one.rank} on {one.worker} {one.late}" for one in late[:NAMED]]
+    more = [f"and {len(late) - NAMED} more"] if len(late) > NAMED else []
+    return f"its {job['nodes']} machines gather: {', '.join([*named, *more])}"
 
 
 def machines(job: Row, fleet: Fleet) -> Machines:

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from forge_schema.model.fields import Amount, Count, Id, KnownParts
-from forge_schema.model.states import Reason, Standing, State
+from forge_schema.model.states import Phase, Reason, Standing, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,8 @@ class Renewal:
 class Member:
     """A member of a run, as the others see it: what it told them, and whether it is over.
 
-    `step` is 0 while it prepares, 1 once it is prepared, 2 once it can reach the master.
+    `step` is 0 while it prepares, 1 once it is prepared, 2 once it can reach the master. Its
+    `phase` is `claimed` until it has fetched its lease; an earlier server does not tell it.
     """
 
     rank: int
@@ -125,6 +126,16 @@ class Member:
     step: int
     details: dict[str, JsonValue] = field(default_factory=dict)
     over: bool = False
+    phase: str = field(default="", compare=False)
+
+    @property
+    def late(self) -> str:
+        """What the others of its run wait for, as a verb and its object."""
+        if self.phase == Phase.CLAIMED:
+            return "has not fetched its lease"
+        if self.step < 1:
+            return "has not prepared yet"
+        return "is not through the check of the network"
 
 
 @dataclass(frozen=True, slots=True)

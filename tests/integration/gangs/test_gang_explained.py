@@ -9,10 +9,11 @@ from forge_functions.dashboard import words
 from forge_functions.dashboard.explained import in_words
 from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
-from forge_schema.model.states import Command
+from forge_schema.model.states import Command, Phase
 from forge_schema.model.worker import Gpu
 from forge_schema.read.queue_pages import demand
 from support.queue.gang_workers import asleep, gang_worker
+from support.queue.runs import running
 
 if TYPE_CHECKING:
     from forge_schema.model.explanation import Explanation
@@ -154,3 +155,29 @@ def test_a_gang_that_no_workers_could_run_is_among_the_stuck_jobs(rig: Rig) -> N
     job = rig.submit(nodes=3)
     rig.submit(nodes=2)
     assert rig.rows("SELECT kind, job_id FROM stuck") == [{"kind": "unclaimable", "job_id": job}]
+
+
+def test_a_gang_that_gathers_is_told_whom_the_others_wait_for(rig: Rig) -> None:
+    run = running(rig)
+
+    def waits() -> str:
+        return said(rig, run.job_id).text.partition("; ")[2]
+
+    for rank in (0, 1):
+        rig.queue.report(run.fences[rank], Phase.PREPARING)
+    assert waits() == "its 3 machines gather: rank 2 on gpu-2 has not fetched its lease"
+    rig.queue.report(run.fences[2], Phase.PREPARING)
+    rig.queue.gather(run.fences[1], 1, {})
+    assert waits() == (
+        "its 3 machines gather: rank 0 on gpu-0 has not prepared yet,"
+        " rank 2 on gpu-2 has not prepared yet"
+    )
+    for rank, step in ((0, 1), (1, 2), (2, 2)):
+        rig.queue.gather(run.fences[rank], step, {})
+    assert waits() == (
+        "its 3 machines gather: rank 0 on gpu-0 is not through the check of the network"
+    )
+    rig.queue.gather(run.fences[0], 2, {})
+    assert waits() == ""
+    run.start()
+    assert waits() == ""

@@ -10,9 +10,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.model.states import Reason
+from forge_schema.model.states import Phase, Reason
 from forge_schema.model.worker import Speed
 from forge_worker.attempt.attempt import Stopped
+from forge_worker.gang import gathering
 from forge_worker.gang.gathering import GangIncomplete, Gatherer
 from forge_worker.gang.members import Gang
 from forge_worker.gang.policy import GangPolicy
@@ -120,7 +121,31 @@ def test_a_member_that_does_not_come_is_named(gathered: Callable[..., Party]) ->
     party = gathered(patience_s=0.3)
     for error in party.met(0, 1):
         assert isinstance(error, GangIncomplete)
-        assert str(error.message).endswith("rank 2 (worker gpu-2) not prepared")
+        assert str(error.message).endswith("rank 2 on gpu-2 has not fetched its lease")
+
+
+def test_the_jobs_log_names_whom_the_others_wait_for(
+    gathered: Callable[..., Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "NOTE_S", 0.0)
+    monkeypatch.setattr(gathering, "NOTES_S", 0.0)
+    party = gathered(patience_s=20.0)
+    run, log = party.run, party.attempts[0].folders.log
+    log.parent.mkdir(parents=True, exist_ok=True)
+    told: dict[str, JsonValue] = {"address": "127.0.0.1"}
+    with ThreadPoolExecutor(1) as thread:
+        waits = thread.submit(party.met, 0)
+        begin = "forge: waiting for the other machines: rank 1 on gpu-1 "
+        first = f"{begin}has not fetched its lease, rank 2 on gpu-2 has not fetched its lease"
+        eventually(lambda: log.exists() and first in log.read_text())
+        run.rig.queue.report(run.fences[1], Phase.PREPARING)
+        run.rig.queue.report(run.fences[2], Phase.PREPARING)
+        run.rig.queue.gather(run.fences[2], 1, told)
+        eventually(lambda: f"{begin}has not prepared yet\n" in log.read_text())
+        run.rig.queue.cancel(run.job_id)
+        assert isinstance(waits.result()[0], Stopped)
+    lines = log.read_text().splitlines()
+    assert len(lines) == len({*lines})
 
 
 def test_nobody_starts_once_a_member_has_ended(gathered: Callable[..., Party]) -> None:

@@ -248,10 +248,11 @@ SMALL = frozenset({
 })  # fmt: skip
 # Statements that the calls above also run.
 WITH = frozenset({
-    "explain_attempts", "explain_leased", "explain_lanes", "explain_lease", "explain_recent",
-    "explain_running", "explain_serves", "explain_spent", "explain_workers", "overview_fleet",
-    "overview_interrupted", "overview_jobs", "overview_oldest", "overview_places",
-    "overview_sweeper", "overview_workers", "page_jobs", "series_metrics", "series_samples",
+    "explain_attempts", "explain_leased", "explain_lanes", "explain_lease", "explain_members",
+    "explain_recent", "explain_running", "explain_serves", "explain_spent", "explain_workers",
+    "overview_fleet", "overview_interrupted", "overview_jobs", "overview_oldest",
+    "overview_places", "overview_sweeper", "overview_workers", "page_jobs", "series_metrics",
+    "series_samples",
 })  # fmt: skip
 
 

@@ -26,6 +26,8 @@ PREPARED, REACHABLE = 1, 2
 LOOK_S, LONGEST_S = 0.2, 2.0
 # How long one that cannot reach another waits for the others' checks.
 CHECKS_S = 40.0
+# After how long the job's log first tells whom it waits for, and how much later that again.
+NOTE_S, NOTES_S = 5.0, 30.0
 # The most late members that a message names.
 NAMED = 5
 # Whom a member could not reach, in what it tells the others; None before its check.
@@ -68,6 +70,8 @@ class Gatherer:
         self._pace = pace
         self._began_s = seconds()
         self._port: MasterPort | None = None
+        self._said = ""
+        self._note_s = NOTE_S
         self._unreached: list[JsonValue] | None = None
 
     def gather(self) -> Gang:
@@ -173,27 +177,36 @@ class Gatherer:
         return self._gateway.gather(self._attempt.fence, step, told)
 
     def _waits_for(self, met: Gathering, step: int) -> bool:
-        """Tell whether others have not come to a step yet.
+        """Tell whether others have not come to a step yet; note in the job's log who.
 
         Raises:
             GangIncomplete: that has lasted for too long.
         """
         late = self._late(met, step)
-        if late and seconds() - self._began_s > self._policy.patience_s:
-            raise GangIncomplete(_missing(late, self._policy.patience_s, step))
+        waited_s = seconds() - self._began_s
+        if late and waited_s > self._policy.patience_s:
+            raise GangIncomplete(_missing(late, self._policy.patience_s))
+        said = _words(late)
+        if late and said != self._said and waited_s > self._note_s:
+            self._attempt.note(f"waiting for the other machines: {said}")
+            self._said, self._note_s = said, waited_s + NOTES_S
         return bool(late)
 
     def _late(self, met: Gathering, step: int) -> list[str]:
         found = {member.rank: member for member in met.members}
         return [
-            f"rank {rank} (worker {found[rank].worker})" if rank in found else f"rank {rank}"
+            f"rank {rank} on {found[rank].worker} {found[rank].late}"
+            if rank in found
+            else f"rank {rank} is gone"
             for rank in range(self._attempt.grant.nodes)
             if rank != self._attempt.grant.rank
             if rank not in found or found[rank].step < step
         ]
 
 
-def _missing(late: list[str], patience_s: float, step: int) -> str:
-    named = ", ".join(late[:NAMED]) + (f" and {len(late) - NAMED} more" * (len(late) > NAMED))
-    what = "prepared" if step == PREPARED else "through the network check"
-    return f"the gang did not start: after {patience_s:.0f} s, {named} not {what}"
+def _missing(late: list[str], patience_s: float) -> str:
+    return f"the gang did not start: after {patience_s:.0f} s, {_words(late)}"
+
+
+def _words(late: list[str]) -> str:
+    return ", ".join(late[:NAMED]) + (f" and {len(late) - NAMED} more" * (len(late) > NAMED))

@@ -20,7 +20,7 @@ SELECT
     CASE WHEN lease.rank = own.rank THEN own.step ELSE lease.step END AS step,
     CASE WHEN lease.rank = own.rank THEN %(member)s::jsonb ELSE coalesce(lease.member, '{}') END
         AS details,
-    lease.over IS NOT NULL AS over
+    lease.over IS NOT NULL AS over, lease.phase
 FROM own
 JOIN lease ON lease.job_id = own.job_id AND lease.attempt = own.attempt
 LEFT JOIN worker ON worker.id = lease.worker_id
