@@ -52,6 +52,22 @@ def _some(said: object) -> list[object]:
 Jobs = Annotated[list[int] | None, BeforeValidator(_jobs)]
 
 
+RANGE = re.compile(r"\s*([0-9]{1,4})\s*(?:\.\.\s*([0-9]{1,4})\s*)?")
+
+
+def _range(said: object) -> object:
+    """Return a number of machines, or a range such as `2..8`, as the least and the most of them."""
+    if said is None or isinstance(said, tuple):
+        return said
+    found = None if isinstance(said, bool) else RANGE.fullmatch(str(said))
+    if found is None:
+        raise ValueError("write a number of machines, or a range of them such as 2..8")
+    return tuple(number and int(number) for number in found.groups())
+
+
+Nodes = Annotated[tuple[int, int | None] | None, BeforeValidator(_range)]
+
+
 def _words(command: object) -> object:
     return shlex.split(command) if isinstance(command, str) else command
 
@@ -132,7 +148,7 @@ class Request(BaseModel):
     queue: str | None = None
     priority: int | None = None
     target: str | None = None
-    nodes: int | None = None
+    nodes: Nodes = None
     launcher: str | None = None
     same: str | None = None
     labels: dict[str, str] = {}
@@ -232,10 +248,12 @@ class Request(BaseModel):
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
         same |= {"preempt_signal", "keep_checkpoints", "after", "after_ok", "after_any"}
-        same |= {"parallel", "nodes", "launcher", "same"}
+        same |= {"parallel", "launcher", "same"}
+        nodes = zip(("nodes", "max_nodes"), self.nodes or (), strict=False)
         tuning, stall = self.tuning.model_dump(exclude_none=True), self.stall.spec()
         return {
             **self.model_dump(include=same, exclude_none=True),
+            **{field: value for field, value in nodes if value is not None},
             **{field: math.ceil(value) for field, value in seconds.items() if value is not None},
             **{field: value for field, value in exact.items() if value is not None},
             **({"requirements": self.requirements} if self.requirements else {}),

@@ -100,6 +100,7 @@ def _waiting(
         outlook=outlook,
         text=gang.text() if gang and not held else _text(outlook, held, found, ahead),
         nodes=job["nodes"],
+        max_nodes=job["max_nodes"],
         free=gang.free if gang else None,
         limits=held,
         ahead=ahead,

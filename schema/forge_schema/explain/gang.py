@@ -25,10 +25,11 @@ class Machines:
 
     Of a gang whose machines must have the same value of the label `same`, they are those with the
     value that has most, and `labelled` have the label at all. `kept` keep room for it, for another
-    `kept_s` seconds.
+    `kept_s` seconds. It takes up to `most`.
     """
 
     needed: int
+    most: int
     known: int
     able: int
     free: int
@@ -50,10 +51,10 @@ class Machines:
 
     def text(self) -> str:
         """Return the same as a sentence."""
-        many = f"the {self.needed} machines that it needs"
+        many = f"the {_range(self.needed, self.most)} machines that it needs"
         return {
             Outlook.NO_WORKER: "no worker is registered",
-            Outlook.STARTS: f"it would start now: {many} are free",
+            Outlook.STARTS: f"it would start now: {self._free()}{many} are free",
             Outlook.BUSY: f"it waits for machines: {self.free} of {many} are free{self._kept()}",
             Outlook.UNAVAILABLE: f"only {self.able} of {many} take jobs now",
             Outlook.UNFIT: self._unfit(many),
@@ -66,6 +67,9 @@ class Machines:
         if not self.labelled:
             return f"no worker has the label {self.same}, which --same compares {checked}"
         return f"only {self.known} of {many} have the same value of {self.same} {checked}"
+
+    def _free(self) -> str:
+        return "" if self.most == self.needed else f"{min(self.free, self.most)} of "
 
     def _kept(self) -> str:
         if not self.kept:
@@ -89,6 +93,10 @@ def gathering(database: Database, job: Row) -> str:
     return f"its {job['nodes']} machines gather: {', '.join([*named, *more])}"
 
 
+def _range(least: int, most: int) -> str:
+    return str(least) if most == least else f"{least} to {most}"
+
+
 def machines(job: Row, fleet: Fleet) -> Machines:
     """Count the machines that a gang can have."""
     fits = [one for one in fleet.chances if one.chance is not Chance.UNFIT]
@@ -96,6 +104,7 @@ def machines(job: Row, fleet: Fleet) -> Machines:
     free = [one for one in serves if one.chance is Chance.STARTS]
     return Machines(
         needed=job["nodes"],
+        most=job["max_nodes"],
         known=_most(job, fleet, fits),
         able=_most(job, fleet, serves),
         free=_most(job, fleet, free),
@@ -126,9 +135,10 @@ def remedies(job: Row, found: Machines) -> list[Remedy]:
     more = Remedy(code="add_worker", text=f"{text} {', '.join([*wanted, *filter(None, [same])])}")
     if found.able <= 1:
         return [more]
+    least = "" if found.most == found.needed else "at least "
     fewer = Remedy(
         code="ask_less",
-        text=f"submit it with {found.able} nodes instead of {found.needed}",
+        text=f"submit it with {least}{found.able} nodes instead of {found.needed}",
         changes={"nodes": found.able},
     )
     return [more, fewer]

@@ -151,4 +151,6 @@ def running_text(found: Run) -> str:
     """Say in one sentence where a job runs."""
     asked = f"; it is asked to end: {found.asked}" if found.asked else ""
     phase = "" if found.phase == Phase.RUNNING else f" ({found.phase})"
-    return f"running on {names_text(found.workers)} for {duration_text(found.held_s)}{phase}{asked}"
+    fewer = f"{found.nodes} of up to {found.max_nodes} machines: "
+    where = f"{fewer if found.nodes < found.max_nodes else ''}{names_text(found.workers)}"
+    return f"running on {where} for {duration_text(found.held_s)}{phase}{asked}"

@@ -153,7 +153,10 @@ class AttemptEnd(Record):
 
 
 class Run(Record):
-    """Where a job runs now: the worker of rank 0, all `workers` by rank, and their requirements."""
+    """Where a job runs now: the worker of rank 0, all `workers` by rank, and their requirements.
+
+    A gang runs on `nodes` machines, and could on `max_nodes`.
+    """
 
     worker_id: int
     worker: str | None
@@ -164,6 +167,8 @@ class Run(Record):
     held_s: float
     devices: list[str]
     requirements: list[Requirement]
+    nodes: int = 1
+    max_nodes: int = 1
 
 
 class End(Record):
@@ -184,7 +189,7 @@ class Explanation(Record):
 
     `workers` has the best match first; `left_out` is how many more there are; `counts` has all of
     them by chance. `ahead` is the smallest number of jobs before it on any worker with room.
-    Of a gang, which needs `nodes` machines, so many are `free`.
+    Of a gang, which needs `nodes` machines and takes up to `max_nodes`, so many are `free`.
     """
 
     job_id: int
@@ -199,6 +204,7 @@ class Explanation(Record):
     firing: Firing | None = None
     limits: list[Limit] = Field(default_factory=list)
     nodes: int = 1
+    max_nodes: int = 1
     free: int | None = None
     ahead: int | None = None
     ahead_is_bound: bool = False

@@ -34,7 +34,7 @@ OPTIONAL = {"kind", "handler", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
 OPTIONAL |= {"after", "after_ok", "after_any", "parallel"}
-OPTIONAL |= {"nodes", "launcher", "same"}
+OPTIONAL |= {"nodes", "max_nodes", "launcher", "same"}
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -110,7 +110,7 @@ MOST_PARALLEL = 10_000
 Parallel = Annotated[int, Field(ge=1, le=MOST_PARALLEL), NUMERIC]
 # JSON schema: what only a job on several machines has.
 OF_A_GANG: list[JsonValue] = [
-    {"properties": {"launcher": NOTHING, "same": NOTHING}},
+    {"properties": {"launcher": NOTHING, "same": NOTHING, "max_nodes": NOTHING}},
     {"properties": {"nodes": {"type": "integer", "minimum": 2}}, "required": ["nodes"]},
 ]
 # JSON schema: a cap requires a sweep.
@@ -248,6 +248,7 @@ class JobSpec(KnownFields, BaseModel):
 
     A gang runs on several machines, its `nodes`, at once; each has the `resources`. `launcher`
     starts its program, by default `none`. All machines have the same value of the label `same`.
+    With `max_nodes`, each run has as many machines as are free then, from `nodes` up to so many.
     """
 
     model_config = ConfigDict(json_schema_extra=_kinds_of_job())
@@ -279,6 +280,7 @@ class JobSpec(KnownFields, BaseModel):
     labels: dict[Name, Name] = {}
     target: Target = Target.AUTO
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES), NUMERIC] = 1
+    max_nodes: Annotated[int, Field(ge=1, le=MOST_NODES), NUMERIC] | None = None
     launcher: Launcher | None = None
     same: Name | None = None
     max_failures: Budget = 3
@@ -357,6 +359,19 @@ class JobSpec(KnownFields, BaseModel):
         for name in ("launcher", "same"):
             if self.nodes == 1 and getattr(self, name) is not None:
                 raise ValueError(f"{name} is for jobs on several machines: set nodes to 2 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _a_range_of_machines(self) -> Self:
+        if self.max_nodes is None:
+            return self
+        if self.nodes == 1:
+            raise ValueError("a range of machines begins with 2 or more: set nodes to its least")
+        if self.max_nodes < self.nodes:
+            raise ValueError(
+                f"a range of machines cannot go from {self.nodes} to {self.max_nodes}:"
+                " the least comes first"
+            )
         return self
 
     @model_validator(mode="after")

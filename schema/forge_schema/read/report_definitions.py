@@ -158,7 +158,7 @@ REPORTS: dict[str, Report] = {
     "queue_demand": Report(
         "the current demand for each shape",
         ("shape_id", "accelerator", "gpus", "gpu_model", "vram_mb", "target", "nodes"),
-        totals("waiting", "running", "demand"),
+        totals("waiting", "running", "demand", "max_demand"),
         owned=False,
     ),
     "queue_wait": Report(

@@ -176,10 +176,14 @@ def checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) ->
 
 
 def _merged(below: Fields, above: Fields) -> dict[str, Any]:
-    """Return fields with others laid over them; objects are merged, all else is replaced."""
+    """Return fields with others laid over them; objects are merged, all else is replaced.
+
+    A number of nodes replaces a range of them.
+    """
     both = {
         name: _merged(below[name], said)
         for name, said in above.items()
         if isinstance(said, Mapping) and isinstance(below.get(name), Mapping)
     }
-    return {**below, **above, **both}
+    alone = {"max_nodes": None} if below.get("max_nodes") and "nodes" in above else {}
+    return {**below, **alone, **above, **both}

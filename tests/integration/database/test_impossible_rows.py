@@ -96,6 +96,9 @@ IMPOSSIBLE = {
     ): f"{LEASE} 0, 0, 0, now(), now(), 1, now() + '1 s', 1.5)",
     ("deadline_after_since", "a gang that formed before it began"): FORMING.format("0 s", 1),
     ("turns_positive", "a gang that never had a turn"): FORMING.format("1 s", 0),
+    ("grows_beyond_least", "a gang that grows to its least"): FORMING.replace(
+        "turns)", "turns, grows)"
+    ).format("1 s", "1, 2"),
     ("lease_pkey", "a second lease of one rank"): "INSERT INTO lease SELECT * FROM lease",
     ("ready_pkey", "a job twice in ready"): "INSERT INTO ready SELECT * FROM ready",
     ("scheduled_pkey", "a job twice in scheduled"): "INSERT INTO scheduled SELECT * FROM scheduled",

@@ -112,3 +112,47 @@ def test_forge_toml_may_ask_for_a_gang(rig: Rig, tmp_path: Path) -> None:
         (2, "ray"),
         (5, "ray"),
     ]
+
+
+def test_a_range_of_machines_is_written_with_two_dots(rig: Rig, tmp_path: Path) -> None:
+    forge = command(
+        tmp_path,
+        FORGE_DATABASE_URL=rig.url,
+        FORGE_STORE_URL=(tmp_path / "store").as_uri(),
+    )
+    text = 'command = "python train.py"\nnodes = "2..8"\nlauncher = "torchrun"\n'
+    (forge.cwd / "forge.toml").write_text(text, encoding="utf-8")
+    done = forge("submit", ".")
+    assert "2 to 8 machines, each with" in " ".join(done.stderr.split())
+    assert forge("submit", ".", "--nodes", "4").returncode == 0
+    assert forge("templates", "keep", "wide", ".").returncode == 0
+    assert forge("submit", ".", "--config", "wide").returncode == 0
+    assert forge("submit", ".", "--config", "wide", "--nodes", "3").returncode == 0
+    rows = rig.rows("SELECT spec FROM job ORDER BY id")
+    assert [(row["spec"]["nodes"], row["spec"].get("max_nodes")) for row in rows] == [
+        (2, 8),
+        (4, None),
+        (2, 8),
+        (3, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fault"),
+    [
+        ("8..2", "a range of machines cannot go from 8 to 2: the least comes first"),
+        ("1..8", "a range of machines begins with 2 or more"),
+        ("2-8", "nodes: write a number of machines, or a range of them such as 2..8"),
+        ("0", "nodes: must be at least 1"),
+    ],
+)
+def test_a_wrong_range_is_refused(rig: Rig, tmp_path: Path, nodes: str, fault: str) -> None:
+    forge = command(
+        tmp_path,
+        FORGE_DATABASE_URL=rig.url,
+        FORGE_STORE_URL=(tmp_path / "store").as_uri(),
+    )
+    done = forge("submit", ".", "--nodes", nodes, "--", "python", "train.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert fault in " ".join(done.stderr.split())
+    assert rig.count("job") == 0

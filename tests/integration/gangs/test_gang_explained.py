@@ -150,6 +150,47 @@ def test_the_demand_page_counts_the_workers_that_can_be_machines_of_a_gang(rig: 
     assert found == {1: (4, 4), 2: (3, 1), 4: (3, 0)}
 
 
+def test_an_autoscaler_is_told_of_the_machines_that_ranges_would_use(rig: Rig) -> None:
+    asleep(rig, 3)
+    rig.submit(nodes=2, max_nodes=8)
+    for most in (4, None):
+        rig.submit(nodes=2, max_nodes=most)
+    found = rig.row("SELECT waiting, running, demand, max_demand FROM queue_demand")
+    assert tuple(found.values()) == (2, 3, 3 + 2 + 2, 8 + 4 + 2)
+    rig.admin.pause("default")
+    found = rig.row("SELECT waiting, running, demand, max_demand FROM queue_demand")
+    assert tuple(found.values()) == (0, 3, 3, 8)
+
+
+def test_a_job_with_a_range_of_machines_is_told_of_it(rig: Rig) -> None:
+    asleep(rig, 1)
+    job = rig.submit(nodes=2, max_nodes=8)
+    needs = "of the 2 to 8 machines that it needs"
+    found = said(rig, job)
+    assert found.text == f"only 1 {needs} are there (1 checked)"
+    assert (found.nodes, found.max_nodes, found.free) == (2, 8, 1)
+    busy = [gang_worker(rig, f"b{n}") for n in range(2)]
+    rig.submit_many(2)
+    for worker in busy:
+        assert worker.look()
+    assert said(rig, job).text == f"it waits for machines: 1 {needs} are free"
+    for n in range(2):
+        gang_worker(rig, f"free{n}")
+    assert said(rig, job).text == f"it would start now: 3 {needs} are free"
+
+
+def test_a_run_with_fewer_machines_than_it_may_have_is_told_so(rig: Rig) -> None:
+    asleep(rig, 3)
+    jobs = [rig.submit(nodes=3, max_nodes=8)]
+    asleep(rig, 2)
+    jobs.append(rig.submit(nodes=2, max_nodes=2))
+    few, all_of_them = (said(rig, job) for job in jobs)
+    assert few.text.startswith("running on 3 of up to 8 machines, with rank 0 on g0 for ")
+    assert few.run is not None
+    assert (few.run.nodes, few.run.max_nodes) == (3, 8)
+    assert all_of_them.text.startswith("running on g0 for ")
+
+
 def test_a_gang_that_no_workers_could_run_is_among_the_stuck_jobs(rig: Rig) -> None:
     asleep(rig, 2)
     job = rig.submit(nodes=3)

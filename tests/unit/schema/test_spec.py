@@ -101,8 +101,20 @@ def test_a_gang_asks_for_machines_and_for_how_they_start_together() -> None:
     assert len({plain.lane(), gang.lane(), gang.model_copy(update={"nodes": 3}).lane()}) == 3
 
 
+def test_a_gang_with_a_range_of_machines_needs_its_least() -> None:
+    fixed = JobSpec(name="j", owner="ann", command=["ls"], nodes=2)
+    ranged = fixed.model_copy(update={"max_nodes": 8})
+    assert JobSpec(**ranged.model_dump()) == ranged
+    assert "max_nodes" not in fixed.payload()
+    wider = JobSpec(name="j", owner="ann", command=["ls"], nodes=2, max_nodes=8).payload()
+    assert (wider["nodes"], wider["max_nodes"]) == (2, 8)
+    assert (ranged.lane(), ranged.shape()) == (fixed.lane(), fixed.shape())
+
+
 def test_what_only_a_gang_has_is_refused_without_one() -> None:
     for alone in ({"launcher": "ray"}, {"same": "zone"}):
         assert "is for jobs on several machines: set nodes to 2 or more" in refusal(**alone)
     assert "1000" in refusal(nodes=1001)
+    assert "a range of machines begins with 2 or more" in refusal(max_nodes=8)
+    assert "cannot go from 4 to 2: the least comes first" in refusal(nodes=4, max_nodes=2)
     assert "torchrun" in refusal(nodes=2, launcher="slurm")

@@ -86,7 +86,7 @@ EVENTS: list[Column] = [
     ("WHAT", lambda e: e.action),
 ]
 # Part of the line of resources.
-SAID = {"resources", "nodes"}
+SAID = {"resources", "nodes", "max_nodes"}
 States = Annotated[
     list[str] | None,
     typer.Option("--state", "-s", help="Only jobs in this state; may be given several times."),

@@ -119,7 +119,8 @@ def _reader(backend: Backend, job_id: int, part: Part) -> LogReader:
 def _ranks(job: JobDetail, part: Part) -> Sequence[int | None]:
     if part.rank is not None:
         return [part.rank]
-    return range(job.nodes) if job.nodes > 1 else [None]
+    nodes = job.spec.get("max_nodes") or job.nodes
+    return range(nodes) if nodes > 1 else [None]
 
 
 def tail(backend: Backend, job_id: int, part: Part) -> Start | None:

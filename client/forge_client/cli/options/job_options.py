@@ -107,7 +107,12 @@ AfterAnyOption = Annotated[
     typer.Option("--after-any", metavar="JOB,…", help="Start once these jobs have ended."),
 ]
 NodesOption = Annotated[
-    int | None, typer.Option("--nodes", help="Number of machines that run it together.")
+    str | None,
+    typer.Option(
+        "--nodes",
+        metavar="N|MIN..MAX",
+        help="Number of machines that run it together, or a range such as 2..8.",
+    ),
 ]
 LauncherOption = Annotated[
     str | None,

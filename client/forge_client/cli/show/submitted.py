@@ -131,7 +131,9 @@ def resources(job: JobDetail) -> str:
     asked = job.spec.get("resources")
     if not isinstance(asked, Mapping):
         return ""
-    whose = f"{job.nodes} machines, each with " if job.nodes > 1 else ""
+    most = job.spec.get("max_nodes", job.nodes)
+    many = str(job.nodes) if most == job.nodes else f"{job.nodes} to {most}"
+    whose = f"{many} machines, each with " if job.nodes > 1 else ""
     return whose + _of_a_machine(asked)
 
 

@@ -13,11 +13,13 @@ class Forming(SQLModel, table=True):
 
     A pool is the kind of accelerator that the gang wants. A gang that did not form by the
     `deadline` rests for as long as machines were kept for it; its next turn is twice as long.
+    One whose run was asked to end so that it `grows` goes on with so many machines.
     """
 
     __table_args__ = (
         CheckConstraint("deadline > since", name="deadline_after_since"),
         CheckConstraint("turns >= 1", name="turns_positive"),
+        CheckConstraint("grows > 2", name="grows_beyond_least"),
         Index("forming_pool", "pool", unique=True, postgresql_where=text("rests_until IS NULL")),
     )
 
@@ -29,6 +31,7 @@ class Forming(SQLModel, table=True):
     deadline: datetime = c.moment()
     turns: int = c.small(default="1")
     rests_until: datetime | None = c.moment(null=True)
+    grows: int | None = c.small(null=True)
 
 
 class Draft(SQLModel, table=True):

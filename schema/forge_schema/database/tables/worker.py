@@ -91,6 +91,8 @@ class Idle(SQLModel, table=True):
     gpu_speed: float = c.number(default="0")
     # The name of the worker's next claim, under which a gang may have leased it; see `forge_form`.
     nonce: UUID | None = c.uuid(null=True)
+    # Since when it has found nothing, and nobody woke it; unknown if an earlier version wrote it.
+    since: datetime | None = c.moment(null=True)
 
 
 class FormerWorker(SQLModel, table=True):

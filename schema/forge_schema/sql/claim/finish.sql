@@ -46,7 +46,7 @@ WITH ended AS (
         (lease.over ->> 'at')::timestamptz AS over_at
 ),
 returned AS (
-    UPDATE slot SET job_id = NULL FROM ended WHERE slot.job_id = ended.job_id
+    UPDATE slot SET job_id = NULL FROM ended WHERE slot.job_id = ended.job_id RETURNING slot.n
 ),
 verdict AS (
     SELECT
@@ -109,6 +109,7 @@ history AS (
         started_at, checkpoint_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
         cpu_seconds, peak_memory_mb, peak_vram_mb
     FROM verdict WHERE state IS DISTINCT FROM 'succeeded'
+    RETURNING job_id
 ),
 successes AS (
     INSERT INTO outcome (
@@ -166,8 +167,12 @@ later AS (
 SELECT
     job_id, token, nonce, reason,
     coalesce(state, CASE WHEN run_at > now THEN 'scheduled' ELSE 'ready' END::state) AS state,
-    (SELECT forge_wake_after(
-        ARRAY(SELECT lane_id FROM again), ARRAY(SELECT lane_id FROM verdict),
-        ARRAY(SELECT parts::text FROM again)
-    ))
+    (
+        SELECT forge_wake_after(
+            ARRAY(SELECT lane_id FROM again), ARRAY(SELECT lane_id FROM verdict),
+            ARRAY(SELECT parts::text FROM again)
+        )
+        -- First, as gangs are formed by what is free then, and by who was in the last run.
+        FROM (SELECT count(*) FROM returned) AS slots, (SELECT count(*) FROM history) AS attempts
+    )
 FROM verdict

@@ -7,7 +7,7 @@
 -- Locks: outcome, in the order of job ids.
 WITH wanted AS MATERIALIZED (
     SELECT
-        id, lane_id, nice, owner, timeout_s,
+        id, lane_id, nice, owner, timeout_s, (spec ->> 'max_nodes')::integer AS machines,
         CASE WHEN spec ? 'parallel' THEN owner || '/' || sweep END AS line,
         (spec ->> 'parallel')::smallint AS parallel,
         forge_parts(owner, bundle_digest, spec) AS parts
@@ -27,12 +27,12 @@ reopened AS (
 ),
 -- One row for all jobs that may spend the same.
 spending AS MATERIALIZED (
-    SELECT alike.lane_id, alike.timeout_s, may.gpu_hours, may.cost
+    SELECT alike.lane_id, alike.timeout_s, alike.machines, may.gpu_hours, may.cost
     FROM (
-        SELECT DISTINCT wanted.lane_id, wanted.timeout_s
+        SELECT DISTINCT wanted.lane_id, wanted.timeout_s, wanted.machines
         FROM reopened JOIN wanted ON wanted.id = reopened.job_id
     ) AS alike
-    CROSS JOIN LATERAL forge_may_spend(alike.lane_id, alike.timeout_s) AS may
+    CROSS JOIN LATERAL forge_may_spend(alike.lane_id, alike.timeout_s, alike.machines) AS may
 ),
 judged AS MATERIALIZED (
     SELECT
@@ -45,6 +45,7 @@ judged AS MATERIALIZED (
     JOIN wanted ON wanted.id = reopened.job_id
     JOIN spending AS may
         ON may.lane_id = wanted.lane_id AND may.timeout_s IS NOT DISTINCT FROM wanted.timeout_s
+        AND may.machines IS NOT DISTINCT FROM wanted.machines
     WINDOW request AS (PARTITION BY wanted.owner)
 ),
 again AS (

@@ -54,16 +54,18 @@ groups AS MATERIALIZED (
 spending AS MATERIALIZED (
     SELECT alike.*, may.gpu_hours, may.cost
     FROM (
-        SELECT groups.owner, groups.lane_id, groups.timeout_s, sum(r.times) AS jobs
+        SELECT
+            groups.owner, groups.lane_id, groups.timeout_s,
+            (groups.shared ->> 'max_nodes')::integer AS machines, sum(r.times) AS jobs
         FROM groups, json_to_recordset(groups.runs) AS r (times integer)
-        GROUP BY groups.owner, groups.lane_id, groups.timeout_s
+        GROUP BY groups.owner, groups.lane_id, groups.timeout_s, machines
     ) AS alike
-    CROSS JOIN LATERAL forge_may_spend(alike.lane_id, alike.timeout_s) AS may
+    CROSS JOIN LATERAL forge_may_spend(alike.lane_id, alike.timeout_s, alike.machines) AS may
     WHERE may.gpu_hours IS NOT NULL
 ),
 judged AS MATERIALIZED (
     SELECT
-        lane_id, timeout_s,
+        lane_id, timeout_s, machines,
         forge_ask(
             owner, timeout_s, (sum(jobs) OVER request)::bigint,
             gpu_hours, sum(jobs * gpu_hours) OVER request, cost, sum(jobs * cost) OVER request
@@ -139,6 +141,7 @@ inserted AS (
         (
             SELECT judged.approval FROM judged
             WHERE judged.lane_id = job.lane_id AND judged.timeout_s IS NOT DISTINCT FROM job.timeout_s
+                AND judged.machines IS NOT DISTINCT FROM (job.spec ->> 'max_nodes')::integer
         ) AS approval
 ),
 placed AS MATERIALIZED (

@@ -1,5 +1,7 @@
 -- Forms gangs, of all lanes or of some: where enough idle workers have room for one, all of them are
 -- leased for it at once, each under the name of its next claim. Returns how many were formed.
+-- A gang with a range of machines takes as many as there are, and as its limits leave GPUs for. It
+-- waits a moment for those that are about to come.
 -- The first gangs by priority, fair share and age are tried, and those behind them too if they lack
 -- machines. Nobody holds anything for a gang that does not form.
 -- A worker that another gang of the same or a higher priority has drafted is left to that.
@@ -18,6 +20,7 @@ DECLARE
     chosen bigint[];
     members bigint[];
     nonces uuid[];
+    size integer;
 BEGIN
     IF offers < 2 OR NOT EXISTS (SELECT FROM shape WHERE nodes > 1) THEN
         RETURN 0;
@@ -77,14 +80,21 @@ BEGIN
             )
         ),
         first AS (
-            SELECT * FROM whole WHERE nonce IS NOT NULL ORDER BY place LIMIT gang.nodes
+            SELECT * FROM whole WHERE nonce IS NOT NULL ORDER BY place LIMIT gang.at_most
         )
-        SELECT array_agg(worker_id ORDER BY place), array_agg(nonce ORDER BY place)
-        INTO members, nonces
+        SELECT count(*), array_agg(worker_id ORDER BY place), array_agg(nonce ORDER BY place)
+        INTO size, members, nonces
         FROM first;
+        CONTINUE WHEN size >= gang.nodes AND size < gang.at_most
+            AND forge_more_come(gang.shape_id, gang.lane_id, gang.nice, gang.job_id, members);
+        IF gang.limited AND size > gang.nodes THEN
+            size := forge_affordable(gang.lane_id, size);
+        END IF;
         -- Others have some of them just now; they are tried again before long.
-        CONTINUE WHEN coalesce(cardinality(members), 0) < gang.nodes
-            OR gang.limited AND NOT forge_take_slots(gang.lane_id, gang.job_id);
+        CONTINUE WHEN size < gang.nodes
+            OR gang.limited AND NOT forge_take_slots(gang.lane_id, gang.job_id, size);
+        members := members[:size];
+        nonces := nonces[:size];
         WITH taken AS (
             DELETE FROM ready
             WHERE lane_id = gang.lane_id AND nice = gang.nice AND job_id = gang.job_id
@@ -95,7 +105,7 @@ BEGIN
             preemptions, ready_at, claimed_at, expires_at
         )
         SELECT
-            taken.job_id, member.n - 1, gang.nodes, member.nonce, member.worker_id, taken.lane_id,
+            taken.job_id, member.n - 1, size, member.nonce, member.worker_id, taken.lane_id,
             taken.nice, taken.attempt + 1, taken.failures, taken.losses, taken.preemptions,
             taken.ready_at, forge_now(), forge_now() + interval '2 minutes'
         FROM taken
@@ -105,7 +115,7 @@ BEGIN
         WHERE ctid = ANY(ARRAY(
             SELECT ctid FROM idle WHERE worker_id = ANY(members) FOR UPDATE SKIP LOCKED
         ));
-        offers := offers - gang.nodes;
+        offers := offers - size;
         formed := formed + 1;
         PERFORM forge_hint('ready', members, seen);
     END LOOP;

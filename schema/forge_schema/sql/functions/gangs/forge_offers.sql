@@ -1,13 +1,19 @@
--- The idle workers that a gang can have, as many as it needs and some to spare, the best first: those
+-- The idle workers that a gang can have, as many as it takes and some to spare, the best first: those
 -- that its earlier runs could reach, of these those drafted for it, then those that
 -- `forge_preference` prefers, and the faster ones. If their label `same` must have one value, they
--- are those with the value that suits best.
+-- are those with the value that suits best: of a gang with a range of machines, the one that most of
+-- them have. Machines beyond the least are only such as could be reached.
 CREATE OR REPLACE FUNCTION forge_offers(
     wanted integer, same text, gang bigint, its_nice smallint, its_parts integer[]
 ) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
     WITH unreached AS MATERIALIZED (
         SELECT worker_id FROM attempt_row WHERE job_id = gang AND reason = 'preflight_failed'
+    ),
+    takes AS MATERIALIZED (
+        SELECT greatest(shape.nodes, (job.spec ->> 'max_nodes')::integer) AS most
+        FROM job CROSS JOIN shape
+        WHERE job.id = gang AND shape.id = wanted
     ),
     able AS MATERIALIZED (
         SELECT
@@ -37,19 +43,21 @@ LANGUAGE sql STABLE AS $$
             *,
             row_number() OVER (
                 PARTITION BY value ORDER BY unreached, drafted DESC, preference DESC, worker_id
-            ) AS n
-        FROM able
+            ) AS n,
+            least(count(*) OVER (PARTITION BY value), takes.most) AS takes
+        FROM able CROSS JOIN takes
     ),
     best AS (
-        SELECT value, nodes FROM ranked
+        SELECT value, takes FROM ranked
         WHERE n = nodes
-        ORDER BY unreached, drafted DESC, preference DESC, value
+        ORDER BY unreached, drafted DESC, takes DESC, preference DESC, value
         LIMIT 1
     )
     SELECT ARRAY(
         SELECT ranked.worker_id
-        FROM ranked JOIN best ON ranked.value IS NOT DISTINCT FROM best.value
-        WHERE ranked.n <= best.nodes + 16
+        FROM ranked JOIN best ON ranked.value IS NOT DISTINCT FROM best.value CROSS JOIN takes
+        WHERE ranked.n <= best.takes + 16
+            AND (NOT ranked.unreached OR takes.most = ranked.nodes OR ranked.n <= ranked.nodes)
         ORDER BY ranked.n
     )
 $$;

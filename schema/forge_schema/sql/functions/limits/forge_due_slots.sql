@@ -20,7 +20,7 @@ LANGUAGE sql STABLE AS $$
             row_number() OVER (PARTITION BY of_lane.kind, of_lane.name ORDER BY lease.job_id)::integer AS n
         FROM lease
         JOIN lane ON lane.id = lease.lane_id AND lane.limited
-        CROSS JOIN LATERAL forge_limits_of(lease.lane_id) AS of_lane
+        CROSS JOIN LATERAL forge_limits_of(lease.lane_id, lease.nodes) AS of_lane
         CROSS JOIN LATERAL generate_series(1, of_lane.slots)
         -- Rank 0 holds those of all machines of a gang.
         WHERE lease.rank = 0

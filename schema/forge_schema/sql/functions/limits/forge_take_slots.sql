@@ -1,14 +1,17 @@
--- Takes a slot of each limit that a job is under, or none if a limit has too few. Slots that other
--- claims are taking right now count as taken.
+-- Takes a slot of each limit that a job is under, or none if a limit has too few; a job on several
+-- `machines` takes those of the GPUs of all. Slots that other claims are taking right now count as
+-- taken.
 -- Locks: slot, skipping locked.
-CREATE OR REPLACE FUNCTION forge_take_slots(lane_id integer, claimed bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION forge_take_slots(
+    lane_id integer, claimed bigint, machines integer DEFAULT NULL
+) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     bound record;
     above bigint;
     got bigint;
 BEGIN
-    FOR bound IN SELECT * FROM forge_limits_of(lane_id) LOOP
+    FOR bound IN SELECT * FROM forge_limits_of(lane_id, machines) LOOP
         SELECT count(*) INTO above FROM slot
         WHERE kind = bound.kind AND name = bound.name AND n > bound.most AND job_id IS NOT NULL;
         IF above > 0 THEN
