@@ -38,6 +38,9 @@ MEND_EVERY_S = 60.0
 WAKE_PATIENCE = timedelta(seconds=2)
 # How long machines are kept for a gang the first time.
 TURN = timedelta(minutes=5)
+# How long a run computes before it may end to grow, and how long machines that it takes were idle.
+SETTLED = timedelta(minutes=10)
+SPARE = timedelta(minutes=3)
 # Well above the time window in which a signed request is accepted.
 NONCES = timedelta(minutes=15)
 
@@ -126,6 +129,7 @@ class Tick:
             "requeued": lambda: _batches(self.requeue),
             "promoted": lambda: _batches(self.promote),
             "drafted": self.draft,
+            "grown": self.grow,
             "woken": self.wake_again,
             # One batch: each of its jobs is a submit of its own.
             "fired": self.fire,
@@ -228,6 +232,13 @@ class Tick:
         row = self._database.rows("draft", again=True, patience=patience, turn=TURN)[0]
         drafted: int = row["drafted"]
         return drafted
+
+    def grow(self) -> int:
+        """Have runs end that could go on with more machines."""
+        times = {"settled": SETTLED, "waited": SPARE, "turn": TURN}
+        row = self._database.rows("grow", again=True, actor=self._queue.actor, **times)[0]
+        grown: int = row["grown"]
+        return grown
 
     def fire(self) -> int:
         """Submit the jobs of a batch of schedules that are due."""

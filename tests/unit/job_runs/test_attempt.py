@@ -64,7 +64,7 @@ def test_one_of_many_reasons_at_once_is_kept(attempt: Attempt) -> None:
         (Standing.CANCELLED, Reason.CANCELLED, "cancelled on request"),
         (Standing.PREEMPTED, Reason.PREEMPTED, "preempted on request"),
         (Standing.TIMEOUT, Reason.TIMEOUT, "longer than 90 s"),
-        (Standing.ENDED, Reason.RUN_ENDED, "another member ended the run"),
+        (Standing.ENDED, Reason.RUN_ENDED, "the run ended on all machines"),
         (Standing.LOST, Reason.WORKER_LOST, "the lease was lost"),
     ],
 )

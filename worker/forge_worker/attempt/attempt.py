@@ -148,7 +148,7 @@ class Attempt:
         elif standing is Standing.TIMEOUT:
             self.request_stop(Stop(Reason.TIMEOUT, f"longer than {self.grant.timeout_s} s"))
         elif standing is Standing.ENDED:
-            self.request_stop(Stop(Reason.RUN_ENDED, "another member ended the run"))
+            self.request_stop(Stop(Reason.RUN_ENDED, "the run ended on all machines"))
         elif standing is not Standing.OK:
             self.request_stop(Stop(Reason(standing.value), f"{standing.value} on request"))
 

@@ -3,12 +3,12 @@
 -- then; or no row if the worker takes no jobs.
 INSERT INTO idle (
     worker_id, gpu_model, boot_id, cpus, memory_mb, disk_mb, gpus, vram_mb, jobs, warm,
-    cpu_speed, gpu_speed, nonce
+    cpu_speed, gpu_speed, nonce, since
 )
 SELECT
     id, %(gpu_model)s, boot_id, %(cpus)s, %(memory_mb)s, %(disk_mb)s, %(gpus)s, %(vram_mb)s,
     %(jobs)s, %(warm)s::integer[], forge_speed(speed, false), forge_speed(speed, true),
-    %(nonce)s::uuid
+    %(nonce)s::uuid, forge_now()
 FROM worker
 WHERE id = %(worker_id)s AND forge_takes_jobs(worker)
 ON CONFLICT (worker_id, gpu_model) DO UPDATE
@@ -16,7 +16,11 @@ ON CONFLICT (worker_id, gpu_model) DO UPDATE
         boot_id = excluded.boot_id, cpus = excluded.cpus, memory_mb = excluded.memory_mb,
         disk_mb = excluded.disk_mb, gpus = excluded.gpus, vram_mb = excluded.vram_mb,
         jobs = excluded.jobs, warm = excluded.warm,
-        cpu_speed = excluded.cpu_speed, gpu_speed = excluded.gpu_speed, nonce = excluded.nonce
+        cpu_speed = excluded.cpu_speed, gpu_speed = excluded.gpu_speed, nonce = excluded.nonce,
+        since = CASE
+            WHEN idle.boot_id = excluded.boot_id THEN coalesce(idle.since, excluded.since)
+            ELSE excluded.since
+        END
 RETURNING
     pg_current_xact_id()::text::bigint AS xid,
     nonce IS NOT NULL AND EXISTS (

@@ -1,11 +1,18 @@
 -- Stores the end of one member of a run in its lease, which stays until all members are over. Unless
 -- it succeeded, or the launcher ends the run with the master's success, the others are asked to stop.
--- `whole` tells whether no other member is left. A repeated end returns the first one.
+-- The end of a run that grows says so. `whole` tells whether no other member is left. A repeated end returns the first one.
 -- The caller holds the run's lock.
 -- Locks: lease by rank.
 WITH own AS MATERIALIZED (
-    SELECT lease.*, job.spec ->> 'launcher' AS launcher
-    FROM lease JOIN job ON job.id = lease.job_id
+    SELECT
+        lease.*, job.spec ->> 'launcher' AS launcher,
+        CASE
+            WHEN forming.grows IS NOT NULL AND %(reason)s::text = 'run_ended'
+                THEN format('to go on with %%s machines instead of %%s', forming.grows, lease.nodes)
+        END AS grows
+    FROM lease
+    JOIN job ON job.id = lease.job_id
+    LEFT JOIN forming ON forming.job_id = lease.job_id AND forming.since > lease.claimed_at
     WHERE lease.job_id = %(job_id)s AND lease.token = %(token)s AND lease.nonce = %(nonce)s
         AND lease.nodes > 1
         AND (NOT %(expired_only)s OR lease.expires_at < forge_now())
@@ -14,7 +21,7 @@ over AS (
     UPDATE lease
     SET over = jsonb_build_object(
             'at', forge_now(), 'reason', %(reason)s::text, 'exit_code', %(exit_code)s::integer,
-            'detail', %(detail)s::text, 'usage', %(usage)s::jsonb,
+            'detail', coalesce(own.grows, %(detail)s::text), 'usage', %(usage)s::jsonb,
             'level', CASE own.asked::text
                 WHEN 'ended' THEN %(asked_level)s ELSE %(level)s
             END::integer

@@ -26,7 +26,11 @@ BEGIN
         SELECT FROM ready JOIN lane ON lane.id = ready.lane_id AND NOT lane.paused
         WHERE ready.lane_id = forming.lane_id AND ready.nice = forming.nice
             AND ready.job_id = forming.job_id
-    );
+    )
+        -- A run that grows has yet to end.
+        AND NOT EXISTS (
+            SELECT FROM lease WHERE lease.job_id = forming.job_id AND lease.asked = 'ended'
+        );
     UPDATE forming SET rests_until = forge_now() + (deadline - since)
     WHERE rests_until IS NULL AND deadline <= forge_now();
     DELETE FROM draft
@@ -76,7 +80,7 @@ BEGIN
         )
         ON CONFLICT (job_id) DO UPDATE SET
             since = forge_now(), deadline = forge_now() + turn * power(2, least(f.turns, 10)),
-            turns = f.turns + 1, rests_until = NULL;
+            turns = f.turns + 1, rests_until = NULL, grows = NULL;
         -- At once, so that the next gang is not promised the same workers.
         drafted := drafted + forge_fill(gang.job_id);
     END LOOP;
