@@ -29,6 +29,21 @@ REASONS = [
     for reason in Reason
     if reason not in {Reason.START_FAILED, Reason.DEPENDENCY_FAILED, Reason.SUCCEEDED}
 ]
+CHECKPOINT = """
+    INSERT INTO checkpoint (job_id, token, number, attempt, created_at, key, files, bytes)
+    SELECT job_id, token, 0, attempt, forge_now(), 'k', 1, 1 FROM lease
+    WHERE job_id = %s AND rank = 0
+"""
+SPARE = """
+    INSERT INTO idle (
+        worker_id, gpu_model, boot_id, cpus, memory_mb, disk_mb, gpus, vram_mb, nonce, since
+    )
+    SELECT
+        id, '', boot_id, cpus, memory_mb, disk_mb, 0, 0, gen_random_uuid(),
+        forge_now()
+    FROM worker WHERE id = %s
+"""
+GROW = "SELECT forge_grow('0 s', '0 s', '5 minutes', 'sweeper') AS grown"
 reasons = st.one_of(st.just(Reason.EXIT_CODE), st.sampled_from(REASONS))
 some = st.integers(0, 99)
 
@@ -47,6 +62,7 @@ class Gang:
 
     id: int
     launcher: str
+    ranged: bool = False
     run: Run | None = None
     members: list[Member] = field(default_factory=list)
     state: State = State.READY
@@ -121,23 +137,46 @@ class RunMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.gangs: list[Gang] = []
 
-    @initialize(launchers=st.lists(st.sampled_from(["torchrun", "ray"]), min_size=1, max_size=2))
-    def submit(self, launchers: list[str]) -> None:
+    @initialize(
+        launchers=st.lists(st.sampled_from(["torchrun", "ray"]), min_size=1, max_size=2),
+        ranged=st.booleans(),
+    )
+    def submit(self, launchers: list[str], *, ranged: bool) -> None:
         limits = {"max_failures": MOST, "max_losses": MOST, "max_preemptions": MOST}
-        for launcher in launchers:
-            job_id = gang(self.rig, 3, launcher, backoff_s=0, **limits)
-            self.gangs.append(Gang(job_id, launcher))
+        for n, launcher in enumerate(launchers):
+            # The second one could not have the machine by which the first one grows.
+            kind = {"labels": {"zone": "moon"}} if n else {"max_nodes": 3 if ranged else None}
+            job_id = gang(self.rig, 3 - (ranged and not n), launcher, backoff_s=0, **kind, **limits)
+            self.gangs.append(Gang(job_id, launcher, ranged and not n))
 
     @precondition(lambda self: any(one.state is State.READY for one in self.gangs))
-    @rule(number=some)
-    def form(self, number: int) -> None:
+    @rule(number=some, size=st.sampled_from([2, 2, 2, 3]))
+    def form(self, number: int, size: int) -> None:
         waiting = [one for one in self.gangs if one.state is State.READY]
         one = waiting[number % len(waiting)]
-        one.run = formed(self.rig, one.id, list(self.team))
-        one.members, one.state = [Member() for _ in self.team], State.RUNNING
+        team = list(self.team[: size if one.ranged else 3])
+        one.run = formed(self.rig, one.id, team)
+        one.members, one.state = [Member() for _ in team], State.RUNNING
+
+    @precondition(lambda self: self._small() is not None)
+    @rule()
+    def grow(self) -> None:
+        """A sweeper has a run end, for which the third worker has been idle."""
+        one = self._small()
+        assert one is not None
+        assert one.run is not None
+        one.run.start()
+        self.rig.rows(CHECKPOINT, one.id)
+        self.rig.rows(SPARE, self.team[2].id)
+        grown = self.rig.row(GROW)["grown"]
+        # As when the next run has formed.
+        for table in ("idle", "draft", "forming"):
+            self.rig.rows(f"DELETE FROM {table}")
+        assert grown == 1
+        one.ask(Asked.ENDED)
 
     @precondition(lambda self: self._running())
-    @rule(number=some, rank=st.integers(0, 2), reason=reasons, reset=st.booleans())
+    @rule(number=some, rank=some, reason=reasons, reset=st.booleans())
     def fail(self, number: int, rank: int, reason: Reason, *, reset: bool) -> None:
         self._end(number, rank, reason, RESET if reset else "boom")
 
@@ -145,6 +184,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule(number=some, ranks=st.permutations(range(3)), count=st.integers(1, 3))
     def succeed(self, number: int, ranks: list[int], count: int) -> None:
         for rank in ranks[:count]:
+            # Of two members, one succeeds twice.
             self._end(number, rank, Reason.SUCCEEDED, None)
 
     @precondition(lambda self: self._running())
@@ -156,10 +196,11 @@ class RunMachine(RuleBasedStateMachine):
                 self._end(number, rank, Reason.RUN_ENDED, None)
 
     @precondition(lambda self: self._running())
-    @rule(number=some, rank=st.integers(0, 2))
+    @rule(number=some, rank=some)
     def begin_to_stop(self, number: int, rank: int) -> None:
         one = self._one(number)
         assert one.run is not None
+        rank %= len(one.members)
         asked = one.members[rank].asked
         told = self.rig.queue.report(one.run.fences[rank], Phase.STOPPING)
         if rank not in one.left:
@@ -238,7 +279,9 @@ class RunMachine(RuleBasedStateMachine):
         for one in self.gangs:
             rows = self.rig.jobs.attempts(one.id)
             places = [(row["attempt"], row["rank"]) for row in rows]
-            assert places == [(n, rank) for n in range(1, len(one.stored) + 1) for rank in range(3)]
+            assert places == [
+                (n, rank) for n, run in enumerate(one.stored, 1) for rank in range(len(run))
+            ]
             assert [row["reason"] for row in rows] == [r for run in one.stored for r in run]
 
     def _running(self) -> list[Gang]:
@@ -247,6 +290,12 @@ class RunMachine(RuleBasedStateMachine):
     def _one(self, number: int) -> Gang:
         running = self._running()
         return running[number % len(running)]
+
+    def _small(self) -> Gang | None:
+        """Return the run that could go on with more machines, if nobody ends it so far."""
+        one = self.gangs[0]
+        ends = any(member.asked or member.over for member in one.members)
+        return one if one.ranged and len(one.members) == 2 and not ends else None
 
     def _pass(self, seconds: float) -> None:
         self.rig.clock.advance(seconds)
@@ -259,6 +308,7 @@ class RunMachine(RuleBasedStateMachine):
         one = self._one(number)
         assert one.run is not None
         self._pass(1)
+        rank %= len(one.members)
         run, member = one.run, one.members[rank]
         if member.over is None:
             one.end(rank, reason, _level(reason, detail, member.asked), self.now)

@@ -75,5 +75,5 @@ LEFT JOIN due ON NOT here.holds
         OR counted.silent <= %(brake)s
         OR 2 * counted.silent <= counted.leases
     )
-ORDER BY due.job_id
+ORDER BY due.job_id, due.token
 LIMIT %(count)s
