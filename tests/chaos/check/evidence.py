@@ -39,6 +39,7 @@ TABLES = """
         FROM lease;
     CREATE TEMP TABLE gang ON COMMIT DROP AS
         SELECT id AS job_id, (spec ->> 'nodes')::integer AS nodes,
+            coalesce(spec ->> 'max_nodes', spec ->> 'nodes')::integer AS max_nodes,
             coalesce(spec ->> 'launcher' = 'ray', false) AS by_master
         FROM job WHERE (spec ->> 'nodes')::integer > 1;
     CREATE TEMP TABLE decisive ON COMMIT DROP AS

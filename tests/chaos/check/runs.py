@@ -9,8 +9,8 @@ RANKS = by_sql(
     """
     SELECT
         job_id, token,
-        format('attempt %s has the ranks %s on %s machines, of %s', attempt, ranks, machines, nodes)
-            AS says
+        format('attempt %s has the ranks %s on %s machines, of %s to %s', attempt, ranks, machines,
+            nodes, max_nodes) AS says
     FROM (
         SELECT
             job_id, attempt, max(token) AS token, array_agg(rank::integer ORDER BY rank) AS ranks,
@@ -19,7 +19,8 @@ RANKS = by_sql(
         GROUP BY job_id, attempt
     ) AS run
     JOIN gang USING (job_id)
-    WHERE ranks <> ARRAY(SELECT generate_series(0, nodes - 1)) OR machines <> nodes
+    WHERE ranks <> ARRAY(SELECT generate_series(0, cardinality(ranks) - 1))
+        OR cardinality(ranks) NOT BETWEEN nodes AND max_nodes OR machines <> cardinality(ranks)
     """,
 )
 

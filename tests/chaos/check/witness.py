@@ -42,7 +42,8 @@ DEFINITIONS = """
         ELSIF TG_OP = 'UPDATE' AND to_jsonb(NEW) ->> 'over' IS NOT NULL THEN
             verb := 'ended';
         ELSIF TG_OP = 'UPDATE' THEN
-            IF NEW.expires_at = OLD.expires_at THEN
+            -- A member that claims again gets its lease with what is left of its time.
+            IF to_jsonb(NEW) ->> 'nodes' <> '1' AND NEW.expires_at = OLD.expires_at THEN
                 RETURN NULL;
             END IF;
             one := NEW;

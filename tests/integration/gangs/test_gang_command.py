@@ -50,7 +50,7 @@ def test_a_gang_is_submitted_with_a_warning_if_there_are_too_few_machines(
         (("--nodes", "0"), "nodes: must be at least 1"),
         (
             ("--nodes", "2", "--launcher", "slurm"),
-            "launcher: must be 'torchrun', 'accelerate', 'deepspeed', 'ray' or 'none'",
+            "launcher: must be 'torchrun', 'accelerate', 'deepspeed', 'mpirun', 'ray' or 'none'",
         ),
     ],
 )

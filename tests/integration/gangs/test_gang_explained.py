@@ -185,10 +185,10 @@ def test_a_run_with_fewer_machines_than_it_may_have_is_told_so(rig: Rig) -> None
     asleep(rig, 2)
     jobs.append(rig.submit(nodes=2, max_nodes=2))
     few, all_of_them = (said(rig, job) for job in jobs)
-    assert few.text.startswith("running on 3 of up to 8 machines, with rank 0 on g0 for ")
+    assert few.text.startswith("running on 3 of up to 8 machines: g0, g1 and g2 for ")
     assert few.run is not None
     assert (few.run.nodes, few.run.max_nodes) == (3, 8)
-    assert all_of_them.text.startswith("running on g0 for ")
+    assert all_of_them.text.startswith("running on g0 and g1 for ")
 
 
 def test_a_gang_that_no_workers_could_run_is_among_the_stuck_jobs(rig: Rig) -> None:

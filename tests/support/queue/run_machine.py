@@ -92,7 +92,7 @@ class Gang:
         first = self._decides()
         reason = self._over(first)[0]
         self.stored.append([
-            Reason.RUN_ENDED if rank != first and self._over(rank)[1] else self._over(rank)[0]
+            reason if rank == first else self._as_stored(rank, reason)
             for rank in range(len(self.members))
         ])  # fmt: skip
         self.past += [(self.run, rank, self.stored[-1][rank]) for rank in range(len(self.members))]
@@ -108,6 +108,13 @@ class Gang:
             if self._over(rank)[0] is not Reason.SUCCEEDED or (rank == 0 and self.launcher == "ray")
         ]
         return min(ends, default=(0, 0.0, 0))[2]
+
+    def _as_stored(self, rank: int, decisive: Reason) -> Reason:
+        """Return another member's reason: of two that find no network, one decides."""
+        own, level, _ = self._over(rank)
+        undone = own is Reason.SUCCEEDED and decisive is not Reason.SUCCEEDED
+        doubled = own is decisive is Reason.PREFLIGHT_FAILED
+        return Reason.RUN_ENDED if level or undone or doubled else own
 
     def _over(self, rank: int) -> tuple[Reason, int, float]:
         over = self.members[rank].over

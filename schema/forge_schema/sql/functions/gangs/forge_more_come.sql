@@ -9,7 +9,7 @@ LANGUAGE sql STABLE AS $$
         FROM ready
         JOIN shape ON shape.id = wanted
         JOIN worker ON worker.id <> ALL(there) AND forge_serves(shape, worker)
-            AND forge_takes_jobs(worker)
+            AND forge_joins(worker)
         WHERE ready.lane_id = its_lane AND ready.nice = its_nice AND ready.job_id = gang
             AND ready.ready_at > forge_now() - interval '10 seconds'
             AND (

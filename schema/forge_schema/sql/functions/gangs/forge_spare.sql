@@ -1,6 +1,6 @@
 -- The workers that a running gang could have besides its members, the best first, up to so many: those
--- that have found nothing for as long as `waited`, and that no waiting job could have. If the label
--- `same` must have one value, it is that of the first member.
+-- that have found nothing for as long as `waited`, that no waiting job could have, and that its runs
+-- could reach. If the label `same` must have one value, it is that of the first member.
 CREATE OR REPLACE FUNCTION forge_spare(
     wanted integer, gang bigint, waited interval, same text, most integer
 ) RETURNS bigint[]
@@ -20,7 +20,7 @@ LANGUAGE sql VOLATILE AS $$
         JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id
         CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
         WHERE shape.id = wanted
-            AND forge_takes_jobs(worker)
+            AND forge_joins(worker)
             AND forge_idle_fits(
                 shape, lent.cpus, lent.memory_mb, idle.cpus, idle.memory_mb, idle.disk_mb,
                 idle.gpus, idle.gpu_model, idle.vram_mb
@@ -29,6 +29,11 @@ LANGUAGE sql VOLATILE AS $$
             AND NOT EXISTS (SELECT FROM draft WHERE draft.worker_id = worker.id)
             AND NOT EXISTS (
                 SELECT FROM lease WHERE lease.job_id = gang AND lease.worker_id = worker.id
+            )
+            AND NOT EXISTS (
+                SELECT FROM attempt_row AS member
+                WHERE member.job_id = gang AND member.worker_id = worker.id
+                    AND member.reason = 'preflight_failed'
             )
             AND (same IS NULL OR worker.labels ->> same = (
                 SELECT first.labels ->> same
