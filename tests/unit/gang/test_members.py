@@ -167,3 +167,19 @@ def test_a_job_on_several_machines_never_runs_alone() -> None:
         _check_nodes(replace(grant, spec=of_a_gang))
     _check_nodes(replace(grant, spec=of_a_gang, rank=1, nodes=2))
     _check_nodes(grant)
+
+
+@pytest.mark.parametrize(
+    ("members", "hints"),
+    [
+        ([{**FAST, "batch": 64}, {**SLOW, "batch": 64}], ["64", "21"]),
+        ([{"batch": 64}, {"batch": 16}], ["16", "16"]),
+        ([{**FAST, "batch": 64}, SLOW], [None, None]),
+    ],
+)
+def test_the_batch_hint_follows_speed_and_memory(
+    members: list[dict[str, Any]], hints: list[str | None]
+) -> None:
+    peers = tuple(peer(rank, **changes) for rank, changes in enumerate(members))
+    told = [variables(Gang(rank, peers), per_gpu=False) for rank in range(len(peers))]
+    assert [one.get("FORGE_BATCH_SIZE_HINT") for one in told] == hints

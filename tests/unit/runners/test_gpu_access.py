@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.job_runs.job_environment import batch_size
+from forge_worker.machine.slots import Slot
 from forge_worker.runners.docker import hardening
 from forge_worker.runners.docker.hardening import DockerPolicy, settings
 from forge_worker.runners.runner import RunSpec, StartFailed, visible
@@ -137,4 +137,5 @@ def test_process_sees_its_own_gpus_alone() -> None:
     [(81_920, 256), (81_559, 256), (24_576, 64), (4864, 16), (256, 1), (0, 1), (9 << 20, 1024)],
 )
 def test_hint_for_a_batch_is_a_power_of_two_by_memory(memory_mb: int, samples: int) -> None:
-    assert batch_size(memory_mb) == samples
+    assert Slot(1, memory_mb, 0).batch_size == samples
+    assert Slot(1, 1, 0, gpu_uuids=("GPU-a",), vram_mb=memory_mb).batch_size == samples

@@ -137,6 +137,7 @@ class Gatherer:
             memory_mb=slot.memory_mb,
             speed=self._pace.speed,
             method=self._pace.method,
+            batch=slot.batch_size,
         )
 
     def _gang(self, members: list[Member]) -> Gang:

@@ -11,7 +11,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Member
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError
 
-from forge_worker.gang.shares import shares
+from forge_worker.gang.shares import batches, shares
 
 NVIDIA_OR_AMD = ("nvidia", "amd")
 # Not for the job: these are of the check of the network only.
@@ -34,6 +34,9 @@ class Peer:
     `speed` is that of each of its GPUs, or of its CPUs together, in GFLOPS of fp32; None if it was
     not measured. Speeds by different methods are not comparable.
 
+    `batch` is how many samples are a good start for one of its processes, by memory alone;
+    members of earlier versions do not tell it.
+
     `port` is where it answers the check of the network, to those who know the `nonce`. Rank 0 also
     has a `master_port`, at which its program will listen.
     """
@@ -50,6 +53,7 @@ class Peer:
     memory_mb: int = 0
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     method: str | None = None
+    batch: Annotated[int, Field(ge=1)] | None = None
 
     @property
     def processes(self) -> int:
@@ -134,14 +138,21 @@ class Gang:
         If a launcher starts a process for each GPU (`per_gpu`), each of them is a rank. The shares
         are equal unless all members were measured by the same method.
         """
+        return shares(self._speeds(per_gpu=per_gpu))
+
+    def batches(self, *, per_gpu: bool) -> list[int]:
+        """Return each rank's initial batch, with which their steps end together; [] if unknown."""
+        tops = [peer.batch for peer in self.peers for _ in range(_ranks(peer, per_gpu=per_gpu))]
+        known = [top for top in tops if top is not None]
+        return batches(self._speeds(per_gpu=per_gpu), known) if len(known) == len(tops) else []
+
+    def _speeds(self, *, per_gpu: bool) -> list[float | None]:
         alike = len({peer.method for peer in self.peers}) == 1 and self.own.method
-        return shares(
-            [
-                peer.speed * (1 if per_gpu else peer.processes) if alike and peer.speed else None
-                for peer in self.peers
-                for _ in range(peer.processes if per_gpu else 1)
-            ]
-        )
+        return [
+            peer.speed * (1 if per_gpu else peer.processes) if alike and peer.speed else None
+            for peer in self.peers
+            for _ in range(_ranks(peer, per_gpu=per_gpu))
+        ]
 
     def described(self) -> str:
         """Return the gang as JSON for the job."""
@@ -150,3 +161,7 @@ class Gang:
             for peer in self.peers
         ]
         return json.dumps({"rank": self.rank, "members": members})
+
+
+def _ranks(peer: Peer, *, per_gpu: bool) -> int:
+    return peer.processes if per_gpu else 1

@@ -50,37 +50,20 @@ def shares(speeds: Sequence[float | None]) -> list[float]:
     return [float(speed / whole) for speed in known]
 
 
-def batches(
-    whole: int, speeds: Sequence[float | None], most: Sequence[int | None] | None = None
-) -> list[int]:
-    """Return each rank's batch, which sum to `whole`: by speed, rounded by largest remainder.
+def batches(speeds: Sequence[float | None], tops: Sequence[int]) -> list[int]:
+    """Return each rank's batch in proportion to its speed, as large as fits into all memories.
 
-    Each is at least 1. A faster rank with the same limit never gets less than a slower one.
+    Each is at least 1.
 
     Args:
-        whole: the global batch, in samples.
         speeds: as for `shares`.
-        most: how many samples fit into each rank's memory; None means any number.
-
-    Raises:
-        ValueError: the batch is smaller than the number of ranks, or larger than their memory.
+        tops: how many samples each rank's memory holds, at least 1.
     """
-    tops = [whole if top is None else min(top, whole) for top in most or [None] * len(speeds)]
-    if len(tops) != len(speeds):
-        raise ValueError(f"{len(speeds)} speeds, but {len(tops)} limits")
-    if min(tops, default=0) < LEAST or not len(tops) <= whole <= sum(tops):
-        raise ValueError(
-            f"a batch of {whole} cannot be split into {len(tops)} of at least 1 and at most {tops}"
-        )
     known = _known(speeds)
-    exact = _within(whole, known, tops)
-    made = [int(part) for part in exact]
-    by_remainder = sorted(
-        range(len(made)), key=lambda rank: (exact[rank] - made[rank], known[rank]), reverse=True
+    per_speed = min(
+        (top / speed for top, speed in zip(tops, known, strict=True)), default=Fraction(0)
     )
-    for rank in by_remainder[: whole - sum(made)]:
-        made[rank] += 1
-    return made
+    return [max(LEAST, int(speed * per_speed)) for speed in known]
 
 
 def _known(speeds: Sequence[float | None]) -> list[Fraction]:
@@ -88,27 +71,3 @@ def _known(speeds: Sequence[float | None]) -> list[Fraction]:
     if len(usable) < len(speeds):
         return [Fraction(1)] * len(speeds)
     return [Fraction(speed) for speed in usable]
-
-
-def _within(whole: int, speeds: list[Fraction], tops: list[int]) -> list[Fraction]:
-    """Split in proportion to the speeds, but within the limits.
-
-    What limits take away or add is shared by the others, in proportion again: the ranks at one
-    kind of limit keep it, whichever kind moves more, and the rest is split anew. CSS resolves
-    flexible lengths in this way (https://www.w3.org/TR/css-flexbox-1/#resolve-flexible-lengths).
-    """
-    fixed: dict[int, Fraction] = {}
-    while True:
-        free = [rank for rank in range(len(speeds)) if rank not in fixed]
-        left = whole - sum(fixed.values())
-        pace = left / sum((speeds[rank] for rank in free), Fraction(0)) if free else Fraction(0)
-        wanted = {rank: pace * speeds[rank] for rank in free}
-        clamped = {
-            rank: min(max(part, Fraction(LEAST)), Fraction(tops[rank]))
-            for rank, part in wanted.items()
-        }
-        moved = sum(clamped.values()) - sum(wanted.values())
-        if moved == 0:
-            found = fixed | clamped
-            return [found[rank] for rank in range(len(speeds))]
-        fixed |= {rank: part for rank, part in clamped.items() if (part - wanted[rank]) * moved > 0}

@@ -12,6 +12,7 @@ def variables(gang: Gang, *, per_gpu: bool) -> dict[str, str]:
     """
     sizes = [peer.processes if per_gpu else 1 for peer in gang.peers]
     rank = sum(sizes[: gang.rank])
+    batches = gang.batches(per_gpu=per_gpu)
     return {
         "RANK": str(rank),
         "LOCAL_RANK": "0",
@@ -24,6 +25,7 @@ def variables(gang: Gang, *, per_gpu: bool) -> dict[str, str]:
         "FORGE_BACKEND": gang.backend,
         "FORGE_GANG": gang.described(),
         "FORGE_SPEED_SHARE": f"{gang.shares(per_gpu=per_gpu)[rank]:.6g}",
+        **({"FORGE_BATCH_SIZE_HINT": str(batches[rank])} if batches else {}),
         **_interface(gang),
     }
 

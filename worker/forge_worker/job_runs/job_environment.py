@@ -42,8 +42,7 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
         labels=labels(attempt, host),
     )
     device = host.accelerator if slot.gpu_uuids else "cpu"
-    memory_mb = slot.vram_mb if slot.gpu_uuids else slot.memory_mb
-    hint = {"FORGE_BATCH_SIZE_HINT": str(batch_size(memory_mb))}
+    hint = {"FORGE_BATCH_SIZE_HINT": str(slot.batch_size)}
     told = {**variables(attempt, spec, runner, device), **hint}
     return replace(spec, env={**grant.spec["env"], **told})
 
@@ -52,15 +51,6 @@ def container_name(attempt: Attempt) -> str:
     """Return the name of an attempt's container."""
     # One engine may serve workers of several queues, whose job ids overlap.
     return f"forge-{attempt.fence.job_id}-{attempt.grant.attempt}-{attempt.mark}"
-
-
-def batch_size(memory_mb: int) -> int:
-    """Return an initial batch size: four samples per GiB, rounded down to a power of two.
-
-    A guess that ignores the model: 256 on 80 GiB, 64 on 24 GiB, never above 1024.
-    """
-    samples = min(1024, max(1, memory_mb * 4 // 1024))
-    return 1 << (samples.bit_length() - 1)
 
 
 def labels(attempt: Attempt, host: Host) -> dict[str, str]:

@@ -21,6 +21,16 @@ class Slot:
     vram_mb: int = 0
     gpu_vendor: str = ""
 
+    @property
+    def batch_size(self) -> int:
+        """An initial batch size: four samples per GiB, rounded down to a power of two.
+
+        A guess that ignores the model: 256 on 80 GiB, 64 on 24 GiB, never above 1024.
+        """
+        memory_mb = self.vram_mb if self.gpu_uuids else self.memory_mb
+        samples = min(1024, max(1, memory_mb * 4 // 1024))
+        return 1 << (samples.bit_length() - 1)
+
 
 class Slots:
     """Lend resources to jobs and take them back; a GPU serves one job at a time."""
