@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from forge_schema.model.spec import Resources
+from support.waiting import eventually
 from support.workers.worker import bed
 
 ROOT = Path(__file__).parents[3]
@@ -19,6 +20,7 @@ EXAMPLE = ROOT / "examples" / "multi_node"
 BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
 PATH = {"PATH": f"{BIN}:{os.environ['PATH']}"}
 STEPS = 8
+MANY = 1000
 
 pytestmark = pytest.mark.skipif(not BIN, reason="FORGE_TEST_TORCH_BIN is not set")
 
@@ -27,11 +29,11 @@ def losses(said: str) -> list[float]:
     return [float(line.split()[-1]) for line in said.splitlines() if line.startswith("step ")]
 
 
-def alone(folder: Path) -> list[float]:
+def alone(folder: Path, steps: int = STEPS) -> list[float]:
     """Return the losses of one machine with the whole batch."""
     folder.mkdir()
     done = subprocess.run(
-        [f"{BIN}/python", "train.py", f"--steps={STEPS}"],
+        [f"{BIN}/python", "train.py", f"--steps={steps}"],
         cwd=EXAMPLE,
         env={"PYTHONPATH": str(ROOT / "worker"), "FORGE_CHECKPOINT_DIR": str(folder)},
         capture_output=True,
@@ -46,6 +48,7 @@ def alone(folder: Path) -> list[float]:
     [
         (2, "torchrun", ["train.py"]),
         (3, "torchrun", ["python", "-m", "train"]),
+        (4, "torchrun", ["train.py"]),
         (2, "accelerate", ["train.py"]),
         (2, "deepspeed", ["python", "train.py"]),
         (2, "mpirun", ["python", "train.py"]),
@@ -71,6 +74,35 @@ def test_the_losses_are_those_of_one_machine(
         assert log.count(f" of {nodes} has finished") == nodes
         assert losses(log) == pytest.approx(alone(tmp_path / "alone"), abs=1e-9)
         assert len(losses(log)) == STEPS
+
+
+def test_training_goes_on_with_the_machines_that_are_left(
+    tmp_path: Path, database_url: str
+) -> None:
+    with bed("process", tmp_path, database_url, environment=PATH) as made:
+        workers = [made.worker(f"m{n}", lease_ttl_s=10, offline_s=4) for n in range(3)]
+        job = made.submit(
+            "train.py",
+            f"--steps={MANY}",
+            folder=EXAMPLE,
+            nodes=2,
+            max_nodes=4,
+            launcher="torchrun",
+            checkpoint_interval_s=1,
+            max_losses=1,
+            resources=Resources(cpus=1, memory_mb=4096, disk_mb=500),
+        )
+        eventually(lambda: made.jobs.checkpoints(job))
+        workers[1].kill()
+        made.succeeds(job)
+        log = made.log(job).decode()
+        places = [(row["attempt"], row["rank"]) for row in made.jobs.attempts(job)]
+        assert places == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
+        assert "resumed after step" in log
+        assert log.count(" of 2 has finished") == 2
+        assert losses(log)[-1] == pytest.approx(alone(tmp_path / "alone", MANY)[-1], abs=1e-9)
+        # It clears up what was killed.
+        made.worker("m1")
 
 
 # One task on each machine; each says where it ran.
