@@ -14,6 +14,7 @@ from forge_schema.model.worker import Speed
 from forge_schema.queue.attempt_records import Records
 from forge_worker.devices.inventory import Inventory
 from forge_worker.machine import speed
+from support.engine.engine_proxy import engine_proxy
 from support.gangs.programs import MEET, RESUME, SHARE
 from support.waiting import eventually
 from support.workers.http_bed import http_bed
@@ -91,6 +92,27 @@ def test_containers_are_not_in_gangs_unless_the_operator_says_so(
             one.name: None,
             two.name: "127.0.0.1",
         }
+
+
+def test_an_engine_that_refuses_one_member_ends_the_run_for_all(
+    tmp_path: Path, database_url: str
+) -> None:
+    with bed("docker", tmp_path, database_url) as made:
+        other = made.worker("other", gang_network="host")
+        with engine_proxy(tmp_path / "engine.sock") as proxy:
+            refused = made.worker("refused", gang_network="host")
+            proxy.refuses = b"/containers/create"
+            job = made.script("print('began')", nodes=2, max_failures=0)
+            eventually(lambda: made.jobs.attempts(job))
+            proxy.refuses = b""
+            made.succeeds(job)
+            rows = made.jobs.attempts(job)
+            first = {row["worker"]: row["reason"] for row in rows if row["attempt"] == 1}
+            assert first == {other.name: "run_ended", refused.name: "start_failed"}
+            assert b"no space left on device" in made.log(job, attempt=1)
+            assert made.log(job, made.job(job)["attempt"]).count(b"began") == 2
+            for worker in made.workers:
+                assert worker.leave() == 0
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""A proxy to the Docker engine that a test can close, as if the engine were restarting."""
+"""A proxy to the Docker engine that a test can close, as if the engine were restarting.
+
+It can also refuse some requests, as an engine with a full disk does.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENGINE = "/var/run/docker.sock"
+FAULT = b'{"message": "no space left on device"}'
+REFUSAL = b"HTTP/1.1 500 Error\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
 
 
 class EngineProxy:
-    """Listens on its own socket and forwards everything to the engine while open."""
+    """Listens on its own socket and forwards everything to the engine while open.
+
+    Requests to a path that contains `refuses` are refused, unless it is empty.
+    """
 
     def __init__(self, path: Path) -> None:
         self.url = f"unix://{path}"
+        self.refuses = b""
         self._path = path
         self._listener: socket.socket | None = None
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -50,24 +59,26 @@ class EngineProxy:
                 engine = socket.socket(socket.AF_UNIX)
                 engine.connect(ENGINE)
                 self._pairs.append((ours, engine))
-                threading.Thread(target=_pass_on, args=(ours, engine), daemon=True).start()
+                threading.Thread(target=self._pass_on, args=(ours, engine), daemon=True).start()
+
+    def _pass_on(self, ours: socket.socket, engine: socket.socket) -> None:
+        with ours, engine, selectors.DefaultSelector() as selector, contextlib.suppress(OSError):
+            selector.register(ours, selectors.EVENT_READ, (ours, engine))
+            selector.register(engine, selectors.EVENT_READ, (engine, ours))
+            while True:
+                for key, _ in selector.select():
+                    source, sink = key.data
+                    if not (data := source.recv(1 << 16)):
+                        return
+                    if source is ours and self.refuses and self.refuses in data.partition(b"\n")[0]:
+                        ours.sendall(REFUSAL % (len(FAULT), FAULT))
+                    else:
+                        sink.sendall(data)
 
 
 def _hang_up(end: socket.socket) -> None:
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
-
-
-def _pass_on(ours: socket.socket, engine: socket.socket) -> None:
-    with ours, engine, selectors.DefaultSelector() as selector, contextlib.suppress(OSError):
-        selector.register(ours, selectors.EVENT_READ, (ours, engine))
-        selector.register(engine, selectors.EVENT_READ, (engine, ours))
-        while True:
-            for key, _ in selector.select():
-                source, sink = key.data
-                if not (data := source.recv(1 << 16)):
-                    return
-                sink.sendall(data)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -139,3 +140,21 @@ def test_process_sees_its_own_gpus_alone() -> None:
 def test_hint_for_a_batch_is_a_power_of_two_by_memory(memory_mb: int, samples: int) -> None:
     assert Slot(1, memory_mb, 0).batch_size == samples
     assert Slot(1, 1, 0, gpu_uuids=("GPU-a",), vram_mb=memory_mb).batch_size == samples
+
+
+def test_only_a_member_of_a_gang_with_gpus_has_the_fast_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def devices(*uuids: str, gang: bool) -> list[str]:
+        wanted = replace(spec(tmp_path, *uuids), host_network=gang)
+        made = settings(
+            wanted, DockerPolicy(), user="1", pipe=tmp_path / "pipe", image={}, host_cpus=1
+        )
+        found: list[str] = made["devices"]
+        return found
+
+    monkeypatch.setattr(hardening, "INFINIBAND", tmp_path)
+    assert devices("GPU-a", gang=True) == [str(tmp_path)]
+    assert devices("GPU-a", gang=False) == devices(gang=True) == []
+    monkeypatch.setattr(hardening, "INFINIBAND", tmp_path / "none")
+    assert devices("GPU-a", gang=True) == []

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from forge_worker.runners.runner import RunSpec
 
 CDI = "cdi"
+# The engine gives a container all devices of a folder.
+INFINIBAND = Path("/dev/infiniband")
 KINDS = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 # Programs write CDI specs as JSON or plain YAML; this pattern finds the kind in both.
 KIND = re.compile(r"""["']?\bkind["']?\s*:\s*["']?([^"'\s,}]+)""")
@@ -161,8 +163,8 @@ def _network(spec: RunSpec, policy: DockerPolicy) -> str:
 
 def _confinement(spec: RunSpec, policy: DockerPolicy) -> dict[str, Any]:
     # NCCL locks memory. Not every engine may raise this limit, and without GPUs nobody needs it.
-    locks = spec.host_network and spec.gpu_uuids
-    locked = [Ulimit(name="memlock", soft=-1, hard=-1)] if locks else []
+    by_nccl = spec.host_network and spec.gpu_uuids
+    locked = [Ulimit(name="memlock", soft=-1, hard=-1)] if by_nccl else []
     return {
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
@@ -172,6 +174,7 @@ def _confinement(spec: RunSpec, policy: DockerPolicy) -> dict[str, Any]:
         "ipc_mode": "private",
         "pids_limit": policy.pids_limit,
         "ulimits": [Ulimit(name="core", soft=0, hard=0), *locked],
+        "devices": [str(INFINIBAND)] if by_nccl and INFINIBAND.is_dir() else [],
     }
 
 
