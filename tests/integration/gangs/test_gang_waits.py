@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 WORKERS = 1000
-STEP_S = 2.0
+STEP_S = 5.0
 BEAT_S = 30.0
 SINGLES_S = (120.0, 600.0)
 GANGS_S = (120.0, 300.0)
-GANGS = 30
+GANGS = 15
 # A gang is submitted this often, while so many singles wait at any time.
 EVERY_S = 30.0
 BACKLOG = 60
