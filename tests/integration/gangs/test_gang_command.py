@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.client.command import command
-from support.queue.gang_workers import gang_worker
+from support.queue.elastic import members
+from support.queue.gang_workers import asleep, gang_worker
 from support.queue.runs import running
 
 if TYPE_CHECKING:
@@ -95,6 +96,23 @@ def test_the_command_shows_the_machines_of_a_job(rig: Rig, tmp_path: Path) -> No
     submitted = forge("submit", ".", "--cpus", "2", "--", "true")
     assert "is queued: 2 CPUs, " in submitted.stderr
     assert "NODES" not in forge("ps", "--count", "1").stdout
+
+
+def test_ps_counts_the_machines_that_a_range_runs_on(rig: Rig, tmp_path: Path) -> None:
+    asleep(rig, 3)
+    assert len(members(rig, rig.submit(nodes=2, max_nodes=4))) == 3
+    waiting = rig.submit(nodes=2, max_nodes=4)
+    forge = command(
+        tmp_path,
+        FORGE_DATABASE_URL=rig.url,
+        FORGE_STORE_URL=(tmp_path / "store").as_uri(),
+    )
+    heading, *rows = forge("ps").stdout.splitlines()
+    nodes = slice(heading.index("NODES"), heading.index("WORKER"))
+    assert {row.split()[0]: row[nodes].strip() for row in rows} == {
+        str(waiting): "2",
+        str(waiting - 1): "3",
+    }
 
 
 def test_forge_toml_may_ask_for_a_gang(rig: Rig, tmp_path: Path) -> None:

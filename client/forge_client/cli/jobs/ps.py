@@ -61,7 +61,8 @@ COLUMNS: list[Column] = [
     ("OWNER", lambda j: j.owner),
     ("SUBMITTED", lambda j: ago(j.submitted_at)),
 ]
-NODES: Column = ("NODES", lambda j: j.nodes)
+# A run of a range of machines may have more than the job needs.
+NODES: Column = ("NODES", lambda j: len(j.workers) or j.nodes)
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),
     ("WORKER", lambda a: a.worker),
