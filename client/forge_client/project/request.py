@@ -265,8 +265,9 @@ class Request(BaseModel):
 
 
 KEYS = {*Request.model_fields, *(key for one in TABLES.values() for key in one.model_fields)}
-# The queue's names of times and sizes end with the unit.
+# The queue's names of times and sizes end with the unit, and it has two for a range of machines.
 SHORTER = {
+    "max_nodes:": "nodes:",
     "Input should be less than or equal to": "must be at most",
     "Input should be greater than or equal to": "must be at least",
     "Input should be": "must be",
