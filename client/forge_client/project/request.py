@@ -151,6 +151,7 @@ class Request(BaseModel):
     nodes: Nodes = None
     launcher: str | None = None
     same: str | None = None
+    mixed: bool | None = None
     labels: dict[str, str] = {}
     env: dict[str, str] = {}
     timeout: Duration | None = None
@@ -248,7 +249,7 @@ class Request(BaseModel):
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
         same |= {"preempt_signal", "keep_checkpoints", "after", "after_ok", "after_any"}
-        same |= {"parallel", "launcher", "same"}
+        same |= {"parallel", "launcher", "same", "mixed"}
         nodes = zip(("nodes", "max_nodes"), self.nodes or (), strict=False)
         tuning, stall = self.tuning.model_dump(exclude_none=True), self.stall.spec()
         return {

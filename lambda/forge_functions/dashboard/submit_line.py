@@ -38,14 +38,16 @@ def submit_line(asked: Mapping[str, Any]) -> str:
         words.append(_word("--from-checkpoint", _checkpoint(source)))
     for name, option in (("labels", "--label"), ("env", "--env")):
         words += [_word(option, f"{n}={v}") for n, v in asked.get(name, {}).items()]
+    words += ["--mixed"] * bool(asked.get("mixed"))
     command = asked.get("command")
     return " ".join([*words, *(["--", shlex.join(command)] if command else [])])
 
 
 def unsaid(asked: Mapping[str, Any]) -> list[str]:
     """Return the fields that have no command-line option."""
-    known = {*OPTIONS, "resources", "timeout_s", "labels", "env", "command", "from_checkpoint"}
-    return sorted(set(asked) - known - {"bundle_digest", "owner", "idempotency_key"})
+    known = {*OPTIONS, "mixed", "resources", "timeout_s", "labels", "env", "command"}
+    known |= {"from_checkpoint", "bundle_digest", "owner", "idempotency_key"}
+    return sorted(set(asked) - known)
 
 
 def _checkpoint(source: object) -> str:

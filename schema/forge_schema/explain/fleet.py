@@ -99,6 +99,7 @@ def candidates(database: Database, job: Row, *, worker_id: int | None = None) ->
         again=True,
         shape_id=job["shape_id"],
         parts=job["parts"],
+        job_id=job["job_id"],
         worker_id=worker_id,
         count=MOST_WORKERS,
     )

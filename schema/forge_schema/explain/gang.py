@@ -23,9 +23,9 @@ BEFORE_START = {Phase.CLAIMED, Phase.PREPARING}
 class Machines:
     """How many machines a gang needs, how many could run it now or at all, and how many are free.
 
-    Of a gang whose machines must have the same value of the label `same`, they are those with the
-    value that has most, and `labelled` have the label at all. `kept` keep room for it, for another
-    `kept_s` seconds. It takes up to `most`.
+    If its machines must have the same value of the label `same`, or one model of GPU, they are
+    those with what most have; `labelled` have the label at all, and `unlike` only another model.
+    `kept` keep room for it, for another `kept_s` seconds. It takes up to `most`.
     """
 
     needed: int
@@ -37,6 +37,7 @@ class Machines:
     kept: int
     kept_s: float
     same: str | None
+    unlike: int
     labelled: int
 
     def outlook(self) -> Outlook:
@@ -62,6 +63,9 @@ class Machines:
 
     def _unfit(self, many: str) -> str:
         checked = f"({self.checked} checked)"
+        if not self.same and self.unlike:
+            alike = f"only {self.known} of {many} have one model of GPU"
+            return f"{alike}; --mixed allows others {checked}"
         if not self.same:
             return f"only {self.known} of {many} are there {checked}"
         if not self.labelled:
@@ -105,23 +109,22 @@ def machines(job: Row, fleet: Fleet) -> Machines:
     return Machines(
         needed=job["nodes"],
         most=job["max_nodes"],
-        known=_most(job, fleet, fits),
-        able=_most(job, fleet, serves),
-        free=_most(job, fleet, free),
+        known=_most(fleet, fits),
+        able=_most(fleet, serves),
+        free=_most(fleet, free),
         checked=fleet.in_all,
         kept=job["drafted"],
         kept_s=job["drafted_s"] or 0.0,
         same=job["same"],
+        unlike=len(fits) - _most(fleet, fits) if job["one_model"] else 0,
         labelled=sum(job["same"] in one.row["labels"] for one in fleet.candidates.values()),
     )
 
 
-def _most(job: Row, fleet: Fleet, chances: Iterable[WorkerChance]) -> int:
-    """Count workers, of those with the most frequent value of the label that must be the same."""
-    label = job["same"]
-    rows = [fleet.candidates[one.worker_id].row for one in chances]
-    values = Counter(row["labels"].get(label) if label else "" for row in rows)
-    return max(values.values(), default=0)
+def _most(fleet: Fleet, chances: Iterable[WorkerChance]) -> int:
+    """Count workers, of those that are alike in the way in which most are."""
+    kinds = Counter(fleet.candidates[one.worker_id].row["alike"] for one in chances)
+    return max(kinds.values(), default=0)
 
 
 def remedies(job: Row, found: Machines) -> list[Remedy]:

@@ -34,7 +34,7 @@ OPTIONAL = {"kind", "handler", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
 OPTIONAL |= {"after", "after_ok", "after_any", "parallel"}
-OPTIONAL |= {"nodes", "max_nodes", "launcher", "same"}
+OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"}
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -110,7 +110,12 @@ MOST_PARALLEL = 10_000
 Parallel = Annotated[int, Field(ge=1, le=MOST_PARALLEL), NUMERIC]
 # JSON schema: what only a job on several machines has.
 OF_A_GANG: list[JsonValue] = [
-    {"properties": {"launcher": NOTHING, "same": NOTHING, "max_nodes": NOTHING}},
+    {
+        "properties": {
+            **dict.fromkeys(("launcher", "same", "max_nodes"), NOTHING),
+            "mixed": {"const": False},
+        }
+    },
     {"properties": {"nodes": {"type": "integer", "minimum": 2}}, "required": ["nodes"]},
 ]
 # JSON schema: a cap requires a sweep.
@@ -247,7 +252,8 @@ class JobSpec(KnownFields, BaseModel):
     """A job as submitted. Times are in seconds; a higher priority goes first.
 
     A gang runs on several machines, its `nodes`, at once; each has the `resources`. `launcher`
-    starts its program, by default `none`. All machines have the same value of the label `same`.
+    starts its program, by default `none`. All machines have the same value of the label `same`,
+    and the same model of GPU unless they may be `mixed`.
     With `max_nodes`, each run has as many machines as are free then, from `nodes` up to so many.
     """
 
@@ -283,6 +289,7 @@ class JobSpec(KnownFields, BaseModel):
     max_nodes: Annotated[int, Field(ge=1, le=MOST_NODES), NUMERIC] | None = None
     launcher: Launcher | None = None
     same: Name | None = None
+    mixed: Flag = False
     max_failures: Budget = 3
     max_losses: Budget = 5
     max_preemptions: Budget = 50
@@ -356,8 +363,8 @@ class JobSpec(KnownFields, BaseModel):
 
     @model_validator(mode="after")
     def _several_machines_in_a_gang(self) -> Self:
-        for name in ("launcher", "same"):
-            if self.nodes == 1 and getattr(self, name) is not None:
+        for name in ("launcher", "same", "mixed"):
+            if self.nodes == 1 and getattr(self, name):
                 raise ValueError(f"{name} is for jobs on several machines: set nodes to 2 or more")
         return self
 

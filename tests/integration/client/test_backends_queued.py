@@ -54,5 +54,5 @@ def test_nothing_is_said_of_a_job_that_a_worker_can_run_or_that_nobody_can_ask_a
 def test_what_is_named_is_told_as_named(backend: Backend) -> None:
     named = {"cpus": 2.5, "memory_mb": 8192, "disk_mb": 512, "gpus": 2, "gpu_model": "a100*"}
     (job,) = backend.submit([{**SPEC, "resources": {**named, "vram_mb": 40_960}}])
-    said = resources(backend.job(job).spec["resources"])
+    said = resources(backend.job(job))
     assert said == "2 GPUs like a100* with 40 GiB, 2.5 CPUs, 8 GiB of memory, 512 MiB of disk"

@@ -82,7 +82,7 @@ def test_drafts_pass_a_silent_worker_by(rig: Rig) -> None:
     rig.rows("DELETE FROM idle")
     job = rig.submit(nodes=2)
     query = (
-        "SELECT forge_draftable(shape_id, NULL, job.id, 2) AS ids"
+        "SELECT forge_draftable(shape_id, job.id, 2) AS ids"
         " FROM job JOIN lane ON lane.id = lane_id WHERE job.id = %s"
     )
     assert sorted(rig.rows(query, job)[0]["ids"]) == sorted(worker.id for worker in others)

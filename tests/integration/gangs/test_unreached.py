@@ -137,7 +137,7 @@ def test_drafts_avoid_it_too(rig: Rig) -> None:
     run = _run(rig, job, workers[:2])
     checked(run, {0: [1], 1: []})
     (ids,) = rig.rows(
-        "SELECT forge_draftable(shape_id, NULL, %s, 2) AS ids"
+        "SELECT forge_draftable(shape_id, %s, 2) AS ids"
         " FROM job JOIN lane ON lane.id = lane_id WHERE job.id = %s",
         job,
         job,

@@ -95,6 +95,7 @@ def submit(
     nodes: o.NodesOption = None,
     launcher: o.LauncherOption = None,
     same: o.SameOption = None,
+    mixed: o.MixedOption = None,
     checkpoint_interval: Annotated[
         str | None, typer.Option(help="Time between checkpoints, e.g. 5m.")
     ] = None,
@@ -219,7 +220,7 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
         *("image_tar", "dockerfile", "priority", "queue", "max_failures", "timeout", "target"),
         *("idempotency_key", "checkpoint_interval", "grace", "delay", "share", "precision"),
         *("streams", "objective", "preempt_signal", "keep_checkpoints", "from_checkpoint"),
-        *("after", "after_ok", "after_any", "nodes", "launcher", "same"),
+        *("after", "after_ok", "after_any", "nodes", "launcher", "same", "mixed"),
     )
     return {
         **{name: given.get(name) for name in same},

@@ -125,6 +125,10 @@ SameOption = Annotated[
     str | None,
     typer.Option("--same", metavar="LABEL", help="Its machines have the same value of this label."),
 ]
+MixedOption = Annotated[
+    bool | None,
+    typer.Option("--mixed", help="Its machines may have GPUs of different models."),
+]
 NoProgressOption = Annotated[
     str | None,
     typer.Option(

@@ -18,6 +18,9 @@ SELECT
     forge_speed(worker.speed, shape.gpus > 0) AS speed,
     forge_serves(shape, worker) AS fits,
     forge_fit_of(shape, worker) AS fit,
+    CASE WHEN shape.nodes > 1 THEN (
+        SELECT forge_alike(shape, worker, job.spec) FROM job WHERE job.id = %(job_id)s
+    ) END AS alike,
     (
         SELECT jsonb_build_object(
             'job_id', draft.job_id, 'nice', draft.nice, 'cpus', kept.cpus,

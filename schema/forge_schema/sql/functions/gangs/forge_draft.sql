@@ -72,7 +72,7 @@ BEGIN
                     OR (forming.job_id = gang.job_id AND forming.rests_until > forge_now())
             );
         CONTINUE WHEN cardinality(
-            forge_draftable(gang.shape_id, gang.same, gang.job_id, gang.nodes)
+            forge_draftable(gang.shape_id, gang.job_id, gang.nodes)
         ) < gang.nodes;
         INSERT INTO forming AS f (job_id, pool, lane_id, nice, since, deadline)
         VALUES (

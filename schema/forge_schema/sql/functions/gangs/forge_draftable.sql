@@ -5,9 +5,9 @@
 -- Among equals the choice is random, but the same as long as the gang waits.
 -- Of workers that run one job at most, up to 16 times as many: each is kept free only from the end of
 -- that job, and the first ones that are end the wait of all. On others room would add up in vain.
--- If their label `same` must have one value, it is that of the workers drafted before.
+-- They are alike, as `forge_alike` says, and like the workers drafted before.
 CREATE OR REPLACE FUNCTION forge_draftable(
-    wanted integer, same text, gang bigint, missing integer
+    wanted integer, gang bigint, missing integer
 ) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
     WITH holds AS MATERIALIZED (
@@ -29,14 +29,16 @@ LANGUAGE sql STABLE AS $$
         SELECT worker_id FROM attempt_row WHERE job_id = gang AND reason = 'preflight_failed'
     ),
     before AS MATERIALIZED (
-        SELECT worker.labels ->> same AS value
+        SELECT forge_alike(shape, worker, job.spec) AS value
         FROM draft JOIN worker ON worker.id = draft.worker_id
+        JOIN job ON job.id = draft.job_id
+        JOIN shape ON shape.id = wanted
         WHERE draft.job_id = gang
         LIMIT 1
     ),
     able AS MATERIALIZED (
         SELECT
-            worker.id, worker.labels ->> same AS value, coalesce(holds.left_s, 0) AS left_s,
+            worker.id, forge_alike(shape, worker, job.spec) AS value, coalesce(holds.left_s, 0) AS left_s,
             coalesce(holds.jobs, 0) AS jobs,
             worker.id IN (SELECT worker_id FROM unreached) AS unreached,
             EXISTS (
@@ -48,6 +50,7 @@ LANGUAGE sql STABLE AS $$
                     )
             ) AS free
         FROM shape
+        JOIN job ON job.id = gang
         JOIN worker ON forge_serves(shape, worker)
         CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
         LEFT JOIN holds ON holds.worker_id = worker.id
@@ -56,7 +59,7 @@ LANGUAGE sql STABLE AS $$
             AND NOT EXISTS (SELECT FROM draft WHERE draft.worker_id = worker.id)
             AND (
                 NOT EXISTS (SELECT FROM before)
-                OR worker.labels ->> same IS NOT DISTINCT FROM (SELECT value FROM before)
+                OR forge_alike(shape, worker, job.spec) = (SELECT value FROM before)
             )
     ),
     ranked AS MATERIALIZED (

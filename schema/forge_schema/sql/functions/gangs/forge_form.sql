@@ -31,7 +31,7 @@ BEGIN
         WHERE shape.nodes > 1
     ));
     FOR gang IN
-        SELECT *, format('%s %s', shape_id, same) AS kind
+        SELECT *, format('%s %s', shape_id, alike) AS kind
         FROM forge_waiting_gangs(shares, 100, lanes)
         WHERE nodes <= offers
         ORDER BY nice, share, job_id
@@ -43,7 +43,7 @@ BEGIN
         WHERE lane_id = gang.lane_id AND nice = gang.nice AND job_id = gang.job_id
         FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        chosen := forge_offers(gang.shape_id, gang.same, gang.job_id, gang.nice, gang.parts);
+        chosen := forge_offers(gang.shape_id, gang.job_id, gang.nice, gang.parts);
         IF cardinality(chosen) < gang.nodes THEN
             -- Another gang of this kind may have drafted the workers that this one may not take.
             IF NOT EXISTS (SELECT FROM draft) THEN

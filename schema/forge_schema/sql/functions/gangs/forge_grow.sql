@@ -19,7 +19,6 @@ BEGIN
         SELECT
             lease.job_id, lease.attempt, lease.nodes, lease.lane_id, lease.nice, lane.limited,
             shape.id AS shape_id, (job.spec ->> 'max_nodes')::integer - lease.nodes AS more,
-            job.spec ->> 'same' AS same,
             make_interval(secs => coalesce((job.spec ->> 'grace_s')::float8, 0)) AS grace,
             CASE WHEN shape.gpus = 0 THEN 'cpu' ELSE shape.accelerator END AS pool
         FROM lease
@@ -49,7 +48,7 @@ BEGIN
         CONTINUE WHEN EXISTS (
             SELECT FROM forming WHERE forming.pool = run.pool AND forming.rests_until IS NULL
         );
-        spare := forge_spare(run.shape_id, run.job_id, waited, run.same, run.more);
+        spare := forge_spare(run.shape_id, run.job_id, waited, run.more);
         IF run.limited THEN
             spare := spare[:forge_affordable(run.lane_id, cardinality(spare))];
         END IF;

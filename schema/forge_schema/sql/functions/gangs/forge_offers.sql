@@ -1,10 +1,9 @@
 -- The idle workers that a gang can have, as many as it takes and some to spare, the best first: those
 -- that its earlier runs could reach, of these those drafted for it, then those that
--- `forge_preference` prefers, and the faster ones. If their label `same` must have one value, they
--- are those with the value that suits best: of a gang with a range of machines, the one that most of
--- them have. Machines beyond the least are only such as could be reached.
+-- `forge_preference` prefers, and the faster ones. They are alike, as `forge_alike` says, in the way
+-- that suits best: of a gang with a range of machines, the one in which most of them are. Machines beyond the least are only such as could be reached.
 CREATE OR REPLACE FUNCTION forge_offers(
-    wanted integer, same text, gang bigint, its_nice smallint, its_parts integer[]
+    wanted integer, gang bigint, its_nice smallint, its_parts integer[]
 ) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
     WITH unreached AS MATERIALIZED (
@@ -17,13 +16,14 @@ LANGUAGE sql STABLE AS $$
     ),
     able AS MATERIALIZED (
         SELECT
-            idle.worker_id, shape.nodes, worker.labels ->> same AS value,
+            idle.worker_id, shape.nodes, forge_alike(shape, worker, job.spec) AS value,
             idle.worker_id IN (SELECT worker_id FROM unreached) AS unreached,
             bool_or(draft.job_id IS NOT NULL) AS drafted,
             max(forge_preference(
                 shape.target = 'auto' AND worker.local, its_parts, idle.warm
             ) + CASE WHEN shape.gpus > 0 THEN idle.gpu_speed ELSE idle.cpu_speed END) AS preference
         FROM shape
+        JOIN job ON job.id = gang
         JOIN idle ON idle.nonce IS NOT NULL
         JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id
         CROSS JOIN LATERAL forge_lent(shape, worker) AS lent

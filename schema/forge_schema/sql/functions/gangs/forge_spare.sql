@@ -1,8 +1,8 @@
 -- The workers that a running gang could have besides its members, the best first, up to so many: those
 -- that have found nothing for as long as `waited`, that no waiting job could have, and that its runs
--- could reach. If the label `same` must have one value, it is that of the first member.
+-- could reach. They are like the first member, as `forge_alike` says.
 CREATE OR REPLACE FUNCTION forge_spare(
-    wanted integer, gang bigint, waited interval, same text, most integer
+    wanted integer, gang bigint, waited interval, most integer
 ) RETURNS bigint[]
 LANGUAGE sql VOLATILE AS $$
     WITH others AS MATERIALIZED (
@@ -16,6 +16,7 @@ LANGUAGE sql VOLATILE AS $$
             worker.id,
             max(CASE WHEN shape.gpus > 0 THEN idle.gpu_speed ELSE idle.cpu_speed END) AS speed
         FROM shape
+        JOIN job ON job.id = gang
         JOIN idle ON idle.nonce IS NOT NULL AND idle.since <= forge_now() - waited
         JOIN worker ON worker.id = idle.worker_id AND worker.boot_id = idle.boot_id
         CROSS JOIN LATERAL forge_lent(shape, worker) AS lent
@@ -35,11 +36,11 @@ LANGUAGE sql VOLATILE AS $$
                 WHERE member.job_id = gang AND member.worker_id = worker.id
                     AND member.reason = 'preflight_failed'
             )
-            AND (same IS NULL OR worker.labels ->> same = (
-                SELECT first.labels ->> same
+            AND forge_alike(shape, worker, job.spec) = (
+                SELECT forge_alike(shape, first, job.spec)
                 FROM lease JOIN worker AS first ON first.id = lease.worker_id
                 WHERE lease.job_id = gang AND lease.rank = 0
-            ))
+            )
             AND NOT EXISTS (
                 SELECT
                 FROM others JOIN shape AS other ON other.id = others.shape_id

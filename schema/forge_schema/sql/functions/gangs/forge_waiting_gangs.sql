@@ -1,18 +1,18 @@
 -- The gangs that wait and are not paused, of all lanes or of some, up to `most` of each lane, the first
 -- ones by priority and age. `shares` has those of the owners, as `forge_shares` returns them. A gang
--- with a range of machines takes up to `at_most`.
+-- with a range of machines takes up to `at_most`. `alike` has the wishes that `forge_alike` looks at.
 CREATE OR REPLACE FUNCTION forge_waiting_gangs(
     shares jsonb, most integer, lanes integer[] DEFAULT NULL
 )
 RETURNS TABLE (
     job_id bigint, nice smallint, share double precision, passed_at timestamptz, parts integer[],
-    same text, lane_id integer, limited boolean, shape_id integer, nodes smallint, pool text,
+    alike jsonb, lane_id integer, limited boolean, shape_id integer, nodes smallint, pool text,
     at_most integer
 )
 LANGUAGE sql STABLE AS $$
     SELECT
         head.job_id, head.nice, coalesce((shares ->> lane.owner)::float8, 0), head.passed_at,
-        head.parts, job.spec ->> 'same', lane.id, lane.limited, shape.id, shape.nodes,
+        head.parts, jsonb_build_array(job.spec -> 'same', job.spec -> 'mixed'), lane.id, lane.limited, shape.id, shape.nodes,
         CASE WHEN shape.gpus = 0 THEN 'cpu' ELSE shape.accelerator END,
         coalesce((job.spec ->> 'max_nodes')::integer, shape.nodes)
     FROM shape
