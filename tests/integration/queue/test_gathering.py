@@ -86,11 +86,12 @@ def test_a_running_job_lists_its_members(rig: Rig) -> None:
     run = running(rig)
     rig.queue.report(run.fences[2], Phase.RUNNING)
     run.end(1, Reason.EXIT_CODE, exit_code=3)
-    empty = {"reason": None, "exit_code": None}
+    rest = {"step": 0, "reason": None, "exit_code": None}
+    failed = {"reason": "exit_code", "exit_code": 3}
     assert rig.jobs.job(run.job_id)["members"] == [
-        {"rank": 0, "worker": "gpu-0", "phase": "claimed", **empty},
-        {"rank": 1, "worker": "gpu-1", "phase": "claimed", "reason": "exit_code", "exit_code": 3},
-        {"rank": 2, "worker": "gpu-2", "phase": "running", **empty},
+        {"rank": 0, "worker": "gpu-0", "phase": "claimed", **rest},
+        {"rank": 1, "worker": "gpu-1", "phase": "claimed", **rest} | failed,
+        {"rank": 2, "worker": "gpu-2", "phase": "running", **rest},
     ]
     for rank in (0, 2):
         run.end(rank, Reason.RUN_ENDED)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from forge_schema.database.pool import Connection, Row
     from support.queue.rig import Rig, Worker
 
-STATEMENTS = ["expired", "finish", "promote", "draft", "wake_again", "due_schedules", "overdue"]
-STATEMENTS += ["overrun", "decisive", "offline", "reap", "count_usage", "release_stragglers"]
-STATEMENTS += ["mend_turns"]
+STATEMENTS = ["expired", "finish", "promote", "draft", "grow", "wake_again", "due_schedules"]
+STATEMENTS += ["overdue", "overrun", "decisive", "offline", "reap", "count_usage"]
+STATEMENTS += ["release_stragglers", "mend_turns"]
 STATEMENTS += ["make_partitions", "forget_nonces", *["thin:metric", "thin:sample"] * 2]
 
 

@@ -42,8 +42,9 @@ HISTORY = frozenset(
 )
 # These hold waiting and running jobs, however long the history is.
 PLACES = frozenset({"ready", "scheduled", "held", "lease"})
-# A partition this small is read faster than its index: a future month has no rows at all.
-SMALL = 1_000
+# A partition this small may be read faster than its index: a future month has no rows at all, and
+# on some days the first month of the past has only those of two or three days.
+SMALL = 6_000
 # The number of rows that a page reads before it says that there are more.
 MOST_ROWS = 10_000
 
