@@ -10,7 +10,6 @@ import pytest
 from forge_worker.gang.address import address_of
 from forge_worker.runners.docker.network import BRIDGE
 from support.gangs.programs import GREET
-from support.workers.http_bed import http_bed
 from support.workers.worker import bed
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def greeted(made: Bed, nodes: int) -> dict[int, int]:
 def test_members_reach_each_other_and_themselves_on_published_ports(
     tmp_path: Path, database_url: str
 ) -> None:
-    with http_bed(tmp_path, database_url, kind="docker") as made:
+    with bed("docker", tmp_path, database_url) as made:
         for rank in range(2):
             made.worker(f"m{rank}", gang_network="ports")
         ports = greeted(made, 2)
