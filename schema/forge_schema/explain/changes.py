@@ -11,7 +11,7 @@ from forge_schema.explain.fit import Kind
 from forge_schema.explain.fleet import Candidate
 from forge_schema.explain.text import COUNTS, LABEL, SIZES
 from forge_schema.model.quantities import MIB, size_text
-from forge_schema.model.spec import HANDLERS, RUNS
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane, read
 
@@ -21,7 +21,7 @@ Changes = dict[str, JsonValue]
 def for_idle(one: Candidate) -> Changes | None:
     """Return changes with which the idle worker could run the job; None if there are none."""
     lacking = {asked.name for asked in one.asked if not asked.met}
-    if lacking & {LABEL + RUNS, LABEL + HANDLERS, "address"}:
+    if lacking & {LABEL + RUNS, LABEL + HANDLERS, LABEL + GANG_NETWORK, "address"}:
         return None
     whole = Capacity(one.row["cpus"], one.row["memory_mb"], one.row["disk_mb"])
     kinds = [replace(kind, free=kind.in_all) for kind in one.room.kinds]

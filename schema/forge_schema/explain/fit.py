@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from forge_schema.database.pool import Row
 from forge_schema.explain.text import LABEL
 from forge_schema.model.explanation import Requirement
+from forge_schema.model.spec import GANG_NETWORK
 from forge_schema.model.worker import Capacity, is_model
 
 NOBODY: Row = {
@@ -174,4 +175,8 @@ def _place(job: Row, worker: Row) -> Iterator[Said]:
 
 def _labels(job: Row, worker: Row) -> Iterator[Said]:
     for name, pattern in sorted(job["labels"].items()):
-        yield LABEL + name, pattern, worker["labels"].get(name), None
+        if name != GANG_NETWORK:
+            yield LABEL + name, pattern, worker["labels"].get(name), None
+        elif worker["address"] is not None:
+            # Without an address, it takes no part in gangs anyway.
+            yield LABEL + name, job["launcher"], worker["labels"].get(name), None

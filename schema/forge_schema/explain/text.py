@@ -4,7 +4,7 @@ from pydantic import JsonValue
 
 from forge_schema.model.explanation import Requirement
 from forge_schema.model.quantities import MIB, size_text
-from forge_schema.model.spec import HANDLERS, RUNS
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS
 
 LABEL = "label:"
 COUNTS = {"cpus": "CPU", "gpus": "GPU"}
@@ -48,6 +48,8 @@ def _label(name: str, pattern: str) -> str:
         return f"a worker that runs {pattern.strip('*')}"
     if name == HANDLERS:
         return f"a worker with the handler {pattern.strip('*,')}"
+    if name == GANG_NETWORK:
+        return f"all ports, which --launcher {pattern} needs"
     return f"a label {name}" if pattern == "*" else f"label {name}={pattern}"
 
 
@@ -57,6 +59,8 @@ def _instead(requirement: Requirement) -> str:
         return f"it has {size_text(_number(has) * MIB)}"
     if name == "target":
         return "it is the submitter's" if has == "local" else "it is the fleet's"
+    if name == LABEL + GANG_NETWORK:
+        return f"it publishes only single ones: --gang-network {has}"
     if has in (None, "", []):
         return "it has none"
     shown = (

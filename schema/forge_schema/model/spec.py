@@ -97,6 +97,10 @@ RUNS = "forge.runs"
 RUNS_IMAGES, RUNS_PROJECTS, RUNS_BUILDS = "images", "projects", "builds"
 # The label that lists a worker's handlers for custom jobs.
 HANDLERS = "forge.handlers"
+# The label that says which ports of a worker the other machines of a gang reach: all of the machine
+# (host), or the one that a member publishes (ports). Only the latter report it.
+GANG_NETWORK = "forge.gang_network"
+ALL_PORTS = "host"
 RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
 # What the validators below check, in the JSON schema.
 A_PROGRAM = {"prefixItems": [{"type": "string", "minLength": 1}]}
@@ -411,6 +415,11 @@ class JobSpec(KnownFields, BaseModel):
         return self.labels if self.same is None else {self.same: "*", **self.labels}
 
     def _needs_of_the_worker(self) -> dict[str, str]:
+        # Training libraries and launchers listen on ports of their own choice.
+        fixed = self.launcher in {None, Launcher.NONE}
+        return self._kind_of_worker() | ({} if fixed else {GANG_NETWORK: ALL_PORTS})
+
+    def _kind_of_worker(self) -> dict[str, str]:
         if self.handler is not None:
             return {HANDLERS: f"*,{self.handler},*"}
         if self.dockerfile is not None:

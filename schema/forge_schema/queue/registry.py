@@ -8,7 +8,7 @@ from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.spec import RUNS
+from forge_schema.model.spec import ALL_PORTS, GANG_NETWORK, RUNS
 from forge_schema.model.states import Command, WorkerKind
 from forge_schema.model.worker import Machine
 
@@ -136,6 +136,11 @@ class Registry:
             "kind": machine.kind.value,
             "gpus": Jsonb(described["gpus"]),
             "speed": None if machine.speed is None else Jsonb(machine.speed.reported()),
-            # A worker that does not report what it runs takes both kinds of job.
-            "labels": Jsonb({RUNS: "images,projects", **machine.labels}),
+            "labels": Jsonb({**_unreported(machine), **machine.labels}),
         }
+
+
+def _unreported(machine: Machine) -> dict[str, str]:
+    """Return the labels of a worker that does not report them."""
+    both = {RUNS: "images,projects"}
+    return both if machine.address is None else {**both, GANG_NETWORK: ALL_PORTS}

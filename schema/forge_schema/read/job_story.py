@@ -3,13 +3,13 @@
 from typing import Any
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.model.spec import HANDLERS, RUNS, with_shares
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, with_shares
 
 RUNS_SHOWN = 100
 EVENTS_SHOWN = 100
 BUNDLES_SHOWN = 20
 # Labels that the queue itself adds to a shape.
-OWN_LABELS = {RUNS, HANDLERS}
+OWN_LABELS = {RUNS, HANDLERS, GANG_NETWORK}
 
 
 class JobStory:

@@ -13,10 +13,11 @@ import pytest
 from forge_schema.model.states import Phase, Reason
 from forge_schema.model.worker import Speed
 from forge_worker.attempt.attempt import Stopped
-from forge_worker.gang import gathering
+from forge_worker.gang import gathering, preflight
 from forge_worker.gang.gathering import GangIncomplete, Gatherer
 from forge_worker.gang.members import Gang
 from forge_worker.gang.policy import GangPolicy
+from forge_worker.gang.ports import listening
 from forge_worker.gang.preflight import PreflightFailed
 from forge_worker.gang.shares import pace_of
 from forge_worker.machine.slots import Slot
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from forge_schema.model.lease import Gathering
     from forge_worker.attempt.attempt import Attempt
+    from forge_worker.gang.policy import Network
     from pydantic import JsonValue
     from support.queue.rig import Rig
 
@@ -46,6 +48,7 @@ class Party:
     patience_s: float = 60.0
     # Where some ranks say that they are; the others are on this machine.
     elsewhere: dict[int, str] = field(default_factory=dict)
+    network: Network = "host"
 
     def __post_init__(self) -> None:
         nodes = len(self.run.fences)
@@ -60,7 +63,7 @@ class Party:
         gateway = SqlGateway(self.run.rig.database, name="any", ttl=timedelta(seconds=60))
         # Other gangs of this machine must see its port as taken, so the locks are the usual ones.
         address = self.elsewhere.get(rank, "127.0.0.1")
-        policy = GangPolicy(allowed=True, advertised=address, patience_s=self.patience_s)
+        policy = GangPolicy(self.network, advertised=address, patience_s=self.patience_s)
         pace = pace_of(Speed("torch", cuda={"fp32": 100.0 * (rank + 1)}), "cuda", SLOT.cpus)
         return Gatherer(self.attempts[rank], gateway, SLOT, policy, _once, pace=pace)
 
@@ -218,3 +221,42 @@ def test_a_member_that_cannot_reach_another_waits_for_the_others_checks(
         assert not master.done()
         run.rig.queue.gather(run.fences[1], 1, {**told, "unreached": []})
         assert isinstance(master.result()[0], PreflightFailed)
+
+
+def test_a_port_that_is_published_is_checked_and_then_left_to_the_program(
+    gathered: Callable[..., Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The members are on this machine's loopback, which containers would not reach.
+    monkeypatch.setattr(preflight, "is_for_containers", lambda _: True)
+    gangs = [one for one in gathered(network="ports").met(0, 1, 2) if isinstance(one, Gang)]
+    peers = gangs[0].peers
+    assert len({peer.port for peer in peers}) == len(gangs) == 3
+    for peer in peers:
+        assert peer.port == peer.program_port
+        listening(peer.port).close()
+
+
+def test_a_published_port_answers_until_the_master_has_checked_it(
+    gathered: Callable[..., Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "is_for_containers", lambda _: True)
+    party = gathered(2, network="ports")
+    run, nonce = party.run, "0" * 32
+    with ThreadPoolExecutor(1) as thread, closing(listening()) as master:
+        port = master.getsockname()[1]
+        told: dict[str, JsonValue] = {"address": "127.0.0.1", "nonce": nonce}
+        told |= {"port": port, "master_port": port, "unreached": None}
+        with closing(preflight.Answers(nonce, [master])):
+            run.rig.queue.gather(run.fences[0], 1, told)
+            member = thread.submit(party.met, 1)
+            query = "SELECT step, member FROM lease WHERE rank = 1 AND member -> 'unreached' = '[]'"
+            eventually(lambda: run.rig.rows(query))
+            (row,) = run.rig.rows(query)
+            socket.create_connection(("127.0.0.1", row["member"]["port"])).close()
+            assert row["step"] == 1
+        run.rig.queue.gather(run.fences[0], 1, {**told, "unreached": []})
+        eventually(lambda: run.rig.rows(f"{query} AND step = 2"))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", row["member"]["port"]))
+        run.rig.queue.gather(run.fences[0], 2, {**told, "unreached": []})
+        assert isinstance(member.result()[0], Gang)

@@ -248,7 +248,7 @@ def test_explain_and_the_list_of_workers_tell_of_it(rig: Rig) -> None:
 def test_its_own_log_says_so_once_for_each_pause() -> None:
     registration = Registration.__new__(Registration)
     registration._left_out_s = 0.0
-    registration._gangs = GangPolicy(allowed=True, advertised="10.0.0.5")
+    registration._gangs = GangPolicy("host", advertised="10.0.0.5")
     with capture_logs() as logs:
         for left_s in (0.0, 119.0, 60.0, 0.0, 240.0):
             registration.left_out(left_s)

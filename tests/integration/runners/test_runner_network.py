@@ -11,7 +11,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import docker
 import pytest
@@ -42,6 +42,14 @@ def engine() -> Iterator[DockerClient]:
     client.close()
 
 
+HERE = "127.0.0.1"
+ANSWER = """
+import socket, sys
+door = socket.create_server(("", int(sys.argv[1])))
+print("listens", flush=True)
+while True:
+    door.accept()[0].close()
+"""
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)"
 
 
@@ -88,22 +96,39 @@ def test_policy_can_forbid_any_network(tmp_path: Path) -> None:
         bench.close()
 
 
-@pytest.mark.parametrize("gangs", [True, False])
+@pytest.mark.parametrize("gangs", ["host", "ports", "none"])
 def test_only_a_gang_has_the_machines_network_and_only_if_allowed(
-    tmp_path: Path, engine: DockerClient, *, gangs: bool
+    tmp_path: Path, engine: DockerClient, gangs: Literal["host", "ports", "none"]
 ) -> None:
     bench = Bench(DockerRunner(DockerPolicy(gangs=gangs)), tmp_path)
     try:
         alone = bench.python("input()")
         assert mode_of(engine, alone.spec.name) == network.NETWORK
-        if gangs:
+        if gangs == "host":
             member = bench.python("input()", host_network=True)
             assert mode_of(engine, member.spec.name) == "host"
         else:
             with pytest.raises(StartFailed, match="may not have this machine's network"):
                 bench.python("input()", host_network=True)
+        place = (HERE, free_port())
+        if gangs == "ports":
+            member = bench.python(ANSWER, str(place[1]), publishes=place)
+            assert mode_of(engine, member.spec.name) == network.NETWORK
+            member.expect(b"listens")
+            socket.create_connection(place).close()
+            member.handle.remove()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(place)
+        else:
+            with pytest.raises(StartFailed, match="may not publish ports"):
+                bench.python("input()", publishes=place)
     finally:
         bench.close()
+
+
+def free_port() -> int:
+    with socket.create_server((HERE, 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def mode_of(engine: DockerClient, name: str) -> str:

@@ -26,6 +26,39 @@ with open(os.path.join(os.environ["FORGE_OUTPUT_DIR"], "sum.txt"), "w") as file:
     file.write(f"{rank} {total}")
 """
 
+# Every rank listens on its own port, and greets all members on theirs, itself included. Something
+# else may accept a connection before the other program listens, so only an answer counts.
+GREET = """
+import json, os, socket, threading
+gang = json.loads(os.environ["FORGE_GANG"])
+members, own = gang["members"], gang["members"][gang["rank"]]
+master = [os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])]
+assert master == [members[0]["address"], members[0]["port"]]
+assert os.environ["NODE_RANK"] == str(gang["rank"])
+door = socket.create_server(("", own["port"]))
+heard = set()
+def hear():
+    while True:
+        line = door.accept()[0]
+        heard.add(int(line.recv(100)))
+        line.sendall(b"welcome")
+threading.Thread(target=hear, daemon=True).start()
+def greet(address, port):
+    try:
+        with socket.create_connection((address, port), timeout=5) as line:
+            line.sendall(str(gang["rank"]).encode())
+            return line.recv(100)
+    except OSError:
+        return b""
+for one in members:
+    while not greet(one["address"], one["port"]):
+        threading.Event().wait(0.1)
+while len(heard) < len(members):
+    threading.Event().wait(0.1)
+print("rank", gang["rank"], "at", own["port"], "heard", sorted(heard), flush=True)
+print("gloo on", os.environ.get("GLOO_SOCKET_IFNAME"), flush=True)
+"""
+
 # Rank 0 saves its state at once, and once more when it must stop; the others' files are nobody's
 # checkpoint. Started again with a state, all succeed.
 RESUME = """

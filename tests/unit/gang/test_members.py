@@ -50,6 +50,9 @@ def test_the_interface_is_the_one_that_was_checked() -> None:
     assert (said["GLOO_SOCKET_IFNAME"], said["NCCL_SOCKET_IFNAME"]) == ("lo", "=lo")
     # All of 127.0.0.0/8 is the loopback's.
     assert variables(gang(address="127.0.0.9"), per_gpu=False)["GLOO_SOCKET_IFNAME"] == "lo"
+    # In a container on the bridge, no interface has the address.
+    published = variables(gang(address="127.0.0.1", publishes=True), per_gpu=False)
+    assert not any(name.endswith("IFNAME") for name in published)
 
 
 def test_the_job_learns_of_all_members_and_of_no_secret() -> None:
@@ -58,6 +61,13 @@ def test_the_job_learns_of_all_members_and_of_no_secret() -> None:
     assert [one["address"] for one in said["members"]] == ["10.0.0.5", "10.0.0.6"]
     assert [one["gpus"] for one in said["members"]] == [8, 8]
     assert NONCE not in json.dumps(said)
+
+
+def test_the_job_learns_at_which_port_each_member_listens() -> None:
+    ports = Gang(0, (peer(0, program_port=29500), peer(1, program_port=29507), peer(2)))
+    said = json.loads(variables(ports, per_gpu=False)["FORGE_GANG"])
+    # The last one is of an earlier version.
+    assert [one["port"] for one in said["members"]] == [29500, 29507, None]
 
 
 @pytest.mark.parametrize(

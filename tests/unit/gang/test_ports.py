@@ -1,4 +1,4 @@
-"""The master's port and the address that a worker tells the others."""
+"""A member's port and the address that a worker tells the others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from forge_worker.gang import policy as policies
 from forge_worker.gang import ports
 from forge_worker.gang.address import interface_of, local_address, towards
 from forge_worker.gang.policy import gang_policy
-from forge_worker.gang.ports import MasterPort
+from forge_worker.gang.ports import ProgramPort
 from forge_worker.runners.runner import StartFailed
 from forge_worker.settings.settings import WorkerSettings
 from pydantic import ValidationError
@@ -37,26 +38,26 @@ def own_range(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_the_first_free_port_is_taken(tmp_path: Path, own_range: int) -> None:
     with closing(socket.create_server(("127.0.0.1", own_range))):
-        port = MasterPort(tmp_path / "locks")
+        port = ProgramPort(tmp_path / "locks")
         assert port.number == own_range + 1
         port.free()
 
 
 def test_a_gang_keeps_its_port_until_its_program_has_ended(tmp_path: Path, own_range: int) -> None:
-    one = MasterPort(tmp_path / "locks")
+    one = ProgramPort(tmp_path / "locks")
     # Its program starts, and does not listen yet: importing a large library takes a while.
     one.held.close()
-    two = MasterPort(tmp_path / "locks")
+    two = ProgramPort(tmp_path / "locks")
     assert (one.number, two.number) == (own_range, own_range + 1)
     one.free()
-    three = MasterPort(tmp_path / "locks")
+    three = ProgramPort(tmp_path / "locks")
     assert three.number == own_range
     for port in (one, two, three):
         port.free()
 
 
 def test_a_released_port_can_be_bound_at_once(tmp_path: Path) -> None:
-    port = MasterPort(tmp_path / "locks")
+    port = ProgramPort(tmp_path / "locks")
     socket.create_connection(("127.0.0.1", port.number)).close()
     port.held.close()
     # Without SO_REUSEADDR: the program of a job may not set it.
@@ -67,9 +68,9 @@ def test_a_released_port_can_be_bound_at_once(tmp_path: Path) -> None:
 
 
 def test_without_a_free_port_the_reason_is_told(tmp_path: Path, own_range: int) -> None:
-    taken = [MasterPort(tmp_path / "locks") for _ in range(3)]
+    taken = [ProgramPort(tmp_path / "locks") for _ in range(3)]
     with pytest.raises(StartFailed, match=f"{own_range} to {own_range + 2} are taken"):
-        MasterPort(tmp_path / "locks")
+        ProgramPort(tmp_path / "locks")
     for port in taken:
         port.free()
 
@@ -109,6 +110,20 @@ def test_containers_take_part_only_if_the_operator_says_so() -> None:
     assert policy(containers=True) is None
     assert policy(containers=True, gang_network="host") == "127.0.0.1"
     assert policy(containers=False, gang_network="none", advertise_address="10.0.0.5") is None
+
+
+@pytest.mark.parametrize(
+    ("queue", "address"), [("127.0.0.1", "172.18.0.1"), ("10.0.0.5", "10.0.0.5"), ("fd00::5", None)]
+)
+def test_a_container_that_publishes_ports_needs_an_address_that_others_reach(
+    monkeypatch: pytest.MonkeyPatch, queue: str, address: str | None
+) -> None:
+    monkeypatch.setattr(policies, "towards", lambda _: queue)
+    monkeypatch.setattr(policies, "address_of", {"forge0": "172.18.0.1"}.get)
+    assert policy(containers=True, gang_network="ports") == address
+    for said in ("127.0.0.2", "fd00::5"):
+        with pytest.raises(ValidationError, match=f"containers cannot reach {said}"):
+            policy(containers=True, gang_network="ports", advertise_address=said)
 
 
 def test_the_operators_address_wins() -> None:

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from shutil import which
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -76,6 +77,18 @@ def test_a_member_tries_the_port_of_the_masters_program_too(answering: ExitStack
         check(Gang(1, [moved, peer(1, address=HERE)]))
 
 
+@pytest.mark.parametrize("address", [HERE, "::1"])
+def test_an_address_that_no_container_reaches_is_refused(
+    answering: ExitStack, address: str
+) -> None:
+    master = replace(served(answering, 0), address=address)
+    with pytest.raises(PreflightFailed, match="a container on a bridge cannot connect") as failed:
+        check(Gang(1, [master, peer(1, publishes=True)]))
+    assert failed.value.hint == (
+        "have gpu-0 advertise an IPv4 address that gpu-1 can reach (--advertise-address)"
+    )
+
+
 def test_another_program_or_gang_at_the_address_is_noticed(answering: ExitStack) -> None:
     stranger = served(answering, 1, nonce=OTHER)
     believed = peer(1, address=HERE, port=stranger.port, nonce=NONCE)
@@ -106,6 +119,12 @@ def test_a_firewall_that_drops_is_told_from_one_that_rejects(
     assert failed.value.hint == (
         f"open all TCP ports above 1023 from 10.231.7.1 to {namespaces} and back: training"
         " libraries listen on ports of their own choice"
+    )
+    with pytest.raises(PreflightFailed) as failed:
+        check(Gang(1, [replace(gang.master, publishes=True), gang.own]))
+    assert failed.value.hint == (
+        f"open TCP ports 29500 to 29999 from 10.231.7.1 to {namespaces}, which publishes only"
+        " ports of this range (--gang-network ports)"
     )
     subprocess.run(f"{REPLACE} REJECT --reject-with icmp-host-prohibited".split(), check=True)
     with pytest.raises(PreflightFailed, match="port 29500: no route to host") as failed:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_worker.runners import choice
-from forge_worker.runners.choice import available, docker_policy, image_wanted
+from forge_worker.runners.choice import NoRunner, available, docker_policy, image_wanted
 from forge_worker.runners.docker.mounts import MountRefused
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.settings.settings import WorkerSettings
@@ -60,6 +60,14 @@ def test_worker_says_whether_it_builds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(runners.of(said), DockerRunner)
     monkeypatch.setattr(choice, "engine_answers", lambda: False)
     assert available(settings("--allow-builds", "--allow-processes")).words == "projects"
+
+
+def test_ports_are_published_only_where_there_are_containers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "engine_answers", lambda: False)
+    with pytest.raises(NoRunner, match="--gang-network ports"):
+        available(settings("--gang-network=ports", "--allow-processes"))
 
 
 def test_mount_that_cannot_be_is_refused_at_start() -> None:

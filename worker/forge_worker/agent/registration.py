@@ -5,13 +5,14 @@ from importlib.metadata import version
 from uuid import UUID, uuid4
 
 import structlog
-from forge_schema.model.spec import RUNS
+from forge_schema.model.spec import GANG_NETWORK, RUNS
 from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import Capacity, Gpu, Machine, Speed
 
 from forge_worker import worker_folder
 from forge_worker.devices import Inventory
 from forge_worker.gang.policy import GangPolicy
+from forge_worker.gang.ports import to_open
 from forge_worker.machine.gpu_health import Faults
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.choice import Runners
@@ -72,6 +73,9 @@ class Registration:
             NameInUse: another live process is already this worker.
         """
         identity, first = self.identity, self.identity.worker_id == 0
+        if self._gangs.publishes and self._runners.docker is not None:
+            # It makes the bridge, whose address may be the one for gangs.
+            self._runners.docker.obstacle()
         with self._faults.left_out(self._machine(first=first)) as fit:
             registered = self._gateway.register(fit)
         identity.worker_id, identity.name = registered.worker_id, registered.name
@@ -92,7 +96,7 @@ class Registration:
                 address=address,
                 pause_s=round(pause_s),
                 note=f"nobody can reach {address}; check --advertise-address, and that no firewall"
-                " here closes TCP ports above 1023 to the other machines",
+                f" here closes {to_open(publishes=self._gangs.publishes)} to the other machines",
             )
         self._left_out_s = max(pause_s, 0.0)
 
@@ -106,7 +110,7 @@ class Registration:
             kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
             accelerator=self._devices.accelerator,
             gpus=[Gpu(**gpu.reported()) for gpu in self._devices.gpus],
-            labels={**settings.labels, RUNS: self._runners.words, **handlers_label()},
+            labels={**settings.labels, **self._labels(), **handlers_label()},
             local=settings.local,
             price_per_hour=settings.price_per_hour,
             version=version("forge-queue"),
@@ -116,6 +120,10 @@ class Registration:
             replace=first and settings.replace,
             speed=self._speed,
         )
+
+    def _labels(self) -> dict[str, str]:
+        runs = {RUNS: self._runners.words}
+        return {**runs, GANG_NETWORK: self._gangs.network} if self._gangs.publishes else runs
 
 
 def capacity(settings: WorkerSettings) -> Capacity:

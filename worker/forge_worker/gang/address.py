@@ -2,6 +2,7 @@
 
 import socket
 from contextlib import suppress
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import psutil
@@ -46,3 +47,15 @@ def interface_of(address: str) -> str | None:
             return name
     # Every address of 127.0.0.0/8 is the loopback's.
     return interface_of(LOOPBACK) if address.startswith("127.") and address != LOOPBACK else None
+
+
+def address_of(interface: str) -> str | None:
+    """Return the IPv4 address of an interface; None if there is none."""
+    found = psutil.net_if_addrs().get(interface, [])
+    return next((one.address for one in found if one.family is socket.AF_INET), None)
+
+
+def is_for_containers(address: str) -> bool:
+    """Tell whether containers on the bridge, which has no IPv6, can reach such an address."""
+    found = ip_address(address)
+    return found.version == 4 and not found.is_loopback  # noqa: PLR2004

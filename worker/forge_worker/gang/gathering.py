@@ -1,6 +1,5 @@
 """Gathering: the members of a run wait for each other, check the network, and start together."""
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -15,7 +14,7 @@ from forge_worker.clock import seconds
 from forge_worker.gang.address import LOOPBACK
 from forge_worker.gang.members import Gang, Peer, peer_of
 from forge_worker.gang.policy import GangPolicy
-from forge_worker.gang.ports import MasterPort, listening
+from forge_worker.gang.ports import ProgramPort, listening
 from forge_worker.gang.preflight import Answers, PreflightFailed, check
 from forge_worker.gang.shares import Pace
 from forge_worker.machine.slots import Slot
@@ -69,44 +68,51 @@ class Gatherer:
         self._patiently = patiently
         self._pace = pace
         self._began_s = seconds()
-        self._port: MasterPort | None = None
+        self._port: ProgramPort | None = None
         self._said = ""
         self._note_s = NOTE_S
         self._unreached: list[JsonValue] | None = None
 
     def gather(self) -> Gang:
-        """Wait until all members can reach each other; the master's port is free to be used then.
+        """Wait until all members can reach each other; their ports are free to be used then.
 
         Raises:
             Stopped: the attempt must stop, or another member has ended.
             GangIncomplete: not all members came in time.
-            StartFailed: there is no port for the master.
+            StartFailed: there is no port for its program.
             PreflightFailed: two of them cannot reach each other.
             MemberUnreadable: one is of a version that this one does not understand.
         """
         self._began_s = seconds()
+        port = self._port = ProgramPort(self._policy.lock_dir)
         with ExitStack() as open_until_checked:
-            answering = open_until_checked.enter_context(closing(self._listen()))
-            own = self._own(answering.getsockname()[1])
-            sockets = [answering] if self._port is None else [answering, self._port.held]
-            open_until_checked.enter_context(closing(Answers(own.nonce, sockets)))
+            open_until_checked.enter_context(closing(port.held))
+            checked = port.held if self._policy.publishes else listening()
+            open_until_checked.enter_context(closing(checked))
+            own = self._own(port, checked.getsockname()[1])
+            sockets = {checked, port.held} if own.rank == 0 else {checked}
+            answers = open_until_checked.enter_context(closing(Answers(own.nonce, sockets)))
             gang = self._gang(self._wait(own, PREPARED))
             self._check(gang)
-            # Whoever sees the master reachable starts, and may connect to its program's port.
+            # Whoever sees all reachable starts, and may connect to the ports of their programs.
+            if gang.rank:
+                self._leave(port, own, answers)
             self._wait(own, REACHABLE, told=REACHABLE if gang.rank else PREPARED)
         if gang.rank == 0:
             self._wait(own, REACHABLE)
         return gang
 
     def free(self) -> None:
-        """Give up the lock of the master's port, once its program has ended."""
+        """Give up the lock of its port, once its program has ended."""
         if self._port is not None:
             self._port.free()
 
-    def _listen(self) -> socket.socket:
-        if self._attempt.grant.rank == 0:
-            self._port = MasterPort(self._policy.lock_dir)
-        return listening()
+    def _leave(self, port: ProgramPort, own: Peer, answers: Answers) -> None:
+        """Close the program's port, once the master has checked it if it checks this one."""
+        if own.publishes:
+            self._wait_for_checks(own)
+            answers.close()
+        port.held.close()
 
     def _check(self, gang: Gang) -> None:
         """Check the network.
@@ -122,15 +128,15 @@ class Gatherer:
             raise
         self._unreached = []
 
-    def _own(self, port: int) -> Peer:
-        slot = self._slot
+    def _own(self, port: ProgramPort, checked: int) -> Peer:
+        slot, rank = self._slot, self._attempt.grant.rank
         return Peer(
-            rank=self._attempt.grant.rank,
+            rank=rank,
             worker="",
             address=self._policy.address() or LOOPBACK,
-            port=port,
+            port=checked,
             nonce=token_hex(16),
-            master_port=None if self._port is None else self._port.number,
+            master_port=None if rank else port.number,
             gpus=len(slot.gpu_uuids),
             vendor=slot.gpu_vendor if slot.gpu_uuids else "",
             cpus=slot.cpus,
@@ -138,6 +144,8 @@ class Gatherer:
             speed=self._pace.speed,
             method=self._pace.method,
             batch=slot.batch_size,
+            program_port=port.number,
+            publishes=self._policy.publishes,
         )
 
     def _gang(self, members: list[Member]) -> Gang:

@@ -15,7 +15,7 @@ from forge_worker.gang.shares import batches, shares
 
 NVIDIA_OR_AMD = ("nvidia", "amd")
 # Not for the job: these are of the check of the network only.
-PRIVATE = ("port", "nonce")
+PRIVATE = ("port", "nonce", "program_port", "publishes")
 
 Address = Annotated[str, AfterValidator(lambda text: str(ip_address(text)))]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -37,8 +37,10 @@ class Peer:
     `batch` is how many samples are a good start for one of its processes, by memory alone;
     members of earlier versions do not tell it.
 
-    `port` is where it answers the check of the network, to those who know the `nonce`. Rank 0 also
-    has a `master_port`, at which its program will listen.
+    `port` is where it answers the check of the network, to those who know the `nonce`. At its
+    `program_port` its program may listen; members of earlier versions have none. That of rank 0 is
+    the `master_port`. If it `publishes`, its container is on a bridge, and the others reach only
+    this port, so it answers there.
     """
 
     rank: int
@@ -54,6 +56,8 @@ class Peer:
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     method: str | None = None
     batch: Annotated[int, Field(ge=1)] | None = None
+    program_port: Port | None = None
+    publishes: bool = False
 
     @property
     def processes(self) -> int:
@@ -156,11 +160,13 @@ class Gang:
 
     def described(self) -> str:
         """Return the gang as JSON for the job."""
-        members = [
-            {name: said for name, said in asdict(peer).items() if name not in PRIVATE}
-            for peer in self.peers
-        ]
+        members = [_described(peer) for peer in self.peers]
         return json.dumps({"rank": self.rank, "members": members})
+
+
+def _described(peer: Peer) -> dict[str, JsonValue]:
+    told = {name: said for name, said in asdict(peer).items() if name not in PRIVATE}
+    return {**told, "port": peer.program_port}
 
 
 def _ranks(peer: Peer, *, per_gpu: bool) -> int:

@@ -1,4 +1,4 @@
-"""The master's port: 29500, or the next one that is free on this machine."""
+"""A member's port: 29500, or the next one that is free on this machine."""
 
 import socket
 from contextlib import suppress
@@ -10,6 +10,11 @@ from forge_worker.runners.runner import StartFailed
 # Below the ports that the kernel gives to connections: one of those may be taken at any time.
 FIRST, LAST = 29500, 29999
 BACKLOG = 1024
+
+
+def to_open(*, publishes: bool) -> str:
+    """Return which ports of a member the others must reach."""
+    return f"TCP ports {FIRST} to {LAST}" if publishes else "TCP ports above 1023"
 
 
 def listening(port: int = 0) -> socket.socket:
@@ -26,8 +31,8 @@ def listening(port: int = 0) -> socket.socket:
     return socket.create_server(("", port), backlog=BACKLOG)
 
 
-class MasterPort:
-    """A port for the program of rank 0.
+class ProgramPort:
+    """A port for the program of one member; that of rank 0 is the master's.
 
     `held` listens on it until just before that program starts. The lock keeps other gangs of this
     machine away from it meanwhile, and until `free`.
@@ -51,7 +56,7 @@ class MasterPort:
                     self._locks.free(_name(number))
         raise StartFailed(
             f"all ports from {FIRST} to {LAST} are taken on this machine",
-            hint="the program of rank 0 needs one of them; `ss -tln` shows who listens",
+            hint="each program of a gang needs one of them; `ss -tln` shows who listens",
         )
 
 

@@ -19,7 +19,9 @@ from threading import Thread
 
 from forge_schema.model.errors import ForgeError
 
+from forge_worker.gang.address import is_for_containers
 from forge_worker.gang.members import Gang, Peer
+from forge_worker.gang.ports import to_open
 
 TRANSFER = 1 << 20
 CONNECT_S, TRANSFER_S = 10.0, 20.0
@@ -31,6 +33,7 @@ NAMED = 3
 NO_ROUTE = os.strerror(errno.EHOSTUNREACH).lower()
 NO_NETWORK = os.strerror(errno.ENETUNREACH).lower()
 REFUSED = "the connection was refused"
+FOR_NO_CONTAINER = "a container on a bridge cannot connect to such an address"
 TIMED_OUT = f"the connection timed out after {CONNECT_S:.0f} s"
 STRANGER = "the connection was accepted, but not by this gang: another program or machine answers"
 STUCK = (
@@ -106,7 +109,7 @@ def check(gang: Gang) -> None:
         PreflightFailed: at least one cannot be reached.
     """
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="preflight") as threads:
-        found = threads.map(lambda target: probe(*target), _targets(gang))
+        found = threads.map(lambda target: _tried(gang.own, *target), _targets(gang))
         unreached = [one for one in found if one is not None]
     if unreached:
         raise PreflightFailed(gang.own, unreached)
@@ -115,7 +118,14 @@ def check(gang: Gang) -> None:
 def _targets(gang: Gang) -> list[tuple[Peer, int]]:
     if gang.rank == 0:
         return [(peer, peer.port) for peer in gang.peers[1:]]
-    return [(gang.master, port) for port in (gang.master_port, gang.master.port)]
+    return [(gang.master, port) for port in dict.fromkeys((gang.master_port, gang.master.port))]
+
+
+def _tried(own: Peer, peer: Peer, port: int) -> Unreached | None:
+    # This process is not in the container.
+    if own.publishes and not is_for_containers(peer.address):
+        return Unreached(peer, port, FOR_NO_CONTAINER)
+    return probe(peer, port)
 
 
 def probe(peer: Peer, port: int) -> Unreached | None:
@@ -170,6 +180,11 @@ def _advice(own: Peer, first: Unreached) -> str:
             f"check that {address} is an address of {there} (--advertise-address), and that no"
             f" firewall there rejects {own.address}"
         )
+    if first.why == FOR_NO_CONTAINER:
+        return (
+            f"have {there} advertise an IPv4 address that {own.worker} can reach"
+            " (--advertise-address)"
+        )
     if first.why == NO_NETWORK:
         return (
             f"{own.worker} has no route to {address}: have {there} advertise an address in a"
@@ -181,7 +196,12 @@ def _advice(own: Peer, first: Unreached) -> str:
             f" (--advertise-address), that {there} is up, and that no firewall there rejects"
             f" {own.address}: firewalld, for one, answers like this"
         )
+    if first.peer.publishes:
+        return (
+            f"open {to_open(publishes=True)} from {own.address} to {address}, which publishes only"
+            " ports of this range (--gang-network ports)"
+        )
     return (
-        f"open all TCP ports above 1023 from {own.address} to {address} and back: training"
+        f"open all {to_open(publishes=False)} from {own.address} to {address} and back: training"
         " libraries listen on ports of their own choice"
     )

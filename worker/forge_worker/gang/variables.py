@@ -26,7 +26,7 @@ def variables(gang: Gang, *, per_gpu: bool) -> dict[str, str]:
         "FORGE_GANG": gang.described(),
         "FORGE_SPEED_SHARE": f"{gang.shares(per_gpu=per_gpu)[rank]:.6g}",
         **({"FORGE_BATCH_SIZE_HINT": str(batches[rank])} if batches else {}),
-        **_interface(gang),
+        **({} if gang.own.publishes else _interface(gang)),
     }
 
 

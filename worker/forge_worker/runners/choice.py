@@ -103,7 +103,7 @@ def docker_policy(settings: WorkerSettings) -> DockerPolicy:
         allowed_images=tuple(settings.allowed_images),
         allow_builds=settings.allow_builds,
         allow_swap=settings.allow_swap,
-        gangs=settings.gang_network == "host",
+        gangs=settings.gang_network or "none",
         mounts=extra_mounts(settings.extra_mounts, settings.worker_dir),
     )
 
@@ -119,6 +119,12 @@ def available(settings: WorkerSettings) -> Runners:
     policy = docker_policy(settings)
     if settings.runner != "process" and engine_answers():
         docker = DockerRunner(policy)
+    if docker is None and settings.gang_network == "ports":
+        raise NoRunner(
+            "no container engine answers here, whose containers would publish ports"
+            " (--gang-network ports)",
+            hint="start Docker, or set --gang-network host or none",
+        )
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
         process = ProcessRunner() if settings.allow_processes else None
     handlers = ProcessRunner() if installed_handlers() else None

@@ -59,7 +59,8 @@ class RunSpec:
     `grace_s` is the time from SIGTERM to SIGKILL, in seconds. `secrets` are variables that neither
     the engine nor a process list shows. `bin_dirs` come first on the job's PATH and `python_dirs`
     last on its PYTHONPATH, as paths in the job. A member of a gang has the machine's network
-    (`host_network`).
+    (`host_network`), or its container `publishes` a port at an address of the machine, the same
+    inside and outside.
     """
 
     name: str
@@ -82,6 +83,7 @@ class RunSpec:
     python_dirs: tuple[PurePath, ...] = ()
     gpu_vendor: str = "nvidia"
     host_network: bool = False
+    publishes: tuple[str, int] | None = None
 
     @property
     def folders(self) -> tuple[Path, Path, Path, Path]:

@@ -122,9 +122,10 @@ class PolicySettings(BaseSettings):
         default=False,
         description="start containers even if they can reach the cloud's metadata addresses",
     )
-    gang_network: Literal["host", "none"] | None = Field(
+    gang_network: Literal["host", "ports", "none"] | None = Field(
         None,
-        description="network of jobs on several machines: this machine's (host), or no such jobs",
+        description="network of jobs on several machines: this machine's (host), the containers'"
+        " with one published port (ports), or no such jobs",
         json_schema_extra={"default": "host without containers, else none"},
     )
     advertise_address: IPvAnyAddress | None = Field(
@@ -154,6 +155,16 @@ class PolicySettings(BaseSettings):
         20_480,
         description="disk for each cache (bundles, saved images, environments, models), MiB",
     )
+
+    @model_validator(mode="after")
+    def _reachable_from_containers(self) -> Self:
+        said = self.advertise_address
+        if self.gang_network == "ports" and said and (said.version != 4 or said.is_loopback):  # noqa: PLR2004
+            raise ValueError(
+                f"containers cannot reach {said}: with --gang-network ports, --advertise-address"
+                " must be an IPv4 address of a network"
+            )
+        return self
 
 
 class PaceSettings(BaseSettings):

@@ -28,10 +28,11 @@ def up(
         typer.Option(help="Port of the server; default: the same as last time.", max=65535),
     ] = None,
     gang_network: Annotated[
-        Literal["host", "none"] | None,
+        Literal["host", "ports", "none"] | None,
         typer.Option(
-            help="Network of jobs on several workers: this machine's (host), or no such jobs;"
-            " default: host without containers, else none."
+            help="Network of jobs on several workers: this machine's (host), the containers'"
+            " with one published port (ports), or no such jobs; default: host without"
+            " containers, else none."
         ),
     ] = None,
     detach: Annotated[

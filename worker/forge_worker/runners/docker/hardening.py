@@ -99,10 +99,10 @@ def _devices(file: Path) -> list[str]:
 class DockerPolicy:
     """What the operator of a machine allows its containers; no job can change it.
 
-    `allowed_images` are globs of the images that a job may name; `mounts` apply to every job. With
-    `gangs`, the containers of gangs have the machine's network. `uid` and `gid` own the job's
-    folders and run it; they take effect only if the agent is root, since no other user can change
-    the owner of folders.
+    `allowed_images` are globs of the images that a job may name; `mounts` apply to every job. The
+    containers of `gangs` have the machine's network (`host`), or publish single ports. `uid` and
+    `gid` own the job's folders and run it; they take effect only if the agent is root, since no
+    other user can change the owner of folders.
     """
 
     network: Literal["bridge", "none"] = "bridge"
@@ -113,7 +113,7 @@ class DockerPolicy:
     build_limit_s: float = 1800.0
     allow_swap: bool = False
     allow_metadata: bool = False
-    gangs: bool = False
+    gangs: Literal["host", "ports", "none"] = "none"
     mounts: tuple[Bind, ...] = ()
     uid: int = 65532
     gid: int = 65532
@@ -145,6 +145,7 @@ def settings(
         "mounts": _mounts(spec, policy, pipe),
         "user": user,
         "network": _network(spec, policy),
+        "ports": _ports(spec),
         "healthcheck": {"test": ["NONE"]},
         # The output goes through the pipe; this log has only failures before the redirection.
         "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
@@ -158,7 +159,11 @@ def _network(spec: RunSpec, policy: DockerPolicy) -> str:
     """Return the network; training libraries listen on ports that only they know."""
     if spec.host_network:
         return "host"
-    return NETWORK if policy.network == "bridge" else "none"
+    return NETWORK if policy.network == "bridge" or spec.publishes else "none"
+
+
+def _ports(spec: RunSpec) -> dict[str, tuple[str, int]]:
+    return {} if spec.publishes is None else {f"{spec.publishes[1]}/tcp": spec.publishes}
 
 
 def _confinement(spec: RunSpec, policy: DockerPolicy) -> dict[str, Any]:

@@ -216,14 +216,19 @@ class DockerRunner:
     def _prepare_network(self, spec: RunSpec) -> None:
         if not spec.host_network:
             self._ensure_network()
-        elif not self._policy.gangs:
+        elif self._policy.gangs != "host":
             raise StartFailed(
                 "containers may not have this machine's network",
                 hint="jobs on several machines need it: --gang-network host",
             )
+        if spec.publishes and self._policy.gangs != "ports":
+            raise StartFailed(
+                "containers may not publish ports",
+                hint="jobs on several machines need them: --gang-network ports",
+            )
 
     def _ensure_network(self) -> None:
-        if self._policy.network == "none":
+        if self._policy.network == "none" and self._policy.gangs != "ports":
             return
         exposed = ensure_network(self._engine.client)
         if exposed and exposed != self.exposed:
