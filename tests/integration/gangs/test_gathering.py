@@ -116,8 +116,7 @@ def test_all_members_learn_of_the_same_gang(gathered: Callable[..., Party]) -> N
         (300.0, "torch"),
     ]
     # The program of rank 0 can listen there at once.
-    with closing(socket.socket()) as program:
-        program.bind(("127.0.0.1", gangs[0].master_port))
+    socket.create_server(("127.0.0.1", gangs[0].master_port)).close()
 
 
 def test_a_member_that_does_not_come_is_named(gathered: Callable[..., Party]) -> None:
