@@ -165,7 +165,7 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         if one.wants["nodes"] > 1
         else f"takes it with its next claim{_preferred(one)}",
         Chance.BEHIND: f"takes {times(ahead, 'other job')} first",
-        Chance.RESERVED: "reserves its free resources for a job ahead of this one",
+        Chance.RESERVED: f"reserves its free resources for a job ahead of this one{_lets(one)}",
         Chance.BUSY: _too_little(one),
         Chance.CONSTRAINED: _constrained(one.row),
         Chance.DRAINING: _draining(one),
@@ -174,6 +174,13 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.NEVER_CAME: "never connected",
         Chance.UNFIT: "lacks " + "; ".join(lack(asked) for asked in one.asked if not asked.met),
     }[chance]
+
+
+def _lets(one: Candidate) -> str:
+    """Tell which jobs may use the room that the worker keeps for a gang."""
+    short_s = (one.row["draft"] or {}).get("short_s") or 0
+    within = duration_text(short_s)
+    return f"; the next jobs in line may pass if they end within {within}" if short_s > 0 else ""
 
 
 def _preferred(one: Candidate) -> str:

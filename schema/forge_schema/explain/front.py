@@ -8,7 +8,8 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.model.explanation import Chance
 from forge_schema.model.lease import array
 from forge_schema.model.worker import Capacity
-from forge_schema.queue.lane import Lane, needed, read
+from forge_schema.queue.claim import LOOK_PAST
+from forge_schema.queue.lane import LAST, SHOWN, Lane, needed, read
 from forge_schema.queue.reservation import (
     Head,
     Patience,
@@ -24,11 +25,17 @@ Lent = dict[int, tuple[float, int]]
 
 # Maximum number of jobs counted per lane.
 MOST_AHEAD = 1000
+# Jobs of a lane of which a worker looks up how long they may take.
+LOOKS = 1 + LOOK_PAST
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A lane whose first job has at least the job's priority. The job's own lane is included."""
+    """A lane whose first job has at least the job's priority. The job's own lane is included.
+
+    `ahead` of its jobs go before the job. Of the `first` ones of these, it has the `nice` and the
+    longest time, if workers let short jobs pass.
+    """
 
     lane: Lane
     shape_id: int
@@ -36,6 +43,19 @@ class Rival:
     job_id: int
     ahead: int
     passed_s: float | None
+    first: list[tuple[int, float | None]]
+
+    @property
+    def place(self) -> tuple[int, float, int]:
+        """Its place among the lanes."""
+        return self.nice, self.lane.share, self.lane.id
+
+    def before(self, reservation: Reservation, free: Capacity) -> int:
+        """Return how many of its jobs a worker takes before the job."""
+        last = reservation.last(self.lane, free)
+        if last == LAST or reservation.short_s is None:
+            return self.ahead if self.nice <= last else 0
+        return sum(nice <= last or reservation.lets_pass(longest) for nice, longest in self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +75,7 @@ class Front:
         self._database = database
         self._nice: int = job["nice"]
         self._job_id: int = job["job_id"]
+        self._longest_s: float | None = job["longest_s"]
         self._patience = Patience(database, patience_s)
         self._rivals = _rivals(database, job)
         self._own_shape: int = job["shape_id"]
@@ -94,17 +115,26 @@ class Front:
         if own.fits(free) <= 0:
             return Before(Chance.BUSY)
         if draft:
-            reservation = drafted(own, needed(draft), draft["nice"], free, lane_id=0)
+            short_s = draft["short_s"]
+            reservation = drafted(
+                own, needed(draft), draft["nice"], free, short_s=short_s, lane_id=0
+            )
         else:
             reservation = self._reservation(worker_id, rivals, free)
-        if reservation.last(own, free) < self._nice:
+        rivals = [rival for rival in rivals if rival.lane.fits(free) > 0]
+        if reservation.last(own, free) < self._nice and not self._passes(own, rivals, reservation):
             return Before(Chance.RESERVED)
-        ahead = sum(
-            rival.ahead
-            for rival in rivals
-            if rival.lane.fits(free) > 0 and rival.nice <= reservation.last(rival.lane, free)
-        )
+        ahead = sum(rival.before(reservation, free) for rival in rivals)
         return Before(Chance.BEHIND if ahead else Chance.STARTS, ahead)
+
+    def _passes(self, own: Lane, rivals: list[Rival], reservation: Reservation) -> bool:
+        """Tell whether the job is short, and among the first, so that it may use reserved room."""
+        place, ahead = next(
+            ((rival.place, rival.ahead) for rival in rivals if rival.lane.id == own.id),
+            ((self._nice, own.share, own.id), 0),
+        )
+        earlier = sum(rival.place < place for rival in rivals)
+        return ahead < LOOKS and earlier < SHOWN and reservation.lets_pass(self._longest_s)
 
     def _reservation(self, worker_id: int, rivals: list[Rival], free: Capacity) -> Reservation:
         lanes = {rival.lane.id: rival.lane for rival in rivals if may_come(rival.lane, free)}
@@ -140,11 +170,9 @@ class Front:
 
 def _rivals(database: Database, job: Row) -> list[Rival]:
     place = {"nice": job["nice"], "share": job["share"], "job_id": job["job_id"]}
-    rows = database.rows("explain_lanes", again=True, **place, most=MOST_AHEAD)
-    rivals = [
-        Rival(read(row), row["shape_id"], row["nice"], row["job_id"], row["ahead"], row["passed_s"])
-        for row in rows
-    ]
+    rows = database.rows("explain_lanes", again=True, **place, most=MOST_AHEAD, looks=LOOKS)
+    more = ("shape_id", "nice", "job_id", "ahead", "passed_s", "first")
+    rivals = [Rival(read(row), **{name: row[name] for name in more}) for row in rows]
     if not any(rival.lane.limited for rival in rivals):
         return rivals
     lanes = array([rival.lane.id for rival in rivals])

@@ -58,7 +58,7 @@ def claim(
             break
         successes, first = (), None
     grants = _grants(rows, looks.shown, nonce)
-    lanes.advance(grants)
+    lanes.advance(grants, passing=looks.passing(grants))
     return done, told, grants
 
 
@@ -78,12 +78,22 @@ class _Looks:
 
     def places(self) -> dict[str, Any]:
         """Return where to look, and for how many jobs."""
-        self._reservation = self._lanes.reservation(self._free)
+        reservation = self._reservation = self._lanes.reservation(self._free)
         most = self._count
         if most > 1:
-            most = min([most, *(self._reservation.jobs(lane, self._free) for lane in self.shown)])
-        last_of = partial(self._reservation.last, free=self._free)
-        return _places(self._lanes, last_of, self.shown, most=most, look=self._past)
+            most = min([most, *(reservation.jobs(lane, self._free) for lane in self.shown)])
+        last_of = partial(reservation.last, free=self._free)
+        # How long a job may take is looked up for each: for the first ones of the first lanes.
+        short_s = None if self._passed else reservation.short_s
+        look = self._past if short_s is None else LOOK_PAST
+        return _places(self._lanes, last_of, self.shown, most=most, look=look, short_s=short_s)
+
+    def passing(self, grants: Sequence[Grant]) -> set[int]:
+        """Return the jobs that passed others of their lane, which may take too long."""
+        if self._reservation.short_s is None:
+            return set()
+        last = {lane.id: self._reservation.last(lane, self._free) for lane in self.shown}
+        return {grant.job_id for grant in grants if -grant.priority > last[grant.lane_id]}
 
     def go_on(self, row: Row) -> bool:
         """Take note of a look's first row, and tell whether there is another look."""
@@ -141,15 +151,20 @@ def _places(
     *,
     most: int,
     look: int,
+    short_s: float | None,
 ) -> dict[str, Any]:
     ranges = lanes.ranges(shown)
+    lasts = [last for _, _, last in ranges]
+    any_nices = [last_of(lane) for lane, _, _ in ranges]
     return {
         "lanes": array([lane.id for lane, _, _ in ranges]),
         "shares": array([lane.share for lane, _, _ in ranges]),
         "steps": array([lane.step for lane, _, _ in ranges]),
         "after_nices": array([after[0] for _, after, _ in ranges]),
         "after_jobs": array([after[1] for _, after, _ in ranges]),
-        "last_nices": array([min(last, last_of(lane)) for lane, _, last in ranges]),
+        "last_nices": array([*map(min, lasts, any_nices)] if short_s is None else lasts),
+        "any_nices": None if short_s is None else array(any_nices),
+        "short_s": short_s,
         "count": most,
         "peek": most and most + look,
         "many": lanes.many,

@@ -185,6 +185,23 @@ def _tidy(heap: list[Place]) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The lane and the `nice` of the gang that a worker keeps room for.
+
+    The gang should form at `expected_at`, on this process's clock, if that is known.
+    """
+
+    lane_id: int
+    nice: int
+    expected_at: float
+
+    @classmethod
+    def of(cls, read_at: float, lane_id: int, nice: int, seconds: float | None) -> "Draft":
+        """Return a draft as `match` names it, read at a moment of this process's clock."""
+        return cls(lane_id, nice, -math.inf if seconds is None else read_at + seconds)
+
+
 class Edition:
     """The lanes as they were read at a moment, for all workers of a process.
 
@@ -195,8 +212,7 @@ class Edition:
         self.read_at = read_at
         self.asked = {*rows[0]["asked"]} if rows else set[int]()
         drafts = (rows[0]["drafts"] if rows else None) or {}
-        # The lane and the `nice` of the gang that a worker keeps room for.
-        self.drafts = {int(worker): (lane, nice) for worker, (lane, nice) in drafts.items()}
+        self.drafts = {int(worker): Draft.of(read_at, *told) for worker, told in drafts.items()}
         self.lanes = {row["id"]: read(row) for row in rows}
         self.shapes: dict[int, list[Lane]] = {}
         self._owned: dict[str, list[Lane]] = {}

@@ -206,10 +206,13 @@ class Lanes:
             return found
 
     def _draft(self, free: Capacity) -> Reservation | None:
-        lane_id, nice = self._edition.drafts.get(self.worker_id, (None, LAST))
-        lane = None if lane_id is None else self._edition.lanes.get(lane_id)
+        draft = self._edition.drafts.get(self.worker_id)
+        lane = draft and self._edition.lanes.get(draft.lane_id)
         needs = lane and self._gangs.get(lane.shape_id)
-        return drafted(lane, needs, nice, free) if lane and needs else None
+        if not (draft and lane and needs):
+            return None
+        short_s = draft.expected_at - monotonic()
+        return drafted(lane, needs, draft.nice, free, short_s=short_s)
 
     def ranges(self, lanes: Iterable[Lane]) -> list[Range]:
         """Return the ranges to look at: above the watermarks, or now and then everything."""
@@ -217,17 +220,18 @@ class Lanes:
             return [(lane, FIRST, LAST) for lane in lanes]
         return [one for lane in lanes for one in lane.ranges()]
 
-    def advance(self, grants: list[Grant]) -> None:
+    def advance(self, grants: list[Grant], *, passing: Collection[int] = ()) -> None:
         """End a claim: raise the watermarks of its lanes, and the shares of its owners.
 
-        The grants come best first.
+        The grants come best first. The jobs `passing` others leave these below no watermark.
         """
         with self._lock:
             self._from_below = False
             for grant in grants:
                 self._edition.claimed(grant.lane_id, grant.job_id)
-                marks = self._watermarks.setdefault(grant.lane_id, {})
-                raise_watermark(marks, -grant.priority, grant.job_id)
+                if grant.job_id not in passing:
+                    marks = self._watermarks.setdefault(grant.lane_id, {})
+                    raise_watermark(marks, -grant.priority, grant.job_id)
 
     def took(self, seconds: float) -> None:
         """Record how long a look took; one below the watermarks may be too slow to repeat soon."""

@@ -6,7 +6,7 @@ gap. Once the job's patience ends, a worker reserves what it needs as it comes f
 of a higher priority, and jobs that fit beside it, go before it.
 
 For a gang, a job on several machines, the sweeper drafts workers (`forge_draft`): they reserve room
-for it likewise.
+for it likewise. Until it should form, jobs with a time limit may use this room.
 """
 
 import math
@@ -27,20 +27,28 @@ PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room kept for a job of this lane and `nice`; without a lane, none."""
+    """Room kept for a job of this lane and `nice`; without a lane, none.
+
+    Jobs that end within `short_s` seconds may use it, if that is not None.
+    """
 
     lane: Lane | None = None
     nice: int = LAST
+    short_s: float | None = None
 
     def jobs(self, lane: Lane, free: Capacity) -> int:
         """Return how many jobs of a lane may be claimed beside the reservation."""
         return self._beside(lane, free) or lane.fits(free)
 
     def last(self, lane: Lane, free: Capacity) -> int:
-        """Return the last `nice` to claim; jobs that need the reserved room must come before it."""
+        """Return the last `nice` to claim; others need the reserved room and do not come first."""
         if self.lane is None or lane.id == self.lane.id or self._beside(lane, free):
             return LAST
         return self.nice - 1
+
+    def lets_pass(self, longest_s: float | None) -> bool:
+        """Tell whether a job that takes so long at most may use the reserved room."""
+        return longest_s is not None and self.short_s is not None and longest_s <= self.short_s
 
     def _beside(self, lane: Lane, free: Capacity) -> int:
         if self.lane is None or lane.id == self.lane.id:
@@ -188,16 +196,23 @@ def reserved(
 
 
 def drafted(
-    lane: Lane, needs: Capacity, nice: int, free: Capacity, *, lane_id: int | None = None
+    lane: Lane,
+    needs: Capacity,
+    nice: int,
+    free: Capacity,
+    *,
+    short_s: float | None,
+    lane_id: int | None = None,
 ) -> Reservation:
     """Return the reservation of a worker that is drafted for a gang with these needs.
 
-    The gang is of `lane`, or of another one with `lane_id`.
+    The gang is of `lane`, or of another one with `lane_id`. It should form in `short_s` seconds.
     """
     # The gang may get GPUs of another kind here, with the same CPUs and memory.
     of_kind = needs if may_be_free(needs, free) else replace(needs, gpus=0)
     own = lane.id if lane_id is None else lane_id
-    return Reservation(replace(lane, id=own, needs=of_kind), nice)
+    left_s = short_s if short_s and short_s > 0 else None
+    return Reservation(replace(lane, id=own, needs=of_kind), nice, left_s)
 
 
 def turns(database: Database, ids: Mapping[str, int]) -> int:

@@ -99,6 +99,9 @@ IMPOSSIBLE = {
     ("grows_beyond_least", "a gang that grows to its least"): FORMING.replace(
         "turns)", "turns, grows)"
     ).format("1 s", "1, 2"),
+    ("expected_before_deadline", "a gang that forms after its turn"): FORMING.replace(
+        "turns)", "turns, expected_at)"
+    ).format("1 s", "1, now() + '1 s'"),
     ("lease_pkey", "a second lease of one rank"): "INSERT INTO lease SELECT * FROM lease",
     ("ready_pkey", "a job twice in ready"): "INSERT INTO ready SELECT * FROM ready",
     ("scheduled_pkey", "a job twice in scheduled"): "INSERT INTO scheduled SELECT * FROM scheduled",

@@ -12,7 +12,8 @@ from forge_schema.queue.lanes import Lanes
 from forge_schema.sweeper.tick import SETTLED, SPARE, TURN
 from forge_schema.wake.hint import Hint
 from forge_worker.queue.gateway import SqlGateway
-from support.queue.elastic import begin, drafted, end_run, fences, formed, members, pass_time, spent
+from support.queue.drafts import drafted
+from support.queue.elastic import begin, end_run, fences, formed, members, pass_time, spent
 from support.queue.gang_workers import GangWorker, asleep, gang_worker
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def test_a_run_grows_when_a_worker_has_been_idle_for_long(rig: Rig) -> None:
     end_run(rig, job)
     assert rig.places(job) == ["ready"]
     with rig.listening() as heard:
-        single = rig.submit()
+        single = rig.submit(timeout_s=1)
         spare = workers[2].gateway
         assert isinstance(spare, SqlGateway)
         assert spare.wakes(Hint.read(heard()[-1]))

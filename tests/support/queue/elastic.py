@@ -58,11 +58,6 @@ def formed(rig: Rig, workers: Sequence[GangWorker], **changes: Any) -> int:  # n
     return job
 
 
-def drafted(rig: Rig) -> dict[int, int]:
-    """Return the job that each drafted worker keeps room for."""
-    return {row["worker_id"]: row["job_id"] for row in rig.rows("SELECT * FROM draft")}
-
-
 def pass_time(rig: Rig, seconds: float) -> int:
     """Return how many runs a sweeper has end to grow after some time."""
     rig.clock.advance(seconds)

@@ -36,6 +36,21 @@ if TYPE_CHECKING:
 KINDS = [("NVIDIA A100-SXM4-80GB", 80), ("NVIDIA A100-SXM4-40GB", 40), ("NVIDIA T4", 16)]
 NUMBERS = count(1)
 HUGE = 1_000_000.0
+SHORT_S = 1000
+TURN = """
+    INSERT INTO forming (job_id, pool, lane_id, nice, since, deadline, expected_at, rests_until)
+    VALUES (
+        %(job_id)s, 'cpu', %(lane_id)s, %(nice)s, forge_now(), forge_now() + '1 day',
+        forge_now() + make_interval(secs => %(short_s)s), forge_now() + '2 days'
+    )
+"""
+DRAFT = """
+    INSERT INTO draft (worker_id, job_id, lane_id, nice, until)
+    SELECT worker.id, %(job_id)s, lane.id, %(nice)s, forge_now() + '1 day'
+    FROM worker CROSS JOIN lane JOIN shape ON shape.id = lane.shape_id
+    WHERE worker.id = %(worker_id)s AND lane.id = %(lane_id)s AND forge_serves(shape, worker)
+    RETURNING worker_id
+"""
 
 JOBS = st.fixed_dictionaries(
     {
@@ -51,6 +66,16 @@ JOBS = st.fixed_dictionaries(
         "labels": st.sampled_from([{}, {}, {"zone": "e*"}, {"zone": "us"}]),
         "target": st.sampled_from(["auto", "auto", "auto", "worker", "local"]),
         "delay_s": st.sampled_from([0, 0, 0, 0, 60]),
+        "timeout_s": st.sampled_from([None, SHORT_S // 2, 2 * SHORT_S]),
+    }
+)
+# A gang that a worker keeps room for, if it could be a part, and whether short jobs may pass.
+DRAFTS = st.fixed_dictionaries(
+    {
+        "priority": st.integers(-1, 1),
+        "cpus": st.sampled_from([0.5, 1, 2, 3]),
+        "gpus": st.sampled_from([0, 0, 1, 2]),
+        "passes": st.booleans(),
     }
 )
 WORKERS = st.fixed_dictionaries(
@@ -62,6 +87,7 @@ WORKERS = st.fixed_dictionaries(
         "local": st.booleans(),
         "kind": st.sampled_from([WorkerKind.PERSISTENT] * 3 + [WorkerKind.EPHEMERAL]),
         "takes": st.integers(0, 2),
+        "draft": st.one_of(st.none(), DRAFTS),
         "tells": st.booleans(),
         "state": st.sampled_from(
             ["here"] * 5 + ["drain", "stop", "offline", "constrained", "draining"]
@@ -92,6 +118,7 @@ class Member:
     slots: Slots
     described: dict[str, Any]
     held: list[int] = field(default_factory=list)
+    drafted: bool = False
 
     @property
     def claims(self) -> bool:
@@ -130,6 +157,8 @@ class ExplainedWorld:
             admin.pause(drawn["paused"])
         for member in self.members:
             self._settle(member)
+            if draft := member.described["draft"]:
+                member.drafted = self._draft(member, **draft)
 
     def _member(self, described: dict[str, Any], locks: Path) -> Member:
         gpus = [Gpu(f"GPU-{next(NUMBERS)}", *kind) for kind in described["gpus"]]
@@ -137,6 +166,7 @@ class ExplainedWorld:
             boot_id=uuid4(),
             disk_mb=100,
             accelerator="cuda" if gpus else "cpu",
+            address="10.0.0.1",
             gpus=list(gpus),
             **{name: described[name] for name in ("cpus", "memory_mb", "labels", "local", "kind")},
         )
@@ -168,6 +198,17 @@ class ExplainedWorld:
             self.connection.execute(
                 "UPDATE worker SET status = %s::worker_status WHERE id = %s", [state, member.id]
             )
+
+    def _draft(self, member: Member, *, priority: int, passes: bool, **needs: float) -> bool:
+        gang = {
+            "worker_id": member.id,
+            "job_id": HUGE + member.id,
+            "lane_id": self.queue._submission._lane(spec(nodes=2, **needs)),
+            "nice": -priority,
+            "short_s": SHORT_S if passes else None,
+        }
+        self.connection.execute(TURN, gang)
+        return self.connection.execute(DRAFT, gang).fetchone() is not None
 
     def claim(self, member: Member, free: Capacity) -> list[Any]:
         """Claim one job for a worker without prior knowledge."""

@@ -13,13 +13,15 @@ class Forming(SQLModel, table=True):
 
     A pool is the kind of accelerator that the gang wants. A gang that did not form by the
     `deadline` rests for as long as machines were kept for it; its next turn is twice as long.
-    One whose run was asked to end so that it `grows` goes on with so many machines.
+    Jobs that end by `expected_at` may run on these machines. One whose run was asked to end so that
+    it `grows` goes on with so many machines.
     """
 
     __table_args__ = (
         CheckConstraint("deadline > since", name="deadline_after_since"),
         CheckConstraint("turns >= 1", name="turns_positive"),
         CheckConstraint("grows > 2", name="grows_beyond_least"),
+        CheckConstraint("expected_at < deadline", name="expected_before_deadline"),
         Index("forming_pool", "pool", unique=True, postgresql_where=text("rests_until IS NULL")),
     )
 
@@ -32,6 +34,7 @@ class Forming(SQLModel, table=True):
     turns: int = c.small(default="1")
     rests_until: datetime | None = c.moment(null=True)
     grows: int | None = c.small(null=True)
+    expected_at: datetime | None = c.moment(null=True)
 
 
 class Draft(SQLModel, table=True):

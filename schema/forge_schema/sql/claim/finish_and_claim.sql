@@ -7,6 +7,8 @@
 -- slots. The slots of finished jobs are given back first, so that the next jobs can have them.
 -- Of an owner's jobs of the same priority, the worker takes one whose parts it has, which are `warm`,
 -- before one whose parts it would have to fetch.
+-- A worker that keeps room for a gang has `short_s` seconds for jobs that need this room, those beyond
+-- `any_nices`: they are passed over if they may take longer. Any other worker has NULL.
 -- `heads`, in the first row, has the first `nice` of each lane that shows a job, if the caller did
 -- not ask for all.
 -- Locks: lease by job, then ready and slot (skipping locked).
@@ -58,14 +60,20 @@ peeked AS MATERIALIZED (
             AND nice <= (%(last_nices)s::smallint[])[n]
         ORDER BY nice, job_id
         LIMIT CASE
-            WHEN lane.limited
-                THEN forge_room(lane.id, %(peek)s, (SELECT count(*) FROM returned))
-            ELSE %(peek)s
+            WHEN NOT lane.limited THEN %(peek)s
+            -- The first ones may take too long.
+            ELSE least(
+                %(peek)s, forge_room(lane.id, %(peek)s, (SELECT count(*) FROM returned))
+                    * CASE WHEN %(short_s)s::float8 IS NULL THEN 1 ELSE %(peek)s END
+            )
         END
     ) AS peek
 ),
 head AS MATERIALIZED (
     SELECT ctid, passed_at, limited FROM peeked
+    WHERE %(short_s)s::float8 IS NULL
+        OR nice <= (%(any_nices)s::smallint[])[n]
+        OR forge_longest(job_id) <= %(short_s)s::float8
     -- Each job adds to its owner's share, so that a claim of many is shared too.
     ORDER BY
         nice,

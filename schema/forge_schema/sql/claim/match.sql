@@ -2,7 +2,7 @@
 -- first job; that says how long ago a worker first passed it by.
 -- Of more than a `few` lanes in all, only those that have jobs, and those `besides`.
 -- `asked`, in the first row, has the workers that are to drain or stop, and so take no jobs; `drafts`
--- those that keep room for a gang, each with its lane and `nice`.
+-- those that keep room for a gang, each with its lane and `nice`, and the seconds until it should form.
 WITH count AS MATERIALIZED (
     SELECT count(*) <= %(few)s AS few FROM (SELECT FROM lane LIMIT %(few)s + 1) AS these
 ),
@@ -32,8 +32,12 @@ SELECT
         ARRAY(SELECT worker.id FROM worker WHERE worker.command IS NOT NULL)
     END AS asked,
     CASE WHEN row_number() OVER (ORDER BY lane.id) = 1 THEN (
-        SELECT jsonb_object_agg(draft.worker_id, jsonb_build_array(draft.lane_id, draft.nice))
-        FROM draft WHERE draft.until > forge_now()
+        SELECT jsonb_object_agg(draft.worker_id, jsonb_build_array(
+            draft.lane_id, draft.nice,
+            extract(EPOCH FROM forming.expected_at - forge_now())::float8
+        ))
+        FROM draft LEFT JOIN forming ON forming.job_id = draft.job_id
+        WHERE draft.until > forge_now()
     ) END AS drafts
 FROM open AS lane
 JOIN shape ON shape.id = lane.shape_id

@@ -34,6 +34,7 @@ SELECT
         ORDER BY needs_id
     ) AS needs,
     forge_parts(job.owner, job.bundle_digest, job.spec) AS parts,
+    forge_longest(job.id) AS longest_s,
     job.spec ->> 'same' AS same, job.spec ->> 'launcher' AS launcher,
     shape.gpus > 0 AND NOT coalesce((job.spec ->> 'mixed')::boolean, false) AS one_model,
     coalesce((job.spec ->> 'max_nodes')::integer, shape.nodes) AS max_nodes,

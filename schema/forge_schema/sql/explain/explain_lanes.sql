@@ -1,6 +1,7 @@
 -- The lanes that compete with a job: those not paused, of jobs for one worker, whose first job has at
 -- least its priority. Each has the columns of `match` and `heads`, and the number of its jobs ahead
--- of the job by priority, fair share and age, counted up to `most`.
+-- of the job by priority, fair share and age, counted up to `most`. While workers let short jobs pass
+-- before a gang, `first` has the `nice` of the first of those, and how long each may take.
 WITH competing AS MATERIALIZED (
     SELECT lane.*, head.nice, head.job_id, head.passed_at
     FROM lane
@@ -30,7 +31,19 @@ SELECT
             ORDER BY ready.nice, ready.job_id
             LIMIT %(most)s
         ) AS before
-    )::integer AS ahead
+    )::integer AS ahead,
+    CASE WHEN EXISTS (SELECT FROM forming WHERE expected_at > forge_now()) THEN ARRAY(
+        SELECT jsonb_build_array(one.nice, forge_longest(one.job_id))
+        FROM (
+            SELECT ready.nice, ready.job_id FROM ready
+            WHERE ready.lane_id = lane.id
+            ORDER BY ready.nice, ready.job_id
+            LIMIT %(looks)s
+        ) AS one
+        WHERE (one.nice, shared.share, one.job_id)
+            < (%(nice)s::smallint, %(share)s::float8, %(job_id)s::bigint)
+        ORDER BY one.nice, one.job_id
+    ) ELSE '{}' END AS first
 FROM competing AS lane
 JOIN shape ON shape.id = lane.shape_id AND shape.nodes = 1
 JOIN queue AS q ON q.name = lane.queue

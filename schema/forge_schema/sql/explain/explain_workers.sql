@@ -25,9 +25,11 @@ SELECT
         SELECT jsonb_build_object(
             'job_id', draft.job_id, 'nice', draft.nice, 'cpus', kept.cpus,
             'memory_mb', kept.memory_mb, 'disk_mb', wanted.disk_mb, 'gpus', wanted.gpus,
-            'gpu_model', wanted.gpu_model, 'vram_mb', wanted.vram_mb
+            'gpu_model', wanted.gpu_model, 'vram_mb', wanted.vram_mb,
+            'short_s', extract(EPOCH FROM forming.expected_at - forge_now())::float8
         )
         FROM draft
+        LEFT JOIN forming ON forming.job_id = draft.job_id
         JOIN lane ON lane.id = draft.lane_id
         JOIN shape AS wanted ON wanted.id = lane.shape_id
         CROSS JOIN LATERAL forge_lent(wanted, worker) AS kept

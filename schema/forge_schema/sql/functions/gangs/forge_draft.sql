@@ -2,7 +2,8 @@
 -- A gang's `patience` counts from when it is first by priority, fair share and age on enough workers:
 -- `passed_at`, as for a job that does not fit. After it, the first such gang of each pool that enough
 -- workers could run has a `turn`: workers are drafted for it, which from then on take only jobs that
--- leave room for it. No worker is drafted for two gangs, so none waits for another.
+-- leave room for it, or end before it can form (`forge_expect`). No worker is drafted for two gangs, so
+-- none waits for another.
 -- A gang that has not formed by the end of its turn rests as long as that lasted, and other jobs run;
 -- its next turn is twice as long, so that one is long enough for the jobs that it waits for.
 -- Of several sweepers one does this at a time.
@@ -80,12 +81,13 @@ BEGIN
         )
         ON CONFLICT (job_id) DO UPDATE SET
             since = forge_now(), deadline = forge_now() + turn * power(2, least(f.turns, 10)),
-            turns = f.turns + 1, rests_until = NULL, grows = NULL;
+            turns = f.turns + 1, rests_until = NULL, grows = NULL, expected_at = NULL;
         -- At once, so that the next gang is not promised the same workers.
         drafted := drafted + forge_fill(gang.job_id);
     END LOOP;
     FOR gang IN SELECT job_id FROM forming WHERE rests_until IS NULL ORDER BY nice, since LOOP
         drafted := drafted + forge_fill(gang.job_id);
+        PERFORM forge_expect(gang.job_id);
     END LOOP;
     RETURN drafted;
 END $$;

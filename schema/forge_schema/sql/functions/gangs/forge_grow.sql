@@ -70,7 +70,7 @@ BEGIN
         )
         ON CONFLICT (job_id) DO UPDATE SET
             since = excluded.since, deadline = excluded.deadline, grows = excluded.grows,
-            rests_until = NULL;
+            rests_until = NULL, expected_at = NULL;
         INSERT INTO draft (worker_id, job_id, lane_id, nice, until)
         SELECT one.id, run.job_id, run.lane_id, run.nice, forge_now() + run.grace + turn
         FROM unnest(members || spare) AS one (id);
