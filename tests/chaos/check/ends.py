@@ -106,6 +106,35 @@ DEAD_BEYOND = by_sql(
     """,
 )
 
+CHARGED = by_sql(
+    "each attempt is charged to the budget of its reason, and a run that ended to grow to none",
+    """
+    SELECT
+        job_id, token,
+        format('attempt %s began with %s failures, losses and preemptions, charged were %s',
+            attempt, granted.spent, charged) AS says
+    FROM (
+        SELECT *,
+            ARRAY[
+                count(*) FILTER (WHERE budget = 'failures') OVER earlier,
+                count(*) FILTER (WHERE budget = 'losses') OVER earlier,
+                count(*) FILTER (WHERE budget = 'preemptions') OVER earlier
+            ] AS charged
+        FROM tried
+        WINDOW earlier AS (
+            PARTITION BY job_id, era, rank ORDER BY attempt
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )
+    ) AS one
+    JOIN (
+        SELECT job_id, attempt, change.spent
+        FROM held JOIN chaos.change USING (job_id, rank, token)
+        WHERE rank = 0 AND verb = 'granted'
+    ) AS granted USING (job_id, attempt)
+    WHERE granted.spent <> charged
+    """,
+)
+
 CANCELLED_RESTS = by_sql(
     "a cancelled job never runs again",
     """
@@ -147,6 +176,7 @@ ENDS_OF_JOBS = (
     NO_REOPENING,
     WITHIN_BUDGET,
     DEAD_BEYOND,
+    CHARGED,
     CANCELLED_RESTS,
     ASKED_ENDS,
     NUMBERED,

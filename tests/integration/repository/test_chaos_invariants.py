@@ -118,6 +118,10 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     ),
     (runs.RANKS, OF_A_GANG),
     (
+        runs.RANKS,
+        OF_A_GANG + ";UPDATE chaos.change SET nodes = 2 WHERE job_id = %(job_id)s",
+    ),
+    (
         runs.OUTLIVED,
         OF_A_GANG + ";INSERT INTO lease (job_id, rank, nodes, worker_id, lane_id, nice, attempt,"
         " failures, losses, preemptions, ready_at, claimed_at, expires_at)"
@@ -208,6 +212,7 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
         ends.DEAD_BEYOND,
         "UPDATE outcome SET state = 'dead', reason = 'oom' WHERE job_id = %(job_id)s",
     ),
+    (ends.CHARGED, "UPDATE chaos.change SET spent = '{0, 1, 0}' WHERE job_id = %(job_id)s"),
     (
         ends.CANCELLED_RESTS,
         (
