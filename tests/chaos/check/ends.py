@@ -162,10 +162,14 @@ NUMBERED = by_sql(
     """
     SELECT job_id, token, format('attempt %s is the %s. of its job', attempt, place) AS says
     FROM (
-        SELECT *, row_number() OVER (PARTITION BY job_id, rank ORDER BY attempt, token) AS place
+        -- A run need not have all ranks of the one before.
+        SELECT *, dense_rank() OVER (PARTITION BY job_id ORDER BY attempt) AS place
         FROM held
     ) AS ordered
     WHERE attempt <> place
+    UNION ALL
+    SELECT job_id, max(token), format('rank %s has attempt %s %s times', rank, attempt, count(*))
+    FROM held GROUP BY job_id, attempt, rank HAVING count(*) > 1
     """,
 )
 
