@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 STATES = "SELECT state, count(*) FROM job_status GROUP BY state ORDER BY 2 DESC"
 REASONS = "SELECT reason, count(*) FROM attempt GROUP BY reason ORDER BY 2 DESC"
+GROWN = "SELECT count(*) FROM event WHERE action = 'asked to grow'"
 SCHEDULED = "SELECT count(*) FROM job WHERE idempotency_key LIKE 'schedule:%'"
 Counts = dict[str, int]
 
@@ -21,7 +22,8 @@ Counts = dict[str, int]
 class Figures:
     """Counts; `cancelled_at_the_end` jobs were cancelled because they took too long.
 
-    `scheduled` jobs were submitted by schedules.
+    `scheduled` jobs were submitted by schedules; `grown` runs were asked to go on with more
+    machines.
     """
 
     seed: int
@@ -29,6 +31,7 @@ class Figures:
     workers: int
     jobs: int = 0
     scheduled: int = 0
+    grown: int = 0
     cancelled_at_the_end: int = 0
     states: Counts = field(default_factory=dict)
     attempts: int = 0
@@ -48,6 +51,7 @@ class Figures:
         with psycopg.connect(database_url) as connection:
             self.states = dict(connection.execute(STATES).fetchall())
             (self.scheduled,) = connection.execute(SCHEDULED).fetchone() or (0,)
+            (self.grown,) = connection.execute(GROWN).fetchone() or (0,)
             self.reasons = dict(connection.execute(REASONS).fetchall())
         self.jobs, self.attempts = sum(self.states.values()), sum(self.reasons.values())
 
@@ -62,6 +66,7 @@ class Figures:
             "workers": self.workers,
             "jobs": f"{self.jobs}: {_list(self.states)}",
             "of these, by schedules": self.scheduled,
+            "runs asked to grow": self.grown,
             "cancelled at the end": self.cancelled_at_the_end,
             "attempts": f"{self.attempts}: {_list(self.reasons)}",
             "faults": f"{self.faults}: {_list(self.struck)}",

@@ -106,6 +106,35 @@ DEAD_BEYOND = by_sql(
     """,
 )
 
+CHARGED = by_sql(
+    "each attempt is charged to the budget of its reason, and a run that ended to grow to none",
+    """
+    SELECT
+        job_id, token,
+        format('attempt %s began with %s failures, losses and preemptions, charged were %s',
+            attempt, granted.spent, charged) AS says
+    FROM (
+        SELECT *,
+            ARRAY[
+                count(*) FILTER (WHERE budget = 'failures') OVER earlier,
+                count(*) FILTER (WHERE budget = 'losses') OVER earlier,
+                count(*) FILTER (WHERE budget = 'preemptions') OVER earlier
+            ] AS charged
+        FROM tried
+        WINDOW earlier AS (
+            PARTITION BY job_id, era, rank ORDER BY attempt
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )
+    ) AS one
+    JOIN (
+        SELECT job_id, attempt, change.spent
+        FROM held JOIN chaos.change USING (job_id, rank, token)
+        WHERE rank = 0 AND verb = 'granted'
+    ) AS granted USING (job_id, attempt)
+    WHERE granted.spent <> charged
+    """,
+)
+
 CANCELLED_RESTS = by_sql(
     "a cancelled job never runs again",
     """
@@ -133,10 +162,14 @@ NUMBERED = by_sql(
     """
     SELECT job_id, token, format('attempt %s is the %s. of its job', attempt, place) AS says
     FROM (
-        SELECT *, row_number() OVER (PARTITION BY job_id, rank ORDER BY attempt, token) AS place
+        -- A run need not have all ranks of the one before.
+        SELECT *, dense_rank() OVER (PARTITION BY job_id ORDER BY attempt) AS place
         FROM held
     ) AS ordered
     WHERE attempt <> place
+    UNION ALL
+    SELECT job_id, max(token), format('rank %s has attempt %s %s times', rank, attempt, count(*))
+    FROM held GROUP BY job_id, attempt, rank HAVING count(*) > 1
     """,
 )
 
@@ -147,6 +180,7 @@ ENDS_OF_JOBS = (
     NO_REOPENING,
     WITHIN_BUDGET,
     DEAD_BEYOND,
+    CHARGED,
     CANCELLED_RESTS,
     ASKED_ENDS,
     NUMBERED,

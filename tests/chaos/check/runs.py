@@ -9,18 +9,22 @@ RANKS = by_sql(
     """
     SELECT
         job_id, token,
-        format('attempt %s has the ranks %s on %s machines, of %s to %s', attempt, ranks, machines,
-            nodes, max_nodes) AS says
+        format('attempt %s on %s machines, of %s to %s, has the ranks %s on %s', attempt, size,
+            nodes, max_nodes, ranks, machines) AS says
     FROM (
         SELECT
-            job_id, attempt, max(token) AS token, array_agg(rank::integer ORDER BY rank) AS ranks,
-            count(DISTINCT worker_id) AS machines
+            held.job_id, attempt, max(held.token) AS token,
+            array_agg(held.rank::integer ORDER BY held.rank) AS ranks,
+            count(DISTINCT held.worker_id) AS machines, max(granted.nodes) AS size
         FROM held
-        GROUP BY job_id, attempt
+        JOIN chaos.change AS granted
+            ON granted.job_id = held.job_id AND granted.token = held.token
+            AND granted.rank = held.rank AND verb = 'granted'
+        GROUP BY held.job_id, attempt
     ) AS run
     JOIN gang USING (job_id)
-    WHERE ranks <> ARRAY(SELECT generate_series(0, cardinality(ranks) - 1))
-        OR cardinality(ranks) NOT BETWEEN nodes AND max_nodes OR machines <> cardinality(ranks)
+    WHERE ranks <> ARRAY(SELECT generate_series(0, size - 1))
+        OR size NOT BETWEEN nodes AND max_nodes OR machines <> size
     """,
 )
 

@@ -12,6 +12,8 @@ import psycopg
 # A connection has a name if its client set one (`PGAPPNAME=<the worker's name>`).
 # The end of a member of a run is stored in its lease, which is deleted when the run is settled. A
 # version before has no such column.
+# `nodes` are how many its run has; `spent` is what its job has used of its budgets: failures,
+# losses and preemptions.
 # A renewal comes from the holder if the same transaction recorded that its worker was seen.
 DEFINITIONS = """
     CREATE SCHEMA IF NOT EXISTS chaos;
@@ -25,7 +27,9 @@ DEFINITIONS = """
         rank smallint NOT NULL,
         token bigint NOT NULL,
         worker_id bigint NOT NULL,
-        expires_at timestamptz NOT NULL
+        expires_at timestamptz NOT NULL,
+        nodes smallint,
+        spent bigint[]
     );
     CREATE INDEX IF NOT EXISTS change_job ON chaos.change (job_id);
     CREATE OR REPLACE FUNCTION chaos.note() RETURNS trigger
@@ -55,7 +59,8 @@ DEFINITIONS = """
             END IF;
         END IF;
         INSERT INTO chaos.change (
-            at, verb, connection, by_holder, job_id, rank, token, worker_id, expires_at
+            at, verb, connection, by_holder, job_id, rank, token, worker_id, expires_at, nodes,
+            spent
         )
         SELECT
             forge_now(),
@@ -65,7 +70,9 @@ DEFINITIONS = """
                 SELECT FROM worker
                 WHERE id = one.worker_id AND xmin = pg_current_xact_id()::xid
             ),
-            one.job_id, one.rank, one.token, one.worker_id, one.expires_at;
+            one.job_id, one.rank, one.token, one.worker_id, one.expires_at,
+            (to_jsonb(one) ->> 'nodes')::smallint,
+            ARRAY[one.failures, one.losses, one.preemptions];
         RETURN NULL;
     END
     $$;

@@ -1,4 +1,4 @@
-"""The clients of a run: they submit, resubmit, cancel, preempt and schedule, and read states."""
+"""The clients of a run: they submit, resubmit, cancel, preempt, grow, schedule, and read states."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 import psycopg
@@ -37,6 +38,13 @@ ACTORS = 2
 LOOK_S = 1.0
 CHANGE_S = 4.0
 AGAIN_S = 0.5
+# A sweeper would wait for minutes, and no job lasts that long.
+GROWTH: dict[str, Any] = {
+    "settled": timedelta(seconds=3),
+    "waited": timedelta(seconds=1),
+    "turn": timedelta(seconds=15),
+    "actor": "user:chaos",
+}
 
 
 @dataclass
@@ -81,6 +89,7 @@ class Clients:
             partial(self._submit_all, submit) for submit in submitters
         ]
         loops += [*[self._act_all] * ACTORS, self._look_all, self._change_all, self._schedule_all]
+        loops += [self._grow_all] * self.gangs
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
@@ -188,6 +197,10 @@ class Clients:
         while self._try(lambda: self._limits.set(MOST)) is None:
             if self._ending.wait(AGAIN_S):
                 return
+
+    def _grow_all(self) -> None:
+        while not self._no_more.wait(LOOK_S):
+            self._try(lambda: self.database.rows("grow", again=True, **GROWTH))
 
     def _schedule_all(self) -> None:
         while not self._no_more.wait(CHANGE_S):

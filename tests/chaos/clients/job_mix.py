@@ -153,7 +153,7 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str, gangs: bool = True
     if dice.random() < SUBMITTED_AGAIN:
         acts = (*acts, (dice.uniform(0.1, 20.0), "submit"))
     if recipe.gang and place == "process" and dice.random() < GANG_SHARE and gangs:
-        nodes, most = dice.choice([(2, None), (2, None), (3, None), (2, 4)])
+        nodes, most = dice.choice([(2, None), (3, None), (2, 4), (2, 6)])
         spec = spec.model_copy(update={"nodes": nodes, "max_nodes": most})
     return Plan(spec, ["mark", *recipe.writes(words)], acts, waits)
 

@@ -20,7 +20,7 @@ from forge_schema.model.states import Reason, State
 from forge_worker.agent.spool import FILE, Spool
 from support.engine.images import BASE_IMAGE
 from support.queue.chaos_script import Script
-from support.queue.runs import formed, running, settled, stop
+from support.queue.runs import formed, gang, running, settled, stop
 from support.store.storage import use_credentials
 from support.workers.runners import require_docker
 
@@ -118,6 +118,10 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     ),
     (runs.RANKS, OF_A_GANG),
     (
+        runs.RANKS,
+        OF_A_GANG + ";UPDATE chaos.change SET nodes = 2 WHERE job_id = %(job_id)s",
+    ),
+    (
         runs.OUTLIVED,
         OF_A_GANG + ";INSERT INTO lease (job_id, rank, nodes, worker_id, lane_id, nice, attempt,"
         " failures, losses, preemptions, ready_at, claimed_at, expires_at)"
@@ -208,6 +212,7 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
         ends.DEAD_BEYOND,
         "UPDATE outcome SET state = 'dead', reason = 'oom' WHERE job_id = %(job_id)s",
     ),
+    (ends.CHARGED, "UPDATE chaos.change SET spent = '{0, 1, 0}' WHERE job_id = %(job_id)s"),
     (
         ends.CANCELLED_RESTS,
         (
@@ -226,6 +231,7 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
         ),
     ),
     (ends.NUMBERED, "UPDATE attempt_row SET attempt = 3 WHERE job_id = %(job_id)s"),
+    (ends.NUMBERED, another('{"attempt": 1, "finished_at": "2032-01-02"}')),
     (
         sums.ONE_PLACE,
         (
@@ -311,6 +317,24 @@ def test_runs_on_several_machines_break_no_invariant(script: Script, launcher: s
         for rank, reason in order:
             rig.clock.advance(1)
             run.end(rank, reason, exit_code=1, usage=Usage(gpu_seconds=2.0, cost=0.5))
+    settled(run, State.SUCCEEDED)
+    broken = violations(rig.url, script.store.url, script.history.path)
+    assert [(one.invariant, one.says) for one in broken] == []
+
+
+def test_a_run_that_goes_on_with_more_machines_breaks_no_invariant(script: Script) -> None:
+    rig = script.rig
+    workers = [rig.worker(f"gpu-{rank}") for rank in range(3)]
+    run = formed(rig, gang(rig, 2, max_nodes=3), workers[:2])
+    run.start()
+    for rank in range(2):
+        rig.clock.advance(1)
+        run.end(rank, Reason.RUN_ENDED)
+    run = formed(rig, run.job_id, workers)
+    run.start()
+    for rank in range(3):
+        rig.clock.advance(1)
+        run.end(rank)
     settled(run, State.SUCCEEDED)
     broken = violations(rig.url, script.store.url, script.history.path)
     assert [(one.invariant, one.says) for one in broken] == []
