@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from forge_schema.model.lease import Ended, Fence, Grant, Member
 from forge_schema.model.states import Command, Standing, WorkerKind
+from forge_schema.model.stored import SignedUrl
 
 
 class Answer(BaseModel):
@@ -102,6 +103,12 @@ class Thinned(Answer):
     """The number of objects removed."""
 
     objects: int
+
+
+class SignedUrls(Answer):
+    """A signed URL for each object, in the order of the request."""
+
+    urls: list[SignedUrl]
 
 
 class Hints(Answer):

@@ -68,6 +68,7 @@ def records(grant: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "artifacts": {**token, "artifacts": [file]},
         "metrics": {**token, "lines": [{"number": 0, "step": 1, "values": {"loss": 0.5}}]},
         "objects": {**token, **wanted},
+        "objects/batch": {**token, "objects": [wanted]},
         "status": {**token, "phase": "running", "devices": []},
     }
 
