@@ -23,6 +23,8 @@ class Registered(Answer):
     heartbeat_s: float
     lease_ttl_s: float
     queue_id: UUID | None = None
+    # Whether artifacts may be in chunks.
+    chunks: bool = False
 
 
 class Enrolled(Answer):

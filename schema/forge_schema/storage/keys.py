@@ -135,6 +135,10 @@ class AttemptKeys:
         """
         return checked(f"{self.prefix}artifacts/{path}")
 
+    def chunked_artifact(self, path: str) -> str:
+        """Return the key of the list of an artifact's chunks; see `artifact`."""
+        return checked(f"{self.prefix}chunked/{path}")
+
 
 def _numbered(number: int, width: int) -> str:
     """Zero-pad a number, so that names sort in the order of numbers."""

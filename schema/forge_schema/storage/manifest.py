@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage.chunks import tree_digest
@@ -19,6 +19,12 @@ class CheckpointUnsound(ForgeError):
     """A stored checkpoint does not match its manifest, or the manifest is invalid."""
 
     code = "checkpoint_unsound"
+
+
+class Readable(Protocol):
+    """The part of a store that reads small objects."""
+
+    def get(self, key: str) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,20 @@ class Manifest:
         if faults:
             raise CheckpointUnsound(faults[0])
         return cls(files)
+
+
+def chunk_list(store: Readable, key: str) -> Entry:
+    """Read the list of an artifact's chunks.
+
+    Raises:
+        ObjectMissing: it does not exist.
+        CheckpointUnsound: it is damaged, or names objects of another job.
+    """
+    try:
+        (entry,) = Manifest.loaded(store.get(key), job_id=int(key.split("/")[1])).files
+    except (CheckpointUnsound, ValueError) as error:
+        raise CheckpointUnsound(f"the list of chunks {key} is damaged") from error
+    return entry
 
 
 def _entry(row: dict[str, Any]) -> Entry:

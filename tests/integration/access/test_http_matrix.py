@@ -141,6 +141,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/queue/jobs/{job_id}/explain"): (READS_OWN, of_job("/explain")),
     ("get", "/api/queue/jobs/{job_id}/logs"): (READS_OWN, of_job("/logs")),
     ("get", "/api/queue/jobs/{job_id}/artifacts"): (READS_OWN, of_job("/artifacts")),
+    ("get", "/api/queue/jobs/{job_id}/artifacts/chunks"): (
+        READS_OWN,
+        of_job("/artifacts/chunks?file=a"),
+    ),
     ("get", "/api/queue/jobs/{job_id}/checkpoints"): (READS_OWN, of_job("/checkpoints")),
     ("post", "/api/queue/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
     ("post", "/api/queue/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),

@@ -164,9 +164,10 @@ def objects_at_once(
 
 def _is_own(keys: AttemptKeys, artifact: Artifact) -> bool:
     try:
-        return artifact.key == keys.artifact(artifact.path)
+        own = {keys.artifact(artifact.path), keys.chunked_artifact(artifact.path)}
     except KeyInvalid:
         return False
+    return artifact.key in own
 
 
 def _own_key(own_key: bool) -> None:  # noqa: FBT001 - the call names the question
