@@ -127,12 +127,14 @@ def measured(name: str, staging: Path) -> Iterator[Figures]:
     watching = Thread(target=watch)
     watching.start()
     began, busy, moved = time.monotonic(), time.process_time(), _moved()
-    yield figures
-    now = _moved()
-    figures.took_s, figures.busy_s = time.monotonic() - began, time.process_time() - busy
-    figures.read, figures.written = now[0] - moved[0], now[1] - moved[1]
-    over.set()
-    watching.join()
+    try:
+        yield figures
+    finally:
+        now = _moved()
+        figures.took_s, figures.busy_s = time.monotonic() - began, time.process_time() - busy
+        figures.read, figures.written = now[0] - moved[0], now[1] - moved[1]
+        over.set()
+        watching.join()
 
 
 def _moved() -> tuple[int, int]:
