@@ -151,7 +151,7 @@ def test_holes_are_sent_once_and_stay_holes(here: Desk) -> None:
 
 def _alter(here: Desk, key: str) -> None:
     data = here.store.get(key)
-    here.store.put(key, data[:-1] + bytes([data[-1] ^ 1]))
+    here.store.put(key, data[:-1] + bytes([data[-1] ^ 2]))
 
 
 def _shorten(here: Desk, key: str) -> None:
