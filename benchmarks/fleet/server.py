@@ -14,13 +14,15 @@ END_S = 30
 
 
 @contextmanager
-def forge_server(url: str, root: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Start it, and yield its address and its process."""
+def forge_server(
+    url: str, root: Path, store_url: str | None = None
+) -> Iterator[tuple[str, psutil.Process]]:
+    """Start it, and yield its address and its process; the store is a folder unless given."""
     store = root / "store"
     store.mkdir(exist_ok=True)
     environment = {
         "FORGE_DATABASE_URL": url,
-        "FORGE_STORE_URL": store.as_uri(),
+        "FORGE_STORE_URL": store_url or store.as_uri(),
         "FORGE_SERVER_SECRET": secrets.token_hex(32),
         "FORGE_PORT": "0",
     }

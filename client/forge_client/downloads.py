@@ -1,19 +1,32 @@
 """Download stored objects: verify, unpack, and write them completely or not at all."""
 
 import hashlib
+import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import zstandard
-from forge_schema.model.stored import Artifact, LogChunk
+from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
 
 # A chunk is unpacked in memory, and its size is the worker's claim. Workers make chunks of 4 MiB.
 LARGEST_CHUNK = 16 << 20
+# How many files, or chunks of a file, are fetched at once.
+AT_ONCE = 8
+
+T = TypeVar("T")
+Page = Callable[[int], list[ArtifactChunk]]
+"""Returns some chunks of a file after an offset; none after the last one."""
+
+Fetch = Callable[[ArtifactChunk, Callable[[bytes], object]], None]
+"""Passes a chunk's content on, piece by piece."""
 
 
 def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
@@ -55,6 +68,44 @@ def verified_file(path: Path, sha256: str, what: str) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def put_together(path: Path, artifact: Artifact, page: Page, fetch: Fetch) -> None:
+    """Write a file from its chunks, several at once.
+
+    Raises:
+        ClientError: a chunk is corrupt.
+    """
+    with path.open("wb") as file:
+        file.truncate(artifact.bytes)
+        after = -1
+        while chunks := page(after):
+            _at_once(partial(_place, file.fileno(), artifact, fetch), chunks)
+            after = chunks[-1].offset
+
+
+def _at_once(act: Callable[[T], object], items: Iterable[T]) -> None:
+    threads = ThreadPoolExecutor(AT_ONCE)
+    try:
+        for _ in threads.map(act, items):
+            pass
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _place(file: int, artifact: Artifact, fetch: Fetch, chunk: ArtifactChunk) -> None:
+    digest, came = hashlib.sha256(), 0
+
+    def write(piece: bytes) -> None:
+        nonlocal came
+        if came + len(piece) <= chunk.bytes:
+            digest.update(piece)
+            os.pwrite(file, piece, chunk.offset + came)
+        came += len(piece)
+
+    fetch(chunk, write)
+    if came != chunk.bytes or digest.hexdigest() != chunk.sha256:
+        raise corrupt(f"the artifact {artifact.path}")
+
+
 def corrupt(what: str) -> ClientError:
     """Return the error for a corrupt object."""
     return ClientError(
@@ -75,7 +126,16 @@ def download_all(
     Raises:
         ClientError: a path leads out of the folder, a file cannot be written, or is corrupt.
     """
-    return [_download(backend, artifact, folder, progress) for artifact in artifacts]
+
+    def download(artifact: Artifact) -> Path:
+        return _download(backend, artifact, folder, progress)
+
+    _at_once(download, [artifact for artifact in artifacts if not in_chunks(artifact.key)])
+    # The chunks of one file are fetched at once.
+    for artifact in artifacts:
+        if in_chunks(artifact.key):
+            download(artifact)
+    return [folder / artifact.path for artifact in artifacts]
 
 
 def _download(

@@ -27,6 +27,7 @@ STATUS = {
     "checkpoint_unknown": HTTPStatus.NOT_FOUND,
     "not_uploaded": HTTPStatus.NOT_FOUND,
     "worker_unknown": HTTPStatus.CONFLICT,
+    "checkpoint_unsound": HTTPStatus.CONFLICT,
     "idempotency_conflict": HTTPStatus.CONFLICT,
     "not_retryable": HTTPStatus.CONFLICT,
     "sweep_uncapped": HTTPStatus.CONFLICT,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 from forge_schema.database.pool import Database
 from forge_schema.database.settings import STATEMENT_S
+from forge_schema.model.stored import in_chunks
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.submission import LaneIds
 from forge_schema.service.caller import Caller
 from forge_schema.storage import Store, open_store
-from forge_schema.storage.signed import Signer, open_signer
+from forge_schema.storage.signed import ServerSigner, Signer, open_signer
 
 from forge_functions.auth.failures import Failures
 from forge_functions.health import Health
@@ -106,6 +107,25 @@ class Services:
             base_url=settings.public_url or request_base,
             lasts_s=settings.url_lasts_s,
         )
+
+    def own_signer(self, request_base: str) -> ServerSigner:
+        """Return a signer of URLs that lead to this server."""
+        settings = self.settings
+        return ServerSigner(
+            settings.server_secret.get_secret_value().encode(),
+            base_url=settings.public_url or request_base,
+            lasts_s=settings.url_lasts_s,
+        )
+
+    def reading(self, request_base: str) -> Callable[[str], str]:
+        """Return a function that signs a URL to read an object by its key.
+
+        That of a file in chunks leads to this server, which puts it together, unless calls are
+        billed by time: then it leads to the list of its chunks.
+        """
+        signer, own = self.signer(request_base), self.own_signer(request_base)
+        puts_together = self.settings.long_poll_s > 0
+        return lambda key: (own if puts_together and in_chunks(key) else signer).get(key).url
 
     @cached_property
     def health(self) -> Health:

@@ -1,6 +1,6 @@
 """The backend that accesses the database and the store directly, without a server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from forge_schema.database.pool import Database
 from forge_schema.model.states import Role
-from forge_schema.model.stored import Artifact, LogChunk
+from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 from forge_schema.read.audit import Audit
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Caller
@@ -21,7 +21,7 @@ from forge_client.checks import Check
 from forge_client.direct.checks import checks
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import raising_client_errors, translated
-from forge_client.downloads import unpacked, verified_file
+from forge_client.downloads import put_together, unpacked, verified_file
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
@@ -116,7 +116,24 @@ class DirectBackend(Service):
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
         """Write an artifact to `path`, which appears complete and verified or not at all."""
         with verified_file(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
-            self._store.get_file(artifact.key, partial, progress=progress)
+            if in_chunks(artifact.key):
+                self._put_together(artifact, partial, progress)
+            else:
+                self._store.get_file(artifact.key, partial, progress=progress)
+
+    def _put_together(self, artifact: Artifact, path: Path, progress: Progress | None) -> None:
+        job_id = int(artifact.key.split("/")[1])
+
+        def page(after: int) -> list[ArtifactChunk]:
+            return self.artifact_chunks(job_id, artifact.path, after=after)
+
+        def fetch(chunk: ArtifactChunk, write: Callable[[bytes], object]) -> None:
+            for piece in self._store.stream(chunk.key):
+                write(piece)
+            if progress:
+                progress(chunk.bytes)
+
+        put_together(path, artifact, page, fetch)
 
     def health(self) -> list[Check]:
         """Check the database, the store and the workers, without raising."""

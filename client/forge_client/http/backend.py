@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -21,12 +21,21 @@ from forge_schema.model.job import (
     possible_job,
 )
 from forge_schema.model.overview import Overview
-from forge_schema.model.stored import BEGINNING, THE_END, Artifact, Checkpoint, LogChunk, Place
+from forge_schema.model.stored import (
+    BEGINNING,
+    THE_END,
+    Artifact,
+    ArtifactChunk,
+    Checkpoint,
+    LogChunk,
+    Place,
+    in_chunks,
+)
 from forge_schema.model.worker import WorkerInfo
 
 from forge_client.backend import Progress
 from forge_client.checks import Check
-from forge_client.downloads import unpacked, verified_file
+from forge_client.downloads import put_together, unpacked, verified_file
 from forge_client.errors import ClientError, as_client_error
 from forge_client.http.admin import HttpAdmin
 from forge_client.http.errors import UNKNOWN_REQUEST, rejected_job
@@ -238,12 +247,33 @@ class HttpBackend:
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
         with verified_file(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
+            if in_chunks(artifact.key):
+                self._put_together(artifact, partial, progress or _ignore)
+                return
 
             def once(url: str) -> None:
                 with partial.open("wb") as file:
                     self._objects.get(url, artifact.bytes, file.write, progress or _ignore)
 
             self._by_url(artifact.url, lambda: self._artifact_url(artifact), once)
+
+    def _put_together(self, artifact: Artifact, path: Path, progress: Progress) -> None:
+        page = partial(self._chunks_after, artifact)
+
+        def fetch(chunk: ArtifactChunk, write: Callable[[bytes], object]) -> None:
+            def once(url: str) -> None:
+                content = bytearray()
+                self._objects.get(url, chunk.bytes, content.extend, progress)
+                write(bytes(content))
+
+            self._by_url(chunk.url, lambda: page(chunk.offset - 1)[0].url, once)
+
+        put_together(path, artifact, page, fetch)
+
+    def _chunks_after(self, artifact: Artifact, after: int) -> list[ArtifactChunk]:
+        address = f"{job_path(artifact.job_id)}/artifacts/chunks"
+        answer = self._transport.get(address, file=artifact.path, after=after)
+        return self._transport.records(ArtifactChunk, answer, job_id=artifact.job_id)
 
     def _by_url(self, url: str, fresh: Callable[[], str], act: Callable[[str], T]) -> T:
         """Act on a URL, or on a fresh one if it has expired."""

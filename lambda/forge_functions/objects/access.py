@@ -3,7 +3,7 @@
 import re
 
 from forge_schema.model.stored import SignedUrl
-from forge_schema.protocol.messages import ObjectWanted
+from forge_schema.protocol.messages import Transfer
 from forge_schema.queue.own_leases import OwnLease
 from forge_schema.storage import keys
 from forge_schema.storage.signed import Signer
@@ -36,7 +36,7 @@ def may_get(lease: OwnLease, key: str) -> bool:
     return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
 
 
-def signed(lease: OwnLease, wanted: ObjectWanted, signer: Signer) -> SignedUrl:
+def signed(lease: OwnLease, wanted: Transfer, signer: Signer) -> SignedUrl:
     """Sign a request for an object.
 
     Raises:

@@ -4,11 +4,11 @@ from datetime import datetime
 from typing import Annotated, TypedDict, TypeVar
 
 from fastapi import APIRouter, Query, Request
-from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Moment
+from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Moment, Path
 from forge_schema.model.job import Attempt, Event, JobDetail
 from forge_schema.model.results import JobTest, LastMetric, MetricLine, Result, Series
 from forge_schema.model.states import Verdict
-from forge_schema.model.stored import Artifact, Checkpoint, LogChunk
+from forge_schema.model.stored import Artifact, ArtifactChunk, Checkpoint, LogChunk
 from forge_schema.read.jobs import PAGE
 from forge_schema.read.series import Wanted
 from pydantic import Field
@@ -67,6 +67,13 @@ class WhichTests(Body):
     verdict: list[Verdict] | None = None
     after: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+
+
+class WhichChunks(Body):
+    """Which chunks of which output file: those after an offset."""
+
+    file: Path
+    after: Annotated[int, Field(ge=-1, le=LARGEST)] = -1
 
 
 # A query is frozen, which mypy does not see.
@@ -177,9 +184,22 @@ def artifacts(
     return Items(items=_with_urls(shared, request, service.artifacts(job_id)))
 
 
-Object = TypeVar("Object", LogChunk, Artifact)
+@router.get("/artifacts/chunks")
+def artifact_chunks(
+    service: AsViewer,
+    job_id: IdInPath,
+    shared: Shared,
+    request: Request,
+    which: Annotated[WhichChunks, Query()],
+) -> Items[ArtifactChunk]:
+    """List up to a hundred chunks of an output file; none if it is one object."""
+    found = service.artifact_chunks(job_id, which.file, after=which.after)
+    return Items(items=_with_urls(shared, request, found))
+
+
+Object = TypeVar("Object", LogChunk, Artifact, ArtifactChunk)
 
 
 def _with_urls(shared: Services, request: Request, found: list[Object]) -> list[Object]:
-    signer = shared.signer(str(request.base_url))
-    return [one.model_copy(update={"url": signer.get(one.key).url}) for one in found]
+    url_of = shared.reading(str(request.base_url))
+    return [one.model_copy(update={"url": url_of(one.key)}) for one in found]

@@ -6,14 +6,16 @@ from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import contextmanager_in_threadpool, run_in_threadpool
+from forge_schema.model.stored import in_chunks
 from forge_schema.queue.inputs import Uploads
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.file_store import FileStore
+from forge_schema.storage.manifest import chunk_list
 from forge_schema.storage.signed import PATH, Permit, ServerSigner
 from pydantic import BaseModel, ConfigDict, Field
 
 from forge_functions.errors import Refused, problems
-from forge_functions.objects.response import ObjectResponse
+from forge_functions.objects.response import AssembledResponse, ObjectResponse
 from forge_functions.objects.upload import Upload
 from forge_functions.services import Services, Shared, services
 
@@ -47,22 +49,21 @@ class Files(NamedTuple):
     store: FileStore
     signer: ServerSigner
 
-    def check(self, permit: Permit, signature: str) -> None:
-        """Check that a request was signed here and has not expired.
 
-        Raises:
-            Refused: 403.
-        """
-        if not self.signer.is_signed(permit, signature):
-            raise _forbidden(
-                "signature_invalid",
-                "this request differs from the signed one",
-                hint="send the method, the URL and the headers as the server gave them",
-            )
-        if self.signer.is_over(permit):
-            raise _forbidden(
-                "url_expired", "the URL has expired", hint="ask the server for a new one"
-            )
+def check(signer: ServerSigner, permit: Permit, signature: str) -> None:
+    """Check that a request was signed here and has not expired.
+
+    Raises:
+        Refused: 403.
+    """
+    if not signer.is_signed(permit, signature):
+        raise _forbidden(
+            "signature_invalid",
+            "this request differs from the signed one",
+            hint="send the method, the URL and the headers as the server gave them",
+        )
+    if signer.is_over(permit):
+        raise _forbidden("url_expired", "the URL has expired", hint="ask the server for a new one")
 
 
 def files(shared: Annotated[Services, Depends(services)]) -> Files:
@@ -78,13 +79,16 @@ def files(shared: Annotated[Services, Depends(services)]) -> Files:
 
 
 @router.get("/{key:path}", response_class=Response, responses={200: {"content": BYTES}})
-def read(
-    key: str, signed: Annotated[Signed, Query()], files: Annotated[Files, Depends(files)]
-) -> Response:
-    """Send an object."""
-    files.check(Permit("GET", key, signed.expires), signed.signature)
+def read(key: str, signed: Annotated[Signed, Query()], shared: Shared) -> Response:
+    """Send an object; instead of a list of chunks, the file that they are, from any store."""
+    permit = Permit("GET", key, signed.expires)
     try:
-        file = files.store.open(key)
+        if in_chunks(key):
+            check(shared.own_signer(""), permit, signed.signature)
+            return AssembledResponse(shared.store, chunk_list(shared.store, key))
+        own = files(shared)
+        check(own.signer, permit, signed.signature)
+        file = own.store.open(key)
     except ObjectMissing as error:
         # Not the store's own message, which reveals its location.
         raise Refused(HTTPStatus.NOT_FOUND, error.code, "there is no such object") from error
@@ -102,7 +106,7 @@ async def write(
     """Store an object completely, with the signed size and SHA-256, or not at all."""
     asked = signed.model_dump(exclude={"signature"})
     permit = Permit("PUT", key, **asked)
-    files.check(permit, signed.signature)
+    check(files.signer, permit, signed.signature)
     # Checked before the body arrives, which may be large.
     if permit.if_absent and await run_in_threadpool(files.store.size, key) is not None:
         raise _exists()

@@ -1,5 +1,6 @@
 """What a job stores: its log, artifacts and checkpoints."""
 
+import re
 from datetime import datetime
 from typing import TypeAlias
 
@@ -42,14 +43,31 @@ class LogChunk(Stored):
         return self.token, self.rank, self.number
 
 
+def in_chunks(key: str) -> bool:
+    """Tell whether the object with a key lists the chunks of a file, and is not the file."""
+    return re.match(r"jobs/[0-9]+/[^/]+/chunked/", key) is not None
+
+
 class Artifact(Stored):
-    """An output file of a job; `path` is relative, with forward slashes."""
+    """An output file of a job; `path` is relative, with forward slashes.
+
+    Over HTTP, the `url` of one in chunks leads to a server that puts it together.
+    """
 
     path: str
     key: str
     bytes: int
     sha256: str
     attempt: int
+
+
+class ArtifactChunk(Stored):
+    """A chunk of an output file, at `offset` in it."""
+
+    key: str
+    offset: int
+    bytes: int
+    sha256: str
 
 
 class Checkpoint(Record):

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from forge_schema.model.lease import Ended, Fence, Grant, Member
 from forge_schema.model.states import Command, Standing, WorkerKind
+from forge_schema.model.stored import SignedUrl
 
 
 class Answer(BaseModel):
@@ -22,6 +23,8 @@ class Registered(Answer):
     heartbeat_s: float
     lease_ttl_s: float
     queue_id: UUID | None = None
+    # Whether artifacts may be in chunks.
+    chunks: bool = False
 
 
 class Enrolled(Answer):
@@ -102,6 +105,12 @@ class Thinned(Answer):
     """The number of objects removed."""
 
     objects: int
+
+
+class SignedUrls(Answer):
+    """A signed URL for each object, in the order of the request."""
+
+    urls: list[SignedUrl]
 
 
 class Hints(Answer):

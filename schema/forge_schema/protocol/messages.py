@@ -51,9 +51,10 @@ A_PUT: JsonDict = {
         "sha256": {"type": "string"},
     },
 }
-# Maximum number of rows and leases in one request.
+# Maximum number of rows, leases and objects in one request.
 ROWS = 5000
 LEASES = 10_000
+OBJECTS = 100
 Part = Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC]
 
 
@@ -228,8 +229,8 @@ class NewTests(Held):
     tests: Annotated[list[Tested], FailFast(), Field(min_length=1, max_length=ROWS)]
 
 
-class ObjectWanted(Held):
-    """A request to store or read an object of a lease's job; `size` in bytes."""
+class Transfer(Body):
+    """An object of a lease's job to store or to read; `size` in bytes."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [A_GET, A_PUT]})
 
@@ -244,3 +245,13 @@ class ObjectWanted(Held):
         if self.operation == "put" and (self.size is None or self.sha256 is None):
             raise ValueError("to put an object, give its size and sha256")
         return self
+
+
+class ObjectWanted(Held, Transfer):
+    """A request to store or read an object of a lease's job."""
+
+
+class ObjectsWanted(Held):
+    """A request to store or read several objects of a lease's job."""
+
+    objects: Annotated[list[Transfer], FailFast(), Field(min_length=1, max_length=OBJECTS)]

@@ -109,7 +109,7 @@ class Thinning:
                 # Written by a newer version, or misread: the objects that it lists must stay.
                 log.warning("nothing_thinned", manifest=row["key"], error=error.message)
                 return None
-            keys |= {entry.key for entry in manifest.files}
+            keys.update(key for entry in manifest.files for key in entry.objects)
         return keys
 
     def _delete(self, garbage: list[str], go_on: GoOn) -> int:

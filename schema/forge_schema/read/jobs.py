@@ -70,6 +70,10 @@ class Jobs:
     def artifacts(self, job_id: int) -> list[Row]:
         return self._database.rows("artifacts", again=True, job_id=job_id)
 
+    def artifact(self, job_id: int, path: str) -> Row | None:
+        """Return the artifact with a path, or None."""
+        return self._database.one("artifact", again=True, job_id=job_id, path=path)
+
     def checkpoints(self, job_id: int) -> list[Row]:
         """Return the complete checkpoints, newest first."""
         return self._database.rows("checkpoints", again=True, job_id=job_id)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
+from itertools import islice
 
 from forge_schema.database.pool import Row
 from forge_schema.explain.explain import SHOWN, explain
@@ -19,16 +20,27 @@ from forge_schema.model.job import (
 )
 from forge_schema.model.overview import Overview
 from forge_schema.model.states import Command, Role, State
-from forge_schema.model.stored import BEGINNING, THE_END, Artifact, Checkpoint, LogChunk, Place
+from forge_schema.model.stored import (
+    BEGINNING,
+    THE_END,
+    Artifact,
+    ArtifactChunk,
+    Checkpoint,
+    LogChunk,
+    Place,
+    in_chunks,
+)
 from forge_schema.model.worker import WorkerInfo
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.registry import Registry
 from forge_schema.read import overview, reports
+from forge_schema.read.jobs import CHUNKS
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
 from forge_schema.service.findings import Findings
 from forge_schema.service.schedules import Scheduling
+from forge_schema.storage.manifest import chunk_list
 
 
 class Service(Scheduling):
@@ -154,6 +166,23 @@ class Service(Scheduling):
         """Return the artifacts of a job, ordered by path."""
         self._visible(job_id)
         return [Artifact.model_validate(row) for row in self._jobs.artifacts(job_id)]
+
+    def artifact_chunks(self, job_id: int, path: str, *, after: int = -1) -> list[ArtifactChunk]:
+        """Return up to a hundred chunks of an artifact after an offset; none if it is one object.
+
+        Raises:
+            ObjectMissing: the list of its chunks is gone.
+            CheckpointUnsound: it is damaged.
+        """
+        self._visible(job_id)
+        row = self._jobs.artifact(job_id, path)
+        if row is None or not in_chunks(row["key"]):
+            return []
+        extents = chunk_list(self._open_store(), row["key"]).extents
+        return [
+            ArtifactChunk(key=one.key, offset=one.offset, bytes=one.size, sha256=one.sha256)
+            for one in islice((one for one in extents if one.offset > after), CHUNKS)
+        ]
 
     def checkpoints(self, job_id: int) -> list[Checkpoint]:
         """Return the complete checkpoints of a job, the newest first."""

@@ -3,7 +3,7 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from forge_schema.storage.landing import flush, flush_folder, landing, unplaced
 from forge_schema.storage.store import (
     KeyInvalid,
     ObjectMissing,
+    Piece,
     Progress,
     StoredObject,
     StoreError,
@@ -40,6 +41,9 @@ class FileStore:
         self.root = root
         self.url = url or root.absolute().as_uri()
 
+    def expect(self, *, puts: Sequence[Piece] = (), gets: Sequence[str] = ()) -> None:
+        """Do nothing: no permission is needed."""
+
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         target = self._path(key)
         with self._writing(key) as (file, temporary):
@@ -61,6 +65,10 @@ class FileStore:
     def get(self, key: str) -> bytes:
         with self.open(key) as file:
             return file.read()
+
+    def stream(self, key: str) -> Generator[bytes, None, None]:
+        with self.open(key) as file:
+            yield from iter(lambda: file.read(CHUNK), b"")
 
     def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
         with self.open(key) as source, landing(path) as file:

@@ -123,6 +123,10 @@ class AttemptKeys:
         """Return the key of the manifest of the checkpoint with this number, from 0."""
         return f"{self.checkpoints}{_numbered(number, 6)}.json"
 
+    def chunk(self, digest: str) -> str:
+        """Return the key of a chunk of an artifact, from its SHA-256."""
+        return f"{self.prefix}chunks/{checked_digest(digest)}"
+
     def artifact(self, path: str) -> str:
         """Return the key of an artifact by its path in the output folder, with forward slashes.
 
@@ -130,6 +134,10 @@ class AttemptKeys:
             KeyInvalid: the path is absolute, contains `..`, or has a name that a store cannot hold.
         """
         return checked(f"{self.prefix}artifacts/{path}")
+
+    def chunked_artifact(self, path: str) -> str:
+        """Return the key of the list of an artifact's chunks; see `artifact`."""
+        return checked(f"{self.prefix}chunked/{path}")
 
 
 def _numbered(number: int, width: int) -> str:

@@ -1,13 +1,18 @@
-"""A checkpoint's manifest: its files, each with its digest and key."""
+"""A checkpoint's manifest: its files, each with its digest and its objects."""
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.storage.chunks import tree_digest
 
-VERSION = 1
+# The versions: each file is one object; large files are in chunks.
+WHOLE_FILES, IN_CHUNKS = 1, 2
+DIGEST = 64
 
 
 class CheckpointUnsound(ForgeError):
@@ -16,14 +21,64 @@ class CheckpointUnsound(ForgeError):
     code = "checkpoint_unsound"
 
 
+class Readable(Protocol):
+    """The part of a store that reads small objects."""
+
+    def get(self, key: str) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A part of a file that is one object; `offset` and `size` are in bytes."""
+
+    offset: int
+    size: int
+    sha256: str
+    key: str
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file. `path` is relative with forward slashes; `size` is in bytes."""
+    """One file. `path` is relative with forward slashes; `size` is in bytes.
+
+    It is the object `key`, or consists of the objects `chunks`, each of `chunk_bytes` except the
+    last; then `sha256` is the digest of their digests.
+    """
 
     path: str
     size: int
     sha256: str
-    key: str
+    key: str = ""
+    chunks: tuple[str, ...] = ()
+    chunk_bytes: int = 0
+
+    @classmethod
+    def in_chunks(cls, path: str, size: int, chunks: Sequence[str], chunk_bytes: int) -> "Entry":
+        """Return a file whose chunks have these keys, each of which ends in its SHA-256."""
+        digest = tree_digest(key[-DIGEST:] for key in chunks)
+        return cls(path, size, digest, chunks=tuple(chunks), chunk_bytes=chunk_bytes)
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """The keys of the objects that it consists of."""
+        return self.chunks or (self.key,)
+
+    @property
+    def extents(self) -> list[Extent]:
+        """Its parts, in order."""
+        if not self.chunks:
+            return [Extent(0, self.size, self.sha256, self.key)]
+        offsets = range(0, self.size, self.chunk_bytes)
+        return [
+            Extent(offset, min(self.chunk_bytes, self.size - offset), key[-DIGEST:], key)
+            for offset, key in zip(offsets, self.chunks, strict=True)
+        ]
+
+    def dumped(self) -> dict[str, object]:
+        told = {"path": self.path, "size": self.size, "sha256": self.sha256}
+        if not self.chunks:
+            return {**told, "key": self.key}
+        return {**told, "chunks": list(self.chunks), "chunk_bytes": self.chunk_bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +93,10 @@ class Manifest:
         return sum(entry.size for entry in self.files)
 
     def dumped(self) -> bytes:
-        rows = [asdict(entry) for entry in self.files]
-        return json.dumps({"version": VERSION, "files": rows}, sort_keys=True).encode()
+        """Serialise it, in the oldest version that can represent it."""
+        version = IN_CHUNKS if any(entry.chunks for entry in self.files) else WHOLE_FILES
+        rows = [entry.dumped() for entry in self.files]
+        return json.dumps({"version": version, "files": rows}, sort_keys=True).encode()
 
     @classmethod
     def loaded(cls, data: bytes, *, job_id: int) -> "Manifest":
@@ -51,9 +108,9 @@ class Manifest:
         """
         try:
             told = json.loads(data)
-            if told["version"] != VERSION:
+            if told["version"] not in {WHOLE_FILES, IN_CHUNKS}:
                 raise CheckpointUnsound("the checkpoint's manifest has another version")
-            files = tuple(Entry(**row) for row in told["files"])
+            files = tuple(_entry(row) for row in told["files"])
             faults = [fault for entry in files if (fault := _fault(entry, job_id))]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointUnsound("the checkpoint's manifest cannot be read") from error
@@ -62,12 +119,34 @@ class Manifest:
         return cls(files)
 
 
+def chunk_list(store: Readable, key: str) -> Entry:
+    """Read the list of an artifact's chunks.
+
+    Raises:
+        ObjectMissing: it does not exist.
+        CheckpointUnsound: it is damaged, or names objects of another job.
+    """
+    try:
+        (entry,) = Manifest.loaded(store.get(key), job_id=int(key.split("/")[1])).files
+    except (CheckpointUnsound, ValueError) as error:
+        raise CheckpointUnsound(f"the list of chunks {key} is damaged") from error
+    return entry
+
+
+def _entry(row: dict[str, Any]) -> Entry:
+    return Entry(**{**row, "chunks": tuple(row.get("chunks", ()))})
+
+
 def _fault(entry: Entry, job_id: int) -> str | None:
     path = PurePosixPath(entry.path)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in entry.path:
         return f"{entry.path!r} would leave the checkpoint's folder"
-    if not entry.key.startswith(f"jobs/{job_id}/"):
-        return f"{entry.key!r} is not an object of the job"
+    if not all(key.startswith(f"jobs/{job_id}/") for key in entry.objects):
+        return f"{entry.path!r} has objects that are not the job's"
+    if entry.chunks and (
+        entry.chunk_bytes <= 0 or -(-entry.size // entry.chunk_bytes) != len(entry.chunks)
+    ):
+        return f"{entry.path!r} does not consist of its chunks"
     return None
 
 

@@ -1,6 +1,6 @@
 """The interface of object stores, and its errors."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -55,6 +55,15 @@ class StoredObject:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An object to store, whose content is known; `size` is in bytes."""
+
+    key: str
+    size: int
+    sha256: str
+
+
 class Store(Protocol):
     """An object store. Objects appear completely or not at all.
 
@@ -65,6 +74,9 @@ class Store(Protocol):
     @property
     def url(self) -> str:
         """The URL it was opened with."""
+
+    def expect(self, *, puts: Sequence[Piece] = (), gets: Sequence[str] = ()) -> None:
+        """Prepare for objects that are written or read next, which may save requests."""
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write an object. With `if_absent`, return False if it exists.
@@ -79,6 +91,13 @@ class Store(Protocol):
 
     def get(self, key: str) -> bytes:
         """Read an object.
+
+        Raises:
+            ObjectMissing: it does not exist.
+        """
+
+    def stream(self, key: str) -> Generator[bytes, None, None]:
+        """Yield an object's content in pieces of at most 1 MiB.
 
         Raises:
             ObjectMissing: it does not exist.

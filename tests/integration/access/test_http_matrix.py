@@ -96,6 +96,8 @@ def of_lease(what: str, **body: Any) -> Callable[[World, str], Request]:  # noqa
         said = {name: mine.get(str(value), value) for name, value in body.items()}
         if "artifacts" in said:
             said["artifacts"] = [{**said["artifacts"], "key": mine["FILE"]}]
+        if "objects" in said:
+            said["objects"] = [{**said["objects"], "key": mine["FILE"]}]
         return f"/api/workers/job/{grant['job_id']}{what}", {**held(grant), **said}
 
     return request
@@ -139,6 +141,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/queue/jobs/{job_id}/explain"): (READS_OWN, of_job("/explain")),
     ("get", "/api/queue/jobs/{job_id}/logs"): (READS_OWN, of_job("/logs")),
     ("get", "/api/queue/jobs/{job_id}/artifacts"): (READS_OWN, of_job("/artifacts")),
+    ("get", "/api/queue/jobs/{job_id}/artifacts/chunks"): (
+        READS_OWN,
+        of_job("/artifacts/chunks?file=a"),
+    ),
     ("get", "/api/queue/jobs/{job_id}/checkpoints"): (READS_OWN, of_job("/checkpoints")),
     ("post", "/api/queue/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
     ("post", "/api/queue/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),
@@ -255,6 +261,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/workers/job/{job_id}/objects"): (
         HOLDS,
         of_lease("/objects", operation="put", key="FILE", size=6, sha256=DIGEST),
+    ),
+    ("post", "/api/workers/job/{job_id}/objects/batch"): (
+        HOLDS,
+        of_lease("/objects/batch", objects={"operation": "put", "size": 6, "sha256": DIGEST}),
     ),
     ("get", "/api/objects/{key}"): (NO_SIGNATURE, fixed(SIGNED)),
     ("put", "/api/objects/{key}"): (

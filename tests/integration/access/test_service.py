@@ -69,6 +69,7 @@ OF_A_JOB: dict[str, Act] = {
     "log_chunks": lambda s, job: s.log_chunks(job),
     "log_chunks_before": lambda s, job: s.log_chunks_before(job),
     "artifacts": lambda s, job: s.artifacts(job),
+    "artifact_chunks": lambda s, job: s.artifact_chunks(job, "a"),
     "checkpoints": lambda s, job: s.checkpoints(job),
     "result": lambda s, job: s.findings.result(job),
     "tests": lambda s, job: s.findings.tests(job),

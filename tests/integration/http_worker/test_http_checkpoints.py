@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.http_client import tls_context
 from forge_schema.storage import KeyInvalid, Store, open_store
+from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_worker.attempt.attempt import Attempt
+from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore
 from support.http.api import opened
 from support.http.http_worker import PLENTY, machine, session
@@ -48,8 +52,9 @@ class Afar:
         assert following.fence.job_id == attempt.fence.job_id
         return following
 
-    def sync(self, attempt: Attempt) -> CheckpointSync:
-        return CheckpointSync(attempt, self.objects.of(attempt), self.gateway, LIMIT_MB)
+    def sync(self, attempt: Attempt, chunk_bytes: int = CHUNK_BYTES) -> CheckpointSync:
+        objects = self.objects.of(attempt)
+        return CheckpointSync(attempt, objects, self.gateway, LIMIT_MB, chunk_bytes)
 
     def keys(self, attempt: Attempt) -> list[str]:
         return [one.key for one in self.store.list(f"jobs/{attempt.fence.job_id}/")]
@@ -120,3 +125,70 @@ def test_a_worker_over_http_thins_out_restores_and_starts_from_another_job(afar:
     # An attempt that lost its lease thins nothing.
     afar.gateway.thin_checkpoints(first.fence, 1, everywhere=True)
     assert len(afar.keys(first)) == 5
+
+
+def test_chunks_over_http_are_thinned_out_restored_and_read_by_another_job(afar: Afar) -> None:
+    source = afar.rig.submit(keep_checkpoints=1)
+    first = afar.attempt()
+    content = bytearray(os.urandom(200 * 1000))
+    sync = afar.sync(first, 1000)
+    for number in range(4):
+        content[number * 1000] ^= 1
+        (first.folders.checkpoint / "model").write_bytes(content)
+        sync.step()
+        sync.thinner.step()
+    assert [row["number"] for row in afar.rig.jobs.checkpoints(source)] == [3, 0]
+    # Two manifests, 200 chunks, and three that differ.
+    assert len(afar.keys(first)) == 205
+    child = afar.rig.submit(from_checkpoint={"job_id": source}, priority=1)
+    other = afar.attempt()
+    assert other.fence.job_id == child
+    following = afar.again(first)
+    for attempt in (other, following):
+        afar.sync(attempt).restore()
+        assert (attempt.folders.checkpoint / "model").read_bytes() == content
+
+
+def test_a_server_of_the_version_before_signs_one_object_at_a_time(
+    afar: Afar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, asked = Session.post, list[str]()
+
+    def of_before(self: Session, path: str, *words: Any, **more: Any) -> Any:  # noqa: ANN401  passed on
+        asked.append(path.rpartition("/objects")[2])
+        return post(self, path.replace("/objects/batch", "/no/such/path"), *words, **more)
+
+    afar.rig.submit()
+    first = afar.attempt()
+    for number in range(9):
+        (first.folders.checkpoint / str(number)).write_text(str(number))
+    afar.sync(first).step()
+    with monkeypatch.context() as before:
+        before.setattr(Session, "post", of_before)
+        (first.folders.checkpoint / "8").write_text("other")
+        (first.folders.checkpoint / "9").write_text("new")
+        afar.sync(first).step()
+        following = afar.again(first)
+        afar.sync(following).restore()
+    assert asked.count("/batch") == 2
+    names = sorted(path.name for path in following.folders.checkpoint.iterdir())
+    assert names == list("0123456789")
+
+
+def test_many_files_take_few_requests(afar: Afar, monkeypatch: pytest.MonkeyPatch) -> None:
+    post, asked = Session.post, list[str]()
+
+    def counted(self: Session, path: str, *words: Any, **more: Any) -> Any:  # noqa: ANN401  passed on
+        asked.append(path)
+        return post(self, path, *words, **more)
+
+    monkeypatch.setattr(Session, "post", counted)
+    job = afar.rig.submit()
+    attempt = afar.attempt()
+    for number in range(250):
+        (attempt.folders.output / str(number)).write_text(str(number))
+    objects = afar.objects.of(attempt)
+    assert ArtifactKeeper(attempt, objects, afar.gateway, LIMIT_MB).store() == 250
+    assert len([path for path in asked if "/objects" in path]) == 3
+    found = afar.rig.jobs.artifacts(job)
+    assert {afar.store.get(one["key"]).decode() for one in found} == set(map(str, range(250)))

@@ -68,6 +68,7 @@ def records(grant: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "artifacts": {**token, "artifacts": [file]},
         "metrics": {**token, "lines": [{"number": 0, "step": 1, "values": {"loss": 0.5}}]},
         "objects": {**token, **wanted},
+        "objects/batch": {**token, "objects": [wanted]},
         "status": {**token, "phase": "running", "devices": []},
     }
 
@@ -76,7 +77,7 @@ def test_a_registered_worker_is_told_who_it_is(api: Api) -> None:
     worker = raw_worker(api, "gpu-1", kind=WorkerKind.EPHEMERAL, registered=False)
     assert worker.register(kind="persistent", labels={"zone": "eu"}) == {
         "worker_id": worker.id, "name": "gpu-1", "kind": "ephemeral", "heartbeat_s": 30.0,
-        "lease_ttl_s": 120.0, "queue_id": str(api.rig.registry.queue_id()),
+        "lease_ttl_s": 120.0, "queue_id": str(api.rig.registry.queue_id()), "chunks": True,
     }  # fmt: skip
     (row,) = api.rig.registry.workers()
     assert (row["name"], row["status"], row["cpus"]) == ("gpu-1", "connecting", 1000)

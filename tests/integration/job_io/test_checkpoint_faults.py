@@ -15,7 +15,7 @@ from forge_schema.model.states import Reason
 from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound
 from forge_worker.files.copies import steady_copy
-from forge_worker.job_io import checkpoints
+from forge_worker.job_io import snapshots
 from forge_worker.job_io.checkpoints import CheckpointRequest, CheckpointSync
 from support.workers.attempts import Desk, desk
 
@@ -110,7 +110,7 @@ def test_checkpoint_of_a_worker_killed_before_its_row_is_never_restored(
     assert len([one for one in here.store.list("jobs/") if "/files/" in one.key]) == 2
 
 
-def test_restore_that_was_cut_off_begins_again_with_an_empty_folder(
+def test_restore_that_was_cut_off_fetches_only_what_is_missing(
     here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = here.attempt()
@@ -119,25 +119,26 @@ def test_restore_that_was_cut_off_begins_again_with_an_empty_folder(
         (folder / name).write_text(name)
     sync_of(here, first).step()
     second = again(here, first)
-    get_file = here.store.get_file
-    fetched: list[str] = []
+    stream, fetched = here.store.stream, list[str]()
+    away = [True]
 
-    def breaks(key: str, path: Path, **words: Any) -> None:  # noqa: ANN401  passed on
-        if len(fetched) == 2:
-            path.with_name("half").write_text("of it")
+    def breaks(key: str) -> Iterator[bytes]:
+        if away[0] and len(fetched) == 2:
             raise StoreUnreachable("the store went away")
         fetched.append(key)
-        get_file(key, path, **words)
+        yield from stream(key)
 
-    monkeypatch.setattr(here.store, "get_file", breaks)
+    monkeypatch.setattr(here.store, "stream", breaks)
     sync = sync_of(here, second)
+    (second.folders.checkpoint / "other").write_text("of an earlier try")
     with pytest.raises(StoreUnreachable):
         sync.restore()
     assert "was skipped" not in second.folders.log.read_text()
-    monkeypatch.setattr(here.store, "get_file", get_file)
+    away[0] = False
     sync.restore()
     found = {path.name: path.read_text() for path in second.folders.checkpoint.iterdir()}
     assert found == {"a": "a", "b": "b", "c": "c"}
+    assert len(fetched) == len(set(fetched)) == 3
 
 
 def _alter(here: Desk, key: str) -> None:
@@ -252,7 +253,7 @@ def test_files_that_stand_still_are_not_even_read_again(
         read.append(relative)
         return copied(root, relative, *words, **more)
 
-    monkeypatch.setattr(checkpoints, "steady_copy", watched)
+    monkeypatch.setattr(snapshots, "steady_copy", watched)
     here.store.given.clear()
     sync.step()
     # A file just written may change again with the same time.

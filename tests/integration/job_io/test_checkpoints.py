@@ -117,14 +117,14 @@ def test_checkpoint_without_its_row_is_never_restored(here: Desk) -> None:
     fill(first, model="whole")
     sync.step()
     fill(first, model="half", optimizer="other half")
-    put_file = here.store.put_file
+    put = here.store.put
 
-    def broken(key: str, path: Path, **words: Any) -> bool:  # noqa: ANN401  passed on
+    def broken(key: str, data: bytes, **words: Any) -> bool:  # noqa: ANN401  passed on
         if len([k for k in here.store.given if "/files/" in k]) >= 2:
             raise StoreUnreachable("gone")
-        return put_file(key, path, **words)
+        return put(key, data, **words)
 
-    here.store.put_file = broken  # type: ignore[method-assign]  # the store breaks half-way
+    here.store.put = broken  # type: ignore[method-assign]  # the store breaks half-way
     with pytest.raises(StoreError):
         sync.step()
     second = again(here, first)
@@ -356,7 +356,7 @@ def test_why_nothing_is_stored_is_said_once_in_the_jobs_log(
         raise StoreUnreachable("gone fishing", hint="wait")
 
     with monkeypatch.context() as broken:
-        broken.setattr(here.store, "put_file", away)
+        broken.setattr(here.store, "put", away)
         for turn in range(4):
             with pytest.raises(StoreUnreachable):
                 sync.step()
@@ -380,7 +380,7 @@ def test_last_checkpoint_of_a_success_neither_fails_nor_holds_it_up(
         answered.wait()
         raise StoreUnreachable("too late")
 
-    monkeypatch.setattr(here.store, "put_file", hangs)
+    monkeypatch.setattr(here.store, "put", hangs)
     sync.finish()
     assert said(attempt, "the last checkpoint was not stored: it took too long") == 1
     answered.set()
@@ -388,7 +388,7 @@ def test_last_checkpoint_of_a_success_neither_fails_nor_holds_it_up(
     def away(*_: object, **__: object) -> bool:
         raise StoreUnreachable("gone fishing")
 
-    monkeypatch.setattr(here.store, "put_file", away)
+    monkeypatch.setattr(here.store, "put", away)
     other = sync_of(here, attempt)
     other.job_ended = True
     other.finish()

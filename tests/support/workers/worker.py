@@ -19,11 +19,13 @@ from forge_client.project.bundle import pack
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import State
+from forge_schema.model.stored import in_chunks
 from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.read.jobs import Jobs
 from forge_schema.storage import Store, keys, open_store
+from forge_schema.storage.manifest import chunk_list
 from forge_worker.runners.docker.pipe import MARK
 from support.engine.images import BASE_IMAGE
 from support.waiting import eventually
@@ -207,10 +209,15 @@ class Bed:
     def artifacts(self, job_id: int) -> dict[str, bytes]:
         """Return the stored artifacts of a job by path, each checked against its row."""
         found = {row["path"]: row for row in self.jobs.artifacts(job_id)}
-        content = {path: self.store.get(row["key"]) for path, row in found.items()}
+        content = {path: self._content(row["key"]) for path, row in found.items()}
         for path, row in found.items():
             assert hashlib.sha256(content[path]).hexdigest() == row["sha256"]
         return content
+
+    def _content(self, key: str) -> bytes:
+        if not in_chunks(key):
+            return self.store.get(key)
+        return b"".join(map(self.store.get, chunk_list(self.store, key).objects))
 
     def objects(self, prefix: str) -> dict[str, str]:
         """Return the SHA-256 of each object below a prefix."""

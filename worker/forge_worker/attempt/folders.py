@@ -51,6 +51,10 @@ class Folders:
         return self.root / "places"
 
     @property
+    def stored(self) -> Path:
+        return self.root / "stored"
+
+    @property
     def preempt(self) -> Path:
         return self.control / "preempt"
 

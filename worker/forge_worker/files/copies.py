@@ -7,6 +7,9 @@ checked first.
 A copy is whole if the file did not change during the copy, and nobody has it open for writing or
 has written to it recently. A file that is still being written is accepted if it has only grown, so
 that the part stored before is its beginning.
+
+A large file that nobody writes to is not copied, but held open: whoever replaces it leaves the open
+file as it is, and whoever rewrites it in place is noticed afterwards.
 """
 
 import fcntl
@@ -14,6 +17,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -21,6 +25,7 @@ from signal import SIGURG
 from typing import BinaryIO
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.storage.chunks import tree_digest
 
 from forge_worker.files.safe_files import Listing, Status, opened, status_in
 
@@ -82,27 +87,81 @@ class Shape(Enum):
     TORN = "torn"
 
 
+class FileChanged(OSError):
+    """A file was rewritten in place while it was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Digest of the first `size` bytes of a file; `stored` is False if they were only seen."""
+    """Digest of the first `size` bytes of a file; `stored` is False if they were only seen.
+
+    With `chunk_bytes`, it is the digest of a file in chunks.
+    """
 
     size: int
     sha256: str
     stored: bool = True
+    chunk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of a file's content at the time it had this status."""
+    """The first `size` bytes of a file at the time it had this status.
 
-    path: Path
+    They are a copy, or the file itself, which is held open: then it may still be rewritten, but not
+    replaced or removed. `seen` is the digest of a torn copy.
+    """
+
     status: Status
-    part: Part
+    size: int
     shape: Shape
+    path: Path | None = None
+    held: BinaryIO | None = None
+    seen: Part | None = None
 
     @property
     def sound(self) -> bool:
         return self.shape is not Shape.TORN
+
+    @property
+    def changed(self) -> bool:
+        """Whether a file that is held open was rewritten."""
+        return self.held is not None and status_in(self.held) != self.status
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Read `size` bytes at an offset.
+
+        Raises:
+            FileChanged: the file was rewritten.
+        """
+        if self.path is not None:
+            return read_at(self.path, offset, size)
+        assert self.held is not None  # noqa: S101  it is one or the other
+        data = os.pread(self.held.fileno(), size, offset)
+        if self.changed:
+            raise FileChanged("it was rewritten while it was read")
+        return data
+
+
+def read_at(path: Path, offset: int, size: int) -> bytes:
+    """Read `size` bytes of a file at an offset, or fewer if it ends there."""
+    with path.open("rb", buffering=0) as file:
+        return os.pread(file.fileno(), size, offset)
+
+
+def held_open(root: Path, relative: str, files: ExitStack, *, ended: bool) -> Copy | None:
+    """Hold a file open until `files` is closed, in place of a copy; None if it is being written.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with ExitStack() as opening:
+        source = opening.enter_context(opened(root, relative))
+        status, clear = _after_its_tick(source)
+        if not clear or not (ended or _rests(source, status)):
+            return None
+        files.push(opening.pop_all())
+        return Copy(status, status[0], Shape.WHOLE, held=source)
 
 
 def steady_copy(
@@ -127,7 +186,7 @@ def steady_copy(
         unchanged = clear and status_in(source) == status
         whole = unchanged and (ended or _rests(source, status))
     if whole:
-        return Copy(into, status, Part(status[0], _digest(into, status[0])), Shape.WHOLE)
+        return Copy(status, into.stat().st_size, Shape.WHOLE, into)
     return _grown(into, status, known)
 
 
@@ -139,14 +198,24 @@ def _grown(copied: Path, status: Status, known: Part | None) -> Copy:
     before. Anything else could be the first half of a file written for the first time.
     """
     size = copied.stat().st_size
-    grown = known is not None and _digest(copied, known.size) == known.sha256
+    grown = known is not None and _begins_with(copied, known)
     if grown and known is not None and not known.stored:
         size = _lines(copied) or size
         grown = _lines(copied) > 0
     if grown:
         os.truncate(copied, size)
-    part = Part(size, _digest(copied, size), stored=grown)
-    return Copy(copied, status, part, Shape.GROWN if grown else Shape.TORN)
+        return Copy(status, size, Shape.GROWN, copied)
+    seen = Part(size, _digest(copied, size), stored=False)
+    return Copy(status, size, Shape.TORN, copied, seen=seen)
+
+
+def _begins_with(copied: Path, known: Part) -> bool:
+    if not known.chunk_bytes:
+        return _digest(copied, known.size) == known.sha256
+    starts = range(0, known.size, known.chunk_bytes)
+    ends = [min(start + known.chunk_bytes, known.size) for start in starts]
+    chunks = (read_at(copied, start, end - start) for start, end in zip(starts, ends, strict=True))
+    return tree_digest(hashlib.sha256(chunk).hexdigest() for chunk in chunks) == known.sha256
 
 
 def _rests(source: BinaryIO, status: Status) -> bool:

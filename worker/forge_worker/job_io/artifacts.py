@@ -2,29 +2,45 @@
 
 import hashlib
 import os
-from contextlib import ExitStack
-from typing import BinaryIO
+from collections.abc import Mapping
+from functools import partial
+from math import inf
+from pathlib import Path
 
 from forge_schema.model.attempt_records import Artifact
 from forge_schema.model.fields import PATH_BYTES
 from forge_schema.storage import KeyInvalid, ObjectTooLarge
-from forge_schema.storage.manifest import sha256
+from forge_schema.storage.chunks import CHUNK_BYTES
+from forge_schema.storage.manifest import Entry, Manifest, sha256
 
 from forge_worker.attempt.attempt import Attempt, with_advice
-from forge_worker.files.copies import check_size, copy
+from forge_worker.files.copies import check_size
 from forge_worker.files.safe_files import listing, opened
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
+from forge_worker.transfers.sending import Sender, Source
+from forge_worker.transfers.stored_chunks import StoredChunks
 
 
 class ArtifactKeeper:
     """Stores an attempt's artifacts; repeated after a failure, it resumes where it stopped."""
 
-    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway, limit_mb: int) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        store: Objects,
+        gateway: Gateway,
+        limit_mb: int,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
         self._limit_mb = limit_mb
+        self._chunk_bytes = chunk_bytes
+        self._chunks = StoredChunks(attempt.folders.root / "stored-artifacts")
+        # What an earlier agent has stored.
+        self._chunks.resume({}, "")
         self._done: dict[str, Artifact | None] = {}
         # Why the store permanently refuses some of the files.
         self.refused: list[str] = []
@@ -43,45 +59,101 @@ class ArtifactKeeper:
         """
         found = listing(self._attempt.folders.output)
         check_size(found, "the output", self._limit_mb)
-        for relative in sorted(found):
-            if relative not in self._done:
-                self._done[relative] = self._stored(relative)
-        stored = [artifact for artifact in self._done.values() if artifact is not None]
-        if stored and not self._gateway.add_artifacts(self._attempt.fence, stored):
+        left = {path: status[0] for path, status in sorted(found.items()) if path not in self._done}
+        most = inf if self._gateway.takes_chunks else self._chunk_bytes
+        self._send({path: size for path, size in left.items() if size <= most})
+        for path in left.keys() - self._done.keys():
+            self._done[path] = self._put_whole(path)
+        artifacts = [one for one in self._done.values() if one is not None]
+        if artifacts and not self._gateway.add_artifacts(self._attempt.fence, artifacts):
             self._attempt.lose()
-        return len(stored)
+        return len(artifacts)
 
-    def _stored(self, relative: str) -> Artifact | None:
-        self._attempt.while_held()
-        with ExitStack() as held:
-            try:
-                source = held.enter_context(opened(self._attempt.folders.output, relative))
-            except OSError as error:
-                self._attempt.note(f"the artifact {relative!r} could not be read: {error}")
-                return None
-            return self._put(relative, source)
-
-    def _put(self, relative: str, source: BinaryIO) -> Artifact | None:
-        # Copied, so that the upload cannot follow a link of the job.
-        staged = self._attempt.folders.staging / "artifact"
-        copy(source, staged, os.fstat(source.fileno()).st_size, self._attempt.while_held)
-        rank = self._attempt.grant.rank
-        listed = f"rank-{rank}/{relative}" if rank else relative
-        key = self._key(listed)
+    def _send(self, sizes: Mapping[str, int]) -> None:
+        """Store several files at once."""
+        sources = [self._source(path, size) for path, size in sizes.items() if self._opens(path)]
+        self._done |= dict.fromkeys(sizes.keys() - {source.path for source in sources})
+        sender = Sender(
+            self._store, self._chunks, self._attempt.keys.chunk, self._attempt.while_held
+        )
         try:
-            self._store.put_file(key, staged, progress=self._attempt.while_held)
-        except ObjectTooLarge as error:
-            self.refused.append(f"the artifact {relative!r} was not stored: {with_advice(error)}")
-            self._attempt.note(self.refused[-1])
+            sender.send(sources)
+        finally:
+            whole = [one for one in sources if not one.chunked and (not one.left or one.refused)]
+            self._done |= {source.path: self._artifact(source) for source in whole}
+        for source in sources:
+            if source.chunked:
+                self._done[source.path] = self._artifact(source)
+
+    def _opens(self, path: str) -> bool:
+        """Return whether a file can be opened; if not, say so in the job's log."""
+        try:
+            with opened(self._attempt.folders.output, path):
+                return True
+        except OSError as error:
+            self._attempt.note(f"the artifact {path!r} could not be read: {error}")
+            return False
+
+    def _source(self, path: str, size: int) -> Source:
+        read = partial(self._read, path)
+        return Source(path, size, read, self._chunk_bytes, key=self._key(self._listed(path)))
+
+    def _read(self, path: str, offset: int, size: int) -> bytes:
+        with opened(self._attempt.folders.output, path) as source:
+            return os.pread(source.fileno(), size, offset)
+
+    def _artifact(self, source: Source) -> Artifact | None:
+        # Another file may have had the chunk that was refused.
+        lacks = source.chunked and any(digest not in self._chunks for digest in source.digests)
+        if source.refused is not None or lacks:
+            error = source.refused or ObjectTooLarge("one of its chunks was refused")
+            self._refuse(source.path, error)
             return None
-        return Artifact(readable(listed), key, staged.stat().st_size, sha256(staged))
+        listed = readable(self._listed(source.path))
+        if not source.chunked:
+            return Artifact(listed, source.keys[0], source.size, source.digests[0])
+        key = self._chunk_list(source)
+        return Artifact(listed, key, source.size, source.sha256)
 
-    def _key(self, listed: str) -> str:
+    def _chunk_list(self, source: Source) -> str:
+        """Store the list of a file's chunks, and return its key."""
+        entry = Entry.in_chunks(source.path, source.size, source.keys, self._chunk_bytes)
+        key = self._key(self._listed(source.path), chunked=True)
+        self._store.put(key, Manifest((entry,)).dumped())
+        return key
+
+    def _put_whole(self, path: str) -> Artifact | None:
+        """Store a large file as one object."""
+        if not self._opens(path):
+            return None
+        listed = self._listed(path)
+        key = self._key(listed)
+        with opened(self._attempt.folders.output, path) as source:
+            # By the descriptor, so that the upload cannot follow a link of the job.
+            file = Path(f"/dev/fd/{source.fileno()}")
+            try:
+                self._store.put_file(key, file, progress=self._attempt.while_held)
+            except ObjectTooLarge as error:
+                self._refuse(path, error)
+                return None
+            return Artifact(readable(listed), key, file.stat().st_size, sha256(file))
+
+    def _refuse(self, path: str, error: ObjectTooLarge) -> None:
+        self.refused.append(f"the artifact {path!r} was not stored: {with_advice(error)}")
+        self._attempt.note(self.refused[-1])
+
+    def _listed(self, path: str) -> str:
+        """Return a file's path in the job's list of artifacts."""
+        rank = self._attempt.grant.rank
+        return f"rank-{rank}/{path}" if rank else path
+
+    def _key(self, listed: str, *, chunked: bool = False) -> str:
+        keys = self._attempt.keys
+        named = keys.chunked_artifact if chunked else keys.artifact
         try:
-            return self._attempt.keys.artifact(listed)
+            return named(listed)
         except KeyInvalid:
-            digest = hashlib.sha256(os.fsencode(listed)).hexdigest()
-            return self._attempt.keys.artifact(f"unnameable/{digest}")
+            return named(f"unnameable/{hashlib.sha256(os.fsencode(listed)).hexdigest()}")
 
 
 def readable(path: str) -> str:

@@ -2,6 +2,8 @@
 
 import shutil
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
+from functools import partial
 from math import inf
 from pathlib import Path
 from threading import Thread
@@ -12,18 +14,22 @@ from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Reason
 from forge_schema.storage import ObjectTooLarge
+from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_schema.storage.manifest import Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds
-from forge_worker.files.copies import Copy, DiskFull, Part, Shape, check_size, steady_copy
+from forge_worker.files.copies import DiskFull, FileChanged, check_size
 from forge_worker.files.safe_files import Listing, listing, status_of
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
 from forge_worker.job_io.restore import Restore
+from forge_worker.job_io.snapshots import Copies, Snapshots
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
+from forge_worker.transfers.sending import Sender, Source
+from forge_worker.transfers.stored_chunks import StoredChunks
 
 TRIES = 3
 PAUSE_S = 0.5
@@ -36,7 +42,6 @@ FRESH_NS = 1_000_000_000
 LAST_S, LAST_MOST_S = 60.0, 600.0
 WATCH_S = 0.5
 
-Copies = dict[str, Copy]
 REQUEST_POLL_S = 0.5
 
 log = structlog.get_logger(__name__)
@@ -48,18 +53,26 @@ class CheckpointSync(Loop):
     Files that have not changed since the last checkpoint, of this attempt or an earlier one, are
     not uploaded again, and are read only if size, mtime and inode are inconclusive. A checkpoint
     waits for a file that is being rewritten; eventually it contains the last stored version
-    instead.
+    instead. A file larger than `chunk_bytes` is stored in chunks.
     """
 
     name = "checkpoints"
 
-    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway, limit_mb: int) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        store: Objects,
+        gateway: Gateway,
+        limit_mb: int,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
         period_s = float(attempt.grant.spec["checkpoint_interval_s"])
         super().__init__(period_s, woken=attempt.checkpoint_asked)
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
         self._limit_mb = limit_mb
+        self._chunk_bytes = chunk_bytes
         self._folder = attempt.folders.checkpoint
         self._restore = Restore(attempt, store, gateway)
         self._notes = CheckpointNotes(attempt)
@@ -67,18 +80,24 @@ class CheckpointSync(Loop):
         self._number = attempt.cursors["checkpoint_number"]
         self._stored: Listing = {}
         self._files: tuple[Entry, ...] = ()
-        self._keys: dict[str, str] = {}
+        self._chunks = StoredChunks(attempt.folders.stored)
         self._known: dict[str, Entry] = {}
-        # The digests of files that were being written.
-        self._seen: dict[str, Part] = {}
         self._missed = 0
         self._too_large = inf
         self._until = inf
         self._in_time = False
-        # Set once no process can write to the folder.
-        self.job_ended = False
+        self._snapshots = Snapshots(self._folder, self._notes, self._go_on, chunk_bytes)
         # Duration of the last upload in seconds, which a preemption notice must leave.
         self.took_s = 0.0
+
+    @property
+    def job_ended(self) -> bool:
+        """Whether no process can write to the folder any more."""
+        return self._snapshots.ended
+
+    @job_ended.setter
+    def job_ended(self, ended: bool) -> None:
+        self._snapshots.ended = ended
 
     def restore(self) -> None:
         """Restore the newest sound checkpoint to the folder, if there is one.
@@ -97,7 +116,10 @@ class CheckpointSync(Loop):
 
     def recall(self) -> None:
         """Resume after an earlier agent, without uploading again what it has stored."""
-        self._remember(self._restore.newest())
+        self._files, number = self._restore.newest()
+        # Whatever belongs to an older checkpoint may have been removed.
+        last = self._attempt.keys.checkpoint_file(number, "f" * 64) if number is not None else ""
+        self._chunks.resume(_keys_in(self._files), last)
 
     def step(self) -> None:
         """Store the folder if it has changed, waiting one more step for a file being written.
@@ -115,7 +137,7 @@ class CheckpointSync(Loop):
         staging = self._attempt.folders.staging / "checkpoint"
         shutil.rmtree(staging, ignore_errors=True)
         try:
-            self._store_changes(staging)
+            self._store_changes_steadily(staging)
         except Stopped:
             return
         except DiskFull as error:
@@ -164,10 +186,22 @@ class CheckpointSync(Loop):
         leaves = window is not None and seconds() >= window.give_back_s
         return self._until == inf or (monotonic() < self._until and not leaves)
 
-    def _store_changes(self, staging: Path) -> None:
+    def _store_changes_steadily(self, staging: Path) -> None:
+        for turn in range(TRIES):
+            shutil.rmtree(staging, ignore_errors=True)
+            staging.mkdir(parents=True)
+            try:
+                with ExitStack() as files:
+                    self._store_changes(staging, files)
+            except FileChanged:
+                if turn == TRIES - 1:
+                    raise
+            else:
+                return
+
+    def _store_changes(self, staging: Path, files: ExitStack) -> None:
         began_ns = time_ns()
         copies: Copies = {}
-        staging.mkdir(parents=True)
         for turn in range(TRIES):
             if turn:
                 self._ending.wait(PAUSE_S)
@@ -178,9 +212,10 @@ class CheckpointSync(Loop):
             changed = self._changed(found)
             if any(size >= self._too_large for size, _, _ in changed.values()):
                 return
-            if not self._copy(changed, copies, staging):
+            stored = {entry.path: entry for entry in self._files}
+            if not self._snapshots.take(changed, copies, stored, staging, files):
                 return
-            if self._still(found, copies):
+            if self._snapshots.still(found, copies):
                 break
         if not self._waits(copies, gone=changed.keys() - copies.keys()):
             self._store_found(found, copies, began_ns)
@@ -192,57 +227,29 @@ class CheckpointSync(Loop):
             if path not in self._known or self._stored.get(path) != status
         }
 
-    def _copy(self, changed: Listing, copies: Copies, into: Path) -> bool:
-        """Copy files that changed since their last copy; False if one cannot be read."""
-        for path in copies.keys() - changed.keys():
-            del copies[path]
-        stored = {entry.path: Part(entry.size, entry.sha256) for entry in self._files}
-        for number, (path, status) in enumerate(changed.items()):
-            if path in copies and copies[path].sound and copies[path].status == status:
-                continue
-            known = stored.get(path) or self._seen.get(path)
-            try:
-                copies[path] = steady_copy(
-                    self._folder, path, into / str(number), known, self._go_on, ended=self.job_ended
-                )
-            except FileNotFoundError:
-                copies.pop(path, None)
-            except OSError as error:
-                words = f"no checkpoint was stored, because {path!r} cannot be read: {error}"
-                self._notes.say(f"closed {path}", words)
-                return False
-        return True
-
     def _go_on(self, _moved: int = 0) -> None:
         self._attempt.while_held()
         if not self._has_time():
             raise Stopped
 
-    def _still(self, found: Listing, copies: Copies) -> bool:
-        """Return whether the folder is as it was copied, except for files that have only grown."""
-        grown = {path for path, copy in copies.items() if copy.shape is Shape.GROWN}
-        now = {path: status for path, status in listing(self._folder).items() if path not in grown}
-        seen = {path: status for path, status in found.items() if path not in grown}
-        seen |= {path: copies[path].status for path in seen.keys() & copies.keys()}
-        return now == seen and all(copy.sound for copy in copies.values())
-
     def _waits(self, copies: Copies, gone: AbstractSet[str]) -> bool:
         """Return whether to wait one more step, because files were being written or moved."""
-        self._seen = {path: copy.part for path, copy in copies.items() if not copy.sound}
-        self._missed = self._missed + 1 if self._seen or gone else 0
+        self._snapshots.note_torn(copies)
+        self._missed = self._missed + 1 if self._snapshots.torn or gone else 0
         return 0 < self._missed <= PATIENT_STEPS and not self.job_ended
 
     def _store_found(self, found: Listing, copies: Copies, began_ns: int) -> None:
         sound = {path: copy for path, copy in copies.items() if copy.sound}
         same = found.keys() - self._changed(found).keys()
-        old = {entry.path: entry for entry in self._files if entry.path in self._seen}
-        self._notes.busy(self._seen, old)
-        new = [self._entry(path, copy) for path, copy in sorted(sound.items())]
+        torn = self._snapshots.torn
+        old = {entry.path: entry for entry in self._files if entry.path in torn}
+        self._notes.busy(torn, old)
+        new = self._sent(sound)
         kept = [self._known[path] for path in same]
         files = tuple(sorted((*kept, *old.values(), *new), key=lambda entry: entry.path))
         if files and files != self._files:
             self._store_manifest(Manifest(files))
-        whole = {path: c.status for path, c in sound.items() if c.part.size == c.status[0]}
+        whole = {path: c.status for path, c in sound.items() if c.size == c.status[0]}
         self._stored = {path: found[path] for path in same} | whole
         self._known = {
             entry.path: entry
@@ -265,20 +272,39 @@ class CheckpointSync(Loop):
 
     def _remember(self, files: tuple[Entry, ...]) -> None:
         self._files = files
-        self._keys = {entry.sha256: entry.key for entry in files}
+        self._chunks.reset(_keys_in(files))
 
-    def _entry(self, path: str, copy: Copy) -> Entry:
-        part = copy.part
-        if part.sha256 not in self._keys:
-            key = self._attempt.keys.checkpoint_file(self._number, part.sha256)
-            try:
-                self._store.put_file(key, copy.path, progress=self._go_on)
-            except ObjectTooLarge as error:
-                # The file is not copied again until it is smaller.
-                self._too_large = min(self._too_large, part.size)
-                raise ObjectTooLarge(f"{path!r}: {error.message}", hint=error.hint) from error
-            self._keys[part.sha256] = key
-        return Entry(path, part.size, part.sha256, self._keys[part.sha256])
+    def _sent(self, copies: Copies) -> list[Entry]:
+        """Store the content of files.
+
+        Raises:
+            FileChanged: one was rewritten meanwhile; the next time, a copy of it is made first.
+            ObjectTooLarge: the store refuses one.
+        """
+        sources = [Source(path, c.size, c.read, self._chunk_bytes) for path, c in copies.items()]
+        key = partial(self._attempt.keys.checkpoint_file, self._number)
+        try:
+            Sender(self._store, self._chunks, key, self._go_on).send(sources)
+        finally:
+            changed = {path for path, copy in copies.items() if copy.changed}
+            self._snapshots.rewritten |= changed
+        if changed:
+            raise FileChanged(f"{min(changed)!r} was rewritten while it was stored")
+        return [self._entry(source) for source in sources]
+
+    def _entry(self, source: Source) -> Entry:
+        if source.refused is not None:
+            # The file is not read again until it is smaller.
+            self._too_large = min(self._too_large, source.size)
+            said = f"{source.path!r}: {source.refused.message}"
+            raise ObjectTooLarge(said, hint=source.refused.hint)
+        if source.chunked:
+            return Entry.in_chunks(source.path, source.size, source.keys, self._chunk_bytes)
+        return Entry(source.path, source.size, source.digests[0], source.keys[0])
+
+
+def _keys_in(files: tuple[Entry, ...]) -> dict[str, str]:
+    return {part.sha256: part.key for entry in files for part in entry.extents}
 
 
 class CheckpointRequest(Loop):

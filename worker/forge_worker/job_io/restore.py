@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 from forge_schema.database.pool import Row
 from forge_schema.storage import ObjectMissing
-from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest, sha256
+from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import remove_tree
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
-
-TRIES = 2
+from forge_worker.transfers.fetching import Fetcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class Restored:
 
 
 class Restore:
-    """Restores checkpoints; can be retried, since every try begins with an empty folder."""
+    """Restores checkpoints, each into an empty folder; a retry fetches what is still missing."""
 
     def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
         self._attempt = attempt
@@ -31,6 +30,9 @@ class Restore:
         self._gateway = gateway
         self._folder = attempt.folders.checkpoint
         self._damaged: set[str] = set()
+        # The manifest that is being restored.
+        self._begun: str | None = None
+        self._fetcher = self._new_fetcher()
 
     def run(self) -> Restored | None:
         """Fill the folder before the job starts; return None if there is no checkpoint.
@@ -47,7 +49,6 @@ class Restore:
         rows = self._gateway.restorable(job_id)
         for row in rows:
             own = row["job_id"] == job_id
-            self._empty()
             files = self._files(row) if own else self._fetched(row)
             if files is not None:
                 return Restored(files, own)
@@ -56,12 +57,18 @@ class Restore:
             self._attempt.note("no checkpoint is complete: the job starts from the beginning")
         return None
 
-    def newest(self) -> tuple[Entry, ...]:
-        """Return the files of the job's own newest checkpoint without fetching; raises as `run`."""
+    def newest(self) -> tuple[tuple[Entry, ...], int | None]:
+        """Return the files of the job's own newest checkpoint without fetching them.
+
+        Its number too, if this attempt stored it. Raises as `run`.
+        """
         job_id = self._attempt.fence.job_id
         rows = self._gateway.restorable(job_id)
         own = [row for row in rows if row["job_id"] == job_id]
-        return self._manifest(own[0]).files if own else ()
+        if not own:
+            return (), None
+        mine = own[0]["key"].startswith(self._attempt.keys.prefix)
+        return self._manifest(own[0]).files, own[0]["number"] if mine else None
 
     def _files(self, row: Row) -> tuple[Entry, ...] | None:
         if row["key"] in self._damaged:
@@ -77,28 +84,19 @@ class Restore:
     def _fetched(self, row: Row) -> tuple[Entry, ...]:
         try:
             files = self._manifest(row).files
-            for entry in files:
-                self._fetch(entry)
         except ObjectMissing as error:
             raise CheckpointUnsound(error.message) from error
+        if self._begun != row["key"]:
+            self._empty()
+            self._begun, self._fetcher = row["key"], self._new_fetcher()
+        self._fetcher.fetch(files)
         return files
 
     def _manifest(self, row: Row) -> Manifest:
         return Manifest.loaded(self._store.get(row["key"]), job_id=row["job_id"])
 
-    def _fetch(self, entry: Entry) -> None:
-        self._attempt.while_wanted()
-        path = self._folder / entry.path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise CheckpointUnsound(f"{entry.path!r} lies below a file") from error
-        # Again, since it may only have been damaged in transit.
-        for _ in range(TRIES):
-            self._store.get_file(entry.key, path, progress=self._attempt.while_wanted)
-            if sha256(path) == entry.sha256:
-                return
-        raise CheckpointUnsound(f"the stored file {entry.path} is damaged")
+    def _new_fetcher(self) -> Fetcher:
+        return Fetcher(self._store, self._folder, self._attempt.while_wanted)
 
     def _empty(self) -> None:
         remove_tree(self._folder)

@@ -1,9 +1,10 @@
 """What the worker needs of a store: reading and writing whole objects of an attempt."""
 
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from forge_schema.storage import Progress
+from forge_schema.storage import Piece, Progress
 
 
 class Objects(Protocol):
@@ -12,6 +13,9 @@ class Objects(Protocol):
     Every method may raise `StoreUnreachable`, and `KeyInvalid` for a key that is not the attempt's;
     writing may raise `ObjectTooLarge`.
     """
+
+    def expect(self, *, puts: Sequence[Piece] = (), gets: Sequence[str] = ()) -> None:
+        """Prepare for objects that are written or read next, in as few requests as possible."""
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write an object; with `if_absent`, return False if it exists."""
@@ -23,6 +27,13 @@ class Objects(Protocol):
 
     def get(self, key: str) -> bytes:
         """Read an object.
+
+        Raises:
+            ObjectMissing: the object does not exist.
+        """
+
+    def stream(self, key: str) -> Generator[bytes, None, None]:
+        """Yield an object's content in pieces of at most 1 MiB.
 
         Raises:
             ObjectMissing: the object does not exist.

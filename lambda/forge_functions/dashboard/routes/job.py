@@ -12,7 +12,7 @@ from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.states import TERMINAL_STATES
-from forge_schema.model.stored import Checkpoint
+from forge_schema.model.stored import Checkpoint, in_chunks
 from forge_schema.read.job_filter import Filter
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
 
@@ -136,7 +136,14 @@ def artifact(
             "this job has no such file",
             hint="its page lists them",
         )
-    url = shared.signer(str(request.base_url)).get(found["key"]).url
+    if in_chunks(found["key"]) and not shared.settings.long_poll_s:
+        raise Refused(
+            HTTPStatus.CONFLICT,
+            "artifact_in_chunks",
+            "this server cannot put a file of this size together",
+            hint=f"forge artifacts {job.job_id} --to FOLDER",
+        )
+    url = shared.reading(str(request.base_url))(found["key"])
     return Response(status_code=303, headers={"Location": url})
 
 

@@ -39,6 +39,7 @@ def register(body: messages.Register, caller: AsWorker, shared: Shared) -> Regis
         heartbeat_s=settings.heartbeat_s,
         lease_ttl_s=settings.lease_ttl_s,
         queue_id=registry.queue_id(),
+        chunks=True,
     )
 
 

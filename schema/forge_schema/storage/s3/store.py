@@ -1,7 +1,7 @@
 """A store in S3 or in a server that speaks its protocol."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from forge_schema.storage.keys import checked, checked_prefix, is_valid
 from forge_schema.storage.landing import landing
 from forge_schema.storage.s3.client import code_of, connect, from_metadata, probe, translated
 from forge_schema.storage.s3.transfer import PART_BYTES, Upload, chunks
-from forge_schema.storage.store import ObjectMissing, Progress, StoredObject
+from forge_schema.storage.store import ObjectMissing, Piece, Progress, StoredObject
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import MultipartUploadTypeDef
@@ -32,6 +32,9 @@ class S3Store:
         self._prefix = f"{prefix}/" if prefix else ""
         self._endpoint_url, self._region = endpoint_url, region
         self._client = connect(url, bucket, prefix, endpoint_url=endpoint_url, region=region)
+
+    def expect(self, *, puts: Sequence[Piece] = (), gets: Sequence[str] = ()) -> None:
+        """Do nothing: boto3 signs each request itself."""
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         name = self._name(key)
@@ -52,14 +55,16 @@ class S3Store:
         return won
 
     def get(self, key: str) -> bytes:
+        return b"".join(self.stream(key))
+
+    def stream(self, key: str) -> Generator[bytes, None, None]:
         name = self._name(key)
         with translated(key, self.url):
-            return b"".join(chunks(self._client, self._bucket, name))
+            yield from chunks(self._client, self._bucket, name)
 
     def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
-        name = self._name(key)
-        with translated(key, self.url), landing(path) as file:
-            for chunk in chunks(self._client, self._bucket, name):
+        with landing(path) as file:
+            for chunk in self.stream(key):
                 file.write(chunk)
                 if progress:
                     progress(len(chunk))

@@ -50,6 +50,7 @@ class HttpGateway:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.takes_chunks = False
         self._boot_id = UUID(int=0)
         self._hinted = False
         self._unanswered = Unanswered()
@@ -60,6 +61,7 @@ class HttpGateway:
         told = messages.Register(**asdict(machine))
         answer = self._session.post("/register", told, Registered)
         self._boot_id = machine.boot_id
+        self.takes_chunks = answer.chunks
         self._in_gangs = machine.address is not None
         # After a longer pause, leases could not be renewed in time once the server is back.
         self._session.servers.within(answer.lease_ttl_s / 4)

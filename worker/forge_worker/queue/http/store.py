@@ -2,20 +2,22 @@
 
 import hashlib
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import BinaryIO, TypeVar
 
 import httpx
 import stamina
 from forge_schema.http_client import open_client
 from forge_schema.model.stored import SignedUrl
-from forge_schema.protocol.messages import ObjectWanted
+from forge_schema.protocol.answers import SignedUrls
+from forge_schema.protocol.messages import OBJECTS, ObjectsWanted, ObjectWanted, Transfer
 from forge_schema.storage import (
     KeyInvalid,
     ObjectMissing,
     ObjectTooLarge,
+    Piece,
     Progress,
     StoreError,
     StoreUnreachable,
@@ -65,22 +67,39 @@ class HttpObjects:
     def __init__(self, store: HttpStore, attempt: Attempt) -> None:
         self._store = store
         self._attempt = attempt
+        # URLs for objects that are expected next.
+        self._ahead: dict[tuple[str, str], tuple[Transfer, SignedUrl]] = {}
+
+    def expect(self, *, puts: Sequence[Piece] = (), gets: Sequence[str] = ()) -> None:
+        wanted = [
+            *(_put(piece.key, piece.size, piece.sha256) for piece in puts),
+            *(_get(key) for key in gets),
+        ]
+        if len(wanted) > 1:
+            for start in range(0, len(wanted), OBJECTS):
+                self._sign_ahead(wanted[start : start + OBJECTS])
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        digest = hashlib.sha256(data).hexdigest()
-        wanted = self._wanted("put", key, size=len(data), sha256=digest, if_absent=if_absent)
-        return _again(lambda: self._send(wanted, lambda: data))
+        expected = self._ahead.get(("put", key))
+        known = expected is not None and expected[0].size == len(data) and expected[0].sha256
+        digest = known or hashlib.sha256(data).hexdigest()
+        wanted = _put(key, len(data), digest, if_absent=if_absent)
+        return _again(lambda: self._send(wanted, lambda: _pieces(data)))
 
     def put_file(
         self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
     ) -> bool:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            wanted = self._wanted("put", key, size=file.tell(), sha256=digest, if_absent=if_absent)
+            wanted = _put(key, file.tell(), digest, if_absent=if_absent)
             return _again(lambda: self._send(wanted, lambda: _read(file, progress)))
 
     def get(self, key: str) -> bytes:
         return _again(lambda: self._get(key))
+
+    def stream(self, key: str) -> Generator[bytes, None, None]:
+        with self._receiving(key) as response:
+            yield from response.iter_bytes(CHUNK)
 
     def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
         _again(lambda: self._get_file(key, path, progress))
@@ -90,13 +109,13 @@ class HttpObjects:
             return response.read()
 
     def _get_file(self, key: str, path: Path, progress: Progress | None) -> None:
-        with self._receiving(key) as response, landing(path) as file:
-            for piece in response.iter_bytes(CHUNK):
+        with landing(path) as file:
+            for piece in self.stream(key):
                 file.write(piece)
                 if progress:
                     progress(len(piece))
 
-    def _send(self, wanted: ObjectWanted, content: Callable[[], bytes | Iterator[bytes]]) -> bool:
+    def _send(self, wanted: Transfer, content: Callable[[], Iterator[bytes]]) -> bool:
         signed = self._signed(wanted)
         with _translated(wanted.key):
             response = self._store.client.request(
@@ -113,7 +132,7 @@ class HttpObjects:
 
     @contextmanager
     def _receiving(self, key: str) -> Iterator[httpx.Response]:
-        signed = self._signed(self._wanted("get", key))
+        signed = self._signed(_get(key))
         with (
             _translated(key),
             self._store.client.stream(
@@ -123,35 +142,42 @@ class HttpObjects:
             _checked(response, key)
             yield response
 
-    def _wanted(
-        self,
-        operation: Literal["put", "get"],
-        key: str,
-        *,
-        size: int | None = None,
-        sha256: str | None = None,
-        if_absent: bool = False,
-    ) -> ObjectWanted:
+    def _sign_ahead(self, wanted: list[Transfer]) -> None:
         fence = self._attempt.fence
-        return ObjectWanted(
-            token=fence.token,
-            nonce=fence.nonce,
-            operation=operation,
-            key=key,
-            size=size,
-            sha256=sha256,
-            if_absent=if_absent,
-        )
-
-    def _signed(self, wanted: ObjectWanted) -> SignedUrl:
-        path = f"/job/{self._attempt.fence.job_id}/objects"
+        body = ObjectsWanted(token=fence.token, nonce=fence.nonce, objects=wanted)
+        path = f"/job/{fence.job_id}/objects/batch"
         try:
-            return self._store.session.post(path, wanted, SignedUrl)
+            urls = self._store.session.post(path, body, SignedUrls).urls
+        except LeaseUnknown as error:
+            self._attempt.lose()
+            raise LeaseLost(error.message, hint=error.hint) from error
+        except (ServerRefused, ObjectTooLarge):
+            # An older server, or one of the objects is refused: each is signed in its turn.
+            return
+        for one, url in zip(wanted, urls, strict=True):
+            self._ahead[one.operation, one.key] = (one, url)
+
+    def _signed(self, wanted: Transfer) -> SignedUrl:
+        expected, ahead = self._ahead.pop((wanted.operation, wanted.key), (None, None))
+        if ahead is not None and expected == wanted:
+            return ahead
+        fence = self._attempt.fence
+        body = ObjectWanted(token=fence.token, nonce=fence.nonce, **wanted.model_dump())
+        try:
+            return self._store.session.post(f"/job/{fence.job_id}/objects", body, SignedUrl)
         except LeaseUnknown as error:
             self._attempt.lose()
             raise LeaseLost(error.message, hint=error.hint) from error
         except ServerRefused as error:
             raise KeyInvalid(f"{wanted.key}: {error.message}", hint=error.hint) from error
+
+
+def _put(key: str, size: int, sha256: str, *, if_absent: bool = False) -> Transfer:
+    return Transfer(operation="put", key=key, size=size, sha256=sha256, if_absent=if_absent)
+
+
+def _get(key: str) -> Transfer:
+    return Transfer(operation="get", key=key)
 
 
 def _again(step: Callable[[], T]) -> T:
@@ -161,6 +187,12 @@ def _again(step: Callable[[], T]) -> T:
         with tried:
             answer = step()
     return answer
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    # The HTTP library copies what it sends.
+    for start in range(0, len(data), CHUNK):
+        yield data[start : start + CHUNK]
 
 
 def _read(file: BinaryIO, progress: Progress | None) -> Iterator[bytes]:

@@ -1,0 +1,111 @@
+"""An S3 server in a folder, for measurements alone: it checks no signature and no checksum."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+PIECE = 1 << 20
+ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else "/nonexistent")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Stores, reads, lists and deletes objects, and uploads in parts."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_PUT(self) -> None:
+        asked = self._asked()
+        path = self._path()
+        if "partNumber" in asked:
+            path = ROOT / "parts" / f"{int(asked['partNumber'][0]):05}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        left = int(self.headers["Content-Length"])
+        with path.open("wb") as file:
+            while left:
+                piece = self.rfile.read(min(PIECE, left))
+                file.write(piece)
+                left -= len(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        self._answer(ETag='"x"')
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if "uploads" in self._asked():
+            shutil.rmtree(ROOT / "parts", ignore_errors=True)
+            self._answer(b"<R><UploadId>one</UploadId></R>")
+            return
+        self._path().parent.mkdir(parents=True, exist_ok=True)
+        # A real server does not copy the parts.
+        (ROOT / "parts").replace(self._path())
+        self._answer(b"<R><ETag>x</ETag></R>")
+
+    def do_GET(self, *, head: bool = False) -> None:
+        path = self._path()
+        if not path.exists():
+            self._answer(b"<Error><Code>NoSuchKey</Code></Error>", status=404)
+            return
+        parts = sorted(path.iterdir()) if path.is_dir() else [path]
+        sizes = [part.stat().st_size for part in parts]
+        begin, end = 0, sum(sizes)
+        if found := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
+            begin, end = int(found[1]), min(int(found[2] or end) + 1, end)
+        self.send_response(206 if found else 200)
+        self.send_header("Content-Length", str(end - begin))
+        self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{sum(sizes)}")
+        self.send_header("ETag", '"x"')
+        self.end_headers()
+        for part, size in zip(parts, sizes, strict=True):
+            if not head and begin < size and end > 0:
+                with part.open("rb") as file:
+                    self.connection.sendfile(file, max(begin, 0), min(size, end) - max(begin, 0))
+            begin, end = begin - size, end - size
+
+    def do_HEAD(self) -> None:
+        self.do_GET(head=True)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its signature
+        """Log nothing."""
+
+    def _asked(self) -> dict[str, list[str]]:
+        return parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+
+    def _path(self) -> Path:
+        return ROOT / urlsplit(self.path).path.lstrip("/")
+
+    def _answer(self, body: bytes = b"", *, status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def s3_server(root: Path) -> Iterator[tuple[str, str]]:
+    """Start it as a process, and yield its address and the URL of a store in it."""
+    root.mkdir()
+    credentials = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    os.environ |= {**credentials, "AWS_DEFAULT_REGION": "us-east-1"}
+    command = [sys.executable, __file__, str(root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            address = f"http://127.0.0.1:{process.stdout.readline().strip()}"
+            yield address, f"s3://bucket/forge?endpoint_url={quote(address, safe='')}"
+        finally:
+            process.kill()
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print(server.server_port, flush=True)
+    server.serve_forever()

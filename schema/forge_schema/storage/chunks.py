@@ -1,0 +1,11 @@
+"""Large files as chunks of a fixed size, each an object that is named by its SHA-256."""
+
+import hashlib
+from collections.abc import Iterable
+
+CHUNK_BYTES = 32 << 20
+
+
+def tree_digest(chunks: Iterable[str]) -> str:
+    """Return the digest of a file in chunks: the SHA-256 of the chunks' SHA-256, one by one."""
+    return hashlib.sha256(b"".join(map(bytes.fromhex, chunks))).hexdigest()

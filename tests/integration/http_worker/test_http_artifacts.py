@@ -1,0 +1,223 @@
+"""Artifacts in chunks, here of 1000 bytes: stored by a worker over HTTP, read in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from forge_client import ClientError
+from forge_client.direct.backend import DirectBackend
+from forge_client.downloads import download_all
+from forge_client.http.backend import HttpBackend
+from forge_client.http.server import Server
+from forge_client.settings import Connection
+from forge_schema.http_client import tls_context
+from forge_schema.model.states import Role
+from forge_schema.storage import ObjectTooLarge, Store, open_store
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.job_io.artifacts import ArtifactKeeper
+from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.store import HttpObjects, HttpStore
+from support.client.reaching import key
+from support.http.api import opened
+from support.http.guest import Guest
+from support.http.http_worker import PLENTY, machine, session
+from support.store.storage import new_bucket, use_credentials
+from support.workers.attempts import attempt_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.http.api import Api
+    from support.queue.rig import Rig
+
+LIMIT_MB = 10
+CHUNK = 1000
+
+
+@dataclass
+class Shop:
+    """A job's attempt on a worker over HTTP, and the two ways in which a client reads."""
+
+    api: Api
+    gateway: HttpGateway
+    attempt: Attempt
+    objects: HttpStore
+    store: Store
+    over_http: HttpBackend
+    direct: DirectBackend
+
+    def keeper(self) -> ArtifactKeeper:
+        objects = self.objects.of(self.attempt)
+        return ArtifactKeeper(self.attempt, objects, self.gateway, LIMIT_MB, CHUNK)
+
+    def keep(self, **files: bytes) -> ArtifactKeeper:
+        """Store files as artifacts."""
+        for name, content in files.items():
+            (self.attempt.folders.output / name).write_bytes(content)
+        keeper = self.keeper()
+        keeper.store()
+        return keeper
+
+    @property
+    def job_id(self) -> int:
+        return self.attempt.fence.job_id
+
+    def chunks(self) -> list[str]:
+        stored = self.store.list(f"jobs/{self.job_id}/")
+        return [one.key for one in stored if "/chunks/" in one.key]
+
+
+@pytest.fixture(params=["file", "s3"])
+def shop(
+    request: pytest.FixtureRequest, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Shop]:
+    (tmp_path / "store").mkdir()
+    with ExitStack() as held:
+        api = held.enter_context(opened(rig, tmp_path / "store"))
+        if request.param == "s3":
+            use_credentials(monkeypatch)
+            bucket = held.enter_context(new_bucket(request.getfixturevalue("moto")))
+            api.services.settings.store_url = bucket.url()
+        made = held.enter_context(session([api.url], api.workers.create("w")[1]))
+        gateway, objects = HttpGateway(made), HttpStore(made, tls_context())
+        held.callback(objects.close)
+        gateway.register(machine())
+        rig.submit()
+        (grant,) = gateway.finish_and_claim([], PLENTY, 1)[1]
+        store_url = api.services.settings.store_url
+        connection = Connection(database_url=rig.url, store_url=store_url)
+        yield Shop(
+            api,
+            gateway,
+            attempt_of(grant, tmp_path / "attempt"),
+            objects,
+            open_store(store_url),
+            held.enter_context(HttpBackend(Server(api.url, key(rig)))),
+            held.enter_context(DirectBackend(connection, owner="ann")),
+        )
+
+
+def test_a_large_artifact_is_put_together_by_every_reader(shop: Shop, tmp_path: Path) -> None:
+    # More chunks than one answer lists.
+    model, small = os.urandom(230 * CHUNK + 7), b"x" * CHUNK
+    shop.keep(**{"model": model, "small": small, "a ü%.bin": model[:2500]})
+    for backend in (shop.over_http, shop.direct):
+        found = backend.artifacts(shop.job_id)
+        assert [file.bytes for file in found] == [2500, len(model), CHUNK]
+        moved: list[int] = []
+        folder = tmp_path / type(backend).__name__
+        download_all(backend, found, folder, moved.append)
+        assert (folder / "model").read_bytes() == model
+        assert (folder / "small").read_bytes() == small
+        assert (folder / "a ü%.bin").read_bytes() == model[:2500]
+        assert sum(moved) == sum(file.bytes for file in found)
+    # A client of an earlier version, and a browser, follow the URL.
+    for file in shop.over_http.artifacts(shop.job_id):
+        assert httpx.get(file.url).content == (folder / file.path).read_bytes()
+
+
+def test_an_upload_of_artifacts_goes_on_where_an_agent_was_killed(shop: Shop) -> None:
+    keeper = shop.keep(model=os.urandom(20 * CHUNK))
+    assert len(shop.chunks()) == 20
+    changed = shop.chunks()[0]
+    shop.store.put(changed, b"not sent again")
+    # The same again, and as the next agent.
+    for following in (keeper, shop.keeper()):
+        assert following.store() == 1
+        assert shop.store.get(changed) == b"not sent again"
+
+
+def test_an_artifact_that_a_proxy_refuses_is_left_out(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = HttpObjects.put
+
+    def refuses(self: HttpObjects, key: str, data: bytes, **words: bool) -> bool:
+        if data == b"x" * CHUNK:
+            raise ObjectTooLarge("too large for the proxy")
+        return put(self, key, data, **words)
+
+    monkeypatch.setattr(HttpObjects, "put", refuses)
+    one, other = b"x" * CHUNK + b"one", b"x" * CHUNK + b"other"
+    keeper = shop.keep(one=one, other=other, small=b"x" * CHUNK, good=b"y")
+    assert [file.path for file in shop.direct.artifacts(shop.job_id)] == ["good"]
+    assert len(keeper.refused) == 3
+
+
+def _alter(shop: Shop, chunk: str) -> None:
+    shop.store.put(chunk, b"x" * CHUNK)
+
+
+def _shorten(shop: Shop, chunk: str) -> None:
+    shop.store.put(chunk, b"x")
+
+
+def _lose(shop: Shop, chunk: str) -> None:
+    shop.store.delete(chunk)
+
+
+@pytest.mark.parametrize("harm", [_alter, _shorten, _lose])
+def test_a_damaged_chunk_leaves_no_file(shop: Shop, tmp_path: Path, harm: object) -> None:
+    shop.keep(model=os.urandom(5 * CHUNK))
+    assert callable(harm)
+    harm(shop, shop.chunks()[2])
+    for backend in (shop.over_http, shop.direct):
+        with pytest.raises(ClientError) as caught:
+            download_all(backend, backend.artifacts(shop.job_id), tmp_path / "to")
+        assert caught.value.code in {"object_corrupt", "object_missing"}
+        assert list((tmp_path / "to").iterdir()) == []
+    (file,) = shop.over_http.artifacts(shop.job_id)
+    with pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(file.url, timeout=60)
+
+
+def test_a_list_that_names_other_jobs_objects_is_refused(shop: Shop, tmp_path: Path) -> None:
+    shop.keep(model=os.urandom(5 * CHUNK))
+    (file,) = shop.direct.artifacts(shop.job_id)
+    told = json.loads(shop.store.get(file.key))
+    told["files"][0]["chunks"][1] = f"jobs/{shop.job_id + 1}/1-1-abc/chunks/{'ab' * 32}"
+    shop.store.put(file.key, json.dumps(told).encode())
+    for backend in (shop.over_http, shop.direct):
+        with pytest.raises(ClientError) as caught:
+            backend.download(file.model_copy(update={"job_id": shop.job_id}), tmp_path / "model")
+        assert caught.value.code == "checkpoint_unsound"
+    (file,) = shop.over_http.artifacts(shop.job_id)
+    assert httpx.get(file.url).status_code == 409
+
+
+def test_a_server_that_is_billed_by_time_does_not_put_files_together(shop: Shop) -> None:
+    shop.keep(model=os.urandom(5 * CHUNK))
+    ann = Guest(shop.api).login("ann", Role.ADMIN)
+    page = f"/jobs/{shop.job_id}/artifact?path=model"
+    assert len(httpx.get(ann.http.get(page).headers["location"]).content) == 5 * CHUNK
+    shop.api.services.settings.long_poll_s = 0
+    refused = ann.http.get(page)
+    assert refused.status_code == 409
+    assert f"forge artifacts {shop.job_id} --to FOLDER" in refused.text
+    (chunk, *_) = shop.over_http._chunks_after(shop.over_http.artifacts(shop.job_id)[0], -1)
+    assert httpx.get(chunk.url).content == shop.store.get(chunk.key)
+
+
+def test_a_url_of_chunks_is_for_one_file_and_for_a_while(shop: Shop) -> None:
+    shop.keep(model=os.urandom(5 * CHUNK), other=os.urandom(5 * CHUNK))
+    model, other = shop.over_http.artifacts(shop.job_id)
+    assert httpx.get(model.url.replace("/model?", "/other?")).status_code == 403
+    assert httpx.get(other.url.partition("?")[0]).status_code == 422
+
+
+def test_a_server_of_the_version_before_gets_whole_objects(shop: Shop, tmp_path: Path) -> None:
+    shop.gateway.takes_chunks = False
+    model = os.urandom(5 * CHUNK)
+    shop.keep(model=model)
+    assert shop.chunks() == []
+    (file,) = shop.over_http.artifacts(shop.job_id)
+    assert shop.store.get(file.key) == model
+    shop.over_http.download(file, tmp_path / "model")
+    assert (tmp_path / "model").read_bytes() == model

@@ -1,0 +1,82 @@
+"""The threads in which objects travel, and the batches that they take."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Barrier, Event
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.protocol.messages import OBJECTS
+from forge_schema.storage.chunks import CHUNK_BYTES
+from forge_worker.transfers.batches import batches
+from forge_worker.transfers.threads import Transfers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TIMEOUT_S = 30
+
+
+def test_calls_run_at_once_and_each_result_is_given() -> None:
+    together = Barrier(4)
+
+    def call(number: int) -> int:
+        together.wait(TIMEOUT_S)
+        return number
+
+    transfers = Transfers(4)
+    assert sorted(transfers.each(partial(call, number) for number in range(8))) == list(range(8))
+
+
+def test_calls_are_made_only_as_fast_as_they_end() -> None:
+    made: list[int] = []
+    goes_on = Event()
+
+    def calls() -> Iterator[Callable[[], object]]:
+        for number in range(100):
+            made.append(number)
+            yield (lambda: None) if number else partial(goes_on.wait, TIMEOUT_S)
+
+    results = Transfers(3).each(calls())
+    next(results)
+    assert len(made) <= 6
+    goes_on.set()
+    assert len(list(results)) == 99
+
+
+def test_error_is_raised_once_all_that_began_are_over() -> None:
+    transfers, ends, over = Transfers(2), Event(), list[str]()
+
+    def slow() -> None:
+        ends.wait(TIMEOUT_S)
+        over.append("slow")
+
+    def fails() -> None:
+        ends.set()
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        list(transfers.each([slow, fails]))
+    assert over == ["slow"]
+    # Its threads go on.
+    assert list(transfers.each([lambda: 1])) == [1]
+
+
+def test_two_callers_share_the_threads() -> None:
+    transfers, goes_on = Transfers(2), Event()
+    first = transfers.each(partial(goes_on.wait, TIMEOUT_S) for _ in range(50))
+    second = transfers.each([goes_on.set])
+    # The second caller waits for two calls of the first one at most.
+    goes_on.set()
+    assert next(first)
+    assert list(second) == [None]
+    assert len(list(first)) == 49
+
+
+def test_batches_fit_in_memory_and_in_a_request() -> None:
+    half = CHUNK_BYTES // 2
+    assert list(batches([("a", half), ("b", half), ("c", 1)])) == [["a", "b"], ["c"]]
+    assert list(batches([("a", 1), ("b", CHUNK_BYTES * 3), ("c", 1)])) == [["a"], ["b"], ["c"]]
+    assert [len(few) for few in batches((n, 0) for n in range(OBJECTS + 1))] == [OBJECTS, 1]
+    assert list(batches([])) == []

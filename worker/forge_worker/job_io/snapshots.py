@@ -1,0 +1,86 @@
+"""Take a consistent copy of each file in a checkpoint folder, or hold a large one open instead."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from forge_schema.storage.manifest import Entry
+
+from forge_worker.files.copies import Copy, Part, Shape, held_open, steady_copy
+from forge_worker.files.safe_files import Listing, listing
+from forge_worker.job_io.checkpoint_notes import CheckpointNotes
+
+# How many large files are held open at once; others are copied.
+MOST_HELD = 256
+
+Copies = dict[str, Copy]
+
+
+class Snapshots:
+    """Copies of a folder's files, taken again and again.
+
+    `torn` has the digests of files that were being written, `rewritten` the files that were
+    rewritten in place while they were sent: they are copied from then on. `ended` means that no
+    process can write to the folder.
+    """
+
+    def __init__(
+        self, folder: Path, notes: CheckpointNotes, go_on: Callable[[], None], chunk_bytes: int
+    ) -> None:
+        self._folder = folder
+        self._notes = notes
+        self._go_on = go_on
+        self._chunk_bytes = chunk_bytes
+        self.torn: dict[str, Part] = {}
+        self.rewritten: set[str] = set()
+        self.ended = False
+
+    def take(
+        self,
+        changed: Listing,
+        copies: Copies,
+        stored: Mapping[str, Entry],
+        into: Path,
+        files: ExitStack,
+    ) -> bool:
+        """Copy or hold files that changed since their last copy; False if one cannot be read."""
+        for path in copies.keys() - changed.keys():
+            del copies[path]
+        for number, (path, status) in enumerate(changed.items()):
+            if path in copies and copies[path].sound and copies[path].status == status:
+                continue
+            try:
+                held = self._held(path, status[0], copies, files)
+                copies[path] = held or self._copied(path, into / str(number), stored.get(path))
+            except FileNotFoundError:
+                copies.pop(path, None)
+            except OSError as error:
+                words = f"no checkpoint was stored, because {path!r} cannot be read: {error}"
+                self._notes.say(f"closed {path}", words)
+                return False
+        return True
+
+    def still(self, found: Listing, copies: Copies) -> bool:
+        """Return whether the folder is as it was copied, except for files that have only grown."""
+        grown = {path for path, copy in copies.items() if copy.shape is Shape.GROWN}
+        now = {path: status for path, status in listing(self._folder).items() if path not in grown}
+        seen = {path: status for path, status in found.items() if path not in grown}
+        seen |= {path: copies[path].status for path in seen.keys() & copies.keys()}
+        return now == seen and all(copy.sound for copy in copies.values())
+
+    def note_torn(self, copies: Copies) -> None:
+        """Remember the files that were being written."""
+        self.torn = {path: copy.seen for path, copy in copies.items() if copy.seen is not None}
+
+    def _held(self, path: str, size: int, copies: Copies, files: ExitStack) -> Copy | None:
+        if size <= self._chunk_bytes or path in self.rewritten:
+            return None
+        if sum(copy.held is not None for copy in copies.values()) >= MOST_HELD:
+            return None
+        return held_open(self._folder, path, files, ended=self.ended)
+
+    def _copied(self, path: str, into: Path, stored: Entry | None) -> Copy:
+        known = self.torn.get(path)
+        if stored is not None:
+            known = Part(stored.size, stored.sha256, chunk_bytes=stored.chunk_bytes)
+        return steady_copy(self._folder, path, into, known, self._go_on, ended=self.ended)

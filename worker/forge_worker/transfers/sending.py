@@ -1,0 +1,187 @@
+"""Store files: several at once, large ones in chunks, and each byte read once."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+
+from forge_schema.storage import ObjectTooLarge, Piece
+
+from forge_worker.files.copies import FileChanged
+from forge_worker.queue.objects import Objects
+from forge_worker.transfers.batches import batches
+from forge_worker.transfers.stored_chunks import StoredChunks
+from forge_worker.transfers.threads import TRANSFERS
+
+Read = Callable[[int, int], bytes]
+"""Reads a number of bytes at an offset."""
+
+
+@dataclass(eq=False)
+class Source:
+    """A file to store: `size` bytes, in pieces of `piece_bytes` that are read in order.
+
+    `key` is the file's own: it names the object of a file in one piece. Otherwise, pieces are named
+    by their content. `left` counts the pieces to store; `refused` is set if the store does not
+    accept an object of that size.
+    """
+
+    path: str
+    size: int
+    read: Read
+    piece_bytes: int
+    key: str | None = None
+    refused: ObjectTooLarge | None = None
+    left: int = field(init=False)
+    _whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    _offset: int = 0
+    _lock: Lock = field(default_factory=Lock)
+    _digests: dict[int, str] = field(default_factory=dict)
+    _keys: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.left = max(1, -(-self.size // self.piece_bytes))
+
+    @property
+    def chunked(self) -> bool:
+        return self.size > self.piece_bytes
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of a file with its own key, once it was read."""
+        return self._whole.hexdigest()
+
+    @property
+    def digests(self) -> list[str]:
+        """The SHA-256 of each piece, once all are stored."""
+        return [self._digests[offset] for offset in sorted(self._digests)]
+
+    @property
+    def keys(self) -> list[str]:
+        """The key of each piece, once all are stored."""
+        return [self._keys[offset] for offset in sorted(self._keys)]
+
+    def pieces(self) -> Iterator[tuple["Source", int]]:
+        """Yield this once for each piece, with the piece's size."""
+        for offset in range(0, max(1, self.size), self.piece_bytes):
+            yield self, min(self.piece_bytes, self.size - offset)
+
+    def next(self) -> tuple[int, bytes]:
+        """Read the next piece, and return its offset and content.
+
+        Raises:
+            FileChanged: the file ends before its size.
+        """
+        with self._lock:
+            offset = self._offset
+            expected = min(self.piece_bytes, self.size - offset)
+            data = self.read(offset, expected)
+            if len(data) != expected:
+                raise FileChanged(f"{self.path!r} became shorter while it was read")
+            self._offset += expected
+            if self.key is not None:
+                self._whole.update(data)
+            return offset, data
+
+    def record(self, offset: int, sha256: str, key: str) -> None:
+        """Record which object is the piece at an offset."""
+        self._digests[offset], self._keys[offset] = sha256, key
+
+    def count_stored(self) -> None:
+        """Count one more piece that is stored."""
+        with self._lock:
+            self.left -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a source that was read."""
+
+    source: Source
+    offset: int
+    data: bytes
+    sha256: str
+    key: str
+
+    @property
+    def named(self) -> bool:
+        """Whether its object is named by its content."""
+        return self.source.key is None or self.source.chunked
+
+
+class Sender:
+    """Stores files; content that is known to be stored is not sent again.
+
+    Args:
+        objects: the store.
+        stored: what is known to be stored, which grows.
+        key: returns the key of an object by its SHA-256.
+        go_on: called before each piece; what it raises ends the transfer.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        stored: StoredChunks,
+        key: Callable[[str], str],
+        go_on: Callable[[], None],
+    ) -> None:
+        self._objects = objects
+        self._stored = stored
+        self._key = key
+        self._go_on = go_on
+
+    def send(self, sources: Iterable[Source]) -> None:
+        """Store files, and record their pieces in them.
+
+        Raises:
+            StoreError: the store does not answer.
+            OSError: a file cannot be read.
+        """
+        pieces = (piece for source in sources for piece in source.pieces())
+        for _ in TRANSFERS.each(partial(self._send, batch) for batch in batches(pieces)):
+            pass
+
+    def _send(self, batch: list[Source]) -> None:
+        parts = [self._read(source) for source in batch]
+        fresh = [part for part in parts if self._claimed(part)]
+        left = {part.sha256 for part in fresh if part.named}
+        try:
+            pieces = [Piece(part.key, len(part.data), part.sha256) for part in fresh]
+            self._objects.expect(puts=pieces)
+            for part in fresh:
+                if self._put(part):
+                    left.discard(part.sha256)
+        finally:
+            for sha256 in left:
+                self._stored.release(sha256)
+
+    def _read(self, source: Source) -> Part:
+        self._go_on()
+        offset, data = source.next()
+        sha256 = hashlib.sha256(data).hexdigest()
+        key = source.key
+        if key is None or source.chunked:
+            key = self._key(sha256)
+        return Part(source, offset, data, sha256, key)
+
+    def _claimed(self, part: Part) -> bool:
+        """Record where a part is stored, and return whether it must be sent there."""
+        key, fresh = self._stored.claim(part.sha256, part.key) if part.named else (part.key, True)
+        part.source.record(part.offset, part.sha256, key)
+        if not fresh:
+            part.source.count_stored()
+        return fresh
+
+    def _put(self, part: Part) -> bool:
+        self._go_on()
+        try:
+            self._objects.put(part.key, part.data)
+        except ObjectTooLarge as error:
+            part.source.refused = error
+            return False
+        if part.named:
+            self._stored.confirm(part.sha256, part.key)
+        part.source.count_stored()
+        return True

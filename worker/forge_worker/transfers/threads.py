@@ -1,0 +1,93 @@
+"""Transfer many objects at once, in a few threads that all jobs of a worker share."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import islice
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import TypeVar
+
+from forge_schema.storage.chunks import CHUNK_BYTES
+
+T = TypeVar("T")
+
+MOST_THREADS = 8
+# How long a thread waits for another call.
+IDLE_S = 10.0
+# A call holds at most one chunk, and all together at most this share of the machine's memory.
+MEMORY_SHARE = 1 / 16
+
+
+class Transfers:
+    """Makes calls in a few threads.
+
+    A caller queues only as many calls as there are threads, so that nobody waits for all of
+    another's. They are daemon threads: a store that hangs must not keep the process alive.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = Lock()
+        self._started = self._idle = 0
+
+    def each(self, calls: Iterable[Callable[[], T]]) -> Iterator[T]:
+        """Make calls, and yield their results in the order in which they end.
+
+        The first error is raised, once the calls that had begun are over.
+        """
+        left, running = iter(calls), set[Future[T]]()
+        try:
+            while True:
+                running |= {self._begin(call) for call in islice(left, self.threads - len(running))}
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for one in done:
+                    yield one.result()
+        finally:
+            wait([one for one in running if not one.cancel()])
+
+    def _begin(self, call: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            self._queue.put(lambda: _resolve(future, call))
+            if self._idle < self._queue.qsize() and self._started < self.threads:
+                self._started += 1
+                Thread(target=self._serve, name="transfer", daemon=True).start()
+        return future
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                call = self._queue.get(timeout=IDLE_S)
+            except Empty:
+                call = None
+            with self._lock:
+                self._idle -= 1
+                if call is None and self._queue.empty():
+                    self._started -= 1
+                    return
+            if call is not None:
+                call()
+                del call
+
+
+def _resolve(future: Future[T], call: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001  raised again where the result is read
+        future.set_exception(error)
+
+
+def _threads() -> int:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(2, min(MOST_THREADS, int(memory * MEMORY_SHARE) // CHUNK_BYTES))
+
+
+TRANSFERS = Transfers(_threads())
