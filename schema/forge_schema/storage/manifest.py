@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.storage.chunks import tree_digest
+from forge_schema.storage.chunks import MOST_CHUNK_BYTES, tree_digest
 
 # The versions: each file is one object; large files are in chunks.
 WHOLE_FILES, IN_CHUNKS = 1, 2
@@ -144,7 +144,8 @@ def _fault(entry: Entry, job_id: int) -> str | None:
     if not all(key.startswith(f"jobs/{job_id}/") for key in entry.objects):
         return f"{entry.path!r} has objects that are not the job's"
     if entry.chunks and (
-        entry.chunk_bytes <= 0 or -(-entry.size // entry.chunk_bytes) != len(entry.chunks)
+        not 0 < entry.chunk_bytes <= MOST_CHUNK_BYTES
+        or -(-entry.size // entry.chunk_bytes) != len(entry.chunks)
     ):
         return f"{entry.path!r} does not consist of its chunks"
     return None

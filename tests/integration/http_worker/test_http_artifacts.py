@@ -6,7 +6,7 @@ import json
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -31,7 +31,7 @@ from support.store.storage import new_bucket, use_credentials
 from support.workers.attempts import attempt_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from support.http.api import Api
@@ -178,11 +178,23 @@ def test_a_damaged_chunk_leaves_no_file(shop: Shop, tmp_path: Path, harm: object
         httpx.get(file.url, timeout=60)
 
 
-def test_a_list_that_names_other_jobs_objects_is_refused(shop: Shop, tmp_path: Path) -> None:
+def _of_another_job(entry: dict[str, Any], job_id: int) -> None:
+    entry["chunks"][1] = f"jobs/{job_id + 1}/1-1-abc/chunks/{'ab' * 32}"
+
+
+def _in_huge_chunks(entry: dict[str, Any], job_id: int) -> None:
+    assert job_id
+    entry |= {"chunks": entry["chunks"][:1], "size": 1 << 40, "chunk_bytes": 1 << 40}
+
+
+@pytest.mark.parametrize("lie", [_of_another_job, _in_huge_chunks])
+def test_a_list_that_no_worker_would_write_is_refused(
+    shop: Shop, tmp_path: Path, lie: Callable[[dict[str, Any], int], None]
+) -> None:
     shop.keep(model=os.urandom(5 * CHUNK))
     (file,) = shop.direct.artifacts(shop.job_id)
     told = json.loads(shop.store.get(file.key))
-    told["files"][0]["chunks"][1] = f"jobs/{shop.job_id + 1}/1-1-abc/chunks/{'ab' * 32}"
+    lie(told["files"][0], shop.job_id)
     shop.store.put(file.key, json.dumps(told).encode())
     for backend in (shop.over_http, shop.direct):
         with pytest.raises(ClientError) as caught:
