@@ -5,7 +5,7 @@ from forge_schema.explain import past as explain_past
 from forge_schema.explain.estimate import estimate
 from forge_schema.explain.fleet import Fleet, fleet
 from forge_schema.explain.front import MOST_AHEAD
-from forge_schema.explain.gang import Machines, gathering, machines
+from forge_schema.explain.gang import Machines, machines, members_text
 from forge_schema.explain.gang import remedies as gang_remedies
 from forge_schema.explain.limits import limits
 from forge_schema.explain.remedies import of_limits, remedies
@@ -69,7 +69,7 @@ def _ended(database: Database, job: Row, status: Row) -> Explanation:
 def _running(database: Database, job: Row, status: Row) -> Explanation:
     found = explain_past.run(database, job, status)
     text = explain_past.running_text(found) if found else "it has just left its worker"
-    waits = gathering(database, job) if job["nodes"] > 1 else ""
+    waits = members_text(database, job["job_id"]) if job["nodes"] > 1 else ""
     return Explanation(
         **_head(status),
         outlook=Outlook.RUNNING,

@@ -83,18 +83,35 @@ class Machines:
         return f"; {workers} {verb} room for it, for up to {duration_text(self.kept_s)}"
 
 
-def gathering(database: Database, job: Row) -> str:
-    """Say which members of a job's run the others wait for; "" once they start."""
-    rows = database.rows("explain_members", again=True, job_id=job["job_id"])
-    members = [Member(**row) for row in rows if row["phase"] in BEFORE_START]
+def members_text(database: Database, job_id: int) -> str:
+    """Say which members of a job's run the others wait for, before they start or at the end."""
+    rows = database.rows("explain_members", again=True, job_id=job_id)
+    nodes = max((row.pop("nodes") for row in rows), default=0)
+    members = [Member(**row) for row in rows]
+    if len(members) < nodes:
+        return _left(members, nodes)
+    return _gathering([one for one in members if one.phase in BEFORE_START], nodes)
+
+
+def _left(members: list[Member], nodes: int) -> str:
+    run = "run" if len(members) > 1 else "runs"
+    named = [f"rank {one.rank} on {one.worker}" for one in members]
+    return f"{len(members)} of its {nodes} ranks still {run}: {_some(named)}" if members else ""
+
+
+def _gathering(members: list[Member], nodes: int) -> str:
     # Those that are furthest behind.
     stages = [(one.phase != Phase.CLAIMED, one.step) for one in members]
     late = [one for one, stage in zip(members, stages, strict=True) if stage == min(stages)]
     if not late or min(one.step for one in late) >= REACHABLE:
         return ""
-    named = [f"rank {one.rank} on {one.worker} {one.late}" for one in late[:NAMED]]
-    more = [f"and {len(late) - NAMED} more"] if len(late) > NAMED else []
-    return f"its {job['nodes']} machines gather: {', '.join([*named, *more])}"
+    named = [f"rank {one.rank} on {one.worker} {one.late}" for one in late]
+    return f"its {nodes} machines gather: {_some(named)}"
+
+
+def _some(named: list[str]) -> str:
+    more = [f"and {len(named) - NAMED} more"] if len(named) > NAMED else []
+    return ", ".join([*named[:NAMED], *more])
 
 
 def _range(least: int, most: int) -> str:

@@ -9,8 +9,9 @@ from forge_functions.dashboard import words
 from forge_functions.dashboard.explained import in_words
 from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
-from forge_schema.model.states import Command, Phase
+from forge_schema.model.states import Command, Phase, Reason
 from forge_schema.model.worker import Gpu
+from forge_schema.read.overview import Overview
 from forge_schema.read.queue_pages import demand
 from support.queue.gang_workers import asleep, gang_worker
 from support.queue.runs import running
@@ -222,3 +223,29 @@ def test_a_gang_that_gathers_is_told_whom_the_others_wait_for(rig: Rig) -> None:
     assert waits() == ""
     run.start()
     assert waits() == ""
+
+
+def test_a_job_runs_until_its_last_rank_has_ended(rig: Rig) -> None:
+    run = running(rig)
+    run.start()
+    rig.queue.report(run.fences[0], Phase.FINISHING)
+    run.end(0)
+    run.end(1)
+    found = said(rig, run.job_id)
+    assert found.text.startswith("running on gpu-0, gpu-1 and gpu-2 for ")
+    assert found.text.partition("; ")[2] == "1 of its 3 ranks still runs: rank 2 on gpu-2"
+    assert rig.jobs.job(run.job_id)["phase"] == Phase.RUNNING
+    (row,) = Overview(rig.database).now(jobs=1)["jobs"]
+    assert row["phase"] == Phase.RUNNING
+    rig.queue.report(run.fences[2], Phase.FINISHING)
+    assert rig.jobs.job(run.job_id)["phase"] == Phase.FINISHING
+
+
+def test_a_rank_that_ends_because_of_another_is_explained(rig: Rig) -> None:
+    run = running(rig, nodes=2)
+    run.start()
+    run.end(1, Reason.EXIT_CODE, exit_code=1)
+    told = said(rig, run.job_id).text.partition("; ")[2]
+    assert told == (
+        "it is asked to end: its run is over; 1 of its 2 ranks still runs: rank 0 on gpu-0"
+    )
