@@ -93,7 +93,7 @@ def _waiting(
         if outlook in {Outlook.BEHIND, Outlook.BUSY} and gang is None
         else None
     )
-    shown = [_held(one) if held else one for one in found.chances]
+    shown = [_held(one, gang) if held else one for one in found.chances]
     shown = shown[: max(0, min(workers, MOST_SHOWN))]
     return Explanation(
         **_head(status),
@@ -119,13 +119,14 @@ def _waiting(
 def _remedies(job: Row, held: list[Limit], found: Fleet, gang: Machines | None) -> list[Remedy]:
     if gang is None:
         return remedies(job, held, found)
-    return of_limits(job, held) or gang_remedies(job, gang)
+    return of_limits(job, held) or gang_remedies(job, gang, found)
 
 
-def _held(one: WorkerChance) -> WorkerChance:
+def _held(one: WorkerChance, gang: Machines | None) -> WorkerChance:
     if one.chance is not Chance.STARTS:
         return one
-    return one.model_copy(update={"text": "would take it with its next claim"})
+    text = "is free for it" if gang else "would take it with its next claim"
+    return one.model_copy(update={"text": text})
 
 
 def _head(status: Row) -> Row:
