@@ -100,9 +100,11 @@ def members_text(database: Database, job_id: int) -> str:
 
 
 def _left(members: list[Member], nodes: int) -> str:
-    run = "run" if len(members) > 1 else "runs"
+    have = "have" if len(members) > 1 else "has"
     named = [f"rank {one.rank} on {one.worker}" for one in members]
-    return f"{len(members)} of its {nodes} ranks still {run}: {_some(named)}" if members else ""
+    return (
+        f"{len(members)} of its {nodes} ranks {have} not ended: {_some(named)}" if members else ""
+    )
 
 
 def _gathering(members: list[Member], nodes: int) -> str:

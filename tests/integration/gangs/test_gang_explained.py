@@ -236,7 +236,7 @@ def test_a_job_runs_until_its_last_rank_has_ended(rig: Rig) -> None:
     run.end(1)
     found = said(rig, run.job_id)
     assert found.text.startswith("running on gpu-0, gpu-1 and gpu-2 for ")
-    assert found.text.partition("; ")[2] == "1 of its 3 ranks still runs: rank 2 on gpu-2"
+    assert found.text.partition("; ")[2] == "1 of its 3 ranks has not ended: rank 2 on gpu-2"
     assert rig.jobs.job(run.job_id)["phase"] == Phase.RUNNING
     (row,) = Overview(rig.database).now(jobs=1)["jobs"]
     assert row["phase"] == Phase.RUNNING
@@ -250,7 +250,7 @@ def test_a_rank_that_ends_because_of_another_is_explained(rig: Rig) -> None:
     run.end(1, Reason.EXIT_CODE, exit_code=1)
     told = said(rig, run.job_id).text.partition("; ")[2]
     assert told == (
-        "it is asked to end: its run is over; 1 of its 2 ranks still runs: rank 0 on gpu-0"
+        "it is asked to end: its run is over; 1 of its 2 ranks has not ended: rank 0 on gpu-0"
     )
 
 
