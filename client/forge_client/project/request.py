@@ -52,7 +52,7 @@ def _some(said: object) -> list[object]:
 Jobs = Annotated[list[int] | None, BeforeValidator(_jobs)]
 
 
-RANGE = re.compile(r"\s*([0-9]{1,4})\s*(?:\.\.\s*([0-9]{1,4})\s*)?")
+RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:\.\.\s*([0-9]{1,9})\s*)?")
 
 
 def _range(said: object) -> object:

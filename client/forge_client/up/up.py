@@ -170,7 +170,8 @@ def _share(plan: Plan) -> dict[str, str]:
     """Return each worker's share of the machine, if it is not the whole machine."""
     cpus, memory_mb = plan.cpus, plan.memory_mb
     if plan.workers > 1:
-        cpus = cpus or (psutil.cpu_count() or 1) / plan.workers
+        # A job needs one CPU if it does not say otherwise.
+        cpus = cpus or max(1.0, (psutil.cpu_count() or 1) / plan.workers)
         memory_mb = memory_mb or max(256, (psutil.virtual_memory().total >> 20) // plan.workers)
     given = {"FORGE_CPUS": cpus, "FORGE_MEMORY_MB": memory_mb}
     return {

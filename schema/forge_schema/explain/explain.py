@@ -5,7 +5,7 @@ from forge_schema.explain import past as explain_past
 from forge_schema.explain.estimate import estimate
 from forge_schema.explain.fleet import Fleet, fleet
 from forge_schema.explain.front import MOST_AHEAD
-from forge_schema.explain.gang import Machines, gathering, machines
+from forge_schema.explain.gang import Machines, machines, members_text
 from forge_schema.explain.gang import remedies as gang_remedies
 from forge_schema.explain.limits import limits
 from forge_schema.explain.remedies import of_limits, remedies
@@ -69,7 +69,7 @@ def _ended(database: Database, job: Row, status: Row) -> Explanation:
 def _running(database: Database, job: Row, status: Row) -> Explanation:
     found = explain_past.run(database, job, status)
     text = explain_past.running_text(found) if found else "it has just left its worker"
-    waits = gathering(database, job) if job["nodes"] > 1 else ""
+    waits = members_text(database, job["job_id"]) if job["nodes"] > 1 else ""
     return Explanation(
         **_head(status),
         outlook=Outlook.RUNNING,
@@ -93,7 +93,7 @@ def _waiting(
         if outlook in {Outlook.BEHIND, Outlook.BUSY} and gang is None
         else None
     )
-    shown = [_held(one) if held else one for one in found.chances]
+    shown = [_held(one, gang) if held else one for one in found.chances]
     shown = shown[: max(0, min(workers, MOST_SHOWN))]
     return Explanation(
         **_head(status),
@@ -119,13 +119,14 @@ def _waiting(
 def _remedies(job: Row, held: list[Limit], found: Fleet, gang: Machines | None) -> list[Remedy]:
     if gang is None:
         return remedies(job, held, found)
-    return of_limits(job, held) or gang_remedies(job, gang)
+    return of_limits(job, held) or gang_remedies(job, gang, found)
 
 
-def _held(one: WorkerChance) -> WorkerChance:
+def _held(one: WorkerChance, gang: Machines | None) -> WorkerChance:
     if one.chance is not Chance.STARTS:
         return one
-    return one.model_copy(update={"text": "would take it with its next claim"})
+    text = "is free for it" if gang else "would take it with its next claim"
+    return one.model_copy(update={"text": text})
 
 
 def _head(status: Row) -> Row:

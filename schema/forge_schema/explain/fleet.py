@@ -180,7 +180,8 @@ def _lets(one: Candidate) -> str:
     """Tell which jobs may use the room that the worker keeps for a gang."""
     short_s = (one.row["draft"] or {}).get("short_s") or 0
     within = duration_text(short_s)
-    return f"; the next jobs in line may pass if they end within {within}" if short_s > 0 else ""
+    may = f"the next jobs in line may pass if their --timeout ends them within {within}"
+    return f"; {may}" if short_s > 0 else ""
 
 
 def _preferred(one: Candidate) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.explain.fit import wishes
+from forge_schema.explain.changes import for_idle, in_words
 from forge_schema.explain.fleet import SERVES, Fleet
+from forge_schema.explain.remedies import back, to_name
 from forge_schema.explain.text import LABEL, times, wish
 from forge_schema.model.explanation import Chance, Outlook, Remedy, WorkerChance
 from forge_schema.model.lease import Member
@@ -25,7 +26,8 @@ class Machines:
 
     If its machines must have the same value of the label `same`, or one model of GPU, they are
     those with what most have; `labelled` have the label at all, and `unlike` only another model.
-    `kept` keep room for it, for another `kept_s` seconds. It takes up to `most`.
+    `kept` keep room for it, for another `kept_s` seconds, and run jobs that end within `short_s`
+    until then. It takes up to `most`.
     """
 
     needed: int
@@ -36,6 +38,7 @@ class Machines:
     checked: int
     kept: int
     kept_s: float
+    short_s: float
     same: str | None
     unlike: int
     labelled: int
@@ -67,7 +70,9 @@ class Machines:
             alike = f"only {self.known} of {many} have one model of GPU"
             return f"{alike}; --mixed allows others {checked}"
         if not self.same:
-            return f"only {self.known} of {many} are there {checked}"
+            could = f"only {times(self.known, 'worker')}" if self.known else "no worker"
+            needs = f"it needs {_range(self.needed, self.most)} machines"
+            return f"{needs}, and {could} could run it {checked}"
         if not self.labelled:
             return f"no worker has the label {self.same}, which --same compares {checked}"
         return f"only {self.known} of {many} have the same value of {self.same} {checked}"
@@ -80,21 +85,41 @@ class Machines:
             return ""
         verb = "keeps" if self.kept == 1 else "keep"
         workers = times(self.kept, "worker")
-        return f"; {workers} {verb} room for it, for up to {duration_text(self.kept_s)}"
+        short = " (short jobs may pass)" if self.short_s > 0 else ""
+        return f"; {workers} {verb} room for it, for up to {duration_text(self.kept_s)}{short}"
 
 
-def gathering(database: Database, job: Row) -> str:
-    """Say which members of a job's run the others wait for; "" once they start."""
-    rows = database.rows("explain_members", again=True, job_id=job["job_id"])
-    members = [Member(**row) for row in rows if row["phase"] in BEFORE_START]
+def members_text(database: Database, job_id: int) -> str:
+    """Say which members of a job's run the others wait for, before they start or at the end."""
+    rows = database.rows("explain_members", again=True, job_id=job_id)
+    nodes = max((row.pop("nodes") for row in rows), default=0)
+    members = [Member(**row) for row in rows]
+    if len(members) < nodes:
+        return _left(members, nodes)
+    return _gathering([one for one in members if one.phase in BEFORE_START], nodes)
+
+
+def _left(members: list[Member], nodes: int) -> str:
+    have = "have" if len(members) > 1 else "has"
+    named = [f"rank {one.rank} on {one.worker}" for one in members]
+    return (
+        f"{len(members)} of its {nodes} ranks {have} not ended: {_some(named)}" if members else ""
+    )
+
+
+def _gathering(members: list[Member], nodes: int) -> str:
     # Those that are furthest behind.
     stages = [(one.phase != Phase.CLAIMED, one.step) for one in members]
     late = [one for one, stage in zip(members, stages, strict=True) if stage == min(stages)]
     if not late or min(one.step for one in late) >= REACHABLE:
         return ""
-    named = [f"rank {one.rank} on {one.worker} {one.late}" for one in late[:NAMED]]
-    more = [f"and {len(late) - NAMED} more"] if len(late) > NAMED else []
-    return f"its {job['nodes']} machines gather: {', '.join([*named, *more])}"
+    named = [f"rank {one.rank} on {one.worker} {one.late}" for one in late]
+    return f"its {nodes} machines gather: {_some(named)}"
+
+
+def _some(named: list[str]) -> str:
+    more = [f"and {len(named) - NAMED} more"] if len(named) > NAMED else []
+    return ", ".join([*named[:NAMED], *more])
 
 
 def _range(least: int, most: int) -> str:
@@ -115,6 +140,7 @@ def machines(job: Row, fleet: Fleet) -> Machines:
         checked=fleet.in_all,
         kept=job["drafted"],
         kept_s=job["drafted_s"] or 0.0,
+        short_s=job["short_s"] or 0.0,
         same=job["same"],
         unlike=len(fits) - _most(fleet, fits) if job["one_model"] else 0,
         labelled=sum(job["same"] in one.row["labels"] for one in fleet.candidates.values()),
@@ -127,21 +153,49 @@ def _most(fleet: Fleet, chances: Iterable[WorkerChance]) -> int:
     return max(kinds.values(), default=0)
 
 
-def remedies(job: Row, found: Machines) -> list[Remedy]:
+def remedies(job: Row, found: Machines, fleet: Fleet) -> list[Remedy]:
     """Return what would start a gang that no limit holds back; none if it only has to wait."""
     if found.outlook() in {Outlook.STARTS, Outlook.BUSY}:
         return []
+    again = [
+        back(fleet.candidates[one.worker_id], one)
+        for one in fleet.chances
+        if one.chance is not Chance.UNFIT and one.chance not in SERVES
+    ]
+    return [*again[:NAMED], *_smaller(job, found, fleet), _more(job, found, fleet), *_fewer(found)]
+
+
+def _more(job: Row, found: Machines, fleet: Fleet) -> Remedy:
+    if found.same and not found.labelled and found.checked:
+        text = f"start workers with the label (--labels {found.same}=…)"
+        return Remedy(code="add_worker", text=text)
     missing = found.needed - found.able
     same = found.same and f"the same value of the label {found.same}"
-    wanted = [wish(asked) for asked in wishes(job) if asked.name != f"{LABEL}{found.same}"]
-    text = f"start {missing} more {'worker' if missing == 1 else 'workers'} with"
-    more = Remedy(code="add_worker", text=f"{text} {', '.join([*wanted, *filter(None, [same])])}")
+    named = [asked for asked in to_name(job, fleet) if asked.name != f"{LABEL}{found.same}"]
+    wanted = ", ".join([*map(wish, named), *filter(None, [same])])
+    text = f"start {missing} more {'worker' if missing == 1 else 'workers'} with {wanted}"
+    return Remedy(code="add_worker", text=text)
+
+
+def _fewer(found: Machines) -> list[Remedy]:
     if found.able <= 1:
-        return [more]
+        return []
     least = "" if found.most == found.needed else "at least "
-    fewer = Remedy(
-        code="ask_less",
-        text=f"submit it with {least}{found.able} nodes instead of {found.needed}",
-        changes={"nodes": found.able},
-    )
-    return [more, fewer]
+    text = f"submit it with {least}{found.able} nodes instead of {found.needed}"
+    return [Remedy(code="ask_less", text=text, changes={"nodes": found.able})]
+
+
+def _smaller(job: Row, found: Machines, fleet: Fleet) -> list[Remedy]:
+    """Suggest what enough of the workers have, if they need not be alike in anything."""
+    if found.same or job["one_model"]:
+        return []
+    unfit = [fleet.candidates[one.worker_id] for one in fleet.chances if one.chance is Chance.UNFIT]
+    asked = [(one, for_idle(one)) for one in unfit if one.takes]
+    ways = [(in_words(one.wants, changes), changes) for one, changes in asked if changes]
+    ((words, count),) = Counter(words for words, _ in ways).most_common(1) or [("", 0)]
+    if not count or found.able + count < found.needed:
+        return []
+    text = f"{words}: {found.able + count} workers have it"
+    return [
+        Remedy(code="ask_less", text=text, changes=dict(ways)[words], worker=unfit[0].row["name"])
+    ]

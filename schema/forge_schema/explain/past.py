@@ -5,7 +5,7 @@ from forge_schema.explain.fleet import candidates
 from forge_schema.explain.text import times
 from forge_schema.model.explanation import AttemptEnd, End, Remedy, Run, Spending
 from forge_schema.model.quantities import duration_text, names_text
-from forge_schema.model.states import Budget, Phase, Reason, State
+from forge_schema.model.states import Asked, Budget, Phase, Reason, State
 
 LAST_ATTEMPTS = 20
 RETRYABLE = {State.FAILED, State.DEAD}
@@ -28,6 +28,8 @@ ADVICE = {
     Reason.IMAGE_MISSING: "name an image that its workers can pull",
     Reason.BUNDLE_CORRUPT: "submit the folder again: the stored copy is damaged",
 }
+# Why a running job is asked to end, where the word alone does not tell.
+ASKED = {Asked.ENDED: "its run is over"}
 # Reasons that the job's own output may explain.
 FAULTS_OF_ITS_OWN = {Reason.EXIT_CODE, Reason.OOM, Reason.TIMEOUT, Reason.STALLED}
 
@@ -149,7 +151,8 @@ def _was(state: str) -> str:
 
 def running_text(found: Run) -> str:
     """Say in one sentence where a job runs."""
-    asked = f"; it is asked to end: {found.asked}" if found.asked else ""
+    why = found.asked and ASKED.get(found.asked, found.asked)
+    asked = f"; it is asked to end: {why}" if why else ""
     phase = "" if found.phase == Phase.RUNNING else f" ({found.phase})"
     fewer = f"{found.nodes} of up to {found.max_nodes} machines: "
     where = f"{fewer if found.nodes < found.max_nodes else ''}{names_text(found.workers)}"

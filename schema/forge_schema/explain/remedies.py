@@ -10,7 +10,7 @@ from forge_schema.explain.fit import wishes
 from forge_schema.explain.fleet import SERVES, Candidate, Fleet
 from forge_schema.explain.limits import sweeper_missing
 from forge_schema.explain.text import LABEL, times, wish
-from forge_schema.model.explanation import Chance, Limit, Remedy, WorkerChance
+from forge_schema.model.explanation import Chance, Limit, Remedy, Requirement, WorkerChance
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.spec import MOST_PARALLEL, RUNS, RUNS_IMAGES, RUNS_PROJECTS
 
@@ -104,7 +104,7 @@ def _alternatives(job: Row, fleet: Fleet) -> Iterator[Remedy]:
             case Chance.UNFIT:
                 pass
             case _:
-                yield _back(one, chance)
+                yield back(one, chance)
 
 
 def _priority(job: Row, fleet: Fleet, chance: WorkerChance) -> Iterator[Remedy]:
@@ -136,15 +136,15 @@ def _less(changes: Changes | None, one: Candidate) -> Iterator[Remedy]:
     yield Remedy(code="ask_less", text=text, changes=changes, worker=name)
 
 
-def _back(one: Candidate, chance: WorkerChance) -> Remedy:
+def back(one: Candidate, chance: WorkerChance) -> Remedy:
+    """Return what makes a worker take jobs again."""
     name = chance.worker
     match chance.chance:
         case Chance.DRAINING if not one.leaves:
             command = f"forge drain {quote(name)} --undo"
             return _worker("undrain", f"let {name} take jobs again", name, command)
         case Chance.CONSTRAINED:
-            why = one.row["constrained"] or "past its limits"
-            return _worker("relieve", f"check {name}, which takes no jobs now: {why}", name)
+            return _worker("relieve", f"check {name}, which {chance.text}", name)
         case Chance.NEVER_CAME:
             return _worker("start_worker", f"start the worker {name}: it never connected", name)
         case _:
@@ -172,12 +172,17 @@ def _added(job: Row, fleet: Fleet) -> Iterator[Remedy]:
     """Suggest another worker if none that takes jobs could run the job."""
     if any(one.chance in SERVES and one.worker_id in fleet.able for one in fleet.chances):
         return
+    wanted = [wish(asked) for asked in to_name(job, fleet)]
+    with_it = f" with {', '.join(wanted)}" if wanted else ""
+    yield Remedy(code="add_worker", text=f"start another worker{with_it}")
+
+
+def to_name(job: Row, fleet: Fleet) -> list[Requirement]:
+    """Return the requirements to name to somebody who starts a worker for the job."""
     ones = list(fleet.candidates.values())
     lacked = {asked.name for one in ones for asked in one.asked if not asked.met}
-    wanted = [
-        wish(asked)
+    return [
+        asked
         for asked in (ones[0].asked if ones else wishes(job))
         if asked.name not in PLAIN or asked.name in lacked
     ]
-    with_it = f" with {', '.join(wanted)}" if wanted else ""
-    yield Remedy(code="add_worker", text=f"start another worker{with_it}")

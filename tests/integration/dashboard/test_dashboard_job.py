@@ -219,6 +219,18 @@ def test_a_job_on_several_machines_shows_its_ranks_in_order(api: Api, ann: Guest
     )
 
 
+def test_all_machines_of_a_range_are_counted_and_have_their_ranks(api: Api, ann: Guest) -> None:
+    job = gang(api.rig, 2, max_nodes=4)
+    run = formed(api.rig, job, [api.rig.worker(f"gpu-{n}") for n in range(3)])
+    page = ann.page(f"/jobs/{job}")
+    chosen = page.partition('id="log-rank">')[2].partition("</select>")[0]
+    assert re.findall(r'value="(\d)"', chosen) == ["0", "1", "2", "3"]
+    assert "and 2 more</span>" in ann.page("/jobs?part=rows")
+    for rank in range(3):
+        run.end(rank)
+    assert "and 2 more</span>" in ann.page("/jobs?part=rows")
+
+
 def test_the_page_of_a_job_that_waits_for_machines_says_how_many(api: Api, ann: Guest) -> None:
     job = gang(api.rig, 4)
     assert "4 machines" in ann.page("/jobs?part=rows")

@@ -76,6 +76,7 @@ def test_a_short_job_passes_while_another_machine_runs_one_with_a_limit(rig: Rig
     assert expected_s(rig) == WAITS_S
     short = rig.submit(timeout_s=SHORT_S)
     assert chances(rig, short) == {"one": Chance.STARTS, "two": Chance.BUSY}
+    assert explain(rig.database, gang).text.endswith("(short jobs may pass)")
     assert took(one) == [short]
     turn_over(two)
     assert rig.places(gang) == ["ready"]
@@ -95,7 +96,7 @@ def test_a_job_that_may_take_longer_does_not_pass(rig: Rig, changes: dict[str, A
     assert took(one) == []
     assert explain(rig.database, job).workers[0].text == (
         "reserves its free resources for a job ahead of this one;"
-        " the next jobs in line may pass if they end within 3 min"
+        " the next jobs in line may pass if their --timeout ends them within 3 min"
     )
 
 

@@ -9,8 +9,9 @@ from forge_functions.dashboard import words
 from forge_functions.dashboard.explained import in_words
 from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
-from forge_schema.model.states import Command, Phase
+from forge_schema.model.states import Command, Phase, Reason
 from forge_schema.model.worker import Gpu
+from forge_schema.read.overview import Overview
 from forge_schema.read.queue_pages import demand
 from support.queue.gang_workers import asleep, gang_worker
 from support.queue.runs import running
@@ -53,10 +54,11 @@ def test_a_gang_that_has_too_few_machines_is_told_what_is_missing(rig: Rig) -> N
     job = rig.submit(nodes=5)
     found = said(rig, job)
     assert found.outlook is Outlook.UNFIT
-    assert found.text == "only 3 of the 5 machines that it needs are there (4 checked)"
+    assert found.text == "it needs 5 machines, and only 3 workers could run it (4 checked)"
     add, fewer = found.remedies
-    assert add.text.startswith("start 2 more workers with 1 CPU, ")
-    assert "an address for gangs (--gang-network host)" in add.text
+    assert add.text == (
+        "start 2 more workers with 1 CPU, an address for gangs (--gang-network host)"
+    )
     assert (fewer.code, fewer.changes) == ("ask_less", {"nodes": 3})
     words.reads("hi", None)
     told = in_words(found)
@@ -71,6 +73,7 @@ def test_a_gang_whose_machines_drain_is_told_so(rig: Rig) -> None:
     found = said(rig, rig.submit(nodes=2))
     assert found.outlook is Outlook.UNAVAILABLE
     assert found.text == "only 1 of the 2 machines that it needs take jobs now"
+    assert found.remedies[0].command == "forge drain g0 --undo"
 
 
 def test_only_machines_with_the_same_label_count_together(rig: Rig) -> None:
@@ -90,8 +93,9 @@ def test_a_label_that_no_worker_has_is_named(rig: Rig) -> None:
     assert found.outlook is Outlook.UNFIT
     assert found.text == "no worker has the label rack, which --same compares (3 checked)"
     assert found.workers[0].text == "lacks a label rack (it has none)"
-    assert found.remedies[0].text.startswith("start 2 more workers with 1 CPU, ")
-    assert found.remedies[0].text.endswith(", the same value of the label rack")
+    assert [one.text for one in found.remedies] == [
+        "start workers with the label (--labels rack=…)"
+    ]
 
 
 def test_a_gang_and_others_are_told_of_workers_that_keep_room_for_it(rig: Rig) -> None:
@@ -167,7 +171,7 @@ def test_a_job_with_a_range_of_machines_is_told_of_it(rig: Rig) -> None:
     job = rig.submit(nodes=2, max_nodes=8)
     needs = "of the 2 to 8 machines that it needs"
     found = said(rig, job)
-    assert found.text == f"only 1 {needs} are there (1 checked)"
+    assert found.text == "it needs 2 to 8 machines, and only 1 worker could run it (1 checked)"
     assert (found.nodes, found.max_nodes, found.free) == (2, 8, 1)
     busy = [gang_worker(rig, f"b{n}") for n in range(2)]
     rig.submit_many(2)
@@ -222,3 +226,43 @@ def test_a_gang_that_gathers_is_told_whom_the_others_wait_for(rig: Rig) -> None:
     assert waits() == ""
     run.start()
     assert waits() == ""
+
+
+def test_a_job_runs_until_its_last_rank_has_ended(rig: Rig) -> None:
+    run = running(rig)
+    run.start()
+    rig.queue.report(run.fences[0], Phase.FINISHING)
+    run.end(0)
+    run.end(1)
+    found = said(rig, run.job_id)
+    assert found.text.startswith("running on gpu-0, gpu-1 and gpu-2 for ")
+    assert found.text.partition("; ")[2] == "1 of its 3 ranks has not ended: rank 2 on gpu-2"
+    assert rig.jobs.job(run.job_id)["phase"] == Phase.RUNNING
+    (row,) = Overview(rig.database).now(jobs=1)["jobs"]
+    assert row["phase"] == Phase.RUNNING
+    rig.queue.report(run.fences[2], Phase.FINISHING)
+    assert rig.jobs.job(run.job_id)["phase"] == Phase.FINISHING
+
+
+def test_a_rank_that_ends_because_of_another_is_explained(rig: Rig) -> None:
+    run = running(rig, nodes=2)
+    run.start()
+    run.end(1, Reason.EXIT_CODE, exit_code=1)
+    told = said(rig, run.job_id).text.partition("; ")[2]
+    assert told == (
+        "it is asked to end: its run is over; 1 of its 2 ranks has not ended: rank 0 on gpu-0"
+    )
+
+
+def test_a_gang_too_large_for_each_machine_is_told_what_they_have(rig: Rig) -> None:
+    for n in range(3):
+        gang_worker(rig, f"w{n}", cpus=0.5)
+    found = said(rig, rig.submit(nodes=2))
+    assert found.text == "it needs 2 machines, and no worker could run it (3 checked)"
+    less = found.remedies[0]
+    assert (less.text, less.changes) == (
+        "ask for 0.5 CPUs instead of 1: 3 workers have it",
+        {"cpus": 0.5},
+    )
+    few = said(rig, rig.submit(nodes=4))
+    assert [one.code for one in few.remedies] == ["add_worker"]

@@ -38,6 +38,16 @@ def growing(rig: Rig) -> tuple[list[GangWorker], int]:
     return workers, job
 
 
+def test_a_run_whose_lease_is_just_being_renewed_grows_with_the_next_tick(rig: Rig) -> None:
+    growing(rig)
+    pass_time(rig, SETTLED.total_seconds() - 1)
+    rig.clock.advance(1)
+    with rig.database.transaction() as connection:
+        connection.execute("SELECT FROM lease WHERE rank = 1 FOR UPDATE")
+        assert rig.tick.grow() == 0
+    assert rig.tick.grow() == 1
+
+
 def test_a_run_grows_when_a_worker_has_been_idle_for_long(rig: Rig) -> None:
     workers, job = growing(rig)
     assert pass_time(rig, SETTLED.total_seconds() - 1) == 0

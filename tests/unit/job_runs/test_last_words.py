@@ -29,6 +29,8 @@ FIRST_LINES = {
     "\x1b[31mred\x1b[0m\x07\r\n": "red",
     "step 1\nforge: no checkpoint is stored\n": "step 1",
     "forge: pyton: not found\n": "pyton: not found",
+    "-----\nmpirun noticed this\n-----\n": "mpirun noticed this",
+    "-----\n": "-----",
     "x" * 1000: "x" * WIDTH,
 }
 

@@ -76,6 +76,17 @@ def test_every_noun_is_one_class() -> None:
     assert pairs == APART
 
 
+def test_the_page_how_forge_works_names_every_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = [
+        f"../{room.relative_to(ROOT)}"
+        for folder, package in zip(FOLDERS, PACKAGES, strict=True)
+        for room in (ROOT / folder / package).iterdir()
+        if room.is_dir() and room.name != "__pycache__"
+    ]
+    assert [room for room in rooms if f"]({room})" not in page] == []
+
+
 def test_no_folder_holds_more_than_fifteen_modules() -> None:
     modules = [
         path for top in FOLDERS for path in (ROOT / top).rglob("*.py") if path.stem != "__init__"

@@ -62,10 +62,14 @@ def _shown(line: str, below: set[str]) -> str:
 
 
 def _gist(lines: list[str]) -> str:
-    """Return the most telling line: the exception of the last traceback, else the last line."""
+    """Return the most telling line: the exception of the last traceback, else the last line.
+
+    Lines without a letter or a digit are passed over: mpirun frames its messages with dashes.
+    """
     last = max((n for n, line in enumerate(lines) if line == TRACEBACK), default=None)
     raised = [] if last is None else lines[last + 1 :]
-    return next((line for line in raised if not line[0].isspace()), lines[-1] if lines else "")
+    worded = [line for line in lines if any(map(str.isalnum, line))] or lines
+    return next((line for line in raised if not line[0].isspace()), worded[-1] if worded else "")
 
 
 def _killed(code: int | None) -> str:

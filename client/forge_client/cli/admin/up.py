@@ -20,7 +20,8 @@ def up(
     folder: Dir = None,
     workers: Annotated[int, typer.Option(help="Number of workers.", min=1, max=64)] = 1,
     cpus: Annotated[
-        float | None, typer.Option(help="CPUs per worker; default: a share of the machine.")
+        float | None,
+        typer.Option(help="CPUs per worker; default: a share of the machine, but at least 1."),
     ] = None,
     memory: Annotated[str | None, typer.Option(help="Memory per worker, e.g. 4GiB.")] = None,
     port: Annotated[

@@ -33,7 +33,9 @@ WITH ended AS (
         lease.losses + (
             f.budget = 'losses' AND NOT (
                 f.reason = 'start_failed' AND (
-                    SELECT count(DISTINCT earlier.attempt) < 3 AND coalesce(bool_and(earlier.worker_id <> lease.worker_id), true)
+                    SELECT
+                        count(DISTINCT earlier.attempt) < 3
+                        AND coalesce(bool_and(earlier.worker_id <> lease.worker_id), true)
                     FROM attempt AS earlier
                     WHERE earlier.job_id = lease.job_id AND earlier.reason = 'start_failed'
                 )

@@ -38,7 +38,7 @@ SELECT
     job.spec ->> 'same' AS same, job.spec ->> 'launcher' AS launcher,
     shape.gpus > 0 AND NOT coalesce((job.spec ->> 'mixed')::boolean, false) AS one_model,
     coalesce((job.spec ->> 'max_nodes')::integer, shape.nodes) AS max_nodes,
-    kept.drafted, kept.drafted_s,
+    kept.drafted, kept.drafted_s, kept.short_s,
     held.approval, job.sweep,
     coalesce(
         (SELECT cap.parallel FROM sweep_cap AS cap WHERE cap.line = held.line), held.parallel
@@ -71,7 +71,10 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT
         count(*)::integer AS drafted,
-        extract(EPOCH FROM max(draft.until) - forge_now())::float8 AS drafted_s
+        extract(EPOCH FROM max(draft.until) - forge_now())::float8 AS drafted_s,
+        extract(EPOCH FROM (
+            SELECT forming.expected_at FROM forming WHERE forming.job_id = job.id
+        ) - forge_now())::float8 AS short_s
     FROM draft
     WHERE draft.job_id = job.id AND draft.until > forge_now()
 ) AS kept

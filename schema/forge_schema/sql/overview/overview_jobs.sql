@@ -1,7 +1,7 @@
 -- The running jobs of one owner or of all, the longest-running first: progress, workers by rank, GPUs
 -- of all of them, and of rank 0 the newest resource sample and the last metrics by name.
 SELECT
-    held.job_id, job.name, job.owner, lane.queue, held.attempt, held.phase, held.progress,
+    held.job_id, job.name, job.owner, lane.queue, held.attempt, held.job_phase AS phase, held.progress,
     held.asked, held.worker_id, worker.name AS worker, held.nodes,
     shape.gpus * held.nodes AS gpus,
     CASE
@@ -16,7 +16,7 @@ SELECT
     extract(EPOCH FROM forge_now() - held.claimed_at)::double precision AS elapsed_s,
     looked.values AS used, coalesce(said.values, '{}') AS metrics
 FROM (
-    SELECT lease.*
+    SELECT lease.*, forge_phase(lease) AS job_phase
     FROM lease
     WHERE lease.rank = 0
         AND (

@@ -174,7 +174,9 @@ SELECT
     ) AS past,
     page.job_id, page.name, page.owner, page.queue, page.priority, page.state, page.attempt,
     page.reason, page.asked, page.exit_code, page.detail, page.phase, page.progress, page.run_at,
-    page.submitted_at, page.finished_at, page.waits_for, page.approval, page.nodes, page.workers,
+    page.submitted_at, page.finished_at, page.waits_for, page.approval, page.workers,
+    -- A run of a range of machines may have had more than the job needs.
+    greatest(page.nodes, past.members)::integer AS nodes,
     coalesce(page.worker_id, past.worker_id) AS worker_id,
     coalesce(page.worker, worker.name, former_worker.name) AS worker,
     CASE
@@ -188,6 +190,7 @@ LEFT JOIN page ON true
 LEFT JOIN LATERAL (
     SELECT
         sum(attempt.cost) AS cost,
+        count(*) FILTER (WHERE attempt.attempt = page.attempt) AS members,
         max(attempt.worker_id) FILTER (
             WHERE attempt.attempt = page.attempt AND attempt.rank = 0
         ) AS worker_id,

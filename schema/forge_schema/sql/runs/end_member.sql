@@ -1,6 +1,7 @@
 -- Stores the end of one member of a run in its lease, which stays until all members are over. Unless
--- it succeeded, or the launcher ends the run with the master's success, the others are asked to stop.
--- The end of a run that grows says so. `whole` tells whether no other member is left. A repeated end returns the first one.
+-- it succeeded, the others are asked to stop; they are as well if the launcher ends the run with the
+-- master's success. The end of a run that grows says so. `whole` tells whether no other member is
+-- left. A repeated end returns the first one.
 -- The caller holds the run's lock.
 -- Locks: lease by rank.
 WITH own AS MATERIALIZED (

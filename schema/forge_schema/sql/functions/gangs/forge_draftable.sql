@@ -1,7 +1,7 @@
 -- The workers to draft for a gang, as many as are `missing`, or none if there are too few: those that
 -- its earlier runs could reach, of these those that have room for it now, then those whose jobs will
--- probably end first. How long a job still
--- runs follows from its progress; else it is taken to be ten minutes, or less by its time limit.
+-- probably end first. How long a job still runs follows from its progress; else it is taken to be ten
+-- minutes, or less by its time limit.
 -- Among equals the choice is random, but the same as long as the gang waits.
 -- Of workers that run one job at most, up to 16 times as many: each is kept free only from the end of
 -- that job, and the first ones that are end the wait of all. On others room would add up in vain.

@@ -3,8 +3,9 @@
 -- and has stored a checkpoint. The others have been idle for `waited`, and no waiting job could have
 -- them. They and the members are drafted for the job for a `turn`, in which its next run forms; so no
 -- other gang of the pool may have the turn.
--- Of several sweepers one does this at a time.
--- Locks: sweeper, then for each run lease by rank, then forming and draft.
+-- Of several sweepers one does this at a time. It waits for no lease: it takes those of several runs
+-- by priority, and renewals take them by job.
+-- Locks: sweeper, then for each run lease (skipping locked), then forming and draft.
 CREATE OR REPLACE FUNCTION forge_grow(
     settled interval, waited interval, turn interval, actor text
 ) RETURNS integer
@@ -55,12 +56,14 @@ BEGIN
         CONTINUE WHEN cardinality(spare) = 0;
         PERFORM FROM sweeper FOR UPDATE SKIP LOCKED;
         EXIT WHEN NOT FOUND;
-        PERFORM FROM lease WHERE job_id = run.job_id ORDER BY rank FOR NO KEY UPDATE;
         members := ARRAY(
             SELECT worker_id FROM lease
             WHERE job_id = run.job_id AND attempt = run.attempt
                 AND phase = 'running' AND asked IS NULL AND over IS NULL
+            ORDER BY rank
+            FOR NO KEY UPDATE SKIP LOCKED
         );
+        -- One of them may just be renewing its lease; the next tick tries again.
         CONTINUE WHEN cardinality(members) < run.nodes
             OR EXISTS (SELECT FROM draft WHERE worker_id = ANY(members || spare));
         INSERT INTO forming (job_id, pool, lane_id, nice, since, deadline, grows)

@@ -1,7 +1,8 @@
 -- The idle workers that a gang can have, as many as it takes and some to spare, the best first: those
 -- that its earlier runs could reach, of these those drafted for it, then those that
--- `forge_preference` prefers, and the faster ones. They are alike, as `forge_alike` says, in the way
--- that suits best: of a gang with a range of machines, the one in which most of them are. Machines beyond the least are only such as could be reached.
+-- `forge_preference` prefers, and the faster ones. They are alike, as `forge_alike` says; of the
+-- kinds that there are enough of, a gang with a range of machines takes the most frequent. Beyond its
+-- least number, it takes only machines that could be reached.
 CREATE OR REPLACE FUNCTION forge_offers(
     wanted integer, gang bigint, its_nice smallint, its_parts integer[]
 ) RETURNS bigint[]

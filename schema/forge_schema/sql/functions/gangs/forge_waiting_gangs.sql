@@ -12,7 +12,8 @@ RETURNS TABLE (
 LANGUAGE sql STABLE AS $$
     SELECT
         head.job_id, head.nice, coalesce((shares ->> lane.owner)::float8, 0), head.passed_at,
-        head.parts, jsonb_build_array(job.spec -> 'same', job.spec -> 'mixed'), lane.id, lane.limited, shape.id, shape.nodes,
+        head.parts, jsonb_build_array(job.spec -> 'same', job.spec -> 'mixed'),
+        lane.id, lane.limited, shape.id, shape.nodes,
         CASE WHEN shape.gpus = 0 THEN 'cpu' ELSE shape.accelerator END,
         coalesce((job.spec ->> 'max_nodes')::integer, shape.nodes)
     FROM shape

@@ -23,7 +23,7 @@ SELECT
     lease.asked,
     outcome.exit_code,
     outcome.detail,
-    lease.phase,
+    forge_phase(lease) AS phase,
     lease.progress,
     lease.worker_id,
     worker.name AS worker,
