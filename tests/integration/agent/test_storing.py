@@ -210,3 +210,27 @@ def test_agent_killed_while_it_stores_lends_nothing_twice(
             assert made.reasons(job) == ["succeeded"]
         assert made.artifacts(first) == {"name": b"output of first"}
         assert made.artifacts(second) == {"name": b"output of second"}
+
+
+def test_later_agent_stores_the_rest_while_the_gpu_serves_another(
+    tmp_path: Path, database_url: str, nvml: FakeNvml
+) -> None:
+    nvml.gpu("GPU-a")
+    shared = {"FORGE_LOCK_DIR": str(tmp_path / "locks"), **nvml.environment}
+    with desk("process", tmp_path, database_url, shared) as here:
+        made = here.made
+        worker = made.worker(gpus="all", **LASTS)
+        first = here.submit("first", gpus=1)
+        assert here.held.came("first")
+        with made.database.connection() as connection:
+            (row,) = connection.execute("SELECT clock_timestamp() AS now").fetchall()
+        worker.kill()
+        second = here.submit(gpus=1)
+        made.worker(gpus="all", **LASTS)
+        made.succeeds(second)
+        assert made.job(first)["state"] == "running"
+        here.held.let_go()
+        made.succeeds(first)
+        (attempt,) = made.jobs.attempts(first)
+        assert attempt["reason"] == "succeeded"
+        assert 0 < attempt["gpu_seconds"] <= (row["now"] - attempt["claimed_at"]).total_seconds()
