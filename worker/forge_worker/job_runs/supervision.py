@@ -55,12 +55,14 @@ def succeeded(parts: Parts, exited: Exit) -> bool:
 
 def _free(parts: Parts, exited: Exit) -> None:
     """Give back all but the disk of a job that has ended."""
-    attempt, services = parts.attempt, parts.services
-    if exited.code != 0 and parts.slot.gpu_uuids and parts.stopped_for is None:
+    attempt, services, stop = parts.attempt, parts.services, parts.stopped_for
+    if exited.code != 0 and parts.slot.gpu_uuids and stop is None:
         _blame_gpus(parts)
     services.sampler.last_look(parts.usage)
     parts.keep(attempt.end)
-    services.ended(attempt)
+    # A preempted job is ready again once it is stored, and no other may have taken its place.
+    if stop is None or stop.reason is not Reason.PREEMPTED:
+        services.ended(attempt)
 
 
 def _blame_gpus(parts: Parts) -> None:
